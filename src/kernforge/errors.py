@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error that a user can meet.
+
+- KernforgeError        1   something went wrong that no class below names
+  - UsageError          2   the command line or a call asks for something impossible
+  - ManifestError       3   build.toml is wrong
+  - ToolchainError      4   a compiler, header or lock is missing, wrong or disagrees
+  - BuildError          5   a compiler ran and failed
+  - CheckError          6   an artifact breaks a promise
+  - NoVariantError      7   no variant of a kernel fits this machine
+  - RegistryError       8   a registry lacks, refuses or contradicts something
+  - IntegrityError      9   bytes differ from what was promised
+  - NetworkError       10   the package index or a registry cannot be reached
+  - StorageError       11   the disk is full, read-only or not ours
+
+The number is the exit code. Only ``cli.main`` turns an error into an exit; an interrupt exits 130.
+The message says what is wrong, with the value and the place; the hint says what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KernforgeError(Exception):
+    """An expected failure: the user sees the message and the hint, never a traceback."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class UsageError(KernforgeError):
+    """The command line or a call asks for something impossible."""
+
+    exit_code = 2
+
+
+class ManifestError(KernforgeError):
+    """build.toml is wrong; the message lists every mistake."""
+
+    exit_code = 3
+
+
+class ToolchainError(KernforgeError):
+    """A compiler, header or lock is missing, wrong or disagrees."""
+
+    exit_code = 4
+
+
+class BuildError(KernforgeError):
+    """A compiler ran and failed."""
+
+    exit_code = 5
+
+
+class CheckError(KernforgeError):
+    """An artifact breaks a promise."""
+
+    exit_code = 6
+
+
+class NoVariantError(KernforgeError, FileNotFoundError):
+    """No variant of a kernel fits this machine.
+
+    It is a ``FileNotFoundError`` too, because that is what the ``kernels`` client raises.
+    """
+
+    exit_code = 7
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)
+
+
+class RegistryError(KernforgeError):
+    """A registry lacks, refuses or contradicts something."""
+
+    exit_code = 8
+
+
+class IntegrityError(KernforgeError):
+    """Bytes differ from what was promised."""
+
+    exit_code = 9
+
+
+class NetworkError(KernforgeError):
+    """The package index or a registry cannot be reached."""
+
+    exit_code = 10
+
+
+class StorageError(KernforgeError):
+    """The disk is full, read-only or not ours."""
+
+    exit_code = 11

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door to the disk: the only module that writes, renames, locks and removes.
+
+What appears under a final name is whole: files and trees are written beside it and renamed.
+A process that dies leaves at most a directory under ``tmp-*`` that the next run may remove.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STAGING_PREFIX = "tmp-"
+_HINTS = {
+    errno.ENOSPC: "free some space, or point KERNFORGE_HOME at another disk",
+    errno.EDQUOT: "the quota is used up: free some space, or point KERNFORGE_HOME elsewhere",
+    errno.EROFS: "the file system is read-only: point KERNFORGE_HOME or --out elsewhere",
+    errno.EACCES: "check who owns it, or point KERNFORGE_HOME or --out elsewhere",
+    errno.EPERM: "check who owns it, or point KERNFORGE_HOME or --out elsewhere",
+}
+
+
+@contextlib.contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    """Turn the errors of a full, read-only or foreign disk into ``StorageError``.
+
+    Args:
+        what: what was being done, as in ``"writing /a/b"``.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _HINTS:
+            raise
+        raise StorageError(f"{what}: {error.strerror}", hint=_HINTS[error.errno]) from error
+
+
+@contextlib.contextmanager
+def staging(parent: Path) -> Iterator[Path]:
+    """Yield an empty directory inside ``parent``, removed at the end if it is still there."""
+    with disk_errors(f"writing under {parent}"):
+        parent.mkdir(parents=True, exist_ok=True)
+        path = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=parent))
+        path.chmod(0o755)
+    try:
+        with disk_errors(f"writing under {parent}"):
+            yield path
+    finally:
+        remove_tree(path)
+
+
+def publish_tree(staged: Path, final: Path) -> bool:
+    """Rename a staged directory to its final name; if another process was first, keep theirs.
+
+    Returns:
+        Whether it was this call that published.
+    """
+    with disk_errors(f"writing {final}"):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            staged.rename(final)
+        except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
+                raise
+            return False
+    return True
+
+
+def replace_tree(staged: Path, final: Path) -> None:
+    """Put a staged directory in the place of whatever ``final`` holds now.
+
+    The old tree is moved aside first, so a reader never sees a mixture; between the two renames
+    (microseconds) it may see nothing.
+    """
+    with disk_errors(f"writing {final}"):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        if final.is_symlink() or final.exists():
+            with staging(final.parent) as graveyard:
+                final.rename(graveyard / "old")
+                staged.rename(final)
+        else:
+            staged.rename(final)
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Write a whole file under its final name, or nothing."""
+    payload = data.encode() if isinstance(data, str) else data
+    with disk_errors(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=_STAGING_PREFIX, dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(payload)
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> None:
+    """Write a file inside a tree that nobody else can see yet."""
+    payload = data.encode() if isinstance(data, str) else data
+    with disk_errors(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(payload)
+        if executable:
+            path.chmod(0o755)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file with its execute bit; parents are made."""
+    with disk_errors(f"writing {target}"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o755 if os.access(source, os.X_OK) else 0o644)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make ``target`` a hard link to ``source``, or a copy where the disk cannot link."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        copy_file(source, target)
+
+
+def symlink(target: str, path: Path) -> None:
+    """Create a symbolic link, replacing an old one atomically."""
+    with disk_errors(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{_STAGING_PREFIX}{os.getpid()}-{path.name}")
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target)
+        temporary.replace(path)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file or a directory; nothing happens when it is not there."""
+    if path.is_symlink() or path.is_file():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an advisory lock file; the operating system releases it when the process dies."""
+    from filelock import FileLock  # noqa: PLC0415 - the loader must import in milliseconds
+
+    with disk_errors(f"locking {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door to other programs: the only module that starts one.
+
+A command is data. It runs without a shell, in its own process group, with exactly the environment
+it names; when this process is interrupted, the whole group is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A program to start.
+
+    Attributes:
+        argv: program and arguments.
+        cwd: where it runs.
+        env: its whole environment; None inherits ours.
+        timeout: seconds after which it is killed; None waits for ever.
+    """
+
+    argv: tuple[str, ...]
+    cwd: Path | None = None
+    env: Mapping[str, str] | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """How a program ended.
+
+    Attributes:
+        returncode: its exit status; negative is the signal that ended it.
+        stdout: what it printed, decoded with replacement characters.
+        stderr: likewise.
+        wall_s: seconds from start to end.
+        cpu_s: user and system seconds of it and of the children that it waited for.
+        max_rss_bytes: the largest resident set of any single process among them.
+        timed_out: whether it was killed for taking too long.
+    """
+
+    returncode: int
+    stdout: str
+    stderr: str
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    max_rss_bytes: int = 0
+    timed_out: bool = False
+
+
+class Runner(Protocol):
+    """Anything that can run a command; tests pass a table of answers."""
+
+    def __call__(self, command: Command) -> Completed:
+        """Run to the end. Raises FileNotFoundError when the program does not exist."""
+        ...
+
+
+def run(command: Command) -> Completed:
+    """Start a program, wait for it and tell how it ended.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    start = time.monotonic()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            command.argv,
+            cwd=command.cwd,
+            env=None if command.env is None else dict(command.env),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        _running.add(process)
+        try:
+            timed_out = not _ended_within(process.pid, command.timeout)
+            if timed_out:
+                _kill_group(process)
+            # wait4 and not Popen.wait: it alone tells this child's time and memory.
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        except BaseException:
+            _kill_group(process)
+            process.wait()
+            raise
+        finally:
+            _running.discard(process)
+        return Completed(
+            returncode=process.returncode,
+            stdout=_read(out),
+            stderr=_read(err),
+            wall_s=time.monotonic() - start,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            max_rss_bytes=usage.ru_maxrss * 1024,
+            timed_out=timed_out,
+        )
+
+
+_running: set[subprocess.Popen[bytes]] = set()
+
+
+def kill_all() -> None:
+    """Kill every program that is still running; for an interrupt in another thread."""
+    for process in tuple(_running):
+        _kill_group(process)
+
+
+def _ended_within(pid: int, seconds: float | None) -> bool:
+    """Wait until the process has ended, without reaping it; False when time runs out first."""
+    handle = os.pidfd_open(pid)
+    try:
+        ready, _, _ = select.select([handle], [], [], seconds)
+        return bool(ready)
+    finally:
+        os.close(handle)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _read(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode(errors="replace")

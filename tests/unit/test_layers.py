@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The import rules of the package: a module imports only modules of the layers above its own."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src" / "kernforge"
+
+LAYERS: list[set[str]] = [
+    {"errors"},
+    # values
+    {"arch", "digest", "fatbin", "elf", "variant"},
+    # documents
+    {"manifest", "metadata", "lockfile"},
+    # decisions
+    {"floor", "includes", "matrix", "pipconfig", "resolve", "schema"},
+    {"plan"},
+    # doors
+    {"run", "files", "net"},
+    # probes
+    {"compiler", "home", "host", "index", "integrity", "project", "rangezip"},
+    # stages
+    {"artifact", "check", "migrate", "registry", "scaffold", "store", "toolchain"},
+    {"build", "publish", "load", "lock"},
+    # surface
+    {"report"},
+    {"cli", "__init__"},
+    {"__main__"},
+]
+RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
+PURE = set().union(*LAYERS[:5])
+
+# The modules that may import each of these; most have one door.
+DOORS = {
+    "argparse": {"cli"},
+    "filelock": {"files"},
+    "requests": {"net"},
+    "shutil": {"files"},
+    "socket": {"net"},
+    "subprocess": {"run"},
+    "tempfile": {"files", "run"},
+    "urllib": {"net", "pipconfig"},
+}
+# What a pure module may not import at all.
+IMPURE = {"os", "platform", "time", "torch", *DOORS}
+PURE_EXCEPTIONS = {("pipconfig", "urllib")}  # urllib.parse alone
+# What no process that only loads kernels may meet.
+BUILDER = {
+    "build",
+    "check",
+    "cli",
+    "compiler",
+    "index",
+    "lock",
+    "lockfile",
+    "manifest",
+    "matrix",
+    "net",
+    "plan",
+    "run",
+    "scaffold",
+    "toolchain",
+}
+
+
+def _imports(path: Path) -> set[str]:
+    """Every module that the file imports anywhere, siblings by their bare name."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {_bare(alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "kernforge":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(_bare(node.module))
+    return found
+
+
+def _bare(name: str) -> str:
+    root, _, rest = name.partition(".")
+    return rest.split(".")[0] if root == "kernforge" and rest else root
+
+
+@pytest.fixture(params=sorted(SRC.glob("*.py")), ids=lambda path: path.stem)
+def module(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+def test_every_module_has_a_layer(module):
+    assert module.stem in RANK, f"{module.name} is in no layer: add it to LAYERS"
+
+
+def test_imports_point_one_way(module):
+    rank = RANK[module.stem]
+    upward = {n for n in _imports(module) if RANK.get(n, -1) >= rank and n != module.stem}
+    assert not upward, f"{module.stem} imports {sorted(upward)}, which sit beside or below it"
+
+
+def test_pure_modules_do_no_io(module):
+    if module.stem in PURE:
+        found = {n for n in _imports(module) & IMPURE if (module.stem, n) not in PURE_EXCEPTIONS}
+        assert not found
+        assert not {"open", "print"} & _called(module)
+
+
+def _called(path: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+
+
+def test_each_effect_has_one_door(module):
+    for effect, doors in DOORS.items():
+        if effect in _imports(module):
+            assert module.stem in doors, f"{effect} is used in {module.name}; use {sorted(doors)}"
+
+
+def test_torch_is_imported_late(module):
+    for node in ast.parse(module.read_text()).body:
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not [n for n in names if n.split(".")[0] == "torch"], "import torch where it is used"
+
+
+def test_a_loading_process_never_meets_the_builder():
+    seen: set[str] = set()
+    todo = {"load"}
+    while todo:
+        seen |= todo
+        todo = {n for m in todo for n in _imports(SRC / f"{m}.py") if n in RANK} - seen
+    assert not seen & BUILDER
