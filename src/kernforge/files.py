@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from kernforge.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _STAGING_PREFIX = "tmp-"
 _HINTS = {
@@ -93,6 +93,12 @@ def replace_tree(staged: Path, final: Path) -> None:
             staged.rename(final)
 
 
+def make_dir(path: Path) -> None:
+    """Make a directory with its parents; nothing happens when it is there."""
+    with disk_errors(f"writing {path}"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Write a whole file under its final name, or nothing."""
     payload = data.encode() if isinstance(data, str) else data
@@ -117,6 +123,24 @@ def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> Non
         path.write_bytes(payload)
         if executable:
             path.chmod(0o755)
+
+
+def write_stream(
+    path: Path, chunks: Iterable[bytes], *, append: bool, advance: Callable[[int], None]
+) -> None:
+    """Write chunks as they come; what came before an interruption stays for the next attempt."""
+    with disk_errors(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab" if append else "wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+                advance(len(chunk))
+
+
+def rename(source: Path, target: Path) -> None:
+    """Give a finished file its final name."""
+    with disk_errors(f"writing {target}"):
+        source.replace(target)
 
 
 def copy_file(source: Path, target: Path) -> None:

@@ -49,7 +49,6 @@ class Completed:
         stderr: likewise.
         wall_s: seconds from start to end.
         cpu_s: user and system seconds of it and of the children that it waited for.
-        max_rss_bytes: the largest resident set of any single process among them.
         timed_out: whether it was killed for taking too long.
     """
 
@@ -58,7 +57,6 @@ class Completed:
     stderr: str
     wall_s: float = 0.0
     cpu_s: float = 0.0
-    max_rss_bytes: int = 0
     timed_out: bool = False
 
 
@@ -92,7 +90,7 @@ def run(command: Command) -> Completed:
             timed_out = not _ended_within(process.pid, command.timeout)
             if timed_out:
                 _kill_group(process)
-            # wait4 and not Popen.wait: it alone tells this child's time and memory.
+            # wait4 and not Popen.wait: it alone tells this child's CPU time.
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         except BaseException:
@@ -107,7 +105,6 @@ def run(command: Command) -> Completed:
             stderr=_read(err),
             wall_s=time.monotonic() - start,
             cpu_s=usage.ru_utime + usage.ru_stime,
-            max_rss_bytes=usage.ru_maxrss * 1024,
             timed_out=timed_out,
         )
 

@@ -11,26 +11,32 @@ SRC = Path(__file__).parents[2] / "src" / "kernforge"
 LAYERS: list[set[str]] = [
     {"errors"},
     # values
-    {"arch", "digest", "fatbin", "elf", "variant"},
+    {"arch", "digest", "elf", "finding", "includes", "pipconfig", "variant"},
+    {"facts", "fatbin", "manifest_legacy", "manifest_values", "pydepends", "tomllines"},
     # documents
-    {"manifest", "metadata", "lockfile"},
+    {"lockfile", "manifest_model", "metadata"},
+    {"manifest_mistakes"},
+    {"manifest"},
     # decisions
-    {"floor", "includes", "matrix", "pipconfig", "resolve", "schema"},
+    {"floor", "matrix", "resolve", "schema", "sourcerules"},
+    {"abirules", "flags"},
     {"plan"},
     # doors
     {"run", "files", "net"},
     # probes
-    {"compiler", "home", "host", "index", "integrity", "project", "rangezip"},
+    {"compiler", "home", "host", "index", "integrity", "project", "rangezip", "store"},
+    {"wheels"},
     # stages
-    {"artifact", "check", "migrate", "registry", "scaffold", "store", "toolchain"},
-    {"build", "publish", "load", "lock"},
+    {"artifact", "check", "importer", "lock", "migrate", "registry", "scaffold", "toolchain"},
+    {"build", "locate", "publish"},
+    {"load", "pipeline"},
     # surface
     {"report"},
     {"cli", "__init__"},
     {"__main__"},
 ]
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
-PURE = set().union(*LAYERS[:5])
+PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "run" in layer)])
 
 # The modules that may import each of these; most have one door.
 DOORS = {
@@ -41,27 +47,35 @@ DOORS = {
     "socket": {"net"},
     "subprocess": {"run"},
     "tempfile": {"files", "run"},
-    "urllib": {"net", "pipconfig"},
+    "urllib": {"net", "pipconfig", "wheels"},
 }
 # What a pure module may not import at all.
 IMPURE = {"os", "platform", "time", "torch", *DOORS}
 PURE_EXCEPTIONS = {("pipconfig", "urllib")}  # urllib.parse alone
 # What no process that only loads kernels may meet.
 BUILDER = {
+    "artifact",
     "build",
     "check",
     "cli",
     "compiler",
+    "floor",
     "index",
     "lock",
     "lockfile",
     "manifest",
+    "manifest_model",
     "matrix",
+    "migrate",
     "net",
+    "pipeline",
     "plan",
+    "project",
     "run",
     "scaffold",
+    "schema",
     "toolchain",
+    "wheels",
 }
 
 

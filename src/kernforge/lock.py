@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a toolchain lock: ask the user's indexes which wheels a build of this project needs.
+
+A CUDA toolkit's wheels are those that NVIDIA's ``cuda-toolkit`` metapackage of that release pins.
+The newest patch release of what is asked for is taken; what a lock already has stays, unless the
+caller asks for an upgrade.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.metadata import parse_email
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from kernforge import rangezip
+from kernforge.digest import sha256
+from kernforge.errors import ToolchainError
+from kernforge.lockfile import Lock, LockedToolkit, LockedTorch, LockedWheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from packaging.specifiers import SpecifierSet
+
+    from kernforge.index import Wheel
+    from kernforge.lockfile import LockedCompiler
+    from kernforge.wheels import Wheels
+
+# The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries.
+TOOLKIT = (
+    "nvidia-cuda-nvcc",
+    "nvidia-cuda-crt",
+    "nvidia-nvvm",
+    "nvidia-cuda-cccl",
+    "nvidia-cuda-runtime",
+)
+# What ATen's CUDA headers include; only their headers are read.
+LIBRARIES = ("nvidia-cublas", "nvidia-cusolver", "nvidia-cusparse", "nvidia-curand")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a build needs.
+
+    Attributes:
+        cuda: toolkits, as ``"13.0"``.
+        torch: header releases, as ``"2.10"``.
+        libraries: whether sources include ATen's CUDA headers.
+    """
+
+    cuda: frozenset[str]
+    torch: frozenset[str]
+    libraries: bool = False
+
+
+def lacking(needs: Needs, lock: Lock | None) -> Needs:
+    """What a lock does not have of what a build needs."""
+    if lock is None:
+        return needs
+    without_libraries = {c for c, t in lock.cuda.items() if needs.libraries and not t.libraries}
+    return Needs(
+        cuda=needs.cuda - (set(lock.cuda) - without_libraries),
+        torch=needs.torch - set(lock.torch),
+        libraries=needs.libraries,
+    )
+
+
+def make(needs: Needs, wheels: Wheels, *, cpu: str, compiler: LockedCompiler) -> Lock:
+    """Resolve needs to files and hashes.
+
+    Args:
+        needs: what is wanted.
+        wheels: the user's indexes.
+        cpu: the building machine's processor, as ``"x86_64"``.
+        compiler: the host compiler that is there.
+
+    Raises:
+        ToolchainError: no index has a release that is asked for.
+        NetworkError: no index can be reached.
+    """
+    return Lock(
+        platform=f"{cpu}-linux",
+        compiler=compiler,
+        cuda={v: _toolkit(v, wheels, cpu, needs.libraries) for v in sorted(needs.cuda)},
+        torch={v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
+    )
+
+
+def _toolkit(version: str, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
+    meta = _newest(wheels, "cuda-toolkit", version, cpu)
+    pins = _pins(wheels, meta)
+    missing = [name for name in TOOLKIT if name not in pins]
+    if missing:
+        raise ToolchainError(
+            f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
+            hint="wheels carry a whole compiler from CUDA 13.0 on; ask for 13.0 or newer",
+        )
+    return LockedToolkit(
+        release=str(meta.version),
+        wheels=tuple(_whole(_matching(wheels, name, pins[name], cpu), wheels) for name in TOOLKIT),
+        libraries=tuple(
+            _by_record(_matching(wheels, name, pins[name], cpu), wheels)
+            for name in LIBRARIES
+            if libraries and name in pins
+        ),
+    )
+
+
+def _torch(version: str, wheels: Wheels, cpu: str) -> LockedTorch:
+    # The wheels without a local version are the CUDA ones: a CPU wheel lacks headers that CUDA
+    # sources want. Headers do not differ between Pythons, so any interpreter's wheel will do.
+    newest = _newest(wheels, "torch", version, cpu)
+    return LockedTorch(release=str(newest.version), wheel=_by_record(newest, wheels))
+
+
+def _newest(wheels: Wheels, project: str, version: str, cpu: str) -> Wheel:
+    """Newest wheel of a project's release series, as ``"13.0"``."""
+    found = [
+        wheel
+        for wheel in wheels.index.wheels(project)
+        if f"{wheel.version.major}.{wheel.version.minor}" == version
+        and not wheel.version.is_prerelease
+        and wheel.version.local is None
+        and _runs_on(wheel, cpu)
+    ]
+    if not found:
+        there = {f"{w.version.major}.{w.version.minor}" for w in wheels.index.wheels(project)}
+        newest = sorted(there, key=lambda v: tuple(map(int, v.split("."))))[-8:]
+        raise ToolchainError(
+            f"no configured package index has {project} {version} for {cpu} Linux",
+            hint=f"it has {', '.join(newest)}" if newest else "check pip's index-url",
+        )
+    best = max((wheel.version, wheel.build) for wheel in found)
+    return min(
+        (wheel for wheel in found if (wheel.version, wheel.build) == best),
+        key=lambda wheel: wheel.file,
+    )
+
+
+def _matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) -> Wheel:
+    found = [
+        wheel
+        for wheel in wheels.index.wheels(project)
+        if wheel.version in specifier and _runs_on(wheel, cpu)
+    ]
+    if not found:
+        raise ToolchainError(
+            f"no configured package index has {project}{specifier} for {cpu} Linux",
+            hint="the index lacks a part of this toolkit: ask for another CUDA version",
+        )
+    return max(found, key=lambda wheel: (wheel.version, wheel.build, wheel.file))
+
+
+def _runs_on(wheel: Wheel, cpu: str) -> bool:
+    platforms = {tag.platform for tag in wheel.tags}
+    return any(p == "any" or (p.startswith("manylinux") and p.endswith(cpu)) for p in platforms)
+
+
+def _pins(wheels: Wheels, meta: Wheel) -> dict[str, SpecifierSet]:
+    """Which version of each wheel a release of the metapackage asks for."""
+    data = wheels.index.transport.body(meta.url).read()
+    if meta.sha256 and sha256(data) != meta.sha256:
+        raise ToolchainError(f"{meta.file} is not what the index promises (sha256 {meta.sha256})")
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        raw, _ = parse_email(archive.read(name))
+    requirements: Iterable[Requirement] = map(Requirement, raw.get("requires_dist", []))
+    return {canonicalize_name(r.name): r.specifier for r in requirements}
+
+
+def _whole(wheel: Wheel, wheels: Wheels) -> LockedWheel:
+    found = wheel.sha256 or sha256(wheels.index.transport.body(wheel.url).read())
+    return LockedWheel(file=wheel.file, sha256=found)
+
+
+def _by_record(wheel: Wheel, wheels: Wheels) -> LockedWheel:
+    archive = wheels.parts(wheel.file, wheel.sha256)
+    ((_, record),) = archive.fetch([rangezip.record_name(archive.names())])
+    return LockedWheel(file=wheel.file, sha256=wheel.sha256, record=sha256(record))

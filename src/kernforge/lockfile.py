@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kernforge.lock: exactly which compilers and headers a build used.
+
+It names files and hashes, never a host: the index is the user's own. A wheel that is read by
+ranges is pinned by the hash of its RECORD, against which every file of it is verified; one that is
+read whole, by its own hash. The document is JSON with sorted keys, so that a change shows in a
+diff as what it is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kernforge import digest
+from kernforge.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE_NAME = "kernforge.lock"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LockedWheel:
+    """One wheel.
+
+    Attributes:
+        file: its file name.
+        sha256: hex hash of the whole file.
+        record: hex hash of its RECORD when it is read by ranges; empty when it is read whole.
+    """
+
+    file: str
+    sha256: str
+    record: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedToolkit:
+    """A CUDA toolkit.
+
+    Attributes:
+        release: its full version, as ``"13.0.3"``.
+        wheels: compilers, runtime and headers.
+        libraries: wheels of which only the headers are read, for sources that include ATen's
+            CUDA headers.
+    """
+
+    release: str
+    wheels: tuple[LockedWheel, ...]
+    libraries: tuple[LockedWheel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedTorch:
+    """The headers of one torch release."""
+
+    release: str
+    wheel: LockedWheel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedCompiler:
+    """The host's C++ compiler: not shipped, only recognised.
+
+    Attributes:
+        identity: first line of its ``--version``.
+        target: its ``-dumpmachine``.
+    """
+
+    identity: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """A toolchain lock.
+
+    Attributes:
+        platform: the building machine's kind, as ``"x86_64-linux"``.
+        compiler: the host compiler that was there.
+        cuda: toolkits by ``"major.minor"``.
+        torch: header releases by ``"major.minor"``.
+    """
+
+    platform: str
+    compiler: LockedCompiler
+    cuda: Mapping[str, LockedToolkit] = field(default_factory=dict)
+    torch: Mapping[str, LockedTorch] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Text of the lock file."""
+        return (
+            json.dumps({"lock-version": VERSION, **asdict(self)}, indent=2, sort_keys=True) + "\n"
+        )
+
+    def merged(self, other: Lock) -> Lock:
+        """Return this lock with what ``other`` has more or newer."""
+        return replace(other, cuda={**self.cuda, **other.cuda}, torch={**self.torch, **other.torch})
+
+
+def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
+    """Parse a lock file.
+
+    Raises:
+        ToolchainError: it is not one, or of a version that this kernforge does not know.
+    """
+    try:
+        data = json.loads(text)
+        version = data.pop("lock-version")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise _damaged(source, str(error)) from error
+    if version != VERSION:
+        raise ToolchainError(
+            f"{source} has lock-version {version!r}; this kernforge reads {VERSION}",
+            hint="upgrade kernforge, or write the lock anew with `kernforge lock-toolchain`",
+        )
+    try:
+        return Lock(
+            platform=data["platform"],
+            compiler=LockedCompiler(**data["compiler"]),
+            cuda={name: _toolkit(entry) for name, entry in data["cuda"].items()},
+            torch={
+                name: LockedTorch(release=entry["release"], wheel=LockedWheel(**entry["wheel"]))
+                for name, entry in data["torch"].items()
+            },
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _damaged(source, str(error)) from error
+
+
+def with_compiler(lock: Lock, compiler: LockedCompiler) -> Lock:
+    """Return the lock as it is on a machine with this compiler."""
+    return replace(lock, compiler=compiler)
+
+
+def toolkit_key(toolkit: LockedToolkit) -> str:
+    """Key of a toolkit's compilers, runtime and headers in the store."""
+    return digest.key("cuda-toolkit", layout=1, wheels=[w.sha256 for w in sorted(toolkit.wheels)])
+
+
+def wheel_headers_key(wheel: LockedWheel) -> str:
+    """Key of the headers of one range-read wheel in the store."""
+    return digest.key("wheel-headers", layout=1, record=wheel.record)
+
+
+def _toolkit(entry: dict[str, Any]) -> LockedToolkit:
+    return LockedToolkit(
+        release=entry["release"],
+        wheels=tuple(LockedWheel(**wheel) for wheel in entry["wheels"]),
+        libraries=tuple(LockedWheel(**wheel) for wheel in entry["libraries"]),
+    )
+
+
+def _damaged(source: str, reason: str) -> ToolchainError:
+    return ToolchainError(
+        f"{source} is not a toolchain lock: {reason}",
+        hint="restore it from version control, or delete it and run `kernforge lock-toolchain`",
+    )
