@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of values that build.toml holds: backends, versions, git addresses, lists.
+
+Source of the format: the ``build.toml`` of Hugging Face's kernel-builder as ``kernels`` 0.17.2
+reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    PlainValidator,
+    Strict,
+    StringConstraints,
+    Tag,
+    WithJsonSchema,
+)
+from pydantic.networks import AnyUrl
+
+Backend: TypeAlias = Literal["cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu"]
+Dependency: TypeAlias = Literal[
+    "cutlass_2_10",
+    "cutlass_3_5",
+    "cutlass_3_6",
+    "cutlass_3_8",
+    "cutlass_3_9",
+    "cutlass_4_0",
+    "cutlass_4_4",
+    "cutlass_4_5",
+    "sycl_tla",
+    "metal-cpp",
+    "torch",
+]
+# Words between parentheses are no TOML keys: they name a branch of a union in pydantic's errors.
+VERSION_TAG = "(version)"
+TABLE_TAG = "(table)"
+
+GIT_SCHEMES = ("https", "http", "git", "ssh", "git+ssh", "git+https", "git+http")
+_VERSION = re.compile(r"\+?([0-9]+)\.\+?([0-9]+)")
+_WORD = 2**64
+
+
+class Version2(NamedTuple):
+    """A version of two numbers, as in ``12.8``; it compares by number, so 2.10 is after 2.9."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``"12.8"``.
+
+        As ``kernels`` 0.17.2 does, surrounding blanks, a plus sign and leading zeros are let pass:
+        ``"12.08"`` is 12.8.
+
+        Raises:
+            ValueError: not exactly two whole numbers of 64 bits with a dot between.
+        """
+        found = _VERSION.fullmatch(text.strip())
+        if found is None or max(int(found[1]), int(found[2])) >= _WORD:
+            raise ValueError('expected a version of two numbers, as in "12.8"')
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+def _version(value: object) -> Version2:
+    if isinstance(value, str):
+        return Version2.parse(value)
+    raise ValueError('expected a version in quotes, as in "12.8"')
+
+
+def _git_url(value: str) -> str:
+    """Check a git address and keep its spelling.
+
+    A URL of a git scheme, or ``host:path`` as scp writes it. The URL grammar is WHATWG's, whose
+    parser pydantic brings; ``kernels`` uses the same one.
+    """
+    try:
+        scheme = AnyUrl(value).scheme
+    except ValueError:
+        host, _, path = value.partition(":")
+        if host and path and not path.startswith("/") and _is_url(f"ssh://{host}/{path}"):
+            return value
+        raise ValueError("expected a git address: https://..., ssh://... or host:path") from None
+    if scheme not in GIT_SCHEMES:
+        raise ValueError(f"expected a git address of scheme {', '.join(GIT_SCHEMES)}")
+    return value
+
+
+def _is_url(value: str) -> bool:
+    try:
+        AnyUrl(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _git_url_if_text(value: object) -> object:
+    return _git_url(value) if isinstance(value, str) else value
+
+
+def _stable_abi_kind(value: object) -> str:
+    return TABLE_TAG if isinstance(value, dict) else VERSION_TAG
+
+
+# A TOML list arrives as a Python list, which strict mode would not take for a tuple.
+Strings: TypeAlias = Annotated[tuple[str, ...], Strict(strict=False)]
+VersionText: TypeAlias = Annotated[
+    Version2,
+    PlainValidator(_version),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]+\.[0-9]+$"}),
+]
+GitUrl: TypeAlias = Annotated[str, BeforeValidator(_git_url_if_text)]
+StableAbi: TypeAlias = Annotated[
+    Annotated[VersionText, Tag(VERSION_TAG)]
+    | Annotated[Mapping[Backend, VersionText], Tag(TABLE_TAG)],
+    Discriminator(_stable_abi_kind),
+]
+
+Name: TypeAlias = Annotated[str, StringConstraints(pattern="^[a-z][-a-z0-9]*[a-z0-9]$")]

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our reading of build.toml against that of the ``kernels`` package, over our cases and others'.
+
+KERNFORGE_MANIFEST_CHECKOUTS names directories, separated as in PATH; every build.toml under them is
+compared too. Checkouts of the kernels-community and kernels repositories are the ones to name.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kernforge.errors import ManifestError
+from kernforge.manifest import parse
+from kernforge.migrate import migrate
+
+oracle = pytest.importorskip("kernels._rust", reason="the kernels package is not installed")
+
+CASES = sorted((Path(__file__).parents[1] / "data" / "manifests").glob("*.toml"))
+BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
+CHECKOUTS = [Path(p) for p in os.environ.get("KERNFORGE_MANIFEST_CHECKOUTS", "").split(":") if p]
+
+
+def _theirs(directory):
+    """Backends, and kernel dependencies for each backend; None for a file that is refused."""
+    try:
+        build = oracle.Build.open(directory)
+    except ValueError:
+        return None
+    depends = {
+        name: [
+            (item.repo_id, item.version)
+            for item in build.all_kernel_depends(oracle.Backend.from_str(name))
+        ]
+        for name in BACKENDS
+    }
+    return [str(backend) for backend in build.general.backends], depends
+
+
+def _ours(text):
+    try:
+        general = parse(text).general
+    except ManifestError:
+        return None
+    depends = {
+        name: [(item.repo_id, _version(item)) for item in general.kernel_depends_for(name)]
+        for name in BACKENDS
+    }
+    return list(general.backends), depends
+
+
+def _version(item):
+    if item.version is None:
+        return oracle.KernelVersion.Revision(item.revision)
+    return oracle.KernelVersion.Version(item.version)
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """Ask the oracle about a text."""
+
+    def ask(text):
+        (tmp_path / "build.toml").write_bytes(text.encode())
+        return _theirs(tmp_path)
+
+    return ask
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_cases_of_our_own(path, theirs):
+    text = path.read_bytes().decode()
+    if path.stem.startswith("stricter-"):
+        assert theirs(text) is not None
+        assert _ours(text) is None
+    else:
+        assert theirs(text) == _ours(text)
+        assert (_ours(text) is not None) == path.stem.startswith("good-")
+
+
+@pytest.mark.parametrize("name", ["good-edition-4", "bad-edition-3"])
+def test_what_is_migrated_is_accepted_by_both(name, theirs):
+    path = next(path for path in CASES if path.stem == name)
+    result, _ = migrate(path.read_text())
+    assert "edition = 5" in result
+    assert _ours(result) is not None
+    assert theirs(result) == _ours(result)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://example.com/a b",
+        "https://a b",
+        "http:a",
+        "https://",
+        "ssh://",
+        "ssh://host:99999/a",
+        "git@example.com:~a/b",
+        "git@ho st:a",
+        "git@[::1]:a",
+        "host:path",
+        "sub.host/x:path",
+        ":path",
+        "é:x",
+        "http://1.2.3.4.5",
+        " https://example.com ",
+        "1a:b",
+    ],
+)
+def test_git_addresses(address, theirs):
+    text = CASES[0].parent.joinpath("good-minimal.toml").read_text()
+    text = text.replace('"MIT"', f'"MIT"\nupstream = "{address}"')
+    assert theirs(text) == _ours(text)
+
+
+@pytest.mark.skipif(not CHECKOUTS, reason="KERNFORGE_MANIFEST_CHECKOUTS names no checkouts")
+def test_every_manifest_of_the_named_checkouts():
+    paths = [path for root in CHECKOUTS for path in sorted(root.rglob("build.toml"))]
+    assert paths, f"no build.toml under {CHECKOUTS}"
+    refused = []
+    for path in paths:
+        expected = _theirs(path.parent)
+        assert _ours(path.read_text()) == expected, path
+        if expected is None and _is_toml(path):
+            refused.append(path)
+    assert not refused, "neither reads these; are they of edition 3?"
+
+
+def _is_toml(path):
+    """Not so for the templates from which a tool makes a build.toml."""
+    try:
+        tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
