@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA architectures: parse, print, choose, and say to nvcc.
+
+The default lists and the rule of choice are kernel-builder's, so that a project gets the same
+architectures from both tools.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from kernforge.errors import ManifestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ARCH = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
+
+# Newest toolkit that a list holds for, from the newest to the oldest.
+_DEFAULTS = (
+    ((13, 0), "7.5 8.0 8.6 8.7 8.9 9.0 10.0 11.0 12.0 12.1+PTX"),
+    ((12, 8), "7.0 7.2 7.5 8.0 8.6 8.7 8.9 9.0 10.0 10.1 12.0+PTX"),
+    ((0, 0), "7.0 7.2 7.5 8.0 8.6 8.7 8.9 9.0+PTX"),
+)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Arch:
+    """One target of device code; ``str`` and ``parse`` are each other's inverse.
+
+    Attributes:
+        major: of the compute capability.
+        minor: likewise.
+        suffix: ``"a"``: this GPU only; ``"f"``: its family; empty: it and later minors.
+        ptx: whether PTX goes along, which newer GPUs compile when they load it.
+    """
+
+    major: int
+    minor: int
+    suffix: str = ""
+    ptx: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``9.0``, ``9.0a``, ``10.0f`` or ``12.1+PTX``.
+
+        Raises:
+            ManifestError: it is none of these.
+        """
+        match = _ARCH.fullmatch(text.strip())
+        if match is None:
+            raise ManifestError(
+                f"{text!r} is not a CUDA compute capability",
+                hint="write it like 8.0, 9.0a, 10.0f or 9.0+PTX",
+            )
+        return cls(int(match[1]), int(match[2]), match[3], ptx=bool(match[4]))
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}{self.suffix}{'+PTX' if self.ptx else ''}"
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Major and minor."""
+        return (self.major, self.minor)
+
+    def gencode(self) -> tuple[str, ...]:
+        """Arguments for nvcc: machine code, and PTX if it goes along."""
+        digits = f"{self.major}{self.minor}{self.suffix}"
+        codes = [f"arch=compute_{digits},code=sm_{digits}"]
+        if self.ptx:
+            codes.append(f"arch=compute_{digits},code=compute_{digits}")
+        return tuple(part for code in codes for part in ("-gencode", code))
+
+
+def defaults(toolkit: tuple[int, int]) -> tuple[Arch, ...]:
+    """Architectures that a toolkit builds for when the manifest names none."""
+    listed = next(text for oldest, text in _DEFAULTS if toolkit >= oldest)
+    return tuple(Arch.parse(part) for part in listed.split())
+
+
+def choose(wanted: Iterable[str] | None, toolkit: tuple[int, int]) -> tuple[Arch, ...]:
+    """Architectures of one kernel section under a toolkit.
+
+    A capability with a suffix is taken as it is if the toolkit knows its number, and takes that
+    number out of the toolkit's list. For each number that is left, the newest wanted capability
+    that is not newer and has the same major serves; one with ``+PTX`` may serve later majors too.
+
+    Args:
+        wanted: the section's ``cuda-capabilities``; None takes the toolkit's list.
+        toolkit: the CUDA version.
+
+    Returns:
+        The architectures in ascending order.
+
+    Raises:
+        ManifestError: nothing is left.
+    """
+    if wanted is None:
+        return defaults(toolkit)
+    sources = [Arch.parse(text) for text in wanted]
+    numbers = [arch.capability for arch in defaults(toolkit)]
+    chosen: dict[tuple[int, int, str], Arch] = {}
+    for arch in sources:
+        if arch.suffix and arch.capability in numbers:
+            chosen[arch.major, arch.minor, arch.suffix] = arch
+    special = {arch.capability for arch in chosen.values()}
+    plain = sorted(arch for arch in sources if not arch.suffix)
+    for number in numbers:
+        if number in special:
+            continue
+        fitting = [a for a in plain if a.capability <= number and (a.major == number[0] or a.ptx)]
+        if fitting:
+            best = fitting[-1]
+            ptx = any(a.ptx for a in plain if a.capability == best.capability)
+            chosen[best.major, best.minor, ""] = replace(best, ptx=ptx)
+    if not chosen:
+        raise ManifestError(
+            f"cuda-capabilities {', '.join(map(str, sources))}: an empty set of capabilities is "
+            f"left for CUDA {toolkit[0]}.{toolkit[1]}",
+            hint=f"it can build for {', '.join(f'{a}.{b}' for a, b in numbers)}",
+        )
+    return tuple(sorted(chosen.values()))

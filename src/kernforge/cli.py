@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: parse, choose, do, say. No logic that a test could not call elsewhere.
+
+Exit codes are those of ``kernforge.errors``; 0 is success, 130 an interrupt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from kernforge import __version__
+from kernforge import report as reports
+from kernforge.errors import BuildError, CheckError, KernforgeError, UsageError
+from kernforge.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import FrameType
+
+    from kernforge.check import Finding
+    from kernforge.pipeline import Bench
+
+_EXTRA_OF = dict.fromkeys(
+    (
+        *("abi3audit", "auditwheel", "elftools", "pydantic", "pypi_simple"),
+        *("requests", "tomlkit", "urllib3"),
+    ),
+    "build",
+)
+_KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
+_EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
+    f"  {kind.exit_code:2}  {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for kind in _KINDS
+)
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    arguments = _parser().parse_args(argv)
+    report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
+    try:
+        arguments.verb(arguments, report)
+    except KernforgeError as error:
+        report.error(error)
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        report.error(
+            UsageError(
+                f"this command needs {error.name}, which is not installed",
+                hint=f"pip install 'kernforge[{extra}]'",
+            )
+        )
+        sys.exit(UsageError.exit_code)
+    except KeyboardInterrupt:
+        report.note("interrupted: every program was stopped and nothing is left half-written")
+        sys.exit(130)
+    sys.exit(0)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+# -- the commands ------------------------------------------------------------------------------
+
+
+def _new(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import scaffold  # noqa: PLC0415
+
+    written = scaffold.scaffold(
+        arguments.name,
+        dest=arguments.dir / arguments.name,
+        backends=tuple(arguments.backends),
+        license=arguments.license,
+    )
+    root = arguments.dir / arguments.name
+    report.result(
+        {"project": str(root), "files": [str(path) for path in written]},
+        f"{root}: {len(written)} files\nnext: kernforge build {root}",
+    )
+
+
+def _variants(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import matrix, pipeline  # noqa: PLC0415
+
+    manifest = pipeline.read_project(arguments.project).manifest
+    found = matrix.candidates(manifest, cpu=pipeline.this_cpu())
+    document = [
+        {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
+        for c in found
+    ]
+    words = {(True, True): "built", (True, False): "on request", (False, False): "left out"}
+    rows = [(c.name, words[c.target is not None, c.default], c.reason) for c in found]
+    report.result(document, reports.table(rows, head=("variant", "is", "because")))
+
+
+def _lock(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import lock, matrix, pipeline  # noqa: PLC0415
+
+    bench = _bench(arguments, report)
+    targets = matrix.choose(bench.candidates, [])
+    wanted = pipeline.needs(bench, targets)
+    wanted = lock.Needs(
+        cuda=wanted.cuda | set(arguments.cuda),
+        torch=wanted.torch | set(arguments.torch),
+        libraries=wanted.libraries,
+    )
+    locked = pipeline.write_lock(bench, wanted, upgrade=arguments.upgrade)
+    lines = [f"CUDA {name}: {kit.release}" for name, kit in sorted(locked.cuda.items())]
+    lines += [f"torch {name}: {torch.release}" for name, torch in sorted(locked.torch.items())]
+    lines.append(f"host compiler: {locked.compiler.identity}")
+    path = bench.project.root / "kernforge.lock"
+    report.result({"lock": str(path)}, "\n".join([str(path), *(f"  {line}" for line in lines)]))
+
+
+def _build(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import build, check, matrix, pipeline  # noqa: PLC0415
+    from kernforge.run import run  # noqa: PLC0415
+
+    bench = _bench(arguments, report)
+    for note in bench.project.manifest.notes:
+        report.note(f"note: {note}")
+    targets = matrix.choose(bench.candidates, arguments.variant)
+    locked, written = pipeline.ensure_lock(bench, targets, locked=arguments.locked)
+    if written:
+        report.note(f"wrote {bench.project.root / 'kernforge.lock'}: keep it in version control")
+    made = pipeline.make_plan(bench, targets, locked)
+    if arguments.dry_run:
+        known = build.cached(made, bench.store)
+        report.result(reports.graph_document(made, known), reports.graph_text(made, known))
+        return
+    out = arguments.out or bench.project.root / "build"
+    roots = pipeline.fetch(bench, made, locked)
+    outcome = pipeline.run_plan(
+        bench, made, roots, locked, out=out, jobs=arguments.jobs, events=report
+    )
+    findings: list[Finding] = []
+    if not arguments.no_check:
+        for path in outcome.variants.values():
+            findings += check.check_variant(path, run=run, python=sys.executable)
+    document = {
+        "variants": {name: str(path) for name, path in outcome.variants.items()},
+        "left_out": list(outcome.left_out),
+        "failures": [
+            {"action": f.action.title, "output": f.output, "repeat": f.repeat}
+            for f in outcome.failures
+        ],
+        "findings": [reports.finding_document(f) for f in findings],
+        "actions": {"ran": outcome.ran, "reused": outcome.reused, "cpu_s": outcome.cpu_s},
+    }
+    lines = [str(path) for path in outcome.variants.values()]
+    lines += [f"not built: {name}" for name in outcome.left_out]
+    lines += [reports.finding_text(f) for f in findings if f.severity != "skipped"]
+    lines.append(
+        f"{outcome.ran} actions ran ({outcome.cpu_s:.1f} CPU-s), {outcome.reused} from the store"
+    )
+    report.result(document, "\n".join(lines))
+    if outcome.failures:
+        raise BuildError(
+            f"{len(outcome.failures)} of {len(made.actions)} actions failed, so "
+            f"{', '.join(outcome.left_out)} could not be built",
+            hint="the compiler's own words are above",
+        )
+    _refuse_errors(findings)
+
+
+def _check(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import check  # noqa: PLC0415
+    from kernforge.run import run  # noqa: PLC0415
+
+    findings = check.check_build(arguments.dir, run=run, python=sys.executable)
+    text = (
+        "\n".join(map(reports.finding_text, findings))
+        or f"{arguments.dir}: nothing to find fault with"
+    )
+    report.result([reports.finding_document(f) for f in findings], text)
+    _refuse_errors(findings)
+
+
+def _publish(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import pipeline, publish, registry  # noqa: PLC0415
+    from kernforge.home import default_registry  # noqa: PLC0415
+
+    project = pipeline.read_project(arguments.project)
+    repo_id = arguments.repo_id or project.manifest.general.hub.repo_id
+    if not repo_id:
+        raise UsageError(
+            "publish where? build.toml has no [general.hub] repo-id",
+            hint="add it, or give --repo-id owner/name",
+        )
+    done = publish.publish(
+        arguments.build or project.root / "build",
+        registry.open_registry(arguments.registry or default_registry()),
+        repo_id,
+        arguments.version or pipeline.tagged_version(project),
+        card=pipeline.card(project),
+    )
+    document = {
+        "repo_id": repo_id,
+        "version": done.version,
+        "commit": done.commit,
+        "changed": done.changed,
+        "variants": list(done.variants),
+        "url": done.url,
+    }
+    said = "published" if done.changed else "already there, unchanged:"
+    lines = [f"{said} {repo_id} {done.version} at {done.url}", *(f"  {v}" for v in done.variants)]
+    report.result(document, "\n".join(lines))
+
+
+def _migrate(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import migrate  # noqa: PLC0415
+
+    path = arguments.project / "build.toml"
+    notes = migrate.migrate_file(path)
+    report.result({"file": str(path), "notes": notes}, "\n".join([f"{path}: edition 5", *notes]))
+
+
+def _schema(arguments: argparse.Namespace, report: Report) -> None:
+    import json  # noqa: PLC0415
+
+    from kernforge import files, schema  # noqa: PLC0415
+
+    document = schema.json_schema()
+    text = json.dumps(document, indent=2)
+    if arguments.out:
+        files.write_atomic(arguments.out, text + "\n")
+        report.result({"file": str(arguments.out)}, str(arguments.out))
+    else:
+        report.result(document, text)
+
+
+# -- what they share ---------------------------------------------------------------------------
+
+
+def _bench(arguments: argparse.Namespace, report: Report) -> Bench:
+    from kernforge import pipeline  # noqa: PLC0415
+
+    return pipeline.set_up(pipeline.read_project(arguments.project), report)
+
+
+def _refuse_errors(findings: Sequence[Finding]) -> None:
+    wrong = [finding for finding in findings if finding.severity == "error"]
+    if wrong:
+        raise CheckError(
+            f"{len(wrong)} findings: the artifact would not work everywhere that its name promises",
+            hint="each finding above says how to mend it",
+        )
+
+
+# -- the command line's grammar ----------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kernforge",
+        description="GPU kernels for PyTorch, from the first line to production.",
+        epilog=_EXIT_CODES + "\n 130  an interrupt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"kernforge {__version__}")
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    verb = _verb(verbs, _new, "new", "write a kernel project that builds as it is", "my-kernel")
+    verb.add_argument("name", help="lower-case letters, digits and dashes")
+    verb.add_argument("--dir", type=Path, default=Path(), help="where to make it (default: here)")
+    verb.add_argument(
+        "--backends",
+        nargs="+",
+        default=["cuda", "cpu"],
+        choices=["cuda", "cpu"],
+        help="default: both",
+    )
+    verb.add_argument("--license", default="Apache-2.0", help="SPDX name (default: Apache-2.0)")
+
+    verb = _verb(verbs, _variants, "variants", "list the variants of a project, with reasons", "")
+    _project(verb)
+
+    verb = _verb(
+        verbs,
+        _lock,
+        "lock-toolchain",
+        "write kernforge.lock: pin compilers and headers",
+        "--upgrade",
+    )
+    _project(verb)
+    verb.add_argument("--cuda", action="append", default=[], help="also lock this CUDA, as 13.2")
+    verb.add_argument("--torch", action="append", default=[], help="also lock this torch, as 2.13")
+    verb.add_argument("--upgrade", action="store_true", help="take the newest of everything")
+
+    verb = _verb(
+        verbs,
+        _build,
+        "build",
+        "build variants of a project and check them",
+        "--variant 'torch-stable-abi*-cpu-*'",
+    )
+    _project(verb)
+    verb.add_argument(
+        "--variant", action="append", default=[], help="a name or a pattern; may be repeated"
+    )
+    verb.add_argument("--out", type=Path, help="where the variants go (default: PROJECT/build)")
+    verb.add_argument(
+        "--jobs", type=_positive, default=os.cpu_count() or 1, help="default: as many as cores"
+    )
+    verb.add_argument("--dry-run", action="store_true", help="show the graph of actions, run none")
+    verb.add_argument("--locked", action="store_true", help="refuse to change kernforge.lock")
+    verb.add_argument("--no-check", action="store_true", help="leave out the checks at the end")
+
+    verb = _verb(verbs, _check, "check", "check built variants against what they promise", "build")
+    verb.add_argument(
+        "dir",
+        type=Path,
+        nargs="?",
+        default=Path("build"),
+        help="a variant, or a directory of variants (default: build)",
+    )
+
+    verb = _verb(
+        verbs,
+        _publish,
+        "publish",
+        "publish a project's built variants to a registry",
+        "--registry ~/registry --repo-id me/my-kernel",
+    )
+    _project(verb)
+    verb.add_argument(
+        "--registry", help="directory or URL (default: KERNFORGE_REGISTRY, else the user's own)"
+    )
+    verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
+    verb.add_argument("--version", help="X.Y.Z (default: the git tag here, else the next patch)")
+    verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
+
+    verb = _verb(verbs, _migrate, "migrate", "rewrite an older build.toml to edition 5", "")
+    _project(verb)
+
+    verb = _verb(verbs, _schema, "schema", "print build.toml's JSON schema", "--out schema.json")
+    verb.add_argument("--out", type=Path, help="write it to this file")
+    return parser
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    run: Callable[[argparse.Namespace, Report], None],
+    name: str,
+    summary: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"example: {' '.join(filter(None, ('kernforge', name, example)))}",
+    )
+    verb.set_defaults(verb=run)
+    verb.add_argument("--json", action="store_true", help="print the result as one JSON document")
+    verb.add_argument("--quiet", action="store_true", help="leave out progress and notes")
+    return verb
+
+
+def _project(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "project", type=Path, nargs="?", default=Path(), help="the project (default: here)"
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files a translation unit may read, found by looking at its ``#include`` lines.
+
+Conditions are ignored, so the answer holds every file that could be read and perhaps some that
+are not: a key made from it may be too careful, never too careless. The compiler is given these
+files and no others, so a file that was overlooked is an error at once, not a stale result later.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_INCLUDE = re.compile(
+    r'^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))',
+    re.MULTILINE,
+)
+_TORCH = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "pybind11/")
+# What wraps torch's C++ API in Python's.
+_PYTHON = ("Python.h", "torch/extension.h", "torch/python.h", "pybind11/", "torch/csrc/utils/")
+_ATEN_CUDA = ("ATen/cuda/", "c10/cuda/", "torch/extension.h", "torch/all.h", "THC/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closure:
+    """What a translation unit may read.
+
+    Attributes:
+        files: the project's own, sorted, the unit itself among them.
+        foreign: names that the project does not have, as they are written, sorted.
+        opaque: whether an include names a macro, so that the two lists may be incomplete.
+    """
+
+    files: tuple[str, ...]
+    foreign: tuple[str, ...]
+    opaque: bool
+
+    @property
+    def reaches_torch(self) -> bool:
+        """Whether torch's headers may be read."""
+        return self.opaque or any(name.startswith(_TORCH) for name in self.foreign)
+
+    @property
+    def reaches_aten_cuda(self) -> bool:
+        """Whether ATen's CUDA headers may be read, which want those of CUDA's libraries."""
+        return self.opaque or any(name.startswith(_ATEN_CUDA) for name in self.foreign)
+
+    @property
+    def reaches_python(self) -> bool:
+        """Whether Python's headers may be read."""
+        return self.opaque or any(name.startswith(_PYTHON) for name in self.foreign)
+
+
+def closure(unit: str, sources: Mapping[str, str], include_dirs: tuple[str, ...]) -> Closure:
+    """Follow the includes of a unit.
+
+    Args:
+        unit: the source, relative to the project.
+        sources: text of each file of the project that could be included, by relative path.
+        include_dirs: directories relative to the project, in search order.
+    """
+    seen: set[str] = set()
+    foreign: set[str] = set()
+    opaque = False
+    todo = [unit]
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for quoted, angled, macro in _INCLUDE.findall(sources.get(path, "")):
+            opaque = opaque or bool(macro)
+            name = quoted or angled
+            if not name:
+                continue
+            # All candidates and not only the first: which one is read may hang on a condition.
+            here = (posixpath.dirname(path),) if quoted else ()
+            found = [p for p in _candidates(name, here + include_dirs) if p in sources]
+            todo += found
+            if not found:
+                foreign.add(name)
+    files = set(sources) if opaque else seen
+    return Closure(files=tuple(sorted(files)), foreign=tuple(sorted(foreign)), opaque=opaque)
+
+
+def _candidates(name: str, directories: tuple[str, ...]) -> Iterator[str]:
+    for directory in directories:
+        yield posixpath.normpath(posixpath.join(directory, name))

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The course of a build, step by step: read, choose, lock, plan, fetch, build.
+
+Each step takes what the one before made. The command line, a test and a script call the same
+steps.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import sysconfig
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge import (
+    __version__,
+    build,
+    compiler,
+    digest,
+    files,
+    flags,
+    lock,
+    lockfile,
+    matrix,
+    plan,
+    project,
+)
+from kernforge.errors import ToolchainError, UsageError
+from kernforge.home import home
+from kernforge.index import Index
+from kernforge.lockfile import LockedCompiler
+from kernforge.run import Command, run
+from kernforge.store import Store
+from kernforge.toolchain import Toolchains
+from kernforge.wheels import Wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernforge.build import Events, Outcome
+    from kernforge.compiler import Compiler
+    from kernforge.lockfile import Lock
+    from kernforge.matrix import Candidate, Target
+    from kernforge.plan import Plan, Sources
+    from kernforge.project import Project
+    from kernforge.wheels import Progress
+
+_TEXT_SUFFIXES = (
+    *plan.CXX_SUFFIXES,
+    *plan.CUDA_SUFFIXES,
+    *(".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def", ".in"),
+)
+_CPUS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A project on this machine, ready to be planned.
+
+    Attributes:
+        project: the kernel project.
+        sources: its files as a plan sees them.
+        candidates: its variants.
+        compiler: the host's C++ compiler.
+        store: where everything is kept.
+        wheels: the user's package indexes.
+        cpu: this machine's processor.
+    """
+
+    project: Project
+    sources: Sources
+    candidates: tuple[Candidate, ...]
+    compiler: Compiler
+    store: Store
+    wheels: Wheels
+    cpu: str
+
+
+def this_cpu() -> str:
+    """This machine's processor as variant names spell it.
+
+    Raises:
+        UsageError: kernels cannot be built on such a machine.
+    """
+    machine, system = platform.machine().lower(), platform.system()
+    if system != "Linux" or machine not in _CPUS:
+        raise UsageError(
+            f"kernels are built on x86_64 or aarch64 Linux; this is {machine} {system}",
+            hint="loading published kernels works here all the same",
+        )
+    return _CPUS[machine]
+
+
+def read_project(directory: Path) -> Project:
+    """The project that holds a directory.
+
+    Raises:
+        ManifestError: its build.toml is wrong.
+        UsageError: there is none.
+    """
+    return project.read(project.find(directory), run)
+
+
+def set_up(one: Project, progress: Progress) -> Bench:
+    """Look at the machine and at the project's files.
+
+    Raises:
+        ToolchainError: there is no C++ compiler.
+    """
+    cpu = this_cpu()
+    store = Store(home() / "store")
+    return Bench(
+        project=one,
+        sources=_sources(one),
+        candidates=matrix.candidates(one.manifest, cpu=cpu),
+        compiler=compiler.find(os.environ, run),
+        store=store,
+        wheels=Wheels(functools.cache(Index.from_environment), store.root / "downloads", progress),
+        cpu=cpu,
+    )
+
+
+def needs(bench: Bench, targets: Sequence[Target]) -> lock.Needs:
+    """What the lock must have to build these targets."""
+    cuda = {t.cuda for t in targets if t.cuda}
+    torch = {t.torch for t in targets if t.torch}
+    return lock.Needs(
+        cuda=frozenset(f"{v[0]}.{v[1]}" for v in cuda),
+        torch=frozenset(f"{v[0]}.{v[1]}" for v in torch),
+        libraries=bool(cuda) and plan.reaches_aten_cuda(bench.project.manifest, bench.sources),
+    )
+
+
+def read_lock(root: Path) -> Lock | None:
+    """The project's lock, if it has one.
+
+    Raises:
+        ToolchainError: it is damaged.
+    """
+    path = root / lockfile.FILE_NAME
+    return lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
+
+
+def write_lock(bench: Bench, wanted: lock.Needs, *, upgrade: bool) -> Lock:
+    """Bring the project's lock up to what is wanted, and write it if that changed anything.
+
+    Args:
+        bench: the project.
+        wanted: what it must have.
+        upgrade: look everything up anew instead of keeping what the lock has.
+
+    Raises:
+        ToolchainError: no index has what is wanted.
+        NetworkError: no index can be reached.
+    """
+    old = read_lock(bench.project.root)
+    missing = wanted if upgrade else lock.lacking(wanted, old)
+    here = LockedCompiler(identity=bench.compiler.identity, target=bench.compiler.target)
+    found = lock.make(missing, bench.wheels, cpu=bench.cpu, compiler=here)
+    new = old.merged(found) if old else found
+    if new != old:
+        files.write_atomic(bench.project.root / lockfile.FILE_NAME, new.to_json())
+    return new
+
+
+def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tuple[Lock, bool]:
+    """The lock for a build; written or completed first unless that is forbidden.
+
+    Args:
+        bench: the project.
+        targets: what will be built.
+        locked: refuse to change the lock, and refuse a host compiler that it does not name.
+
+    Returns:
+        The lock, with the compiler that is really here, and whether it was written.
+
+    Raises:
+        ToolchainError: it lacks something and may not be changed, or nothing has it.
+    """
+    wanted = needs(bench, targets)
+    old = read_lock(bench.project.root)
+    missing = lock.lacking(wanted, old)
+    complete = old is not None and not missing.cuda and not missing.torch
+    here = LockedCompiler(identity=bench.compiler.identity, target=bench.compiler.target)
+    if locked and (not complete or old is None):
+        absent = [f"CUDA {v}" for v in sorted(missing.cuda)]
+        absent += [f"torch {v}" for v in sorted(missing.torch)]
+        raise ToolchainError(
+            f"{lockfile.FILE_NAME} has no {', '.join(absent) or 'content'}",
+            hint="run `kernforge lock-toolchain`, or build without --locked",
+        )
+    if locked and old is not None and old.compiler != here:
+        raise ToolchainError(
+            f"{lockfile.FILE_NAME} names the compiler {old.compiler.identity!r}; here is "
+            f"{here.identity!r}",
+            hint="install that compiler and name it in CXX, or build without --locked",
+        )
+    if complete and old is not None:
+        return lockfile.with_compiler(old, here), False
+    return lockfile.with_compiler(write_lock(bench, wanted, upgrade=False), here), True
+
+
+def make_plan(bench: Bench, targets: Sequence[Target], locked: Lock) -> Plan:
+    """The graph of actions of a build."""
+    return plan.make(
+        bench.project.manifest,
+        bench.sources,
+        targets,
+        locked,
+        python=platform.python_version(),
+    )
+
+
+def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
+    """Bring the toolchain trees that a plan reads into the store.
+
+    Returns:
+        The real path of each root.
+
+    Raises:
+        IntegrityError: something is not what the lock says.
+        NetworkError: something is lacking and no index can be reached.
+        ToolchainError: no index has it, or Python's headers are wanted and not installed.
+    """
+    toolchains = Toolchains(bench.store, bench.wheels)
+    return {root: _root(root, bench, toolchains, locked) for root in made.roots}
+
+
+def run_plan(
+    bench: Bench,
+    made: Plan,
+    roots: Mapping[str, str],
+    locked: Lock,
+    *,
+    out: Path,
+    jobs: int,
+    events: Events,
+) -> Outcome:
+    """Build what was planned; see ``build.build``."""
+    workshop = build.Workshop(
+        store=bench.store,
+        roots=roots,
+        runner=run,
+        jobs=jobs,
+        env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"},
+    )
+    facts = {
+        "sources": made.sources_id,
+        "lock": digest.sha256(locked.to_json()),
+        "compiler": locked.compiler.identity,
+        "version": __version__,
+    }
+    return build.build(made, bench.project, workshop, out=out, facts=facts, events=events)
+
+
+def tagged_version(one: Project) -> str | None:
+    """Version that a git tag ``vX.Y.Z`` gives to the commit that is checked out, if one does."""
+    if one.git is None or one.git.dirty:
+        return None
+    tags = run(Command(argv=("git", "-C", str(one.root), "tag", "--points-at", "HEAD"))).stdout
+    pattern = rf"v({one.manifest.general.version}\.\d+\.\d+)"
+    found = [match[1] for tag in tags.split() if (match := re.fullmatch(pattern, tag))]
+    return max(found, key=lambda version: tuple(map(int, version.split("."))), default=None)
+
+
+def card(one: Project) -> str | None:
+    """Text of the project's CARD.md, unless it is a template that another tool must fill."""
+    path = one.root / "CARD.md"
+    text = path.read_text() if path.is_file() else None
+    return None if text is None or "{%" in text else text
+
+
+def _sources(one: Project) -> Sources:
+    relevant = {
+        path: real
+        for path, real in one.files.items()
+        if path.endswith(_TEXT_SUFFIXES) or path.startswith("torch-ext/")
+    }
+    bundled = resources.files("kernforge").joinpath("include/registration.h").read_text()
+    return plan.Sources(
+        digests={path: files.sha256_file(real) for path, real in relevant.items()},
+        texts={
+            path: real.read_text(errors="replace")
+            for path, real in relevant.items()
+            if path.endswith(_TEXT_SUFFIXES)
+        },
+        bundled={"registration.h": bundled},
+    )
+
+
+def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
+    kind, _, rest = name.partition("-")
+    if kind == "cxx":
+        return bench.compiler.path
+    if kind == "python":
+        return _python_headers()
+    if kind == "torch":
+        return str(toolchains.torch_headers(locked.torch[rest].wheel))
+    version, _, library = rest.partition("-")
+    toolkit = locked.cuda[version]
+    if not library:
+        return str(toolchains.toolkit(toolkit))
+    major, minor = version.split(".")
+    wheel = next(
+        w
+        for w in toolkit.libraries
+        if flags.library_root((int(major), int(minor)), w.file.partition("-")[0]) == name
+    )
+    return str(toolchains.library_headers(wheel))
+
+
+def _python_headers() -> str:
+    found = Path(sysconfig.get_path("include"))
+    if not (found / "Python.h").is_file():
+        raise ToolchainError(
+            f"a source includes Python's headers, and {found}/Python.h is not there",
+            hint="install them (Debian, Ubuntu: python3-dev; Fedora: python3-devel), or keep the "
+            "binding to torch's stable ABI, which does not need them",
+        )
+    return str(found)

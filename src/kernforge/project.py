@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read a kernel project: its manifest, its files and its git state."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge import manifest as manifests
+from kernforge.errors import ManifestError, UsageError
+from kernforge.metadata import GitState
+from kernforge.run import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.manifest import Manifest
+    from kernforge.run import Runner
+
+MANIFEST = "build.toml"
+# What holds no sources: results, environments, caches.
+_SKIPPED = {"build", "dist", "result", "node_modules", "__pycache__"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A kernel project as it lies on the disk.
+
+    Attributes:
+        root: its directory.
+        manifest: its build.toml.
+        manifest_text: the same as text.
+        files: every file below the root that could be a source, by relative path.
+        git: None outside a git checkout.
+    """
+
+    root: Path
+    manifest: Manifest
+    manifest_text: str
+    files: Mapping[str, Path]
+    git: GitState | None
+
+
+def find(start: Path) -> Path:
+    """Root of the project that holds this directory.
+
+    Raises:
+        UsageError: there is no build.toml here or above.
+    """
+    start = start.resolve()
+    for directory in (start, *start.parents):
+        if (directory / MANIFEST).is_file():
+            return directory
+    raise UsageError(
+        f"no {MANIFEST} in {start} or above",
+        hint="name the project's directory, or make a project with `kernforge new NAME`",
+    )
+
+
+def read(root: Path, runner: Runner) -> Project:
+    """Read a project.
+
+    Raises:
+        ManifestError: its build.toml is wrong, or names a file that is not there.
+    """
+    path = root / MANIFEST
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{path} is not UTF-8: {error}") from error
+    manifest = manifests.parse(text, source=str(path))
+    found = dict(_walk(root))
+    mistakes = manifests.check_files(manifest, found)
+    if mistakes:
+        raise ManifestError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
+    return Project(
+        root=root,
+        manifest=manifest,
+        manifest_text=text,
+        files=found,
+        git=_git_state(root, runner),
+    )
+
+
+def _walk(root: Path) -> Iterator[tuple[str, Path]]:
+    for directory, names, files in os.walk(root):
+        names[:] = sorted(n for n in names if n not in _SKIPPED and not n.startswith("."))
+        for name in sorted(files):
+            path = Path(directory, name)
+            if not name.startswith(".") and not name.endswith(".pyc"):
+                yield path.relative_to(root).as_posix(), path
+
+
+def _git_state(root: Path, runner: Runner) -> GitState | None:
+    def git(*argv: str) -> str | None:
+        try:
+            done = runner(Command(argv=("git", "-C", str(root), *argv)))
+        except FileNotFoundError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    if not commit:
+        return None
+    return GitState(commit=commit, dirty=bool(git("status", "--porcelain", "-uno", "--", ".")))

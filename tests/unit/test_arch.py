@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kernforge import arch
+from kernforge.arch import Arch
+from kernforge.errors import ManifestError
+
+
+@pytest.mark.parametrize("text", ["7.5", "9.0a", "10.0f", "12.1+PTX", "9.0a+PTX"])
+def test_parse_and_print_are_inverse(text):
+    assert str(Arch.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["9", "sm_90", "9.0b", "9.0+ptx", "", "9.0.1"])
+def test_what_is_no_architecture_is_refused(text):
+    with pytest.raises(ManifestError, match="is not a CUDA compute capability"):
+        Arch.parse(text)
+
+
+def test_what_nvcc_is_told():
+    assert Arch.parse("9.0a").gencode() == ("-gencode", "arch=compute_90a,code=sm_90a")
+    assert Arch.parse("12.1+PTX").gencode() == (
+        *("-gencode", "arch=compute_121,code=sm_121"),
+        *("-gencode", "arch=compute_121,code=compute_121"),
+    )
+
+
+def names(found):
+    return [str(one) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "toolkit", "expected"),
+    [
+        # The case of the reference builder's relu-archs-subset example.
+        (["5.0", "7.5", "8.0", "9.0"], (12, 6), ["7.5", "8.0", "9.0"]),
+        (["5.0", "7.5", "8.0", "9.0"], (13, 0), ["7.5", "8.0", "9.0"]),
+        (["9.0a", "8.0"], (13, 0), ["8.0", "9.0a"]),
+        (["9.0", "9.0a"], (13, 0), ["9.0a"]),
+        (["8.0"], (13, 0), ["8.0"]),
+        (["8.0+PTX"], (13, 0), ["8.0+PTX"]),
+        (["10.0f", "9.0"], (13, 0), ["9.0", "10.0f"]),
+    ],
+)
+def test_the_loose_intersection(wanted, toolkit, expected):
+    assert names(arch.choose(wanted, toolkit)) == expected
+
+
+def test_nothing_left_is_an_error_that_names_what_there_is():
+    with pytest.raises(ManifestError, match="empty set of capabilities") as caught:
+        arch.choose(["10.0f"], (12, 6))
+    assert "9.0" in caught.value.hint
+
+
+def test_without_a_wish_the_toolkit_decides():
+    assert names(arch.choose(None, (13, 2)))[-1] == "12.1+PTX"
+    assert names(arch.choose(None, (12, 9)))[-1] == "12.0+PTX"
+    assert names(arch.choose(None, (12, 6)))[0] == "7.0"

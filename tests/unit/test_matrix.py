@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kernforge import manifest, matrix
+from kernforge.errors import UsageError
+
+GENERAL = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = [{backends}]
+"""
+CPU = '[kernel.c]\nbackend = "cpu"\ndepends = []\nsrc = ["c.cpp"]\n'
+CUDA = '[kernel.g]\nbackend = "cuda"\ndepends = []\nsrc = ["g.cu"]\n'
+RELEASES = {
+    (2, 11): ((12, 6), (13, 0)),
+    (2, 12): ((12, 6), (13, 0), (13, 2)),
+    (2, 13): ((13, 0), (13, 2)),
+}
+
+
+def considered(backends, rest):
+    quoted = ", ".join(f'"{b}"' for b in backends)
+    parsed = manifest.parse(GENERAL.format(backends=quoted) + rest)
+    return matrix.candidates(parsed, cpu="x86_64", releases=RELEASES)
+
+
+def defaults(found):
+    return [c.name for c in found if c.default]
+
+
+def test_a_stable_abi_project_builds_one_variant_per_backend():
+    found = considered(["cpu", "cuda"], '[torch]\nstable-abi = "2.10"\n' + CPU + CUDA)
+    assert defaults(found) == [
+        "torch-stable-abi210-cpu-x86_64-linux",
+        "torch-stable-abi210-cu130-x86_64-linux",
+    ]
+    assert [c.name for c in found if c.target and not c.default] == [
+        "torch-stable-abi210-cu132-x86_64-linux"
+    ]
+
+
+def test_an_older_target_is_built_with_headers_that_can():
+    found = considered(["cpu"], '[torch]\nstable-abi = "2.9"\n' + CPU)
+    assert found[0].name == "torch-stable-abi29-cpu-x86_64-linux"
+    assert found[0].target.torch == (2, 10)
+
+
+def test_a_full_abi_project_builds_for_the_two_newest_torches():
+    found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA)
+    assert defaults(found) == [
+        "torch212-cxx11-cpu-x86_64-linux",
+        "torch213-cxx11-cpu-x86_64-linux",
+        "torch212-cxx11-cu130-x86_64-linux",
+        "torch212-cxx11-cu132-x86_64-linux",
+        "torch213-cxx11-cu130-x86_64-linux",
+        "torch213-cxx11-cu132-x86_64-linux",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rest", "name", "reason"),
+    [
+        ('[torch]\nminver = "2.12"\n', "torch211-cxx11-cpu-x86_64-linux", "torch minver 2.12"),
+        ('[torch]\nmaxver = "2.12"\n', "torch213-cxx11-cpu-x86_64-linux", "torch maxver 2.12"),
+        (
+            '[general.cuda]\nminver = "13.1"\n[torch]\n',
+            "torch212-cxx11-cu130-x86_64-linux",
+            "CUDA minver 13.1",
+        ),
+        ("[torch]\n", "torch211-cxx11-cu126-x86_64-linux", "no compiler of CUDA 12.6"),
+    ],
+)
+def test_what_is_left_out_says_why(rest, name, reason):
+    (found,) = [c for c in considered(["cpu", "cuda"], rest + CPU + CUDA) if c.name == name]
+    assert found.target is None
+    assert reason in found.reason
+
+
+def test_bounds_move_the_defaults():
+    found = considered(["cpu"], '[torch]\nmaxver = "2.11"\n' + CPU)
+    assert defaults(found) == ["torch211-cxx11-cpu-x86_64-linux"]
+
+
+def test_a_minimum_above_the_usual_toolkit_makes_the_next_one_the_default():
+    text = '[general.cuda]\nminver = "13.1"\n[torch]\nstable-abi = "2.10"\n' + CUDA
+    assert defaults(considered(["cuda"], text)) == ["torch-stable-abi210-cu132-x86_64-linux"]
+
+
+def test_a_backend_without_a_section_is_python_alone():
+    found = considered(["cpu", "rocm"], "[torch]\n" + CPU)
+    assert "torch-rocm" in defaults(found)
+
+
+@pytest.mark.parametrize("backend", ["rocm", "xpu", "metal"])
+def test_backends_of_other_toolchains_are_left_out(backend):
+    section = f'[kernel.x]\nbackend = "{backend}"\ndepends = []\nsrc = ["x.cpp"]\n'
+    (found,) = considered([backend], "[torch]\n" + section)
+    assert found.target is None
+    assert found.reason
+
+
+def test_patterns_choose_and_keep_the_order():
+    found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA)
+    chosen = matrix.choose(found, ["*-cu132-*", "torch211-*-cpu-*"])
+    assert [t.name for t in chosen] == [
+        "torch212-cxx11-cu132-x86_64-linux",
+        "torch213-cxx11-cu132-x86_64-linux",
+        "torch211-cxx11-cpu-x86_64-linux",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("torch213-cxx11-cpu-x86_64-linx", "did you mean torch213-cxx11-cpu-x86_64-linux?"),
+        ("torch211-cxx11-cu126-x86_64-linux", "left out: the package index"),
+        ("zzz", "kernforge variants"),
+    ],
+)
+def test_a_pattern_that_names_nothing_gets_a_hint(pattern, hint):
+    with pytest.raises(UsageError) as caught:
+        matrix.choose(considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA), [pattern])
+    assert hint in caught.value.hint
+
+
+def test_nothing_to_build_lists_the_reasons():
+    section = '[kernel.x]\nbackend = "metal"\ndepends = []\nsrc = ["x.mm"]\n'
+    with pytest.raises(UsageError, match="Apple's compiler"):
+        matrix.choose(considered(["metal"], "[torch]\n" + section), [])
+
+
+def test_the_real_table_of_releases_is_in_order():
+    releases = matrix.torch_releases()
+    assert list(releases) == sorted(releases)
+    assert releases[2, 11] == ((12, 6), (12, 8), (13, 0))

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph of actions: what it shares, what moves its keys and what does not."""
+
+import hashlib
+
+import pytest
+
+from kernforge import flags, manifest, matrix, plan
+from kernforge.errors import ToolchainError
+from kernforge.lockfile import Lock, LockedCompiler, LockedToolkit, LockedTorch, LockedWheel
+
+MANIFEST = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "cuda"]
+[torch]
+src = ["torch-ext/torch_binding.cpp"]
+{abi}
+[kernel.c]
+backend = "cpu"
+depends = []
+src = ["op.cpp", "op.h"]
+cxx-flags = ["-DONLY_HERE"]
+[kernel.g]
+backend = "cuda"
+depends = []
+src = ["op.cu", "op.h"]
+cuda-capabilities = ["8.0", "9.0a"]
+cuda-flags = ["--use_fast_math"]
+"""
+FILES = {
+    "torch-ext/torch_binding.cpp": '#include <torch/library.h>\n#include "registration.h"\n'
+    '#include "../op.h"\nTORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {}\n',
+    "torch-ext/my_op/__init__.py": "from ._ops import ops\n",
+    "torch-ext/my_op/py.typed": "",
+    "torch-ext/my_op/__pycache__/x.pyc": "",
+    "op.h": "#pragma once\n",
+    "op.cpp": '#include "op.h"\n',
+    "op.cu": '#include "op.h"\n',
+    "README.md": "text",
+}
+RELEASES = {(2, 11): ((13, 0),), (2, 12): ((13, 0), (13, 2)), (2, 13): ((13, 0), (13, 2))}
+
+
+def wheel(name):
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return LockedWheel(file=f"{name}-1-py3-none-any.whl", sha256=digest, record=digest)
+
+
+LOCK = Lock(
+    platform="x86_64-linux",
+    compiler=LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu"),
+    cuda={v: LockedToolkit(release=v, wheels=(wheel(f"nvcc{v}"),)) for v in ("13.0", "13.2")},
+    torch={
+        v: LockedTorch(release=v, wheel=wheel(f"torch{v}"))
+        for v in ("2.10", "2.11", "2.12", "2.13")
+    },
+)
+
+
+def make(patterns=("*",), files=None, abi="", lock=LOCK):
+    files = FILES | (files or {})
+    parsed = manifest.parse(MANIFEST.format(abi=abi))
+    sources = plan.Sources(
+        digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()},
+        texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
+        bundled={"registration.h": "// bundled\n"},
+    )
+    found = matrix.candidates(parsed, cpu="x86_64", releases=RELEASES)
+    return plan.make(parsed, sources, matrix.choose(found, patterns), lock, python="3.11.7")
+
+
+def titled(made, start):
+    return [action for action in made.actions if action.title.startswith(start)]
+
+
+def test_a_torch_free_unit_is_compiled_once_per_toolkit_for_all_torches():
+    made = make(["*-cu13*"])
+    assert [a.title for a in titled(made, "op.cu")] == ["op.cu, CUDA 13.0", "op.cu, CUDA 13.2"]
+    first = titled(made, "op.cu, CUDA 13.0")[0]
+    assert len(first.variants) == 3
+    assert not any("torch" in part for part in first.argv)
+
+
+def test_a_torch_free_cpp_is_compiled_once_for_all_torches():
+    (unit,) = titled(make(["*-cpu-*"]), "op.cpp")
+    assert "-std=gnu++20" in unit.argv
+    assert len(unit.variants) == 3
+
+
+def test_a_project_that_stops_before_cxx20_is_cxx17():
+    (unit,) = titled(make(["*-cpu-*"], abi='maxver = "2.11"'), "op.cpp")
+    assert "-std=gnu++17" in unit.argv
+
+
+def test_a_binding_is_compiled_for_each_torch():
+    assert len(titled(make(["*-cpu-*"]), "torch-ext/torch_binding.cpp")) == 3
+
+
+def test_a_stable_binding_is_compiled_once():
+    made = make(["*-cpu-*"], abi='stable-abi = "2.10"')
+    assert len(titled(made, "torch-ext/torch_binding.cpp")) == 1
+    (binding,) = titled(made, "torch-ext/torch_binding.cpp")
+    assert "-DTORCH_TARGET_VERSION=0x020a000000000000" in binding.argv
+
+
+def test_flags_reach_the_units_that_they_are_for():
+    made = make(["torch213-*-cpu-*", "torch213-*-cu130-*"])
+    (cpp,) = titled(made, "op.cpp")
+    (cu,) = titled(made, "op.cu")
+    assert "-DONLY_HERE" in cpp.argv
+    assert "-DCPU_KERNEL" in cpp.argv
+    assert "-DONLY_HERE" not in cu.argv
+    assert "--use_fast_math" in cu.argv
+    assert "arch=compute_90a,code=sm_90a" in cu.argv
+    assert "--expt-extended-lambda" in cu.argv
+    assert cu.argv[0] == "%{cuda-13.0}/bin/nvcc"
+
+
+def test_only_units_that_can_see_the_namespace_depend_on_it():
+    made = make(["torch213-*-cpu-*"])
+    (cpp,) = titled(made, "op.cpp")
+    (binding,) = titled(made, "torch-ext")
+    assert not any("TORCH_EXTENSION_NAME" in part for part in cpp.argv)
+    name = made.artifacts[0].ops_name
+    assert f"-DTORCH_EXTENSION_NAME={name}" in binding.argv
+    assert name == f"_my_op_cpu_{made.sources_id[:10]}"
+
+
+def keys(made, start):
+    return {action.key for action in titled(made, start)}
+
+
+@pytest.mark.parametrize(
+    ("edit", "moved", "kept"),
+    [
+        ({"op.cu": '#include "op.h"\n// edited'}, ["op.cu", "torch-ext", "link"], ["op.cpp"]),
+        ({"op.h": "// edited"}, ["op.cu", "op.cpp", "torch-ext"], ["stub"]),
+        ({"torch-ext/my_op/__init__.py": "# edited"}, ["torch-ext", "link"], ["op.cu", "op.cpp"]),
+        ({"README.md": "edited"}, [], ["op.cu", "op.cpp", "torch-ext", "link"]),
+        ({"unused.h": "new"}, [], ["op.cu", "op.cpp", "torch-ext", "link"]),
+    ],
+)
+def test_an_edit_moves_the_keys_of_what_could_see_it_and_no_others(edit, moved, kept):
+    before, after = make(), make(files=edit)
+    for start in moved:
+        assert not keys(before, start) & keys(after, start), start
+    for start in kept:
+        assert keys(before, start) == keys(after, start), start
+
+
+def test_another_toolchain_moves_the_keys_of_what_it_compiles():
+    newer = Lock(
+        platform=LOCK.platform,
+        compiler=LOCK.compiler,
+        cuda=LOCK.cuda,
+        torch={**LOCK.torch, "2.13": LockedTorch(release="2.13.1", wheel=wheel("torch2.13.1"))},
+    )
+    before, after = make(["torch213-*-cpu-*"]), make(["torch213-*-cpu-*"], lock=newer)
+    assert not keys(before, "torch-ext") & keys(after, "torch-ext")
+    assert keys(before, "op.cpp") == keys(after, "op.cpp")
+
+
+def test_another_host_compiler_moves_every_key():
+    other = LockedCompiler(identity="g++ 13", target="x86_64-linux-gnu")
+    lock = Lock(platform=LOCK.platform, compiler=other, cuda=LOCK.cuda, torch=LOCK.torch)
+    before, after = make(), make(lock=lock)
+    assert not {a.key for a in before.actions} & {a.key for a in after.actions}
+
+
+def test_the_bundled_registration_header_is_brought_unless_the_project_has_one():
+    (binding,) = titled(make(["torch213-*-cpu-*"]), "torch-ext")
+    assert f"-I{plan.BUNDLED_DIR}" in binding.argv
+    own = {"torch-ext/registration.h": "// own\n"}
+    (binding,) = titled(make(["torch213-*-cpu-*"], files=own), "torch-ext")
+    assert f"-I{plan.BUNDLED_DIR}" not in binding.argv
+    assert "torch-ext/registration.h" in {i.path for i in binding.inputs}
+
+
+def test_the_graph_is_in_order():
+    made = make()
+    seen = set()
+    for action in made.actions:
+        needed = {i.name.partition("/")[0] for i in action.inputs if i.origin == "action"}
+        assert needed <= seen, action.title
+        seen.add(action.key)
+
+
+def test_an_artifact_has_its_package_and_architectures():
+    made = make(["torch213-*-cu130-*"])
+    (artifact,) = made.artifacts
+    assert artifact.package == {"__init__.py": "torch-ext/my_op/__init__.py"}
+    assert artifact.archs == ("8.0", "9.0a")
+
+
+def test_what_the_lock_lacks_is_said():
+    lock = Lock(platform=LOCK.platform, compiler=LOCK.compiler)
+    with pytest.raises(ToolchainError, match=r"no torch 2\.13"):
+        make(["torch213-*-cpu-*"], lock=lock)
+
+
+def test_no_argv_holds_a_path_of_a_machine():
+    for action in make().actions:
+        assert not [part for part in action.argv if part.startswith("/")], action.title
+
+
+def test_the_standard_follows_torch():
+    standards = {
+        str(target.torch): flags.standard(target)
+        for target in (a.target for a in make(["*-cpu-*"]).artifacts)
+    }
+    assert standards == {"(2, 11)": "17", "(2, 12)": "20", "(2, 13)": "20"}
