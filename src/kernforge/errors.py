@@ -23,7 +23,7 @@ from typing import ClassVar
 
 
 class KernforgeError(Exception):
-    """An expected failure: the user sees the message and the hint, never a traceback."""
+    """An expected failure; the user sees the message and the hint, never a traceback."""
 
     exit_code: ClassVar[int] = 1
 

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hub's own client loads what we publish, and we load what it keeps in its cache."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernforge.integrity import digest_tree
+from kernforge.metadata import Metadata, Provenance
+from kernforge.publish import publish
+from kernforge.registry import DirectoryRegistry
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+pytest.importorskip("kernels")
+
+REPO = "kernforge/shift-relu"
+OPS = """
+import torch
+
+ops = torch.ops._shift_relu_cpu_0123456
+
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    return f"_shift_relu_cpu_0123456::{op_name}"
+"""
+INIT = """
+import torch
+
+from . import layers
+from ._ops import add_op_namespace_prefix, ops
+
+
+@torch.library.custom_op(add_op_namespace_prefix("shift_relu"), mutates_args=())
+def _shift_relu(x: torch.Tensor, shift: float) -> torch.Tensor:
+    return torch.clamp(x + shift, min=0.0)
+
+
+@_shift_relu.register_fake
+def _(x: torch.Tensor, shift: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def shift_relu(x: torch.Tensor, shift: float = 0.0) -> torch.Tensor:
+    return ops.shift_relu(x, shift)
+"""
+LAYERS = """
+from torch import nn
+
+
+class ShiftReLU(nn.Module):
+    def forward(self, x):
+        from . import shift_relu
+
+        return shift_relu(x)
+"""
+USE = """
+import json, sys
+import torch
+{load}
+x = torch.tensor([-2.0, -0.5, 1.0])
+y = kernel.shift_relu(x, 1.0)
+z = kernel.layers.ShiftReLU()(x)
+print(json.dumps([y.tolist(), z.tolist(), kernel.__name__, kernel.__file__]))
+"""
+THEIRS = "from kernels import get_kernel\nkernel = get_kernel({repo!r}, {asked})"
+OURS = "from kernforge import get_kernel\nkernel = get_kernel({repo!r}, {asked}, registry={root!r})"
+
+
+@pytest.fixture
+def built(tmp_path):
+    """A build directory with a real kernel in pure Python."""
+    directory = tmp_path / "build/torch-cpu"
+    directory.mkdir(parents=True)
+    for name, text in [("__init__.py", INIT), ("_ops.py", OPS), ("layers.py", LAYERS)]:
+        (directory / name).write_text(text)
+    metadata = Metadata(
+        name="shift-relu",
+        id="_shift_relu_cpu_0123456",
+        version=1,
+        license="Apache-2.0",
+        backend="cpu",
+        digest=digest_tree(directory),
+        provenance=Provenance(builder_version="kernforge", kernforge={"version": "0"}),
+    )
+    (directory / "metadata.json").write_bytes(metadata.to_json())
+    return directory.parent
+
+
+def run(load, root, asked="version=1"):
+    """Use the kernel in a fresh process that has nothing but a cache."""
+    program = USE.format(load=load.format(repo=REPO, asked=asked, root=str(root)))
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "KERNELS_CACHE": str(root),
+        "HF_HOME": str(root.parent / "hf-home"),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
+    environment.pop("LOCAL_KERNELS", None)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=300,
+    )
+
+
+def assert_used(done, root):
+    assert done.returncode == 0, done.stderr
+    y, z, name, file = json.loads(done.stdout.splitlines()[-1])
+    assert (y, z) == ([0.0, 0.5, 2.0], [0.0, 0.0, 1.0])
+    assert name == "_shift_relu_cpu_0123456"
+    assert Path(file).is_relative_to(root)
+
+
+def test_the_hubs_client_loads_what_we_publish(built, tmp_path):
+    registry = DirectoryRegistry(tmp_path / "registry")
+    result = publish(built, registry, REPO, card="# shift-relu\n")
+    assert_used(run(THEIRS, registry.root), registry.root)
+    by_commit = run(THEIRS, registry.root, f"revision={result.commit!r}")
+    assert_used(by_commit, registry.root)
+    # The hub's client leaves bytecode behind; it is no reason to refuse the kernel.
+    assert_used(run(OURS, registry.root, "version='~=1.0'"), registry.root)
+
+
+def git_blob(data):
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # noqa: S324 - git's name
+
+
+@pytest.fixture
+def hub_cache(built, tmp_path):
+    """A cache as ``huggingface_hub`` fills it: blobs by their git id, a snapshot of links."""
+    from huggingface_hub.file_download import (  # noqa: PLC0415 - skipped without it
+        _create_symlink,
+        repo_folder_name,
+    )
+
+    root = tmp_path / "hub"
+    repo = root / repo_folder_name(repo_id=REPO, repo_type="kernel")
+    commit = "5" * 40
+    for file in sorted((built / "torch-cpu").iterdir()):
+        blob = repo / "blobs" / git_blob(file.read_bytes())
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(file.read_bytes())
+        link = repo / "snapshots" / commit / "build/torch-cpu" / file.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        _create_symlink(str(blob), str(link), new_blob=True)
+    (repo / "refs").mkdir()
+    (repo / "refs/v1").write_text(commit)
+    return root
+
+
+def test_we_load_what_the_hubs_client_keeps(hub_cache):
+    assert_used(run(OURS, hub_cache), hub_cache)
+    assert not list(hub_cache.rglob("*.pyc"))
+    assert_used(run(THEIRS, hub_cache), hub_cache)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda v: (v / "layers.py").resolve().write_text("0"), "changed: layers.py"),
+        (lambda v: (v / "layers.py").unlink(), "missing: layers.py"),
+        (lambda v: (v / "more.py").write_text(""), "extra: more.py"),
+    ],
+)
+def test_we_refuse_what_was_tampered_with(hub_cache, damage, words):
+    damage(next(hub_cache.glob("*/snapshots/*/build/torch-cpu")))
+    done = run(OURS, hub_cache)
+    assert done.returncode == 1
+    assert "IntegrityError" in done.stderr
+    assert words in done.stderr

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels by hand: variants laid out as a build does, without one."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernforge.integrity import digest_tree
+from kernforge.metadata import KernelDepend, Metadata, Provenance
+
+PACKAGE = {
+    "__init__.py": "from ._ops import name\n\nANSWER = 42\n",
+    "_ops.py": "name = __name__\n",
+}
+
+
+@pytest.fixture
+def write_variant() -> Callable[..., Path]:
+    """A function that lays out a variant of a pure Python kernel, digest and all."""
+    return _write_variant
+
+
+def _write_variant(
+    build: Path,
+    *,
+    variant: str = "torch-cpu",
+    name: str = "toy",
+    unique: str = "aaaaaaa",
+    version: int = 1,
+    files: Mapping[str, str] = PACKAGE,
+    digest: bool = True,
+    backend: str = "cpu",
+    depends: Mapping[str, int] | None = None,
+    **fields: Any,
+) -> Path:
+    directory = build / variant
+    for path, text in files.items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_text(text)
+    metadata = Metadata(
+        name=name,
+        id=f"_{name.replace('-', '_')}_{backend}_{unique}",
+        version=version,
+        license="Apache-2.0",
+        backend=backend,
+        kernel_depends=tuple(
+            KernelDepend(repo_id=repo_id, version=major)
+            for repo_id, major in (depends or {}).items()
+        ),
+        provenance=fields.pop("provenance", Provenance(builder_version="test")),
+        digest=digest_tree(directory) if digest else None,
+        **fields,
+    )
+    (directory / "metadata.json").write_bytes(metadata.to_json())
+    return directory

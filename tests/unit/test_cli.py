@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+
+from kernforge import cli, errors, report
+
+VERBS = ("new", "variants", "lock-toolchain", "build", "check", "publish", "migrate", "schema")
+MANIFEST = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "metal"]
+[torch]
+stable-abi = "2.10"
+[kernel.cpu]
+backend = "cpu"
+depends = []
+src = ["op.cpp"]
+[kernel.metal]
+backend = "metal"
+depends = []
+src = ["op.mm"]
+"""
+
+
+def call(*argv):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(argv))
+    return ended.value.code
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "build.toml").write_text(MANIFEST)
+    for name in ("op.cpp", "op.mm"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_command_has_help_with_an_example(verb, capsys):
+    assert call(verb, "--help") == 0
+    assert f"example: kernforge {verb}" in capsys.readouterr().out
+
+
+def test_the_help_lists_every_exit_code(capsys):
+    call("--help")
+    out = capsys.readouterr().out
+    for kind in (errors.KernforgeError, *errors.KernforgeError.__subclasses__()):
+        assert f"\n  {kind.exit_code:2}  " in out
+
+
+def test_exit_codes_are_distinct():
+    kinds = (errors.KernforgeError, *errors.KernforgeError.__subclasses__())
+    assert len({kind.exit_code for kind in kinds}) == len(kinds)
+
+
+def test_variants_lists_what_is_left_out_and_why(project, capsys):
+    assert call("variants", str(project), "--json") == 0
+    found = {v["name"]: v for v in json.loads(capsys.readouterr().out)}
+    assert found["metal"]["builds"] is False
+    assert "Mac" in found["metal"]["reason"]
+    assert call("variants", str(project)) == 0
+    assert "left out" in capsys.readouterr().out
+
+
+def test_a_wrong_manifest_exits_3_and_names_the_place(project, capsys):
+    (project / "build.toml").write_text(MANIFEST.replace("license", "licence"))
+    assert call("variants", str(project)) == 3
+    err = capsys.readouterr().err
+    assert "licence" in err
+    assert "license" in err
+
+
+def test_a_source_that_is_not_there_is_named(project, capsys):
+    (project / "op.cpp").unlink()
+    assert call("variants", str(project)) == 3
+    assert "op.cpp" in capsys.readouterr().err
+
+
+def test_no_project_exits_2(tmp_path, capsys):
+    assert call("variants", str(tmp_path)) == 2
+    assert "kernforge new" in capsys.readouterr().err
+
+
+def test_an_error_is_json_when_json_is_asked_for(tmp_path, capsys):
+    assert call("variants", str(tmp_path), "--json") == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "UsageError"
+
+
+def test_a_missing_extra_says_what_to_install(project, capsys, monkeypatch):
+    def lacking(*_):
+        raise ModuleNotFoundError("No module named 'pydantic'", name="pydantic")
+
+    monkeypatch.setattr(cli, "_variants", lacking)
+    assert call("variants", str(project)) == 2
+    assert "pip install 'kernforge[build]'" in capsys.readouterr().err
+
+
+def test_an_interrupt_exits_130(project, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_variants", interrupted)
+    assert call("variants", str(project)) == 130
+
+
+def test_schema_is_a_json_schema(capsys):
+    assert call("schema") == 0
+    assert "$schema" in json.loads(capsys.readouterr().out)
+
+
+def test_columns_are_as_wide_as_their_widest_cell():
+    assert report.table([("a", "b"), ("long", "c")], head=("x", "y")) == "x     y\na     b\nlong  c"

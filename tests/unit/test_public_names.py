@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import subprocess
+import sys
+
+import pytest
+
+import kernforge
+
+NAMES = [
+    "__version__",
+    "get_kernel",
+    "get_kernel_dep",
+    "get_kernel_variants",
+    "get_loaded_kernels",
+    "get_local_kernel",
+    "has_kernel",
+]
+
+
+def modules_after(code):
+    """The top-level modules that are new after some code in a fresh process."""
+    program = (
+        "import sys, json; before = set(sys.modules)\n"
+        f"{code}\n"
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_public_names_are_these():
+    assert sorted(kernforge.__all__) == dir(kernforge) == NAMES
+    for name in NAMES:
+        assert getattr(kernforge, name)
+    with pytest.raises(AttributeError, match="no attribute 'frobnicate'"):
+        _ = kernforge.frobnicate
+
+
+def test_importing_kernforge_imports_nothing_else():
+    assert set(modules_after("import kernforge")) <= {"__future__", "kernforge"}
+
+
+def test_the_loader_imports_no_torch_until_a_kernel_is_asked_for():
+    roots = {n.partition(".")[0] for n in modules_after("from kernforge import get_kernel")}
+    assert not roots & {"torch", "numpy", "pydantic", "requests", "packaging", "filelock"}
