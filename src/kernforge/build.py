@@ -169,12 +169,15 @@ class _Hands:
     def __init__(self, plan: Plan, project: Project, workshop: Workshop, events: Events) -> None:
         self._plan, self._project, self._shop, self._events = plan, project, workshop, events
         self._by_key = {action.key: action for action in plan.actions}
+        self._work = workshop.store.root / "work"
         self._failed: set[str] = set()
         self.failures: list[Failure] = []
         self.ran = self.reused = 0
         self.cpu_s = 0.0
 
     def work(self) -> None:
+        # The directories of failed actions stay for a day, so that they can be looked at.
+        self._shop.store.sweep(self._work, "*")
         order = graphlib.TopologicalSorter({a.key: _needs(a) for a in self._plan.actions})
         order.prepare()
         with concurrent.futures.ThreadPoolExecutor(self._shop.jobs) as pool:
@@ -240,7 +243,7 @@ class _Hands:
 
     def _run(self, action: Action, tree: Path) -> Completed:
         # A directory by the key and not a random one: nvcc writes the path of a source into names.
-        room = self._shop.store.root / "work" / action.key[:24]
+        room = self._work / action.key[:24]
         files.remove_tree(room)
         temporary = room / "tmp"
         files.make_dir(temporary)

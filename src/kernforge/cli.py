@@ -41,7 +41,7 @@ _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit."""
     signal.signal(signal.SIGTERM, _interrupt)
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
     try:
         arguments.verb(arguments, report)
@@ -259,15 +259,16 @@ def _refuse_errors(findings: Sequence[Finding]) -> None:
 # -- the command line's grammar ----------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Grammar of the command line."""
+    top = argparse.ArgumentParser(
         prog="kernforge",
         description="GPU kernels for PyTorch, from the first line to production.",
         epilog=_EXIT_CODES + "\n 130  an interrupt",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"kernforge {__version__}")
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    top.add_argument("--version", action="version", version=f"kernforge {__version__}")
+    verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     verb = _verb(verbs, _new, "new", "write a kernel project that builds as it is", "my-kernel")
     verb.add_argument("name", help="lower-case letters, digits and dashes")
@@ -344,7 +345,7 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = _verb(verbs, _schema, "schema", "print build.toml's JSON schema", "--out schema.json")
     verb.add_argument("--out", type=Path, help="write it to this file")
-    return parser
+    return top
 
 
 def _verb(

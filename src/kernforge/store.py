@@ -52,15 +52,15 @@ class Store:
             return final
         with files.locked(self.root / "locks" / f"{kind}-{key}"):
             if not final.is_dir():
-                self._sweep(final.parent)
+                self.sweep(final.parent, "tmp-*")
                 with files.staging(final.parent) as staged:
                     fill(staged)
                     files.publish_tree(staged, final)
         return final
 
-    def _sweep(self, shelf: Path) -> None:
-        """Remove what killed processes left here long ago."""
+    def sweep(self, directory: Path, pattern: str) -> None:
+        """Remove what killed processes left in a directory long ago."""
         horizon = time.time() - _STALE_AFTER_S
-        for path in shelf.glob("tmp-*"):
+        for path in directory.glob(pattern):
             if path.stat().st_mtime < horizon:
                 files.remove_tree(path)

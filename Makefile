@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+# Where torch comes from is yours to say: TORCH="torch==2.13.0 --index-url URL" for a CPU build.
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+KERNELS := $(wildcard kernels/*)
+
+.PHONY: demo test test-gpu lint docs clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+$(VENV)/ready-%: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "kernforge needs Python 3.11 or newer; name one with PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+	  || { echo "make the venv module work (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@touch $@
+
+$(VENV)/ready-torch:
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	@touch $@
+
+demo: $(VENV)/ready-torch $(VENV)/ready-build,demo  ## build, check, publish and load a real kernel, on a real photo
+	$(BIN)/python scripts/demo.py
+
+test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that this machine can
+	$(BIN)/kernforge build --quiet kernels/img2gray
+	$(BIN)/python -m pytest -n auto tests $(KERNELS)
+
+test-gpu:  ## run the GPU tests on artifacts that were built elsewhere, with the Python on PATH
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu $(KERNELS)
+
+lint: $(VENV)/ready-lint  ## linters, types and formats
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files '*.cu' '*.cuh' '*.h' '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
+
+docs: $(VENV)/ready-build,demo,test  ## write the generated reference pages
+	COLUMNS=100 $(BIN)/python scripts/generate_docs.py
+
+clean:  ## remove what the other targets made in this checkout
+	rm -rf $(VENV) .demo kernels/*/build

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real builds with real compilers, through the command line as a user types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from native import projects
+
+import kernforge
+
+pytestmark = pytest.mark.native
+
+CPU = "torch-stable-abi210-cpu-x86_64-linux"
+CUDA = "torch-stable-abi210-cu130-x86_64-linux"
+HEAVY = """#include <map>
+#include <regex>
+#include <string>
+template <int N> struct S { std::map<std::string, S<N - 1>> inner; std::regex r; };
+template <> struct S<0> {};
+void* heavy() { return new S<60>(); }
+"""
+
+
+@pytest.fixture
+def kernforge_cli(kept_home):
+    def call(*arguments, expect=0, home=kept_home, prefix=(), env=None):
+        argv = [*prefix, sys.executable, "-m", "kernforge", *map(str, arguments)]
+        environment = {**os.environ, "KERNFORGE_HOME": str(home), **(env or {})}
+        done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+def test_a_stable_abi_project_builds_checks_and_runs(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path)
+    done = kernforge_cli("build", root, "--json")
+    document = json.loads(done.stdout)
+    assert list(document["variants"]) == [CPU]
+    assert [f for f in document["findings"] if f["severity"] == "error"] == []
+    assert (root / "kernforge.lock").is_file()
+    kernel = kernforge.get_local_kernel(root)
+    x = torch.arange(7.0)
+    assert torch.equal(kernel.times_two(x), 2 * x)
+
+
+def test_a_full_abi_project_builds_and_runs(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path, stable=False)
+    series = "".join(torch.__version__.split(".")[:2])
+    kernforge_cli("build", root, "--variant", f"torch{series}-cxx11-cpu-*")
+    x = torch.arange(7.0)
+    assert torch.equal(kernforge.get_local_kernel(root).times_two(x), 2 * x)
+
+
+def test_cuda_is_built_with_the_locked_compiler_and_no_other(kernforge_cli, tmp_path):
+    # A CUDA of the system, first on the path, that would be noticed at once.
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    for name in ("nvcc", "cicc", "ptxas", "fatbinary", "cudafe++"):
+        (fake / name).write_text("#!/bin/sh\nexit 77\n")
+        (fake / name).chmod(0o755)
+    root = projects.write(tmp_path / "project", backends=("cuda",))
+    env = {
+        "PATH": f"{fake}:{os.environ['PATH']}",
+        "CUDA_HOME": str(fake),
+        "NVCC_APPEND_FLAGS": "-x",
+    }
+    kernforge_cli("build", root, env=env)
+    metadata = json.loads((root / "build" / CUDA / "metadata.json").read_text())
+    assert metadata["backend"] == {"type": "cuda", "archs": ["9.0"]}
+
+
+def test_with_a_warm_store_the_network_may_be_cut_off(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path, backends=("cpu", "cuda"))
+    kernforge_cli("lock-toolchain", root)
+    kernforge_cli("build", root)
+    (root / "times_two.cpp").write_text(projects.CPP + "// edited\n")
+    cut = ("unshare", "--map-root-user", "--net")
+    if subprocess.run([*cut, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no network namespaces")
+    kernforge_cli("build", root, "--locked", prefix=cut)
+
+
+def test_without_a_network_and_store_the_error_says_what_to_do(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path / "project")
+    env = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": "/dev/null"}
+    env |= {"PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}
+    done = kernforge_cli("build", root, expect=10, home=tmp_path / "home", env=env)
+    assert "check the network" in done.stderr
+    assert not (root / "kernforge.lock").exists()
+
+
+def test_nothing_runs_twice(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path)
+    kernforge_cli("build", root)
+    again = json.loads(kernforge_cli("build", root, "--json").stdout)
+    assert again["actions"]["ran"] == 0
+    graph = json.loads(kernforge_cli("build", root, "--dry-run", "--json").stdout)
+    assert {a["cached"] for a in graph["actions"]} == {True}
+
+
+def test_a_compiler_error_is_shown_whole_and_the_other_variant_goes_on(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path, backends=("cpu", "cuda"), cpp="int broken( {\n")
+    done = kernforge_cli("build", root, expect=5)
+    assert "times_two.cpp:1:" in done.stderr
+    assert f"for {CPU}" in done.stderr
+    assert (root / "build" / CUDA / "metadata.json").is_file()
+    assert not (root / "build" / CPU).exists()
+    # The command to repeat it by hand really repeats it.
+    line = done.stderr.split("repeat it by hand:\n")[1].splitlines()[0]
+    by_hand = subprocess.run(line, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    assert by_hand.returncode == 1
+    assert "times_two.cpp:1:" in by_hand.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_an_interrupted_build_leaves_nothing_half_written(kernforge_cli, kept_home, tmp_path, name):
+    # Unlike any other source, so that the compiler really runs.
+    root = projects.write(tmp_path / "project", cpp=HEAVY + f"// {name} {time.time_ns()}\n")
+    kernforge_cli("build", projects.write(tmp_path / "other"))  # has the toolchain fetched
+    (tmp_path / "home" / "store").mkdir(parents=True)
+    (tmp_path / "home" / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
+    env = {**os.environ, "KERNFORGE_HOME": str(tmp_path / "home")}
+    argv = [sys.executable, "-m", "kernforge", "build", str(root), "--variant", CPU]
+    with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_compiler(tmp_path / "home")
+        process.send_signal(getattr(signal, name))
+        process.communicate()
+    assert process.returncode == (-9 if name == "SIGKILL" else 130)
+    assert not list((root / "build").glob("*")) if (root / "build").exists() else True
+    assert not list((tmp_path / "home" / "store" / "actions").rglob("times_two*"))
+    (root / "times_two.cpp").write_text(projects.CPP)
+    kernforge_cli("build", root, home=tmp_path / "home")
+
+
+def wait_for_compiler(home: Path) -> None:
+    """Wait until the heavy unit is being compiled."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if any((home / "store" / "work").glob("*/times_two.cpp")):
+            time.sleep(0.3)
+            return
+        time.sleep(0.02)
+    pytest.fail("the compiler was not started")
