@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build a small variant that has nothing to find, then break each promise and see it found."""
+
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernforge import check, floor, integrity, run
+from kernforge.artifact import ops_module
+from kernforge.metadata import Metadata
+
+pytestmark = pytest.mark.native
+
+TESTS = Path(__file__).parents[1]
+INCLUDE = TESTS.parent / "src" / "kernforge" / "include"
+CPU = platform.machine()
+NAME = f"torch-stable-abi210-cpu-{CPU}-linux"
+ID = "_small_cpu_abc1234"
+MODULE = '#include "registration.h"\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n'
+INIT = "from ._ops import ops\n"
+
+
+def start(argv, cwd):
+    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory):
+    """A directory with stubs/."""
+    path = tmp_path_factory.mktemp("check")
+    stubs = path / "stubs"
+    stubs.mkdir()
+    (stubs / floor.COMPAT_SOURCE).write_text(floor.compat_source())
+    start(floor.compat_argv(cxx="g++", out_dir="."), stubs)
+    for stub in (*floor.system_stubs(CPU), *floor.torch_stubs("cpu")):
+        (stubs / stub.source_file).write_text(stub.source)
+        (stubs / stub.script_file).write_text(stub.version_script)
+        start(floor.stub_argv(stub, cxx="g++", out_dir="."), stubs)
+    return path
+
+
+def compiled(workshop: Path, source: str, *flags: str, link: tuple[str, ...] | None = None) -> Path:
+    """An extension module of this source; linked against the stubs unless told otherwise."""
+    (workshop / "a.cpp").write_text(source)
+    defines = (f"-DTORCH_EXTENSION_NAME={ID}", f"-I{INCLUDE}")
+    options = flags or ("-fno-gnu-unique",)
+    start(("g++", "-std=c++17", "-fPIC", *defines, *options, "-c", "a.cpp", "-o", "a.o"), workshop)
+    args = floor.link_args(stub_dir="stubs", backend="cpu")
+    args = args if link is None else (*args, *link)
+    start(("g++", "-shared", "-o", "a.so", "a.o", *args), workshop)
+    return workshop / "a.so"
+
+
+def write_metadata(path: Path, **changes) -> None:
+    """Metadata of the variant as it lies there, digest included."""
+    known = Metadata(name="small", id=ID, version=1, license="MIT", backend="cpu")
+    known = replace(known, digest=integrity.digest_tree(path), **changes)
+    (path / "metadata.json").write_bytes(known.to_json())
+
+
+@pytest.fixture(scope="module")
+def good(workshop):
+    path = workshop / "good" / NAME
+    path.mkdir(parents=True)
+    (path / "__init__.py").write_text(INIT)
+    (path / "_ops.py").write_text(ops_module(ID, compiled=True))
+    shutil.copy(compiled(workshop, MODULE), path / f"{ID}.abi3.so")
+    write_metadata(path)
+    return path
+
+
+@pytest.fixture
+def variant(good, tmp_path):
+    """A copy to break."""
+    return shutil.copytree(good, tmp_path / "build" / NAME)
+
+
+def found(path: Path, *, python: str | None = None) -> dict[str, str]:
+    """Message and severity of each finding by rule; without the note on the missing import."""
+    findings = check.check_variant(path, run=run.run, python=python)
+    shown = [f for f in findings if python or f.rule != "import"]
+    return {f.rule: f"{f.severity} {f.where}: {f.message}" for f in shown}
+
+
+def with_extension(path: Path, module: Path) -> Path:
+    shutil.copy(module, path / f"{ID}.abi3.so")
+    write_metadata(path)
+    return path
+
+
+@pytest.mark.torch
+def test_a_good_variant_has_nothing_to_find(good):
+    assert found(good, python=sys.executable) == {}
+    assert not list(good.rglob("__pycache__"))
+
+
+def test_a_build_is_found_from_its_project_its_folder_and_itself(variant):
+    for root in (variant.parent.parent, variant.parent, variant):
+        findings = check.check_build(root, run=run.run, python=None)
+        assert [f.rule for f in findings] == ["import"]
+
+
+def test_a_registrys_links_to_its_blobs_are_no_fault(variant, tmp_path):
+    repo = tmp_path / "kernels--me--small"
+    inside = repo / "snapshots" / "0123abc" / "build" / NAME
+    shutil.copytree(variant, inside)
+    (repo / "blobs").mkdir()
+    (inside / "_ops.py").rename(repo / "blobs" / "0123")
+    (inside / "_ops.py").symlink_to("../../../../blobs/0123")
+    assert found(inside) == {}
+
+
+def test_an_empty_folder_is_no_build(tmp_path):
+    with pytest.raises(check.CheckError, match="no built variant"):
+        check.check_build(tmp_path, run=run.run, python=None)
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        (lambda p: (p / "_ops.py").write_text("changed = 1\n"), "_ops.py differs"),
+        (lambda p: (p / "extra.json").write_text("{}"), "extra.json is not in the digest"),
+        (lambda p: (p / f"{ID}.abi3.so").unlink(), f"{ID}.abi3.so is missing"),
+    ],
+)
+def test_the_file_that_deviates_from_the_digest_is_named(variant, change, state):
+    change(variant)
+    assert state in found(variant)["digest"]
+
+
+def test_metadata_without_digest_is_a_warning(variant):
+    write_metadata(variant)
+    known = Metadata.from_json((variant / "metadata.json").read_bytes())
+    (variant / "metadata.json").write_bytes(replace(known, digest=None).to_json())
+    assert found(variant)["digest"].startswith("warning")
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}"])
+def test_unreadable_metadata_ends_the_check(variant, text):
+    (variant / "metadata.json").unlink()
+    if text is not None:
+        (variant / "metadata.json").write_text(text)
+    assert list(found(variant)) == ["layout"]
+
+
+def test_a_directory_that_is_no_variant_name_is_found(variant):
+    assert "not a variant name" in found(variant.rename(variant.with_name("mine")))["layout"]
+
+
+def test_bytecode_is_found(variant):
+    (variant / "__pycache__").mkdir()
+    (variant / "__pycache__" / "a.cpython-311.pyc").write_bytes(b"")
+    assert "bytecode" in found(variant)["layout"]
+
+
+def test_a_registration_outside_the_namespace_is_found(variant):
+    text = '@torch.library.custom_op("a::f", mutates_args=())\ndef f(): ...\n'
+    (variant / "more.py").write_text(text)
+    write_metadata(variant)
+    assert "more.py:2" in found(variant)["ops"]
+
+
+def test_an_ordinary_link_is_not_manylinux_2_28(variant, workshop):
+    source = "#include <pthread.h>\n" + MODULE
+    source += 'extern "C" int go(pthread_t* t) { return pthread_create(t, 0, 0, 0); }'
+    (workshop / "b.cpp").write_text(source)
+    flags = ("-fPIC", f"-DTORCH_EXTENSION_NAME={ID}", f"-I{INCLUDE}")
+    start(("g++", "-shared", *flags, "b.cpp", "-o", "b.so"), workshop)
+    message = found(with_extension(variant, workshop / "b.so"))["manylinux"]
+    assert "GLIBC_2.34: pthread_create" in message
+
+
+def test_python_outside_the_limited_api_is_found(variant, workshop):
+    source = MODULE + 'extern "C" void* PyUnicode_AsUTF8AndSize(void*, void*);\n'
+    source += 'extern "C" void* _PyDict_NewPresized(long);\n'
+    source += "void* a() { return PyUnicode_AsUTF8AndSize(_PyDict_NewPresized(1), nullptr); }"
+    message = found(with_extension(variant, compiled(workshop, source)))["python-abi"]
+    assert "_PyDict_NewPresized (never)" in message
+    assert "PyUnicode_AsUTF8AndSize (Python 3.10)" in message
+
+
+def test_torchs_cpp_abi_in_a_stable_build_is_found(variant, workshop):
+    source = MODULE + "namespace c10 { void warn(); } void a() { c10::warn(); }"
+    message = found(with_extension(variant, compiled(workshop, source)))["torch-stable-abi"]
+    assert "_ZN3c104warnEv" in message
+
+
+def test_a_dependency_and_a_search_path_are_found(variant, workshop):
+    stub = ("g++", "-shared", "-nostdlib", "-Wl,-soname,libcudart.so.13", "-o", "libcudart.so.13")
+    start((*stub, "-x", "c", "/dev/null"), workshop)
+    module = compiled(
+        workshop, MODULE, link=("-Wl,--no-as-needed", "libcudart.so.13", "-Wl,-rpath,/opt/cuda")
+    )
+    findings = check.check_variant(with_extension(variant, module), run=run.run, python=None)
+    messages = [f.message for f in findings if f.rule == "dependencies"]
+    assert len(messages) == 2
+    assert "libcudart.so.13" in messages[0]
+    assert "/opt/cuda" in messages[1]
+
+
+def test_device_code_that_metadata_does_not_list_is_found(variant, workshop):
+    shutil.copy(variant / f"{ID}.abi3.so", workshop / "fat.so")
+    section = TESTS / "data" / "elf" / "nvcc.fatbin"
+    start(("objcopy", f"--add-section=.nv_fatbin={section}", "fat.so"), workshop)
+    message = found(with_extension(variant, workshop / "fat.so"))["archs"]
+    assert "machine code for 10.0f, 12.1, 7.5, 9.0, 9.0a is not listed" in message
+
+
+def test_a_process_wide_symbol_is_a_warning(variant, workshop):
+    source = MODULE + "inline int& a() { static int x; return x; } int* b() { return &a(); }"
+    module = compiled(workshop, source, "-fgnu-unique")
+    assert found(with_extension(variant, module))["unique"].startswith("warning")
+
+
+def test_a_file_that_is_no_library_is_found(variant):
+    (variant / f"{ID}.abi3.so").write_bytes(b"\x7fELF nonsense")
+    write_metadata(variant)
+    assert "not a readable ELF file" in found(variant)["abi"]
+
+
+def test_another_cpus_library_is_found(variant):
+    other = variant.with_name(NAME.replace(CPU, "aarch64" if CPU == "x86_64" else "x86_64"))
+    assert f"compiled for {CPU}" in found(variant.rename(other))["machine"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("text", ["import no_such_module\n", "raise SystemExit(7)\n"])
+def test_an_import_that_fails_is_found(variant, text):
+    (variant / "__init__.py").write_text(text)
+    write_metadata(variant)
+    assert found(variant, python=sys.executable)["import"].startswith("error")
+
+
+@pytest.mark.torch
+def test_a_symbol_that_nobody_defines_fails_before_the_import(variant, workshop):
+    source = MODULE + 'extern "C" void nobody(); void a() { nobody(); }'
+    module = compiled(workshop, source)
+    findings = found(with_extension(variant, module), python=sys.executable)
+    assert list(findings) == ["unresolved"]
+
+
+@pytest.mark.parametrize(
+    ("name", "python", "reason"),
+    [
+        (NAME, None, "no Python was given"),
+        (NAME, "/nowhere/python", "no interpreter"),
+        (NAME.replace("abi210", "abi2099"), sys.executable, "does not fit the variant"),
+        (NAME.replace("linux", "darwin"), sys.executable, "it is for darwin"),
+    ],
+)
+def test_an_import_that_cannot_be_tried_is_said_to_be_skipped(variant, name, python, reason):
+    path = variant.rename(variant.with_name(name))
+    findings = check.check_variant(path, run=run.run, python=python)
+    (finding,) = (f for f in findings if f.rule == "import")
+    assert finding.severity == "skipped"
+    assert reason in finding.message
+
+
+def test_a_build_for_a_gpu_is_not_imported(variant):
+    path = variant.rename(variant.with_name(NAME.replace("-cpu-", "-cu130-")))
+    write_metadata(path, backend="cuda")
+    findings = check.check_variant(path, run=run.run, python=sys.executable)
+    assert ["cu130" in f.message for f in findings if f.rule == "import"] == [True]
