@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: __LICENSE__
+"""Scaled ReLU: ``max(x, 0) * scale``."""
+
+from __future__ import annotations
+
+import torch
+
+from ._ops import add_op_namespace_prefix, ops
+
+__all__ = ["__PYTHON_NAME__"]
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    """``max(x, 0) * scale`` for each element, computed in float32 and rounded once.
+
+    Args:
+        x: float32, float16 or bfloat16, of any shape; a copy is made if it is not contiguous.
+        scale: what the positive elements are multiplied by.
+
+    Returns:
+        A new contiguous tensor of the same shape and dtype.
+
+    Raises:
+        ValueError: the dtype is another one.
+    """
+    return ops.__PYTHON_NAME__(x, scale)
+
+
+# What torch.compile needs to know: the result's shape and dtype, without running anything.
+@torch.library.register_fake(add_op_namespace_prefix("__PYTHON_NAME__"))
+def _fake(x: torch.Tensor, scale: float) -> torch.Tensor:  # noqa: ARG001
+    torch._check(  # noqa: SLF001
+        x.dtype in _DTYPES,
+        lambda: f"__PYTHON_NAME__: x must be float32, float16 or bfloat16, got {x.dtype}",
+    )
+    return x.new_empty(x.shape)
