@@ -150,3 +150,13 @@ def progress():
 def kept_home():
     """A KERNFORGE_HOME that outlives the test run, so that toolchains are fetched once."""
     return Path(os.environ.get("KERNFORGE_TEST_HOME", Path.home() / ".cache" / "kernforge-tests"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Count what this machine could not run, so that nobody takes silence for success."""
+    skipped = [r for r in terminalreporter.stats.get("skipped", []) if "gpu" in r.keywords]
+    if skipped:
+        terminalreporter.section("not run here")
+        terminalreporter.line(
+            f"{len(skipped)} GPU tests: run `make test-gpu` on a machine with an NVIDIA GPU"
+        )

@@ -30,11 +30,13 @@ class Compiler:
         path: the program's absolute path.
         identity: first line of ``--version``.
         target: ``-dumpmachine``.
+        static_libstdcxx: whether it has a ``libstdc++.a``, which some distributions package apart.
     """
 
     path: str
     identity: str
     target: str
+    static_libstdcxx: bool = True
 
 
 def find(env: Mapping[str, str], runner: Runner) -> Compiler:
@@ -78,4 +80,11 @@ def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
             hint=_INSTALL,
         )
     path = ask("/bin/sh", "-c", 'command -v "$0"', program).strip() or program
-    return Compiler(path=path, identity=identity, target=ask(program, "-dumpmachine").strip())
+    archive = ask(program, "-print-file-name=libstdc++.a").strip()
+    return Compiler(
+        path=path,
+        identity=identity,
+        target=ask(program, "-dumpmachine").strip(),
+        # The compiler answers with the bare name when it does not have the file.
+        static_libstdcxx="/" in archive,
+    )

@@ -70,7 +70,9 @@ class Transport:
     def __init__(self, config: PipConfig) -> None:
         self._config = config
         self._session = requests.Session()
-        retry = Retry(total=4, connect=2, backoff_factor=0.3, status_forcelist=(429, 500, 502, 503, 504))
+        retry = Retry(
+            total=4, connect=2, backoff_factor=0.3, status_forcelist=(429, 500, 502, 503, 504)
+        )
         adapter = HTTPAdapter(max_retries=retry, pool_maxsize=8)
         self._session.mount("https://", adapter)
         self._session.mount("http://", adapter)

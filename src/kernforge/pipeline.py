@@ -213,6 +213,7 @@ def make_plan(bench: Bench, targets: Sequence[Target], locked: Lock) -> Plan:
         targets,
         locked,
         python=platform.python_version(),
+        static_libstdcxx=bench.compiler.static_libstdcxx,
     )
 
 

@@ -132,7 +132,13 @@ class Sources:
 
 
 def make(
-    manifest: Manifest, sources: Sources, targets: Sequence[Target], lock: Lock, *, python: str
+    manifest: Manifest,
+    sources: Sources,
+    targets: Sequence[Target],
+    lock: Lock,
+    *,
+    python: str,
+    static_libstdcxx: bool = True,
 ) -> Plan:
     """Plan a build.
 
@@ -142,12 +148,13 @@ def make(
         targets: the variants to build.
         lock: the toolchain; it must have what the targets need.
         python: version of the Python whose headers are there, for sources that include them.
+        static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
 
     Raises:
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
-    planner = _Planner(manifest, sources, lock, python)
+    planner = _Planner(manifest, sources, lock, python, static_libstdcxx=static_libstdcxx)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.values()),
@@ -203,8 +210,17 @@ def _closure(unit: _Unit, sources: Sources) -> Closure:
 class _Planner:
     """Collects actions; each is made once however many targets ask for it."""
 
-    def __init__(self, manifest: Manifest, sources: Sources, lock: Lock, python: str) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        sources: Sources,
+        lock: Lock,
+        python: str,
+        *,
+        static_libstdcxx: bool,
+    ) -> None:
         self.manifest, self.sources, self.lock, self.python = manifest, sources, lock, python
+        self.static_libstdcxx = static_libstdcxx
         self.actions: dict[str, Action] = {}
         self.texts: dict[str, str] = {}
         self.sources_id = self._sources_id()
@@ -350,7 +366,11 @@ class _Planner:
         runtime: tuple[str, ...] = ()
         if target.cuda:
             runtime = (flags.tree(flags.cuda_root(target.cuda), "lib/libcudart_static.a"),)
-        link_args = floor.link_args(stub_dir=_STUB_DIR, backend=target.backend)
+        link_args = floor.link_args(
+            stub_dir=_STUB_DIR,
+            backend=target.backend,
+            libstdcxx_archive=self.static_libstdcxx,
+        )
         argv = (flags.CXX, "-o", output, *names, *runtime, *link_args)
         return self._add(f"link {target.name}", argv, inputs, (output,), target)
 

@@ -63,6 +63,20 @@ def test_the_compiler_here_is_found_and_named():
     assert found.target.split("-")[0] in {"x86_64", "aarch64"}
 
 
+@pytest.mark.parametrize(
+    ("answer", "there"), [("/usr/lib/gcc/libstdc++.a", True), ("libstdc++.a", False)]
+)
+def test_a_distribution_without_a_static_libstdcxx_is_recognised(answer, there):
+    table = {
+        ("g++", "--version"): "g++ 14",
+        ("g++", "-dumpfullversion"): "14.2.1",
+        ("g++", "-dumpmachine"): "x86_64-redhat-linux",
+        ("g++", "-print-file-name=libstdc++.a"): answer,
+        ("/bin/sh",): "/usr/bin/g++",
+    }
+    assert compiler.find({}, answers(table)).static_libstdcxx is there
+
+
 def test_no_compiler_says_how_to_get_one():
     with pytest.raises(ToolchainError, match="no C\\+\\+ compiler is installed") as caught:
         compiler.find({}, answers({}))

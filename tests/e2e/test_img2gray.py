@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published img2gray, read by us and by the unmodified ``kernels`` client, turns a photo grey."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+
+KERNEL = Path(__file__).parents[2] / "kernels" / "img2gray"
+USE = """
+import sys
+import numpy as np, torch
+from PIL import Image
+{load}
+photo = torch.from_numpy(np.array(Image.open(sys.argv[1]).convert("RGB")))
+rgb = photo.to(torch.int64)
+exact = (21 * rgb[..., 0] + 72 * rgb[..., 1] + 7 * rgb[..., 2] + 50) // 100
+assert torch.equal(kernel.img2gray(photo).to(torch.int64), exact)
+print(kernel.__name__)
+"""
+OURS = 'import kernforge; kernel = kernforge.get_kernel("kernforge/img2gray", version=1)'
+THEIRS = """
+import kernels
+assert kernels.__version__ == "0.17.2"
+kernel = kernels.get_kernel("kernforge/img2gray", version=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory, kept_home):
+    root = tmp_path_factory.mktemp("registry")
+    env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
+    cli = [sys.executable, "-m", "kernforge"]
+    out = root / "build"
+    build = [*cli, "build", KERNEL, "--out", out, "--variant", "*-cpu-*"]
+    subprocess.run(build, env=env, check=True, capture_output=True)
+    publish = [*cli, "publish", KERNEL, "--build", out, "--registry", root / "registry"]
+    subprocess.run([*publish, "--repo-id", "kernforge/img2gray"], env=env, check=True)
+    return root / "registry"
+
+
+@pytest.mark.parametrize("load", [OURS, THEIRS], ids=["kernforge", "kernels"])
+def test_a_photo_turns_grey(registry, load):
+    env = {
+        **os.environ,
+        "KERNFORGE_REGISTRY": str(registry),
+        "KERNELS_CACHE": str(registry),
+        "HF_HUB_OFFLINE": "1",
+    }
+    argv = [sys.executable, "-c", USE.format(load=load), KERNEL / "assets" / "grace_hopper.jpg"]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("_img2gray_cpu_")
