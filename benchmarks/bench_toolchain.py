@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a toolchain costs from nothing: bytes, requests and seconds, beside the wheels' own sizes.
+
+    python benchmarks/bench_toolchain.py
+
+Reads the package index over the network, into a fresh store for each line; indexes on this
+machine's disk are left out, so that the figures are what a stranger would see.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from machine import describe
+
+from kernforge import lock, matrix
+from kernforge.index import Index
+from kernforge.lockfile import LockedCompiler
+from kernforge.net import Transport
+from kernforge.store import Store
+from kernforge.toolchain import Toolchains
+from kernforge.wheels import Wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RESULT = Path(__file__).parent / "results" / "toolchain.json"
+COMPILER = LockedCompiler(identity="", target="")
+MB = 1e6
+
+
+class Silent:
+    """Progress that says nothing."""
+
+    def fetching(self, _what: str, _total: int | None) -> Callable[[int], None]:  # noqa: D102
+        return lambda _count: None
+
+    def note(self, _text: str) -> None:  # noqa: D102
+        return
+
+
+def fresh(home: Path) -> tuple[Index, Wheels, Toolchains]:
+    """An index of http addresses alone, and a store with nothing in it."""
+    config = Index.from_environment().config
+    remote = tuple(url for url in config.index_urls if url.startswith("http"))
+    config = replace(config, index_urls=remote, find_links=())
+    index = Index(config, Transport(config))
+    wheels = Wheels(lambda: index, home / "downloads", Silent())
+    return index, wheels, Toolchains(Store(home / "store"), wheels)
+
+
+def measure_torch(series: str) -> dict[str, object]:
+    """Lock and fetch the headers of one torch release."""
+    with tempfile.TemporaryDirectory() as home:
+        index, wheels, toolchains = fresh(Path(home))
+        start = time.monotonic()
+        needs = lock.Needs(cuda=frozenset(), torch=frozenset({series}))
+        locked = lock.make(needs, wheels, cpu="x86_64", compiler=COMPILER).torch[series]
+        tree = toolchains.torch_headers(locked.wheel)
+        seconds = time.monotonic() - start
+        url = index.find(locked.wheel.file, locked.wheel.sha256).url
+        return {
+            "torch": locked.release,
+            "wheel_bytes": index.transport.body(url, start=-1).total,
+            "fetched_bytes": index.transport.received,
+            "headers": sum(1 for path in tree.rglob("*") if path.is_file()),
+            "seconds": round(seconds, 1),
+        }
+
+
+def measure_toolkit(version: str) -> dict[str, object]:
+    """Lock and fetch one CUDA toolkit."""
+    with tempfile.TemporaryDirectory() as home:
+        index, wheels, toolchains = fresh(Path(home))
+        start = time.monotonic()
+        needs = lock.Needs(cuda=frozenset({version}), torch=frozenset())
+        locked = lock.make(needs, wheels, cpu="x86_64", compiler=COMPILER).cuda[version]
+        toolchains.toolkit(locked)
+        return {
+            "cuda": locked.release,
+            "fetched_bytes": index.transport.received,
+            "seconds": round(time.monotonic() - start, 1),
+        }
+
+
+def main() -> None:
+    """Measure every torch and every toolkit, and write the result."""
+    torches = [measure_torch(f"{v[0]}.{v[1]}") for v in matrix.torch_releases()]
+    toolkits = [measure_toolkit(f"{v[0]}.{v[1]}") for v in matrix.TOOLKITS]
+    rows = [
+        [
+            f"torch {t['torch']} headers",
+            f"{t['fetched_bytes'] / MB:.1f} MB",
+            f"{t['wheel_bytes'] / MB:.0f} MB",
+            f"{t['wheel_bytes'] / t['fetched_bytes']:.0f}x",
+        ]
+        for t in torches
+    ]
+    rows += [
+        [f"CUDA {t['cuda']} compiler", f"{t['fetched_bytes'] / MB:.0f} MB", "-", "-"]
+        for t in toolkits
+    ]
+    document = {
+        "machine": describe("kernforge", "requests"),
+        "torch": torches,
+        "toolkits": toolkits,
+        "table": {
+            "title": "What a toolchain costs from nothing",
+            "head": ["what", "kernforge fetches", "the wheel", "ratio"],
+            "rows": rows,
+            "note": "Index pages and what the lock needs are counted in.",
+        },
+    }
+    RESULT.write_text(json.dumps(document, indent=2) + "\n")
+    for row in rows:
+        print("  ".join(row))
+
+
+if __name__ == "__main__":
+    main()

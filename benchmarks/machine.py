@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a result must say of where and when it was measured."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+
+def describe(*packages: str) -> dict[str, object]:
+    """Machine, versions and date.
+
+    Args:
+        packages: distributions whose versions matter to the result.
+    """
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return {
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.freedesktop_os_release().get("PRETTY_NAME", platform.system()),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+    }
