@@ -34,7 +34,7 @@ test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that 
 	$(BIN)/python -m pytest -n auto tests $(KERNELS)
 
 test-gpu:  ## run the GPU tests on artifacts that were built elsewhere, with the Python on PATH
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu $(KERNELS)
+	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py
 
 lint: $(VENV)/ready-lint  ## linters, types and formats
 	$(BIN)/ruff check .

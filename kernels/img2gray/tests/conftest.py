@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which build is tested, and on what.
 
-``KERNFORGE_KERNEL_DIR`` names a directory of builds; without it, version 1 of
-``kernforge/img2gray`` comes from the default registry.
+``KERNFORGE_KERNEL_DIR`` names a directory of builds; without it, what was built in this project is
+taken, and if nothing was, version 1 of ``kernforge/img2gray`` from the default registry.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import torch
 
 import kernforge
 from kernforge.errors import NoVariantError
+
+PROJECT = Path(__file__).parents[1]
 
 
 def pytest_configure(config):
@@ -32,7 +34,8 @@ def device(request):
 @pytest.fixture
 def kernel(device):
     try:
-        if directory := os.environ.get("KERNFORGE_KERNEL_DIR"):
+        built = PROJECT if (PROJECT / "build").is_dir() else None
+        if directory := os.environ.get("KERNFORGE_KERNEL_DIR") or built:
             return kernforge.get_local_kernel(Path(directory), backend=device)
         return kernforge.get_kernel("kernforge/img2gray", version=1, backend=device)
     except NoVariantError as error:

@@ -219,14 +219,14 @@ def test_threads_do_not_change_the_result(kernel, device):
 def test_compiles_whole_and_once_for_equal_shapes(kernel, device, backend):
     if backend == "inductor" and device != "cuda":
         pytest.skip("inductor needs a compiler for the CPU")
-    torch._dynamo.reset()  # noqa: SLF001
+    torch._dynamo.reset()
 
     @torch.compile(fullgraph=True, backend=backend)
     def step(image, out):
         kernel.img2gray(image, "bt601", out=out)
         return 255 - kernel.img2gray(image)
 
-    with torch._dynamo.config.patch(error_on_recompile=True):  # noqa: SLF001
+    with torch._dynamo.config.patch(error_on_recompile=True):
         for _ in range(3):
             image = random_image((37, 53, 3), device)
             out = torch.zeros(37, 53, dtype=torch.uint8, device=device)
@@ -237,7 +237,7 @@ def test_compiles_whole_and_once_for_equal_shapes(kernel, device, backend):
 def test_opcheck(kernel, device):
     image = random_image((5, 7, 3), device)
     out = torch.empty(5, 7, dtype=torch.uint8, device=device)
-    ops = kernel._ops.ops  # noqa: SLF001
+    ops = kernel._ops.ops
     torch.library.opcheck(ops.img2gray.default, (image, 0))
     torch.library.opcheck(ops.img2gray_out.default, (image, 1), {"out": out})
 
@@ -266,7 +266,7 @@ def test_runs_on_the_current_stream(kernel, device):
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)  # noqa: SLF001
+        torch.cuda._sleep(20_000_000)
         image.fill_(200)
         gray = kernel.img2gray(image)
     assert not stream.query(), "the launch waited, so it was on another stream"

@@ -54,7 +54,7 @@ def _img2gray_fake(image: torch.Tensor, weights: int) -> torch.Tensor:  # noqa: 
 @torch.library.register_fake(add_op_namespace_prefix("img2gray_out"))
 def _img2gray_out_fake(image: torch.Tensor, weights: int, *, out: torch.Tensor) -> None:  # noqa: ARG001
     _check_image(image)
-    torch._check(  # noqa: SLF001
+    torch._check(
         out.shape == image.shape[:-1],
         lambda: f"img2gray: out must be {list(image.shape[:-1])}, got {list(out.shape)}",
     )
@@ -62,10 +62,10 @@ def _img2gray_out_fake(image: torch.Tensor, weights: int, *, out: torch.Tensor) 
 
 def _check_image(image: torch.Tensor) -> None:
     """What the op checks when it runs, told already while a compiler traces."""
-    torch._check(  # noqa: SLF001
+    torch._check(
         image.dtype == torch.uint8, lambda: f"img2gray: image must be uint8, got {image.dtype}"
     )
-    torch._check(  # noqa: SLF001
+    torch._check(
         image.dim() in (3, 4) and image.shape[-1] == 3,
         lambda: f"img2gray: image must be [H, W, 3] or [N, H, W, 3], got {list(image.shape)}",
     )
