@@ -154,7 +154,9 @@ def kept_home():
 
 def pytest_terminal_summary(terminalreporter):
     """Count what this machine could not run, so that nobody takes silence for success."""
-    skipped = [r for r in terminalreporter.stats.get("skipped", []) if "gpu" in getattr(r, "keywords", ())]
+    skipped = [
+        r for r in terminalreporter.stats.get("skipped", []) if "gpu" in getattr(r, "keywords", ())
+    ]
     if skipped:
         terminalreporter.section("not run here")
         terminalreporter.line(

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kernels import _rust as oracle
 from kernforge.errors import ManifestError
 from kernforge.manifest import parse
 from kernforge.migrate import migrate
-
-oracle = pytest.importorskip("kernels._rust", reason="the kernels package is not installed")
 
 CASES = sorted((Path(__file__).parents[1] / "data" / "manifests").glob("*.toml"))
 BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")

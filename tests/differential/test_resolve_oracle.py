@@ -9,17 +9,14 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from kernels import _rust as rust
+from kernels import archs, backends, variants
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.facts import Host
 from kernforge.integrity import digest_tree
 from kernforge.metadata import Metadata
 from kernforge.resolve import check_archs, resolve
 from kernforge.variant import Backend, Variant
-
-variants = pytest.importorskip("kernels.variants")
-archs = pytest.importorskip("kernels.archs")
-backends = pytest.importorskip("kernels.backends")
-rust = pytest.importorskip("kernels._rust")
 
 THEIR_BACKEND = {
     "cpu": backends.CPU,

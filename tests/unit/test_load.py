@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kernforge
+from kernels import _rust as rust
 from kernforge import files, importer, load, locate
 from kernforge.digest import sha256
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
@@ -222,7 +223,6 @@ def test_planted_bytecode_is_never_run_and_none_is_written(registry, build):
 
 
 def test_an_extension_module_of_the_limited_api_loads(registry, tmp_path, write_variant):
-    rust = pytest.importorskip("kernels._rust")
     directory = tmp_path / "build/torch-stable-abi210-cpu-x86_64-linux"
     files.copy_file(Path(rust.__file__), directory / "_rust.abi3.so")
     write_variant(
