@@ -122,3 +122,36 @@ def choose(wanted: Iterable[str] | None, toolkit: tuple[int, int]) -> tuple[Arch
             hint=f"it can build for {', '.join(f'{a}.{b}' for a, b in numbers)}",
         )
     return tuple(sorted(chosen.values()))
+
+
+def narrow(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> tuple[Arch, ...]:
+    """Of the chosen architectures those that serve the GPUs that a build is narrowed to.
+
+    Args:
+        chosen: what ``choose`` gave.
+        only: capabilities of the GPUs; empty keeps everything.
+
+    Returns:
+        For each GPU its own architecture if it was chosen, else the newest of the same major that
+        is not newer.
+
+    Raises:
+        ManifestError: none serves one of the GPUs.
+    """
+    if not only:
+        return chosen
+    kept: set[Arch] = set()
+    for gpu in only:
+        exact = {one for one in chosen if one.capability == gpu.capability}
+        older = [
+            one
+            for one in chosen
+            if one.major == gpu.major and one.minor <= gpu.minor and not one.suffix
+        ]
+        if not exact and not older:
+            raise ManifestError(
+                f"no architecture of {', '.join(map(str, chosen))} serves a GPU of capability {gpu}",
+                hint="name another --arch, or add it to cuda-capabilities",
+            )
+        kept |= exact or {max(older)}
+    return tuple(sorted(kept))

@@ -132,7 +132,7 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
     locked, written = pipeline.ensure_lock(bench, targets, locked=arguments.locked)
     if written:
         report.note(f"wrote {bench.project.root / 'kernforge.lock'}: keep it in version control")
-    made = pipeline.make_plan(bench, targets, locked)
+    made = pipeline.make_plan(bench, targets, locked, only=arguments.arch)
     if arguments.dry_run:
         known = build.cached(made, bench.store)
         report.result(reports.graph_document(made, known), reports.graph_text(made, known))
@@ -307,6 +307,9 @@ def parser() -> argparse.ArgumentParser:
     _project(verb)
     verb.add_argument(
         "--variant", action="append", default=[], help="a name or a pattern; may be repeated"
+    )
+    verb.add_argument(
+        "--arch", action="append", default=[], help="only for this GPU, as 9.0; may be repeated"
     )
     verb.add_argument("--out", type=Path, help="where the variants go (default: PROJECT/build)")
     verb.add_argument(

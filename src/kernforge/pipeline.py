@@ -30,6 +30,7 @@ from kernforge import (
     plan,
     project,
 )
+from kernforge.arch import Arch
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.home import home
 from kernforge.index import Index
@@ -205,8 +206,17 @@ def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tup
     return lockfile.with_compiler(write_lock(bench, wanted, upgrade=False), here), True
 
 
-def make_plan(bench: Bench, targets: Sequence[Target], locked: Lock) -> Plan:
-    """The graph of actions of a build."""
+def make_plan(
+    bench: Bench, targets: Sequence[Target], locked: Lock, *, only: Sequence[str] = ()
+) -> Plan:
+    """The graph of actions of a build.
+
+    Args:
+        bench: the project.
+        targets: the variants.
+        locked: the toolchain.
+        only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
+    """
     return plan.make(
         bench.project.manifest,
         bench.sources,
@@ -214,6 +224,7 @@ def make_plan(bench: Bench, targets: Sequence[Target], locked: Lock) -> Plan:
         locked,
         python=platform.python_version(),
         static_libstdcxx=bench.compiler.static_libstdcxx,
+        only=tuple(map(Arch.parse, only)),
     )
 
 

@@ -139,6 +139,7 @@ def make(
     *,
     python: str,
     static_libstdcxx: bool = True,
+    only: tuple[Arch, ...] = (),
 ) -> Plan:
     """Plan a build.
 
@@ -149,12 +150,15 @@ def make(
         lock: the toolchain; it must have what the targets need.
         python: version of the Python whose headers are there, for sources that include them.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
+        only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
 
     Raises:
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
-    planner = _Planner(manifest, sources, lock, python, static_libstdcxx=static_libstdcxx)
+    planner = _Planner(
+        manifest, sources, lock, python, static_libstdcxx=static_libstdcxx, only=only
+    )
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.values()),
@@ -218,9 +222,10 @@ class _Planner:
         python: str,
         *,
         static_libstdcxx: bool,
+        only: tuple[Arch, ...],
     ) -> None:
         self.manifest, self.sources, self.lock, self.python = manifest, sources, lock, python
-        self.static_libstdcxx = static_libstdcxx
+        self.static_libstdcxx, self.only = static_libstdcxx, only
         self.actions: dict[str, Action] = {}
         self.texts: dict[str, str] = {}
         self.sources_id = self._sources_id()
@@ -325,6 +330,7 @@ class _Planner:
     def _gencode(self, unit: _Unit, target: Target) -> tuple[str, ...]:
         wanted = unit.section.cuda_capabilities if unit.section else None
         chosen = arch.choose(wanted, target.cuda) if target.cuda else ()
+        chosen = arch.narrow(chosen, self.only)
         return tuple(part for one in chosen for part in one.gencode())
 
     def _shared_standard(self) -> str:
@@ -351,7 +357,8 @@ class _Planner:
             if not _too_old(section, target) and any(
                 p.endswith(CUDA_SUFFIXES) for p in section.src
             ):
-                found |= set(arch.choose(section.cuda_capabilities, target.cuda))
+                chosen = arch.choose(section.cuda_capabilities, target.cuda)
+                found |= set(arch.narrow(chosen, self.only))
         return tuple(sorted(map(str, found)))
 
     # -- linking ---------------------------------------------------------------------------

@@ -56,3 +56,25 @@ def test_without_a_wish_the_toolkit_decides():
     assert names(arch.choose(None, (13, 2)))[-1] == "12.1+PTX"
     assert names(arch.choose(None, (12, 9)))[-1] == "12.0+PTX"
     assert names(arch.choose(None, (12, 6)))[0] == "7.0"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "only", "expected"),
+    [
+        (["8.0", "9.0"], [], ["8.0", "9.0"]),
+        (["8.0", "9.0", "12.0+PTX"], ["9.0"], ["9.0"]),
+        (["8.0", "9.0a"], ["9.0"], ["9.0a"]),
+        (["8.0", "9.0"], ["8.6", "9.0"], ["8.0", "9.0"]),
+    ],
+)
+def test_a_build_narrowed_to_some_gpus(chosen, only, expected):
+    found = arch.narrow(tuple(map(Arch.parse, chosen)), tuple(map(Arch.parse, only)))
+    assert names(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "only"), [(["9.0a"], "9.1"), (["8.6"], "8.0"), (["8.0"], "9.0")]
+)
+def test_narrowing_to_a_gpu_that_nothing_serves_is_an_error(chosen, only):
+    with pytest.raises(ManifestError, match="serves a GPU of capability"):
+        arch.narrow(tuple(map(Arch.parse, chosen)), (Arch.parse(only),))
