@@ -139,6 +139,8 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
         return
     out = arguments.out or bench.project.root / "build"
     roots = pipeline.fetch(bench, made, locked)
+    if received := bench.wheels.received:
+        report.note(f"{received / 1e6:.0f} MB came over the network")
     outcome = pipeline.run_plan(
         bench, made, roots, locked, out=out, jobs=arguments.jobs, events=report
     )
