@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from kernforge import flags, manifest, matrix, plan
+from kernforge import flags, manifest, matrix, plan, units
 from kernforge.errors import ToolchainError
 from kernforge.lockfile import Lock, LockedCompiler, LockedToolkit, LockedTorch, LockedWheel
 
@@ -64,7 +64,7 @@ LOCK = Lock(
 def make(patterns=("*",), files=None, abi="", lock=LOCK):
     files = FILES | (files or {})
     parsed = manifest.parse(MANIFEST.format(abi=abi))
-    sources = plan.Sources(
+    sources = units.Sources(
         digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()},
         texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
         bundled={"registration.h": "// bundled\n"},
@@ -173,11 +173,12 @@ def test_another_host_compiler_moves_every_key():
 
 def test_the_bundled_registration_header_is_brought_unless_the_project_has_one():
     (binding,) = titled(make(["torch213-*-cpu-*"]), "torch-ext")
-    assert f"-I{plan.BUNDLED_DIR}" in binding.argv
+    (header,) = [i for i in binding.inputs if i.path == "torch-ext/registration.h"]
+    assert header.origin == "text"
     own = {"torch-ext/registration.h": "// own\n"}
     (binding,) = titled(make(["torch213-*-cpu-*"], files=own), "torch-ext")
-    assert f"-I{plan.BUNDLED_DIR}" not in binding.argv
-    assert "torch-ext/registration.h" in {i.path for i in binding.inputs}
+    (header,) = [i for i in binding.inputs if i.path == "torch-ext/registration.h"]
+    assert header.origin == "project"
 
 
 def test_the_graph_is_in_order():
