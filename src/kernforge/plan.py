@@ -250,9 +250,8 @@ class _Planner:
         )
 
     def _narrowed(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
-        """Architectures of a unit. One whose section serves no wanted GPU keeps them all: the
-        others may call what it defines.
-        """
+        """Architectures of a unit, for the wanted GPUs if it serves them."""
+        # One that serves none keeps its own: other units may call what it defines.
         chosen = unit.archs(cuda)
         return chosen if not arch.serves(chosen, self.only) else arch.narrow(chosen, self.only)
 
