@@ -43,11 +43,18 @@ class Wheels:
     def __init__(self, index: Callable[[], Index], downloads: Path, progress: Progress) -> None:
         self._connect, self._downloads, self._progress = index, downloads, progress
         self._parts: dict[str, Archive] = {}
+        self._index: Index | None = None
 
     @property
     def index(self) -> Index:
         """The user's indexes."""
-        return self._connect()
+        self._index = self._index or self._connect()
+        return self._index
+
+    @property
+    def received(self) -> int:
+        """Bytes that came over the network so far."""
+        return self._index.transport.received if self._index else 0
 
     def parts(self, file: str, sha256: str) -> Archive:
         """Open a wheel of which a few members are wanted, by ranges where the server can.

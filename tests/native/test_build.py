@@ -98,6 +98,20 @@ def test_without_a_network_and_store_the_error_says_what_to_do(kernforge_cli, tm
     assert not (root / "kernforge.lock").exists()
 
 
+def test_a_full_disk_is_said_and_leaves_nothing(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path / "project")
+    home = tmp_path / "home"
+    home.mkdir()
+    small = f'mount -t tmpfs -o size=3m none {home} && exec "$@"'
+    prefix = ("unshare", "--map-root-user", "--mount", "sh", "-c", small, "sh")
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no mount namespaces")
+    done = kernforge_cli("build", root, expect=11, home=home, prefix=prefix)
+    assert "No space left on device" in done.stderr
+    assert "KERNFORGE_HOME" in done.stderr
+    assert not (root / "build").exists()
+
+
 def test_nothing_runs_twice(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
     kernforge_cli("build", root)
