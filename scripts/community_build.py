@@ -6,6 +6,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -86,6 +87,7 @@ class Built:
     python_name: str
     repo_id: str
     version: int
+    built_on: str = ""
     built: bool = False
     expected_failure: bool = False
     cpu_s: float = 0.0
@@ -119,6 +121,7 @@ def build(kernel: Kernel, backend: str, options: argparse.Namespace) -> Built:
         python_name=name.replace("-", "_"),
         repo_id=general.get("hub", {}).get("repo-id", f"kernels-community/{name}"),
         version=general.get("version", 1),
+        built_on=_machine() if backend == "cpu" else f"{_machine()}, {_toolkit()}",
     )
     project = _copied(kernel, options.dir)
     code, listed, said = _kernforge("variants", str(project), "--json")
@@ -164,6 +167,15 @@ def _judge(kernel: Kernel, backend: str, record: Built, variant: Path) -> None:
         wanted = EXACT_ARCHS.get(kernel.name)
         if wanted and backend == "cuda" and record.archs != wanted:
             record.built, record.why = False, f"architectures {record.archs}, not {wanted}"
+
+
+def _machine() -> str:
+    return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+
+
+def _toolkit() -> str:
+    named = os.environ.get("KERNFORGE_CUDA_HOME")
+    return "the machine's CUDA" if named else "CUDA from wheels"
 
 
 def _copied(kernel: Kernel, into: Path) -> Path:
