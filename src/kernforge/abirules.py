@@ -78,16 +78,21 @@ def unresolved(elf: Elf, *, where: str) -> Iterator[Finding]:
         )
 
 
-def dependencies(elf: Elf, *, backend: str, where: str) -> Iterator[Finding]:
-    """Libraries that it loads beside those of the system and of torch; search paths."""
-    allowed = {*floor.system_sonames(), *floor.torch_sonames(backend)}
+def dependencies(
+    elf: Elf, *, backend: str, where: str, framework: str = "torch"
+) -> Iterator[Finding]:
+    """Libraries that it loads beside those of the system and of its framework; search paths."""
+    tvm_ffi = framework == "tvm-ffi"
+    of_framework = floor.TVM_FFI if tvm_ffi else floor.torch_sonames(backend)
+    allowed = {*floor.system_sonames(), *of_framework}
     for soname in elf.needed:
         if soname not in allowed:
             yield Finding(
                 rule="dependencies",
                 severity="error",
                 where=where,
-                message=f"it depends on {soname}, which a machine with torch need not have",
+                message=f"it depends on {soname}, which a machine with "
+                f"{'tvm-ffi' if tvm_ffi else 'torch'} need not have",
                 hint=_DEPENDENCY_HINTS.get(
                     soname.partition(".")[0], f"link {soname.partition('.')[0]} statically"
                 ),

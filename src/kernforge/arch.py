@@ -142,16 +142,26 @@ def narrow(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> tuple[Arch, ...]
         return chosen
     kept: set[Arch] = set()
     for gpu in only:
-        exact = {one for one in chosen if one.capability == gpu.capability}
-        older = [
-            one
-            for one in chosen
-            if one.major == gpu.major and one.minor <= gpu.minor and not one.suffix
-        ]
-        if not exact and not older:
+        found = _serving(chosen, gpu)
+        if not found:
             raise ManifestError(
                 f"no architecture of {', '.join(map(str, chosen))} serves a GPU of capability {gpu}",
                 hint="name another --arch, or add it to cuda-capabilities",
             )
-        kept |= exact or {max(older)}
+        kept |= found
     return tuple(sorted(kept))
+
+
+def serves(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> bool:
+    """Whether each of these GPUs finds an architecture that it can run."""
+    return all(_serving(chosen, gpu) for gpu in only)
+
+
+def _serving(chosen: tuple[Arch, ...], gpu: Arch) -> set[Arch]:
+    exact = {one for one in chosen if one.capability == gpu.capability}
+    older = [
+        one
+        for one in chosen
+        if one.major == gpu.major and one.minor <= gpu.minor and not one.suffix
+    ]
+    return exact or ({max(older)} if older else set())

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kernforge.manifest import Manifest
     from kernforge.plan import Artifact
     from kernforge.project import Project
+    from kernforge.variant import Variant
 
 _HEADER = '"""Made by kernforge: the operators of this build and the names that they go by."""\n'
 _COMPILED = """
@@ -26,10 +27,35 @@ from . import {name}
 
 ops = torch.ops.{name}
 """
+# One build of Python alone may serve several backends, so the name follows the torch that runs it.
+# The order is that of kernel-builder's kernels: what is loaded into a torch of another backend first.
 _NOARCH = """
 import torch
 
-ops = torch.ops.{name}
+
+def _backend() -> str:
+    if hasattr(torch.backends, "tpu"):
+        return "tpu"
+    if hasattr(torch, "neuron"):
+        return "neuron"
+    if torch.version.cuda is not None:
+        return "cuda"
+    if torch.version.hip is not None:
+        return "rocm"
+    if torch.backends.mps.is_available():
+        return "metal"
+    if getattr(torch.version, "xpu", None) is not None:
+        return "xpu"
+    return "cpu"
+
+
+_NAME = f"_{stem}_{{_backend()}}_{unique}"
+ops = getattr(torch.ops, _NAME)
+
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    \"\"\"Name of an operator of this build in torch's registry.\"\"\"
+    return f"{{_NAME}}::{{op_name}}"
 """
 _PREFIX = '''
 
@@ -37,6 +63,45 @@ def add_op_namespace_prefix(op_name: str) -> str:
     """Name of an operator of this build in torch's registry."""
     return f"{name}::{{op_name}}"
 '''
+_TVM_FFI = """
+from importlib.util import find_spec
+from pathlib import Path
+
+import tvm_ffi
+
+has_torch = find_spec("torch") is not None
+has_jax = find_spec("jax") is not None and find_spec("jax_tvm_ffi") is not None
+
+ops = tvm_ffi.load_module(str(Path(__file__).parent / "{name}.so"))
+
+
+def torch_add_op_namespace_prefix(op_name: str) -> str:
+    \"\"\"Name of an operator of this build in torch's registry.\"\"\"
+    return f"{name}::{{op_name}}"
+
+
+def jax_add_ffi_target_name_prefix(name: str) -> str:
+    \"\"\"Name of a target of this build in JAX's registry.\"\"\"
+    return f"{name}.{{name}}"
+
+
+def jax_register_ffi_target(name: str, *args, **kwargs):
+    \"\"\"Register a function with JAX; nothing happens without JAX.\"\"\"
+    if not has_jax:
+        return None
+    from jax_tvm_ffi import register_ffi_target
+
+    return register_ffi_target(jax_add_ffi_target_name_prefix(name), *args, **kwargs)
+
+
+def jax_ffi_call(name: str, *args, **kwargs):
+    \"\"\"Call a registered function through JAX.\"\"\"
+    if not has_jax:
+        raise RuntimeError("jax and jax_tvm_ffi are not installed")
+    from jax.ffi import ffi_call
+
+    return ffi_call(jax_add_ffi_target_name_prefix(name), *args, **kwargs)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +126,24 @@ def lay_out(
     for path, source in artifact.package.items():
         if path != "_ops.py":
             files.copy_file(project.files[source], into / path)
-    files.write_new(into / "_ops.py", ops_module(artifact.ops_name, compiled=bool(extension)))
+    files.write_new(into / "_ops.py", ops_module(artifact.ops_name, artifact.target.variant))
     if extension:
-        files.copy_file(extension, into / f"{artifact.ops_name}.abi3.so")
+        files.copy_file(extension, into / extension.name)
     metadata = _metadata(artifact, project, built_with)
     # The digest comes last: it covers every other file.
     metadata = replace(metadata, digest=digest_tree(into))
     files.write_new(into / "metadata.json", metadata.to_json())
 
 
-def ops_module(name: str, *, compiled: bool) -> str:
-    """Text of ``_ops.py`` for an op namespace."""
-    body = _COMPILED if compiled else _NOARCH
-    return _HEADER + body.format(name=name) + _PREFIX.format(name=name)
+def ops_module(name: str, variant: Variant) -> str:
+    """Text of ``_ops.py`` for an op namespace ``_<kernel>_<backend>_<id>``."""
+    if variant.framework == "tvm-ffi":
+        return _HEADER + _TVM_FFI.format(name=name)
+    if not variant.is_noarch:
+        return _HEADER + _COMPILED.format(name=name) + _PREFIX.format(name=name)
+    rest, _, unique = name.removeprefix("_").rpartition("_")
+    stem = rest.rpartition("_")[0]
+    return _HEADER + _NOARCH.format(stem=stem, unique=unique)
 
 
 def _metadata(artifact: Artifact, project: Project, built_with: BuiltWith) -> Metadata:

@@ -193,7 +193,9 @@ def _shared_object(subject: _Subject, file: Path) -> Iterator[Finding]:
         satisfied, allowed = _auditwheel(parsed)
         yield from abirules.manylinux(parsed, satisfied=satisfied, allowed=allowed, where=where)
     yield from abirules.unresolved(parsed, where=where)
-    yield from abirules.dependencies(parsed, backend=metadata.backend, where=where)
+    yield from abirules.dependencies(
+        parsed, backend=metadata.backend, where=where, framework=variant.framework
+    )
     if variant.framework == "torch-stable-abi" and variant.version is not None:
         target = variant.version
         yield from abirules.torch_stable_abi(parsed.undefined, target=target, where=where)

@@ -7,6 +7,7 @@ Exit codes are those of ``kernforge.errors``; 0 is success, 130 an interrupt.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import signal
 import sys
@@ -89,10 +90,11 @@ def _new(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _variants(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import matrix, pipeline  # noqa: PLC0415
+    from kernforge import pipeline  # noqa: PLC0415
+    from kernforge.own import Own  # noqa: PLC0415
 
-    manifest = pipeline.read_project(arguments.project).manifest
-    found = matrix.candidates(manifest, cpu=pipeline.this_cpu())
+    project = pipeline.read_project(arguments.project)
+    found = pipeline.candidates(project, pipeline.this_cpu(), Own())
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
         for c in found
@@ -103,19 +105,20 @@ def _variants(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _lock(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import lock, matrix, pipeline  # noqa: PLC0415
+    from kernforge import matrix, pipeline  # noqa: PLC0415
 
     bench = _bench(arguments, report)
     targets = matrix.choose(bench.candidates, [])
     wanted = pipeline.needs(bench, targets)
-    wanted = lock.Needs(
+    wanted = dataclasses.replace(
+        wanted,
         cuda=wanted.cuda | set(arguments.cuda),
         torch=wanted.torch | set(arguments.torch),
-        libraries=wanted.libraries,
     )
     locked = pipeline.write_lock(bench, wanted, upgrade=arguments.upgrade)
     lines = [f"CUDA {name}: {kit.release}" for name, kit in sorted(locked.cuda.items())]
     lines += [f"torch {name}: {torch.release}" for name, torch in sorted(locked.torch.items())]
+    lines += [f"{name}: {headers.release}" for name, headers in sorted(locked.headers.items())]
     lines.append(f"host compiler: {locked.compiler.identity}")
     path = bench.project.root / "kernforge.lock"
     report.result({"lock": str(path)}, "\n".join([str(path), *(f"  {line}" for line in lines)]))
@@ -245,8 +248,15 @@ def _schema(arguments: argparse.Namespace, report: Report) -> None:
 
 def _bench(arguments: argparse.Namespace, report: Report) -> Bench:
     from kernforge import pipeline  # noqa: PLC0415
+    from kernforge.own import Brought  # noqa: PLC0415
 
-    return pipeline.set_up(pipeline.read_project(arguments.project), report)
+    home, redist = arguments.cuda_home, arguments.cuda_redist
+    brought = Brought(
+        cuda_home=Path(home) if home else None,
+        cuda_redist=redist or None,
+        depends=dict(arguments.depends),
+    )
+    return pipeline.set_up(pipeline.read_project(arguments.project), report, brought)
 
 
 def _refuse_errors(findings: Sequence[Finding]) -> None:
@@ -297,6 +307,7 @@ def parser() -> argparse.ArgumentParser:
     _project(verb)
     verb.add_argument("--cuda", action="append", default=[], help="also lock this CUDA, as 13.2")
     verb.add_argument("--torch", action="append", default=[], help="also lock this torch, as 2.13")
+    _toolchain(verb)
     verb.add_argument("--upgrade", action="store_true", help="take the newest of everything")
 
     verb = _verb(
@@ -313,6 +324,7 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument(
         "--arch", action="append", default=[], help="only for this GPU, as 9.0; may be repeated"
     )
+    _toolchain(verb)
     verb.add_argument("--out", type=Path, help="where the variants go (default: PROJECT/build)")
     verb.add_argument(
         "--jobs", type=_positive, default=os.cpu_count() or 1, help="default: as many as cores"
@@ -376,6 +388,40 @@ def _project(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "project", type=Path, nargs="?", default=Path(), help="the project (default: here)"
     )
+
+
+def _toolchain(verb: argparse.ArgumentParser) -> None:
+    """Options for what the package index does not carry."""
+    verb.add_argument(
+        "--cuda-home",
+        metavar="DIR",
+        default=os.environ.get("KERNFORGE_CUDA_HOME"),
+        help="an installed CUDA toolkit to build its version with (default: KERNFORGE_CUDA_HOME)",
+    )
+    verb.add_argument(
+        "--cuda-redist",
+        metavar="URL",
+        default=os.environ.get("KERNFORGE_CUDA_REDIST"),
+        help="where NVIDIA's redistrib_*.json and archives lie, for CUDA before 13 "
+        "(default: KERNFORGE_CUDA_REDIST)",
+    )
+    source = os.environ.get("CUTLASS_SRC_DIR")
+    verb.add_argument(
+        "--depends",
+        metavar="NAME=PATH",
+        action="append",
+        type=_named_path,
+        default=[("", Path(source))] if source else [],
+        help="a checkout or an archive of a dependency of build.toml, as cutlass_4_0=PATH "
+        "(default: CUTLASS_SRC_DIR for every CUTLASS)",
+    )
+
+
+def _named_path(text: str) -> tuple[str, Path]:
+    name, equals, place = text.partition("=")
+    if not equals or not name or not place:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+    return name, Path(place)
 
 
 def _positive(text: str) -> int:

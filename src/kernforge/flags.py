@@ -21,10 +21,13 @@ PYTHON_LIMITED_API = "-DPy_LIMITED_API=0x03090000"
 _CXX20_SINCE: Version2 = (2, 12)
 
 _OPTIMISE = ("-O3", "-DNDEBUG")
-_BACKEND_DEFINES = {
-    "cpu": ("-DCPU_KERNEL",),
-    "cuda": ("-DUSE_CUDA=1", "-DCUDA_KERNEL"),
-}
+_BACKEND_DEFINES = {"cpu": "-DCPU_KERNEL", "cuda": "-DCUDA_KERNEL"}
+_OPS_NAMES = ("TORCH_EXTENSION_NAME", "TVM_FFI_EXTENSION_NAME")
+# What torch's own cmake target defines for everyone who links to it.
+_TORCH_DEFINES = ("-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DUSE_RPC", "-DUSE_TENSORPIPE")
+_TORCH_CUDA_DEFINES = ("-DUSE_C10D_NCCL",)
+# From this toolkit on the C++ core libraries lie below a directory of their own.
+_CCCL_SINCE: Version2 = (13, 0)
 # Torch's cmake files and cpp_extension give these to every CUDA unit; rotary, for one, does not
 # compile without extended lambdas.
 _NVCC = (
@@ -59,6 +62,11 @@ def torch_root(version: Version2) -> str:
     return f"torch-{version[0]}.{version[1]}"
 
 
+def tvm_ffi_root(version: Version2) -> str:
+    """Name of the tree with tvm-ffi's headers."""
+    return f"tvm-ffi-{version[0]}.{version[1]}"
+
+
 def tree(root: str, path: str = "") -> str:
     """A path in a tree, as an argv writes it."""
     return f"%{{{root}}}/{path}" if path else f"%{{{root}}}"
@@ -70,6 +78,8 @@ def standard(target: Target) -> str:
     A stable-ABI build keeps to its oldest torch at run time, but the reference builder compiles
     it against its newest, as C++20.
     """
+    if target.variant.framework == "tvm-ffi":
+        return "17"
     if target.variant.framework == "torch-stable-abi":
         return "20"
     return "20" if target.torch and target.torch >= _CXX20_SINCE else "17"
@@ -95,10 +105,25 @@ def defines(target: Target, ops_name: str | None) -> tuple[str, ...]:
         ops_name: the op namespace; None for a unit that does not mention it, so that its result
             serves every build.
     """
-    found = [*_BACKEND_DEFINES[target.backend], PYTHON_LIMITED_API]
-    if ops_name:
-        found.append(f"-DTORCH_EXTENSION_NAME={ops_name}")
-    return tuple(found)
+    own = [_BACKEND_DEFINES[target.backend]]
+    if target.variant.framework == "tvm-ffi":
+        own += [f"-DTVM_FFI_EXTENSION_NAME={ops_name}"] if ops_name else []
+        return tuple(own)
+    own = [*(["-DUSE_CUDA=1"] if target.cuda else []), *own, PYTHON_LIMITED_API]
+    own += [f"-DTORCH_EXTENSION_NAME={ops_name}"] if ops_name else []
+    return tuple(own)
+
+
+def mentions_ops_name(text: str) -> bool:
+    """Whether a source uses the op namespace; torch's own headers do not."""
+    return any(name in text for name in _OPS_NAMES)
+
+
+def cuda_includes(version: Version2) -> tuple[str, ...]:
+    """Search paths of a toolkit's headers, for the host compiler."""
+    root = cuda_root(version)
+    below = ("include", "include/cccl") if version >= _CCCL_SINCE else ("include",)
+    return tuple(part for path in below for part in ("-isystem", tree(root, path)))
 
 
 def stable_target(target: Target) -> tuple[str, ...]:
@@ -110,11 +135,16 @@ def stable_target(target: Target) -> tuple[str, ...]:
 
 
 def torch_includes(target: Target) -> tuple[str, ...]:
-    """Search paths of torch's headers, and what keeps the store's path out of ``__FILE__``."""
+    """Search paths of torch's headers, and the definitions that torch's own cmake adds.
+
+    The prefix map keeps the store's path out of ``__FILE__``.
+    """
     if target.torch is None:
         return ()
     root = torch_root(target.torch)
     return (
+        *_TORCH_DEFINES,
+        *(_TORCH_CUDA_DEFINES if target.cuda else ()),
         "-isystem",
         tree(root, "include"),
         "-isystem",
@@ -128,15 +158,14 @@ def cxx(cxx_standard: str) -> tuple[str, ...]:
     return ("-c", f"-std=gnu++{cxx_standard}", *_OPTIMISE, "-fPIC", "-fno-gnu-unique")
 
 
-def nvcc(cxx_standard: str) -> tuple[str, ...]:
+def nvcc(target: Target, cxx_standard: str) -> tuple[str, ...]:
     """Flags of every CUDA unit, without its architectures."""
+    quiet = ("-Xcudafe", ",".join(f"--diag_suppress={name}" for name in _NVCC_QUIET))
     return (
         "-c",
         f"-std=c++{cxx_standard}",
         *_OPTIMISE,
-        *_NVCC,
-        "-Xcudafe",
-        ",".join(f"--diag_suppress={name}" for name in _NVCC_QUIET),
+        *(() if target.variant.framework == "tvm-ffi" else (*_NVCC, *quiet)),
         "-Xcompiler",
         "-fPIC,-fno-gnu-unique",
         f"-ccbin={CXX}",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from kernforge.errors import ToolchainError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kernforge.elf import Symbol
 
@@ -50,6 +50,7 @@ _OPTIONAL = (
     "libutil.so.1",
     "libresolv.so.2",
 )
+TVM_FFI = ("libtvm_ffi.so",)
 _TORCH = ("libc10.so", "libtorch_cpu.so", "libtorch.so")
 _TORCH_BACKEND = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 
@@ -59,9 +60,10 @@ _KINDS = {
     "tls": ('.section .tbss,"awT",%nobits', "%tls_object"),
 }
 # Owners of symbols without a version, by the beginning of the name: CPython's limited API, torch's
-# stable and C interfaces, TVM FFI, and what libtorch_cuda brings along.
+# stable and C interfaces, TVM FFI, OpenMP's runtime, which libtorch_cpu brings along, and what
+# libtorch_cuda does. A second OpenMP runtime in one process would have threads of its own.
 _UNVERSIONED_OWNERS = (
-    *("Py", "_Py", "aoti_torch_", "torch_", "TVMFFI"),
+    *("Py", "_Py", "aoti_torch_", "torch_", "TVMFFI", "GOMP_", "omp_"),
     *("cublas", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nccl", "nvrtc"),
 )
 # C++ names (Itanium ABI, chapter 5.1) that the C++ library should define: in std or in its own
@@ -143,7 +145,12 @@ def system_sonames() -> frozenset[str]:
 
 def torch_stubs(backend: str) -> tuple[StubLibrary, ...]:
     """Stubs of torch's libraries for one backend: a soname and no symbol."""
-    return tuple(_stub(soname, soname, ()) for soname in torch_sonames(backend))
+    return empty_stubs(torch_sonames(backend))
+
+
+def empty_stubs(sonames: Iterable[str]) -> tuple[StubLibrary, ...]:
+    """Stubs of libraries that a loading process has: a soname and no symbol."""
+    return tuple(_stub(soname, soname, ()) for soname in sonames)
 
 
 def torch_sonames(backend: str) -> tuple[str, ...]:
@@ -177,7 +184,13 @@ def compat_argv(*, cxx: str, out_dir: str) -> tuple[str, ...]:
     )
 
 
-def link_args(*, stub_dir: str, backend: str, libstdcxx_archive: bool = True) -> tuple[str, ...]:
+def link_args(
+    *,
+    stub_dir: str,
+    backend: str,
+    libstdcxx_archive: bool = True,
+    needed: Sequence[str] | None = None,
+) -> tuple[str, ...]:
     """All that ``g++`` needs after the objects and the static CUDA runtime.
 
     Args:
@@ -185,14 +198,16 @@ def link_args(*, stub_dir: str, backend: str, libstdcxx_archive: bool = True) ->
         backend: ``cpu``, ``cuda``, ...: which of torch's libraries to depend on.
         libstdcxx_archive: whether the compiler has a ``libstdc++.a``; without one, use of a newer
             C++ library ends as a breach (see ``unversioned``).
+        needed: what to depend on in the place of torch's libraries.
     """
+    needed = torch_sonames(backend) if needed is None else needed
     archive = ("-l:libstdc++.a",) if libstdcxx_archive else ()
     return (
         # The start files are the machine's glibc's; COMPAT_OBJECT does the part that matters.
         *("-shared", "-nostdlib", "-fuse-ld=bfd"),
         f"{stub_dir}/{COMPAT_OBJECT}",
         "-Wl,--no-as-needed",
-        *(f"{stub_dir}/{soname}" for soname in torch_sonames(backend)),
+        *(f"{stub_dir}/{soname}" for soname in needed),
         # Needed always: an archive member must find the rest of the library in the stub.
         f"{stub_dir}/{_LIBSTDCXX}",
         *archive,

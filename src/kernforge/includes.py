@@ -8,6 +8,7 @@ files and no others, so a file that was overlooked is an error at once, not a st
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 from dataclasses import dataclass
@@ -24,6 +25,12 @@ _TORCH = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "pybind11/")
 # What wraps torch's C++ API in Python's.
 _PYTHON = ("Python.h", "torch/extension.h", "torch/python.h", "pybind11/", "torch/csrc/utils/")
 _ATEN_CUDA = ("ATen/cuda/", "c10/cuda/", "torch/extension.h", "torch/all.h", "THC/")
+# Headers of CUDA's libraries, which are not part of its compiler and runtime.
+_CUDA_LIBRARIES = (
+    *("cublas", "cufft", "curand", "cusolver", "cusparse", "nvrtc", "nvtx3/"),
+    *("cuda_profiler_api.h", "cudaProfiler.h", "nvToolsExt"),
+)
+_CUTLASS = ("cutlass/", "cute/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,29 +58,46 @@ class Closure:
         return self.opaque or any(name.startswith(_ATEN_CUDA) for name in self.foreign)
 
     @property
+    def reaches_cuda_libraries(self) -> bool:
+        """Whether headers of CUDA's libraries may be read, by name or through ATen."""
+        return self.reaches_aten_cuda or any(n.startswith(_CUDA_LIBRARIES) for n in self.foreign)
+
+    @property
+    def reaches_cutlass(self) -> bool:
+        """Whether CUTLASS's headers may be read."""
+        return self.opaque or any(name.startswith(_CUTLASS) for name in self.foreign)
+
+    @property
     def reaches_python(self) -> bool:
         """Whether Python's headers may be read."""
         return self.opaque or any(name.startswith(_PYTHON) for name in self.foreign)
 
 
-def closure(unit: str, sources: Mapping[str, str], include_dirs: tuple[str, ...]) -> Closure:
+def closure(
+    unit: str,
+    sources: Mapping[str, str],
+    include_dirs: tuple[str, ...],
+    *,
+    first: tuple[str, ...] = (),
+) -> Closure:
     """Follow the includes of a unit.
 
     Args:
         unit: the source, relative to the project.
         sources: text of each file of the project that could be included, by relative path.
         include_dirs: directories relative to the project, in search order.
+        first: files that the command line includes before the unit's first line.
     """
     seen: set[str] = set()
     foreign: set[str] = set()
     opaque = False
-    todo = [unit]
+    todo = [unit, *(path for path in first if path in sources)]
     while todo:
         path = todo.pop()
         if path in seen:
             continue
         seen.add(path)
-        for quoted, angled, macro in _INCLUDE.findall(sources.get(path, "")):
+        for quoted, angled, macro in _includes(sources.get(path, "")):
             opaque = opaque or bool(macro)
             name = quoted or angled
             if not name:
@@ -86,6 +110,17 @@ def closure(unit: str, sources: Mapping[str, str], include_dirs: tuple[str, ...]
                 foreign.add(name)
     files = set(sources) if opaque else seen
     return Closure(files=tuple(sorted(files)), foreign=tuple(sorted(foreign)), opaque=opaque)
+
+
+def base_names(text: str) -> set[str]:
+    """Last parts of the names that a text includes, whatever their extension."""
+    return {posixpath.basename(quoted or angled) for quoted, angled, _ in _includes(text)} - {""}
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _includes(text: str) -> tuple[tuple[str, str, str], ...]:
+    """(quoted, angled, macro) of each include line; headers are read by many units."""
+    return tuple(_INCLUDE.findall(text))
 
 
 def _candidates(name: str, directories: tuple[str, ...]) -> Iterator[str]:

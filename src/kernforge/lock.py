@@ -3,29 +3,30 @@
 
 A CUDA toolkit's wheels are those that NVIDIA's ``cuda-toolkit`` metapackage of that release pins.
 The newest patch release of what is asked for is taken; what a lock already has stays, unless the
-caller asks for an upgrade.
+caller asks for an upgrade. What the user brings (an installed toolkit, NVIDIA's archives, header
+files) goes before the index.
 """
 
 from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from packaging.metadata import parse_email
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from kernforge import rangezip
+from kernforge import depends, rangezip
 from kernforge.digest import sha256
 from kernforge.errors import ToolchainError
-from kernforge.lockfile import Lock, LockedToolkit, LockedTorch, LockedWheel
+from kernforge.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch, LockedWheel
+from kernforge.own import Own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from packaging.specifiers import SpecifierSet
 
     from kernforge.index import Wheel
     from kernforge.lockfile import LockedCompiler
@@ -39,8 +40,16 @@ TOOLKIT = (
     "nvidia-cuda-cccl",
     "nvidia-cuda-runtime",
 )
-# What ATen's CUDA headers include; only their headers are read.
-LIBRARIES = ("nvidia-cublas", "nvidia-cusolver", "nvidia-cusparse", "nvidia-curand")
+# What ATen's CUDA headers and kernels include; only their headers are read.
+LIBRARIES = (
+    *("nvidia-cublas", "nvidia-cusolver", "nvidia-cusparse", "nvidia-curand", "nvidia-cufft"),
+    *("nvidia-cuda-nvrtc", "nvidia-nvtx", "nvidia-cuda-profiler-api"),
+)
+_TVM_FFI = "apache-tvm-ffi"
+_OLDEST_WHEELS = 13
+
+
+_NOTHING = Own()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,27 +59,60 @@ class Needs:
     Attributes:
         cuda: toolkits, as ``"13.0"``.
         torch: header releases, as ``"2.10"``.
-        libraries: whether sources include ATen's CUDA headers.
+        libraries: whether sources include headers of CUDA's libraries.
+        headers: other header libraries, as ``"cutlass_3_6"`` or ``"tvm-ffi-0.1"``.
     """
 
     cuda: frozenset[str]
     torch: frozenset[str]
     libraries: bool = False
+    headers: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it asks for, for a person to read."""
+        return (
+            *(f"CUDA {version}" for version in sorted(self.cuda)),
+            *(f"torch {version}" for version in sorted(self.torch)),
+            *sorted(self.headers),
+        )
 
 
-def lacking(needs: Needs, lock: Lock | None) -> Needs:
-    """What a lock does not have of what a build needs."""
+def lacking(needs: Needs, lock: Lock | None, own: Own = _NOTHING) -> Needs:
+    """What a lock does not have of what a build needs, or has from elsewhere than the user wants.
+
+    Args:
+        needs: what is wanted.
+        lock: what there is.
+        own: what the user brings.
+    """
     if lock is None:
         return needs
-    without_libraries = {c for c, t in lock.cuda.items() if needs.libraries and not t.libraries}
     return Needs(
-        cuda=needs.cuda - (set(lock.cuda) - without_libraries),
+        cuda=frozenset(v for v in needs.cuda if not _serves(lock, v, own, needs.libraries)),
         torch=needs.torch - set(lock.torch),
         libraries=needs.libraries,
+        headers=frozenset(
+            name
+            for name in needs.headers
+            if name not in lock.headers
+            or (name in own.headers and own.headers[name].digest != lock.headers[name].digest)
+        ),
     )
 
 
-def make(needs: Needs, wheels: Wheels, *, cpu: str, compiler: LockedCompiler) -> Lock:
+def _serves(lock: Lock, version: str, own: Own, libraries: bool) -> bool:  # noqa: FBT001
+    toolkit = lock.cuda.get(version)
+    if toolkit is None:
+        return False
+    if home := own.home_of(version):
+        return toolkit.directory == home.digest
+    return not (toolkit.wheels and libraries and not toolkit.libraries)
+
+
+def make(
+    needs: Needs, wheels: Wheels, *, cpu: str, compiler: LockedCompiler, own: Own = _NOTHING
+) -> Lock:
     """Resolve needs to files and hashes.
 
     Args:
@@ -78,27 +120,45 @@ def make(needs: Needs, wheels: Wheels, *, cpu: str, compiler: LockedCompiler) ->
         wheels: the user's indexes.
         cpu: the building machine's processor, as ``"x86_64"``.
         compiler: the host compiler that is there.
+        own: what the user brings.
 
     Raises:
-        ToolchainError: no index has a release that is asked for.
+        ToolchainError: nothing has a release that is asked for.
         NetworkError: no index can be reached.
     """
     return Lock(
         platform=f"{cpu}-linux",
         compiler=compiler,
-        cuda={v: _toolkit(v, wheels, cpu, needs.libraries) for v in sorted(needs.cuda)},
+        cuda={v: _toolkit(v, wheels, cpu, needs.libraries, own) for v in sorted(needs.cuda)},
         torch={v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
+        headers={name: _headers(name, wheels, cpu, own) for name in sorted(needs.headers)},
     )
 
 
-def _toolkit(version: str, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
+def _toolkit(
+    version: str,
+    wheels: Wheels,
+    cpu: str,
+    libraries: bool,  # noqa: FBT001
+    own: Own,
+) -> LockedToolkit:
+    if home := own.home_of(version):
+        return LockedToolkit(release=home.release, directory=home.digest)
+    major, minor = map(int, version.split("."))
+    if own.redist and major < _OLDEST_WHEELS:
+        return own.redist.resolve((major, minor), cpu)
+    return _from_wheels(version, wheels, cpu, libraries)
+
+
+def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
     meta = _newest(wheels, "cuda-toolkit", version, cpu)
     pins = _pins(wheels, meta)
     missing = [name for name in TOOLKIT if name not in pins]
     if missing:
         raise ToolchainError(
             f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
-            hint="wheels carry a whole compiler from CUDA 13.0 on; ask for 13.0 or newer",
+            hint="wheels carry a whole compiler from CUDA 13.0 on; for an older one name a toolkit "
+            "with --cuda-home, or NVIDIA's redistributables with --cuda-redist",
         )
     return LockedToolkit(
         release=str(meta.version),
@@ -116,6 +176,19 @@ def _torch(version: str, wheels: Wheels, cpu: str) -> LockedTorch:
     # sources want. Headers do not differ between Pythons, so any interpreter's wheel will do.
     newest = _newest(wheels, "torch", version, cpu)
     return LockedTorch(release=str(newest.version), wheel=_by_record(newest, wheels))
+
+
+def _headers(name: str, wheels: Wheels, cpu: str, own: Own) -> LockedHeaders:
+    if brought := own.headers.get(name):
+        return LockedHeaders(release=brought.release, digest=brought.digest)
+    if name.startswith("tvm-ffi-"):
+        wheel = _newest(wheels, _TVM_FFI, name.removeprefix("tvm-ffi-"), cpu)
+        return LockedHeaders(release=str(wheel.version), wheel=_by_record(wheel, wheels))
+    release, carried = depends.RELEASES[name]
+    if carried is None:
+        raise depends.no_wheel(name)
+    wheel = _matching(wheels, depends.PROJECT, SpecifierSet(f"=={carried}"), cpu)
+    return LockedHeaders(release=release, wheel=_by_record(wheel, wheels))
 
 
 def _newest(wheels: Wheels, project: str, version: str, cpu: str) -> Wheel:

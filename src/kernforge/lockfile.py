@@ -38,20 +38,52 @@ class LockedWheel:
     record: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LockedArchive:
+    """One component of NVIDIA's redistributables.
+
+    Attributes:
+        path: its archive, relative to the manifests.
+        sha256: hex hash of the archive.
+    """
+
+    path: str
+    sha256: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedToolkit:
-    """A CUDA toolkit.
+    """A CUDA toolkit: from wheels, from NVIDIA's archives, or a directory on the user's machine.
 
     Attributes:
         release: its full version, as ``"13.0.3"``.
         wheels: compilers, runtime and headers.
-        libraries: wheels of which only the headers are read, for sources that include ATen's
-            CUDA headers.
+        libraries: wheels of which only the headers are read, for sources that include headers of
+            CUDA's libraries.
+        archives: components that hold all of it, libraries included.
+        directory: hex digest of what a directory that the user names says of itself.
     """
 
     release: str
-    wheels: tuple[LockedWheel, ...]
+    wheels: tuple[LockedWheel, ...] = ()
     libraries: tuple[LockedWheel, ...] = ()
+    archives: tuple[LockedArchive, ...] = ()
+    directory: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedHeaders:
+    """The headers of a library: from a wheel, or from files that the user names.
+
+    Attributes:
+        release: its version; empty when nobody says.
+        wheel: the wheel that carries them.
+        digest: hex digest of the user's header files and their names, in the place of a wheel.
+    """
+
+    release: str
+    wheel: LockedWheel | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +116,14 @@ class Lock:
         compiler: the host compiler that was there.
         cuda: toolkits by ``"major.minor"``.
         torch: header releases by ``"major.minor"``.
+        headers: other libraries' headers by the name of their tree, as ``"cutlass_3_6"``.
     """
 
     platform: str
     compiler: LockedCompiler
     cuda: Mapping[str, LockedToolkit] = field(default_factory=dict)
     torch: Mapping[str, LockedTorch] = field(default_factory=dict)
+    headers: Mapping[str, LockedHeaders] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Text of the lock file."""
@@ -99,7 +133,12 @@ class Lock:
 
     def merged(self, other: Lock) -> Lock:
         """Return this lock with what ``other`` has more or newer."""
-        return replace(other, cuda={**self.cuda, **other.cuda}, torch={**self.torch, **other.torch})
+        return replace(
+            other,
+            cuda={**self.cuda, **other.cuda},
+            torch={**self.torch, **other.torch},
+            headers={**self.headers, **other.headers},
+        )
 
 
 def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
@@ -127,6 +166,7 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
                 name: LockedTorch(release=entry["release"], wheel=LockedWheel(**entry["wheel"]))
                 for name, entry in data["torch"].items()
             },
+            headers={n: _headers(entry) for n, entry in data.get("headers", {}).items()},
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise _damaged(source, str(error)) from error
@@ -137,9 +177,33 @@ def with_compiler(lock: Lock, compiler: LockedCompiler) -> Lock:
     return replace(lock, compiler=compiler)
 
 
+def toolkit(lock: Lock, version: tuple[int, int]) -> LockedToolkit:
+    """The lock's toolkit of a CUDA version.
+
+    Raises:
+        ToolchainError: it has none.
+    """
+    name = f"{version[0]}.{version[1]}"
+    if name not in lock.cuda:
+        raise _not_locked(f"CUDA {name}")
+    return lock.cuda[name]
+
+
 def toolkit_key(toolkit: LockedToolkit) -> str:
     """Key of a toolkit's compilers, runtime and headers in the store."""
+    if toolkit.directory:
+        return digest.key("cuda-directory", digest=toolkit.directory)
+    if toolkit.archives:
+        hashes = [archive.sha256 for archive in sorted(toolkit.archives)]
+        return digest.key("cuda-archives", layout=1, archives=hashes)
     return digest.key("cuda-toolkit", layout=1, wheels=[w.sha256 for w in sorted(toolkit.wheels)])
+
+
+def headers_key(headers: LockedHeaders) -> str:
+    """Key of a library's headers in the store."""
+    if headers.wheel:
+        return wheel_headers_key(headers.wheel)
+    return digest.key("header-files", digest=headers.digest)
 
 
 def wheel_headers_key(wheel: LockedWheel) -> str:
@@ -147,11 +211,62 @@ def wheel_headers_key(wheel: LockedWheel) -> str:
     return digest.key("wheel-headers", layout=1, record=wheel.record)
 
 
+def identity(root: str, lock: Lock, python: str) -> str:
+    """What a tree of the toolchain is, whatever its path.
+
+    Args:
+        root: name of the tree, as ``flags`` makes them.
+        lock: the toolchain.
+        python: version of the Python whose headers are there.
+
+    Raises:
+        ToolchainError: the lock does not have it.
+    """
+    kind, _, rest = root.partition("-")
+    if kind == "cxx":
+        return digest.key("compiler", of=[lock.compiler.identity, lock.compiler.target])
+    if kind == "python":
+        return digest.key("python-headers", version=python)
+    if kind == "torch":
+        if rest not in lock.torch:
+            raise _not_locked(f"torch {rest}")
+        return wheel_headers_key(lock.torch[rest].wheel)
+    if kind == "cuda":
+        version, _, library = rest.partition("-")
+        major, minor = version.split(".")
+        found = toolkit(lock, (int(major), int(minor)))
+        if not library:
+            return toolkit_key(found)
+        (wheel,) = [w for w in found.libraries if w.file.partition("-")[0] == library]
+        return wheel_headers_key(wheel)
+    if root not in lock.headers:
+        raise _not_locked(root)
+    return headers_key(lock.headers[root])
+
+
 def _toolkit(entry: dict[str, Any]) -> LockedToolkit:
     return LockedToolkit(
         release=entry["release"],
         wheels=tuple(LockedWheel(**wheel) for wheel in entry["wheels"]),
         libraries=tuple(LockedWheel(**wheel) for wheel in entry["libraries"]),
+        archives=tuple(LockedArchive(**archive) for archive in entry.get("archives", ())),
+        directory=entry.get("directory", ""),
+    )
+
+
+def _headers(entry: dict[str, Any]) -> LockedHeaders:
+    wheel = entry["wheel"]
+    return LockedHeaders(
+        release=entry["release"],
+        wheel=LockedWheel(**wheel) if wheel else None,
+        digest=entry["digest"],
+    )
+
+
+def _not_locked(what: str) -> ToolchainError:
+    return ToolchainError(
+        f"the toolchain lock has no {what}",
+        hint="run `kernforge lock-toolchain`, or build without --locked",
     )
 
 

@@ -16,17 +16,20 @@ from kernforge.manifest import Torch, TorchNoarch, TvmFfi
 from kernforge.variant import Backend, Variant, Version2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kernforge.manifest import Backend as BackendName
     from kernforge.manifest import Manifest
 
 COMPILED = ("cpu", "cuda")
-# CUDA toolkits whose compilers the package index carries; the first serves every CUDA 13.
+# CUDA toolkits whose compilers the package index carries and that are built for unasked; the first
+# serves every CUDA 13.
 TOOLKITS: tuple[Version2, ...] = ((13, 0), (13, 2))
 # Headers older than this lack what a stable-ABI binding registers its operators with.
 _OLDEST_STABLE: Version2 = (2, 10)
 _DEFAULT_RELEASES = 2
+# The one series of tvm-ffi that the hub's clients know.
+TVM_FFI: Version2 = (0, 1)
 _NOT_HERE = {
     "cann": "needs Huawei's CANN toolkit, which kernforge does not drive",
     "metal": "needs Apple's compiler on a Mac",
@@ -45,11 +48,13 @@ class Target:
         variant: its name as a value.
         torch: series of the torch headers; None when nothing is compiled.
         cuda: CUDA toolkit; None when nothing is compiled for a GPU.
+        tvm_ffi: series of the tvm-ffi headers; None for the other frameworks.
     """
 
     variant: Variant
     torch: Version2 | None = None
     cuda: Version2 | None = None
+    tvm_ffi: Version2 | None = None
 
     @property
     def name(self) -> str:
@@ -93,6 +98,7 @@ def candidates(
     *,
     cpu: str,
     releases: Mapping[Version2, tuple[Version2, ...]] | None = None,
+    own_toolkits: Iterable[Version2] = (),
 ) -> tuple[Candidate, ...]:
     """Every variant that a manifest could mean, each accepted or with the reason why not.
 
@@ -100,12 +106,28 @@ def candidates(
         manifest: the project's.
         cpu: processor of the machines to build for, as ``"x86_64"``.
         releases: what ``torch_releases`` gives; tests pass their own.
+        own_toolkits: CUDA versions that the user has compilers of, besides the index.
     """
     known = torch_releases() if releases is None else releases
+    toolkits = tuple(sorted({*TOOLKITS, *own_toolkits}))
+    given = _Given(manifest=manifest, cpu=cpu, releases=known, toolkits=toolkits)
     found: list[Candidate] = []
     for backend in dict.fromkeys(manifest.general.backends):  # one may be listed twice
-        found += _for_backend(manifest, backend, cpu, known)
+        found += _for_backend(given, backend)
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What the choice depends on."""
+
+    manifest: Manifest
+    cpu: str
+    releases: Mapping[Version2, tuple[Version2, ...]]
+    toolkits: tuple[Version2, ...]
+
+    def toolkits_for(self, backend: str) -> tuple[Version2 | None, ...]:
+        return self.toolkits if backend == "cuda" else (None,)
 
 
 def choose(considered: Sequence[Candidate], patterns: Sequence[str]) -> tuple[Target, ...]:
@@ -143,63 +165,66 @@ def _hint(pattern: str, considered: Sequence[Candidate]) -> str:
     return f"did you mean {near[0]}?" if near else "`kernforge variants` lists them"
 
 
-def _for_backend(
-    manifest: Manifest,
-    backend: BackendName,
-    cpu: str,
-    releases: Mapping[Version2, tuple[Version2, ...]],
-) -> Iterator[Candidate]:
-    framework = manifest.framework
+def _for_backend(given: _Given, backend: BackendName) -> Iterator[Candidate]:
+    framework = given.manifest.framework
     if isinstance(framework, TorchNoarch) or (
-        isinstance(framework, Torch) and not manifest.sections(backend)
+        isinstance(framework, Torch) and not given.manifest.sections(backend)
     ):
         target = Target(variant=Variant.noarch("npu" if backend == "cann" else backend))
         yield Candidate(name=target.name, target=target, default=True)
     elif backend not in COMPILED:
         yield _left_out(backend, _NOT_HERE[backend])
     elif isinstance(framework, TvmFfi):
-        yield _left_out(f"tvm-ffi {backend}", "kernforge does not build the tvm-ffi framework yet")
+        yield from _for_all_cuda(given, backend, _tvm_ffi)
     elif stable := framework.stable_abi_for(backend):
-        yield from _stable(manifest, backend, cpu, (stable.major, stable.minor))
+        yield from _for_all_cuda(
+            given, backend, functools.partial(_stable, (stable.major, stable.minor))
+        )
     else:
-        yield from _full(manifest, framework, backend, cpu, releases)
+        yield from _full(given, framework, backend)
 
 
-def _stable(
-    manifest: Manifest, backend: BackendName, cpu: str, version: Version2
+def _for_all_cuda(
+    given: _Given, backend: BackendName, make: Callable[[Backend, str], Target]
 ) -> Iterator[Candidate]:
-    headers = max(version, _OLDEST_STABLE)
-    for cuda in _toolkits(backend):
-        variant = Variant.stable_abi(version, Backend(backend, cuda), cpu=cpu, os="linux")
-        if reason := _outside_cuda_bounds(manifest, cuda):
-            yield _left_out(str(variant), reason)
+    """Variants of a binary that serves every later CUDA of its major version, too."""
+    for cuda in given.toolkits_for(backend):
+        target = make(Backend(backend, cuda), given.cpu)
+        if reason := _outside_cuda_bounds(given.manifest, cuda):
+            yield _left_out(target.name, reason)
             continue
         needless = f"{Backend(backend, TOOLKITS[0])} serves it too; ask for it with --variant"
-        default = cuda in {None, TOOLKITS[0]} or not _in_cuda_bounds(manifest, TOOLKITS[0])
+        if cuda and cuda < TOOLKITS[0]:
+            needless = f"built with the CUDA {cuda[0]}.{cuda[1]} that you have; ask for it"
+        default = cuda in {None, TOOLKITS[0]} or not _in_cuda_bounds(given.manifest, TOOLKITS[0])
         yield Candidate(
-            name=str(variant),
-            target=Target(variant=variant, torch=headers, cuda=cuda),
-            default=default,
-            reason="" if default else needless,
+            name=target.name, target=target, default=default, reason="" if default else needless
         )
 
 
-def _full(
-    manifest: Manifest,
-    framework: Torch,
-    backend: BackendName,
-    cpu: str,
-    releases: Mapping[Version2, tuple[Version2, ...]],
-) -> Iterator[Candidate]:
-    inside = [t for t in releases if not _outside_torch_bounds(framework, t)]
+def _stable(version: Version2, backend: Backend, cpu: str) -> Target:
+    variant = Variant.stable_abi(version, backend, cpu=cpu, os="linux")
+    headers = max(version, _OLDEST_STABLE)
+    return Target(variant=variant, torch=headers, cuda=backend.version)
+
+
+def _tvm_ffi(backend: Backend, cpu: str) -> Target:
+    variant = Variant.tvm_ffi(TVM_FFI, backend, cpu=cpu, os="linux")
+    return Target(variant=variant, cuda=backend.version, tvm_ffi=TVM_FFI)
+
+
+def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Candidate]:
+    inside = [t for t in given.releases if not _outside_torch_bounds(framework, t)]
     newest = inside[-_DEFAULT_RELEASES:]
-    for torch, published in releases.items():
+    for torch, published in given.releases.items():
         for cuda in published if backend == "cuda" else (None,):
-            variant = Variant.torch(torch, Backend(backend, cuda), cpu=cpu, os="linux", cxx11=True)
+            variant = Variant.torch(
+                torch, Backend(backend, cuda), cpu=given.cpu, os="linux", cxx11=True
+            )
             reason = (
                 _outside_torch_bounds(framework, torch)
-                or _outside_cuda_bounds(manifest, cuda)
-                or _no_wheels(cuda)
+                or _outside_cuda_bounds(given.manifest, cuda)
+                or _no_compiler(given, cuda)
             )
             if reason:
                 yield _left_out(str(variant), reason)
@@ -212,14 +237,13 @@ def _full(
             )
 
 
-def _toolkits(backend: str) -> tuple[Version2 | None, ...]:
-    return TOOLKITS if backend == "cuda" else (None,)
-
-
-def _no_wheels(cuda: Version2 | None) -> str:
-    if cuda is None or cuda in TOOLKITS:
+def _no_compiler(given: _Given, cuda: Version2 | None) -> str:
+    if cuda is None or cuda in given.toolkits:
         return ""
-    return f"the package index carries no compiler of CUDA {cuda[0]}.{cuda[1]}"
+    return (
+        f"the package index carries no compiler of CUDA {cuda[0]}.{cuda[1]}: name a toolkit with "
+        "--cuda-home, or NVIDIA's redistributables with --cuda-redist"
+    )
 
 
 def _in_cuda_bounds(manifest: Manifest, cuda: Version2) -> bool:

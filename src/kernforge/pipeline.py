@@ -13,7 +13,6 @@ import platform
 import re
 import sysconfig
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,35 +26,37 @@ from kernforge import (
     lock,
     lockfile,
     matrix,
+    own,
     plan,
     project,
+    sourcefiles,
+    units,
 )
 from kernforge.arch import Arch
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.home import home
 from kernforge.index import Index
 from kernforge.lockfile import LockedCompiler
+from kernforge.own import NOTHING
 from kernforge.run import Command, run
 from kernforge.store import Store
 from kernforge.toolchain import Toolchains
 from kernforge.wheels import Wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kernforge.build import Events, Outcome
     from kernforge.compiler import Compiler
     from kernforge.lockfile import Lock
     from kernforge.matrix import Candidate, Target
-    from kernforge.plan import Plan, Sources
+    from kernforge.own import Brought, Own
+    from kernforge.plan import Plan
     from kernforge.project import Project
+    from kernforge.units import Sources
+    from kernforge.variant import Version2
     from kernforge.wheels import Progress
 
-_TEXT_SUFFIXES = (
-    *plan.CXX_SUFFIXES,
-    *plan.CUDA_SUFFIXES,
-    *(".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def", ".in"),
-)
 _CPUS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
@@ -71,6 +72,7 @@ class Bench:
         store: where everything is kept.
         wheels: the user's package indexes.
         cpu: this machine's processor.
+        own: what the user brings to the toolchain.
     """
 
     project: Project
@@ -80,6 +82,7 @@ class Bench:
     store: Store
     wheels: Wheels
     cpu: str
+    own: Own
 
 
 def this_cpu() -> str:
@@ -107,23 +110,49 @@ def read_project(directory: Path) -> Project:
     return project.read(project.find(directory), run)
 
 
-def set_up(one: Project, progress: Progress) -> Bench:
+def set_up(one: Project, progress: Progress, brought: Brought = NOTHING) -> Bench:
     """Look at the machine and at the project's files.
 
     Raises:
         ToolchainError: there is no C++ compiler.
+        UsageError: what the user brings is not there or not what it should be.
     """
     cpu = this_cpu()
     store = Store(home() / "store")
+    index = functools.cache(Index.from_environment)
+    found = own.find(
+        brought,
+        units.cutlass(one.manifest),
+        connect=lambda: index().transport,
+        downloads=store.root / "downloads",
+        progress=progress,
+    )
     return Bench(
         project=one,
-        sources=_sources(one),
-        candidates=matrix.candidates(one.manifest, cpu=cpu),
+        sources=sourcefiles.read(one),
+        candidates=candidates(one, cpu, found),
         compiler=compiler.find(os.environ, run),
         store=store,
-        wheels=Wheels(functools.cache(Index.from_environment), store.root / "downloads", progress),
+        wheels=Wheels(index, store.root / "downloads", progress),
         cpu=cpu,
+        own=found,
     )
+
+
+def candidates(one: Project, cpu: str, mine: Own) -> tuple[Candidate, ...]:
+    """The project's variants, given what the user brings and what its lock has."""
+    locked = read_lock(one.root)
+    has = {_version(name) for name in (locked.cuda if locked else ())}
+    if mine.cuda_home:
+        has.add(mine.cuda_home.version)
+    if mine.redist:
+        has |= {cuda for known in matrix.torch_releases().values() for cuda in known}
+    return matrix.candidates(one.manifest, cpu=cpu, own_toolkits=has)
+
+
+def _version(text: str) -> Version2:
+    major, minor = text.split(".")
+    return (int(major), int(minor))
 
 
 def needs(bench: Bench, targets: Sequence[Target]) -> lock.Needs:
@@ -133,8 +162,16 @@ def needs(bench: Bench, targets: Sequence[Target]) -> lock.Needs:
     return lock.Needs(
         cuda=frozenset(f"{v[0]}.{v[1]}" for v in cuda),
         torch=frozenset(f"{v[0]}.{v[1]}" for v in torch),
-        libraries=bool(cuda) and plan.reaches_aten_cuda(bench.project.manifest, bench.sources),
+        headers=frozenset(_headers(bench, targets)),
+        libraries=bool(cuda) and plan.wants_cuda_libraries(bench.project.manifest, bench.sources),
     )
+
+
+def _headers(bench: Bench, targets: Sequence[Target]) -> Iterator[str]:
+    cutlass = units.cutlass(bench.project.manifest)
+    if cutlass and any(target.cuda for target in targets):
+        yield cutlass
+    yield from {flags.tvm_ffi_root(t.tvm_ffi) for t in targets if t.tvm_ffi}
 
 
 def read_lock(root: Path) -> Lock | None:
@@ -160,9 +197,9 @@ def write_lock(bench: Bench, wanted: lock.Needs, *, upgrade: bool) -> Lock:
         NetworkError: no index can be reached.
     """
     old = read_lock(bench.project.root)
-    missing = wanted if upgrade else lock.lacking(wanted, old)
+    missing = wanted if upgrade else lock.lacking(wanted, old, bench.own)
     here = LockedCompiler(identity=bench.compiler.identity, target=bench.compiler.target)
-    found = lock.make(missing, bench.wheels, cpu=bench.cpu, compiler=here)
+    found = lock.make(missing, bench.wheels, cpu=bench.cpu, compiler=here, own=bench.own)
     new = old.merged(found) if old else found
     if new != old:
         files.write_atomic(bench.project.root / lockfile.FILE_NAME, new.to_json())
@@ -185,14 +222,12 @@ def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tup
     """
     wanted = needs(bench, targets)
     old = read_lock(bench.project.root)
-    missing = lock.lacking(wanted, old)
-    complete = old is not None and not missing.cuda and not missing.torch
+    missing = lock.lacking(wanted, old, bench.own)
+    complete = old is not None and not missing.names
     here = LockedCompiler(identity=bench.compiler.identity, target=bench.compiler.target)
     if locked and (not complete or old is None):
-        absent = [f"CUDA {v}" for v in sorted(missing.cuda)]
-        absent += [f"torch {v}" for v in sorted(missing.torch)]
         raise ToolchainError(
-            f"{lockfile.FILE_NAME} has no {', '.join(absent) or 'content'}",
+            f"{lockfile.FILE_NAME} has no {', '.join(missing.names) or 'content'}",
             hint="run `kernforge lock-toolchain`, or build without --locked",
         )
     if locked and old is not None and old.compiler != here:
@@ -239,7 +274,7 @@ def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
         NetworkError: something is lacking and no index can be reached.
         ToolchainError: no index has it, or Python's headers are wanted and not installed.
     """
-    toolchains = Toolchains(bench.store, bench.wheels)
+    toolchains = Toolchains(bench.store, bench.wheels, bench.own)
     return {root: _root(root, bench, toolchains, locked) for root in made.roots}
 
 
@@ -287,24 +322,6 @@ def card(one: Project) -> str | None:
     return None if text is None or "{%" in text else text
 
 
-def _sources(one: Project) -> Sources:
-    relevant = {
-        path: real
-        for path, real in one.files.items()
-        if path.endswith(_TEXT_SUFFIXES) or path.startswith("torch-ext/")
-    }
-    bundled = resources.files("kernforge").joinpath("include/registration.h").read_text()
-    return plan.Sources(
-        digests={path: files.sha256_file(real) for path, real in relevant.items()},
-        texts={
-            path: real.read_text(errors="replace")
-            for path, real in relevant.items()
-            if path.endswith(_TEXT_SUFFIXES)
-        },
-        bundled={"registration.h": bundled},
-    )
-
-
 def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
     kind, _, rest = name.partition("-")
     if kind == "cxx":
@@ -313,6 +330,8 @@ def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
         return _python_headers()
     if kind == "torch":
         return str(toolchains.torch_headers(locked.torch[rest].wheel))
+    if name in locked.headers:
+        return str(toolchains.headers(name, locked.headers[name]))
     version, _, library = rest.partition("-")
     toolkit = locked.cuda[version]
     if not library:

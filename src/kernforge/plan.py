@@ -8,14 +8,13 @@ of a toolchain stands in its argv as ``%{root}``; the key holds the root's ident
 
 from __future__ import annotations
 
-import posixpath
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge import arch, digest, flags, floor, includes, lockfile
-from kernforge.errors import ManifestError, ToolchainError
-from kernforge.manifest import CudaKernel, Torch
+from kernforge import arch, digest, flags, floor, lockfile, units
+from kernforge.errors import ManifestError
+from kernforge.manifest import Torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +22,12 @@ if TYPE_CHECKING:
     from kernforge.arch import Arch
     from kernforge.includes import Closure
     from kernforge.lockfile import Lock
-    from kernforge.manifest import Backend, KernelSection, Manifest
+    from kernforge.manifest import Manifest
     from kernforge.matrix import Target
+    from kernforge.units import Sources, Unit
+    from kernforge.variant import Version2
 
 OBJECT = "out.o"
-CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".c")
-CUDA_SUFFIXES = (".cu",)
-BUNDLED_DIR = "kernforge-include"
 _STUB_DIR = "stubs"
 _ROOT = re.compile(r"%\{([\w.+-]+)\}")
 _ID_LENGTH = 10
@@ -116,21 +114,6 @@ class Plan:
         return tuple(sorted({root for action in self.actions for root in action.roots}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """A project's files as a plan sees them.
-
-    Attributes:
-        digests: hex SHA-256 of every file by relative path.
-        texts: content of those that a compiler could read.
-        bundled: headers that kernforge brings, by name.
-    """
-
-    digests: Mapping[str, str]
-    texts: Mapping[str, str]
-    bundled: Mapping[str, str]
-
-
 def make(
     manifest: Manifest,
     sources: Sources,
@@ -168,47 +151,10 @@ def make(
     )
 
 
-def reaches_aten_cuda(manifest: Manifest, sources: Sources) -> bool:
-    """Whether some unit of the CUDA build may read ATen's CUDA headers."""
-    units = [unit for unit in _units(manifest, "cuda") if unit.compiled]
-    return any(_closure(unit, sources).reaches_aten_cuda for unit in units)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Unit:
-    """A source of the manifest with what its table says of it."""
-
-    path: str
-    include: tuple[str, ...]
-    cxx_flags: tuple[str, ...]
-    section: CudaKernel | None = None
-
-    @property
-    def compiled(self) -> bool:
-        return posixpath.splitext(self.path)[1] in CXX_SUFFIXES + CUDA_SUFFIXES
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.path.endswith(CUDA_SUFFIXES)
-
-
-def _units(manifest: Manifest, backend: Backend) -> Iterator[_Unit]:
-    framework = manifest.framework
-    if isinstance(framework, Torch):
-        for path in framework.src:
-            yield _Unit(path=path, include=framework.include, cxx_flags=framework.cxx_flags)
-    for section in manifest.sections(backend).values():
-        for path in section.src:
-            yield _Unit(
-                path=path,
-                include=section.include,
-                cxx_flags=section.cxx_flags,
-                section=section if isinstance(section, CudaKernel) else None,
-            )
-
-
-def _closure(unit: _Unit, sources: Sources) -> Closure:
-    return includes.closure(unit.path, sources.texts, unit.include)
+def wants_cuda_libraries(manifest: Manifest, sources: Sources) -> bool:
+    """Whether some unit of the CUDA build may read headers of CUDA's libraries."""
+    found = units.units(manifest, "cuda")
+    return any(units.closure(unit, sources).reaches_cuda_libraries for unit in found)
 
 
 class _Planner:
@@ -228,6 +174,7 @@ class _Planner:
         self.static_libstdcxx, self.only = static_libstdcxx, only
         self.actions: dict[str, Action] = {}
         self.texts: dict[str, str] = {}
+        self._closures: dict[Unit, Closure] = {}
         self.sources_id = self._sources_id()
 
     def artifact(self, target: Target) -> Artifact:
@@ -239,144 +186,129 @@ class _Planner:
             return Artifact(
                 target=target, ops_name=ops_name, extension=None, archs=archs, package=package
             )
-        extension = self._link(target, ops_name, self._objects(target, ops_name))
+        chosen = units.units(self.manifest, target.backend, target.cuda)
+        if not chosen:
+            raise ManifestError(f"build.toml: {target.name} has no source to compile")
+        objects = [self._compile(unit, target, ops_name) for unit in chosen]
         return Artifact(
             target=target,
             ops_name=ops_name,
-            extension=extension.key,
-            archs=self._archs(target),
+            extension=self._link(target, ops_name, objects).key,
+            archs=self._archs(chosen, target),
             package=package,
         )
 
     def _sources_id(self) -> str:
         """Digest of what goes into any variant, so that an edited kernel gets another namespace."""
-        used = {p for unit in self._all_units() for p in _closure(unit, self.sources).files}
+        backends = self.manifest.general.backends
+        found = (unit for backend in backends for unit in units.units(self.manifest, backend))
+        used = {path for unit in found for path in self._closure(unit).files}
         used |= set(_package(self.manifest, self.sources, everything=True).values())
         known = {path: self.sources.digests[path] for path in used if path in self.sources.digests}
         return digest.key("sources", manifest=repr(self.manifest), files=known)
 
-    def _all_units(self) -> Iterator[_Unit]:
-        for backend in self.manifest.general.backends:
-            yield from (unit for unit in _units(self.manifest, backend) if unit.compiled)
+    def _closure(self, unit: Unit) -> Closure:
+        if unit not in self._closures:
+            self._closures[unit] = units.closure(unit, self.sources)
+        return self._closures[unit]
 
     # -- compiling -------------------------------------------------------------------------
 
-    def _objects(self, target: Target, ops_name: str) -> list[Action]:
-        found = []
-        for unit in _units(self.manifest, target.backend):
-            if unit.section and _too_old(unit.section, target):
-                continue
-            if unit.compiled:
-                found.append(self._compile(unit, target, ops_name))
-        if not found:
-            raise ManifestError(f"build.toml: {target.name} has no source to compile")
-        return found
-
-    def _compile(self, unit: _Unit, target: Target, ops_name: str) -> Action:
-        closure = _closure(unit, self.sources)
-        mentions = any("TORCH_EXTENSION_NAME" in self.sources.texts[p] for p in closure.files)
-        mentions = mentions or closure.reaches_torch
-        common = [
+    def _compile(self, unit: Unit, target: Target, ops_name: str) -> Action:
+        closure = self._closure(unit)
+        inputs = [self._file(path) for path in closure.files]
+        mentions = any(flags.mentions_ops_name(self._text_of(path)) for path in closure.files)
+        common = (
             *flags.defines(target, ops_name if mentions else None),
             *(f"-I{directory}" for directory in unit.include),
-            *(("-Icsrc",) if any(p.startswith("csrc/") for p in closure.files) else ()),
-        ]
-        inputs = [self._file(path) for path in closure.files if path in self.sources.digests]
-        if closure.reaches_torch:
-            common += [*flags.stable_target(target), *flags.torch_includes(target)]
-        for name, text in self.sources.bundled.items():
-            if name in closure.foreign or closure.opaque:
-                inputs.append(self._text(f"{BUNDLED_DIR}/{name}", text))
-        if any(i.path.startswith(BUNDLED_DIR) for i in inputs):
-            common.append(f"-I{BUNDLED_DIR}")
-        if closure.reaches_python:
-            common += ["-isystem", flags.tree("python")]
-        if target.cuda and (not unit.is_cuda or closure.reaches_aten_cuda):
-            common += self._cuda_includes(target.cuda, closure)
-        standard = flags.standard(target) if closure.reaches_torch else self._shared_standard()
-        if unit.is_cuda:
-            argv = self._nvcc(
-                unit,
-                target,
-                (
-                    *flags.nvcc(standard),
-                    *self._gencode(unit, target),
-                    *flags.for_nvcc(tuple(common)),
-                ),
-            )
-        else:
-            argv = (
-                flags.CXX,
-                *flags.cxx(standard),
-                *common,
-                *unit.cxx_flags,
-                unit.path,
-                "-o",
-                OBJECT,
-            )
-        where = f" for {target.name}" if closure.reaches_torch else ""
-        title = (
-            f"{unit.path}{where}" if target.cuda is None else f"{unit.path}, {_cuda(target)}{where}"
+            *_common_include(closure),
+            *self._includes(unit, target, closure),
         )
-        return self._add(title, argv, inputs, (OBJECT,), target)
+        framework = closure.reaches_torch
+        standard = flags.standard(target) if framework else self._shared_standard(target)
+        if unit.is_cuda:
+            argv = self._nvcc(unit, target, standard, common)
+        else:
+            argv = (flags.CXX, *flags.cxx(standard), *common, *unit.cxx_flags)
+        where = f" for {target.name}" if framework else ""
+        toolkit = "" if target.cuda is None else f", CUDA {target.cuda[0]}.{target.cuda[1]}"
+        title = f"{unit.path}{toolkit}{where}"
+        return self._add(title, (*argv, unit.path, "-o", OBJECT), inputs, (OBJECT,), target)
 
-    def _nvcc(self, unit: _Unit, target: Target, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    def _nvcc(
+        self, unit: Unit, target: Target, standard: str, common: tuple[str, ...]
+    ) -> tuple[str, ...]:
         if target.cuda is None:
             raise ManifestError(f"build.toml: {unit.path} is CUDA, {target.name} is not")
-        program = flags.tree(flags.cuda_root(target.cuda), "bin/nvcc")
-        extra = unit.section.cuda_flags if unit.section else ()
-        return (program, *arguments, *extra, unit.path, "-o", OBJECT)
+        gencode = (part for one in self._narrowed(unit, target.cuda) for part in one.gencode())
+        return (
+            flags.tree(flags.cuda_root(target.cuda), "bin/nvcc"),
+            *flags.nvcc(target, standard),
+            *gencode,
+            *flags.for_nvcc(common),
+            *unit.cuda_flags,
+        )
 
-    def _gencode(self, unit: _Unit, target: Target) -> tuple[str, ...]:
-        wanted = unit.section.cuda_capabilities if unit.section else None
-        chosen = arch.choose(wanted, target.cuda) if target.cuda else ()
-        chosen = arch.narrow(chosen, self.only)
-        return tuple(part for one in chosen for part in one.gencode())
+    def _narrowed(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
+        """Architectures of a unit, for the wanted GPUs if it serves them."""
+        # One that serves none keeps its own: other units may call what it defines.
+        chosen = unit.archs(cuda)
+        return chosen if not arch.serves(chosen, self.only) else arch.narrow(chosen, self.only)
 
-    def _shared_standard(self) -> str:
+    def _archs(self, chosen: Sequence[Unit], target: Target) -> tuple[str, ...] | None:
+        """Architectures of a CUDA target's device code, over all its units."""
+        if target.cuda is None:
+            return None
+        compiled = [unit for unit in chosen if unit.is_cuda]
+        if compiled and self.only:
+            everything = {one for unit in compiled for one in unit.archs(target.cuda)}
+            arch.narrow(tuple(sorted(everything)), self.only)  # refuses a GPU that nothing serves
+        found = {one for unit in compiled for one in self._narrowed(unit, target.cuda)}
+        return tuple(sorted(map(str, found)))
+
+    def _shared_standard(self, target: Target) -> str:
+        if target.variant.framework == "tvm-ffi":
+            return flags.standard(target)
         framework = self.manifest.framework
         return flags.shared_standard(framework.maxver if isinstance(framework, Torch) else None)
 
-    def _cuda_includes(self, cuda: tuple[int, int], closure: Closure) -> Iterator[str]:
-        toolkit = self._toolkit(cuda)
-        yield from ("-isystem", flags.tree(flags.cuda_root(cuda), "include"))
-        # The C++ core libraries lie below a directory of their own since CUDA 13.0.
-        yield from ("-isystem", flags.tree(flags.cuda_root(cuda), "include/cccl"))
-        if closure.reaches_aten_cuda:
-            for wheel in toolkit.libraries:
-                root = flags.library_root(cuda, wheel.file.partition("-")[0])
+    def _includes(self, unit: Unit, target: Target, closure: Closure) -> Iterator[str]:
+        """Search paths of what is not the project's own, and the definitions that go with them."""
+        if target.cuda and closure.reaches_cutlass and (name := units.cutlass(self.manifest)):
+            yield from ("-isystem", flags.tree(name, "include"))
+        if target.variant.framework == "tvm-ffi" and target.tvm_ffi:
+            yield from ("-isystem", flags.tree(flags.tvm_ffi_root(target.tvm_ffi), "include"))
+        if closure.reaches_torch:
+            yield from (*flags.stable_target(target), *flags.torch_includes(target))
+        if closure.reaches_python:
+            yield from ("-isystem", flags.tree("python"))
+        # nvcc finds its own headers.
+        if target.cuda and not unit.is_cuda:
+            yield from flags.cuda_includes(target.cuda)
+        if target.cuda and closure.reaches_cuda_libraries:
+            for wheel in lockfile.toolkit(self.lock, target.cuda).libraries:
+                root = flags.library_root(target.cuda, wheel.file.partition("-")[0])
                 yield from ("-isystem", flags.tree(root, "include"))
-
-    def _archs(self, target: Target) -> tuple[str, ...] | None:
-        """Architectures of a CUDA target's device code, over all its sections."""
-        if target.cuda is None:
-            return None
-        sections = [s for s in self.manifest.sections("cuda").values() if isinstance(s, CudaKernel)]
-        found: set[Arch] = set()
-        for section in sections:
-            if not _too_old(section, target) and any(
-                p.endswith(CUDA_SUFFIXES) for p in section.src
-            ):
-                chosen = arch.choose(section.cuda_capabilities, target.cuda)
-                found |= set(arch.narrow(chosen, self.only))
-        return tuple(sorted(map(str, found)))
 
     # -- linking ---------------------------------------------------------------------------
 
     def _link(self, target: Target, ops_name: str, objects: list[Action]) -> Action:
-        output = f"{ops_name}.abi3.so"
+        tvm_ffi = target.variant.framework == "tvm-ffi"
+        output = f"{ops_name}.so" if tvm_ffi else f"{ops_name}.abi3.so"
+        needed = floor.TVM_FFI if tvm_ffi else floor.torch_sonames(target.backend)
         names = [f"objects/{number}.o" for number in range(len(objects))]
         inputs = [self._made(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
         inputs.append(self._compat(target))
-        stubs = (*floor.system_stubs(target.variant.cpu), *floor.torch_stubs(target.backend))
+        stubs = (*floor.system_stubs(target.variant.cpu), *floor.empty_stubs(needed))
         inputs += [self._stub(stub, target) for stub in stubs]
         runtime: tuple[str, ...] = ()
         if target.cuda:
-            runtime = (flags.tree(flags.cuda_root(target.cuda), "lib/libcudart_static.a"),)
+            runtime = (flags.tree(flags.cuda_root(target.cuda), "lib64/libcudart_static.a"),)
         link_args = floor.link_args(
             stub_dir=_STUB_DIR,
             backend=target.backend,
             libstdcxx_archive=self.static_libstdcxx,
+            needed=needed,
         )
         argv = (flags.CXX, "-o", output, *names, *runtime, *link_args)
         return self._add(f"link {target.name}", argv, inputs, (output,), target)
@@ -413,7 +345,7 @@ class _Planner:
             argv=list(argv),
             inputs={i.path: i.digest for i in ordered},
             outputs=list(outputs),
-            roots={root: self._identity(root) for root in roots},
+            roots={root: lockfile.identity(root, self.lock, self.python) for root in roots},
         )
         old = self.actions.get(key)
         action = old or Action(
@@ -429,7 +361,12 @@ class _Planner:
         self.actions[key] = action
         return action
 
+    def _text_of(self, path: str) -> str:
+        return self.sources.texts.get(path) or self.sources.brought.get(path, "")
+
     def _file(self, path: str) -> Input:
+        if path not in self.sources.digests:
+            return self._text(path, self.sources.brought[path])
         return Input(path=path, origin="project", name=path, digest=self.sources.digests[path])
 
     def _text(self, path: str, text: str) -> Input:
@@ -441,42 +378,18 @@ class _Planner:
         made = digest.key("output", action=action.key, output=output)
         return Input(path=path, origin="action", name=f"{action.key}/{output}", digest=made)
 
-    def _identity(self, root: str) -> str:
-        """What a tree of the toolchain is, whatever its path."""
-        kind, _, rest = root.partition("-")
-        if kind in {"cxx", "python"}:
-            return digest.key(
-                "compiler", of=[self.lock.compiler.identity, self.lock.compiler.target]
-            )
-        if kind == "torch":
-            if rest not in self.lock.torch:
-                raise _not_locked(f"torch {rest}")
-            return lockfile.wheel_headers_key(self.lock.torch[rest].wheel)
-        version, _, library = rest.partition("-")
-        major, minor = version.split(".")
-        toolkit = self._toolkit((int(major), int(minor)))
-        if not library:
-            return lockfile.toolkit_key(toolkit)
-        (wheel,) = [w for w in toolkit.libraries if w.file.partition("-")[0] == library]
-        return lockfile.wheel_headers_key(wheel)
 
-    def _toolkit(self, version: tuple[int, int]) -> lockfile.LockedToolkit:
-        name = f"{version[0]}.{version[1]}"
-        if name not in self.lock.cuda:
-            raise _not_locked(f"CUDA {name}")
-        return self.lock.cuda[name]
-
-
-def _too_old(section: KernelSection, target: Target) -> bool:
-    """Whether the target's CUDA is older than the section asks for."""
-    oldest = section.cuda_minver if isinstance(section, CudaKernel) else None
-    return bool(oldest and target.cuda and target.cuda < oldest)
+def _common_include(closure: Closure) -> tuple[str, ...]:
+    # Only where it holds something that the unit may read, or every key would change with it.
+    prefix = f"{units.COMMON_INCLUDE}/"
+    return (f"-I{prefix[:-1]}",) if any(p.startswith(prefix) for p in closure.files) else ()
 
 
 def _package(manifest: Manifest, sources: Sources, *, everything: bool) -> dict[str, str]:
     """The Python package's files: path in the variant -> path in the project."""
-    base = f"torch-ext/{manifest.general.python_name}/"
-    shipped = tuple(f".{extension}" for extension in manifest.framework.pyext)
+    base = units.package_dir(manifest)
+    # Python is shipped whatever the manifest lists, as kernel-builder does.
+    shipped = tuple(f".{extension}" for extension in {"py", *manifest.framework.pyext})
     return {
         path.removeprefix(base): path
         for path in sorted(sources.digests)
@@ -488,14 +401,3 @@ def _noarch_archs(manifest: Manifest, backend: str) -> tuple[str, ...] | None:
     name = {"cuda": "cuda_capabilities", "rocm": "rocm_archs"}.get(backend, "")
     found: tuple[str, ...] | None = getattr(manifest.framework, name, None)
     return found
-
-
-def _cuda(target: Target) -> str:
-    return f"CUDA {target.cuda[0]}.{target.cuda[1]}" if target.cuda else ""
-
-
-def _not_locked(what: str) -> ToolchainError:
-    return ToolchainError(
-        f"the toolchain lock has no {what}",
-        hint="run `kernforge lock-toolchain`, or build without --locked",
-    )

@@ -13,6 +13,7 @@ import pytest
 from kernforge import check, floor, integrity, run
 from kernforge.artifact import ops_module
 from kernforge.metadata import Metadata
+from kernforge.variant import Variant
 
 pytestmark = pytest.mark.native
 
@@ -69,7 +70,9 @@ def good(workshop):
     path = workshop / "good" / NAME
     path.mkdir(parents=True)
     (path / "__init__.py").write_text(INIT)
-    (path / "_ops.py").write_text(ops_module(ID, compiled=True))
+    (path / "_ops.py").write_text(
+        ops_module(ID, Variant.parse("torch-stable-abi210-cpu-x86_64-linux"))
+    )
     shutil.copy(compiled(workshop, MODULE), path / f"{ID}.abi3.so")
     write_metadata(path)
     return path

@@ -18,16 +18,20 @@ LAYERS: list[set[str]] = [
     {"manifest_mistakes"},
     {"manifest"},
     # decisions
-    {"floor", "matrix", "resolve", "schema", "sourcerules"},
+    {"floor", "matrix", "resolve", "schema", "sourcerules", "units"},
     {"abirules", "flags"},
     {"plan"},
     # doors
     {"run", "files", "net"},
     # probes
-    {"compiler", "home", "host", "index", "integrity", "project", "rangezip", "store"},
+    {"compiler", "cudahome", "depends", "home", "host", "index", "integrity", "project"},
+    {"rangezip", "store"},
     {"wheels"},
+    {"redist"},
+    {"own"},
     # stages
-    {"artifact", "check", "importer", "lock", "migrate", "registry", "scaffold", "toolchain"},
+    {"artifact", "check", "importer", "lock", "migrate", "registry", "scaffold"},
+    {"sourcefiles", "toolchain"},
     {"build", "locate", "publish"},
     {"load", "pipeline"},
     # surface
@@ -59,6 +63,8 @@ BUILDER = {
     "check",
     "cli",
     "compiler",
+    "cudahome",
+    "depends",
     "floor",
     "index",
     "lock",
@@ -68,13 +74,17 @@ BUILDER = {
     "matrix",
     "migrate",
     "net",
+    "own",
     "pipeline",
     "plan",
     "project",
+    "redist",
     "run",
     "scaffold",
     "schema",
+    "sourcefiles",
     "toolchain",
+    "units",
     "wheels",
 }
 

@@ -27,6 +27,20 @@ def considered(backends, rest):
     return matrix.candidates(parsed, cpu="x86_64", releases=RELEASES)
 
 
+def test_a_toolkit_of_the_users_makes_its_variants_buildable():
+    parsed = manifest.parse(GENERAL.format(backends='"cuda"') + "[torch]\n" + CUDA)
+    found = matrix.candidates(parsed, cpu="x86_64", releases=RELEASES, own_toolkits=[(12, 6)])
+    (one,) = [c for c in found if c.name == "torch211-cxx11-cu126-x86_64-linux"]
+    assert (one.target.torch, one.target.cuda) == ((2, 11), (12, 6))
+
+
+def test_tvm_ffi_has_a_variant_per_backend_and_no_torch():
+    text = '[tvm-ffi]\nsrc = ["tvm-ffi-ext/b.cpp"]\n'
+    found = considered(["cpu", "cuda"], text + CPU + CUDA)
+    assert defaults(found) == ["tvm-ffi01-cpu-x86_64-linux", "tvm-ffi01-cu130-x86_64-linux"]
+    assert {c.target.torch for c in found} == {None}
+
+
 def defaults(found):
     return [c.name for c in found if c.default]
 

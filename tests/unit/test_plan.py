@@ -5,9 +5,17 @@ import hashlib
 
 import pytest
 
-from kernforge import flags, manifest, matrix, plan
-from kernforge.errors import ToolchainError
-from kernforge.lockfile import Lock, LockedCompiler, LockedToolkit, LockedTorch, LockedWheel
+from kernforge import flags, manifest, matrix, plan, units
+from kernforge.arch import Arch
+from kernforge.errors import ManifestError, ToolchainError
+from kernforge.lockfile import (
+    Lock,
+    LockedCompiler,
+    LockedHeaders,
+    LockedToolkit,
+    LockedTorch,
+    LockedWheel,
+)
 
 MANIFEST = """
 [general]
@@ -61,16 +69,18 @@ LOCK = Lock(
 )
 
 
-def make(patterns=("*",), files=None, abi="", lock=LOCK):
+def make(patterns=("*",), files=None, abi="", lock=LOCK, *, manifest_text=MANIFEST, only=()):
     files = FILES | (files or {})
-    parsed = manifest.parse(MANIFEST.format(abi=abi))
-    sources = plan.Sources(
+    parsed = manifest.parse(manifest_text.format(abi=abi))
+    sources = units.Sources(
         digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()},
         texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
         bundled={"registration.h": "// bundled\n"},
     )
     found = matrix.candidates(parsed, cpu="x86_64", releases=RELEASES)
-    return plan.make(parsed, sources, matrix.choose(found, patterns), lock, python="3.11.7")
+    return plan.make(
+        parsed, sources, matrix.choose(found, patterns), lock, python="3.11.7", only=only
+    )
 
 
 def titled(made, start):
@@ -173,11 +183,12 @@ def test_another_host_compiler_moves_every_key():
 
 def test_the_bundled_registration_header_is_brought_unless_the_project_has_one():
     (binding,) = titled(make(["torch213-*-cpu-*"]), "torch-ext")
-    assert f"-I{plan.BUNDLED_DIR}" in binding.argv
+    (header,) = [i for i in binding.inputs if i.path == "torch-ext/registration.h"]
+    assert header.origin == "text"
     own = {"torch-ext/registration.h": "// own\n"}
     (binding,) = titled(make(["torch213-*-cpu-*"], files=own), "torch-ext")
-    assert f"-I{plan.BUNDLED_DIR}" not in binding.argv
-    assert "torch-ext/registration.h" in {i.path for i in binding.inputs}
+    (header,) = [i for i in binding.inputs if i.path == "torch-ext/registration.h"]
+    assert header.origin == "project"
 
 
 def test_the_graph_is_in_order():
@@ -213,3 +224,103 @@ def test_the_standard_follows_torch():
         for target in (a.target for a in make(["*-cpu-*"]).artifacts)
     }
     assert standards == {"(2, 11)": "17", "(2, 12)": "20", "(2, 13)": "20"}
+
+
+def test_a_torch_unit_that_does_not_name_the_namespace_survives_an_edit_of_another():
+    files = {"op.cu": "#include <ATen/ATen.h>\n"}
+    edited = {**files, "torch-ext/my_op/__init__.py": "# edited"}
+    before, after = make(["*-cu130-*"], files=files), make(["*-cu130-*"], files=edited)
+    assert keys(before, "op.cu") == keys(after, "op.cu")
+
+
+def test_a_source_of_two_sections_is_linked_once():
+    extra = 'cuda-flags = ["-DX"]\n[kernel.h]\nbackend = "cuda"\ndepends = []\nsrc = ["op.cu"]\n'
+    text = MANIFEST.replace('cuda-flags = ["--use_fast_math"]', extra)
+    made = make(["torch213-*-cu130-*"], manifest_text=text)
+    assert len(titled(made, "op.cu")) == 1
+
+
+def test_only_units_that_include_cutlass_depend_on_it():
+    text = MANIFEST.replace(
+        'backend = "cuda"\ndepends = []', 'backend = "cuda"\ndepends = ["cutlass_3_6"]'
+    )
+    with_cutlass = Lock(
+        platform=LOCK.platform,
+        compiler=LOCK.compiler,
+        cuda=LOCK.cuda,
+        torch=LOCK.torch,
+        headers={"cutlass_3_6": LockedHeaders(release="3.6.0", wheel=wheel("nvidia_cutlass"))},
+    )
+    files = {"op.cu": "#include <cutlass/cutlass.h>\n"}
+    made = make(["torch213-*"], files=files, manifest_text=text, lock=with_cutlass)
+    assert [a.title for a in made.actions if "cutlass_3_6" in a.roots] == [
+        "op.cu, CUDA 13.0",
+        "op.cu, CUDA 13.2",
+    ]
+    with pytest.raises(ToolchainError, match="no cutlass_3_6"):
+        make(["torch213-*"], files=files, manifest_text=text)
+
+
+def test_a_gpu_that_one_section_does_not_serve_leaves_that_section_whole():
+    extra = (
+        'cuda-flags = []\n[kernel.h]\nbackend = "cuda"\ndepends = []\nsrc = ["new.cu"]\n'
+        'cuda-capabilities = ["10.0a"]\n'
+    )
+    text = MANIFEST.replace('cuda-flags = ["--use_fast_math"]', extra)
+    made = make(
+        ["torch213-*-cu130-*"],
+        files={"new.cu": ""},
+        manifest_text=text,
+        only=(Arch.parse("9.0"),),
+    )
+    assert made.artifacts[0].archs == ("10.0a", "9.0a")
+    with pytest.raises(ManifestError, match="serves a GPU"):
+        make(["torch213-*-cu130-*"], only=(Arch.parse("12.0"),))
+
+
+TVM_FFI = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "cuda"]
+[tvm-ffi]
+src = ["tvm-ffi-ext/binding.cpp"]
+[kernel.c]
+backend = "cpu"
+depends = []
+src = ["op.cpp"]
+[kernel.g]
+backend = "cuda"
+depends = []
+src = ["op.cu"]
+"""
+
+
+def test_tvm_ffi_knows_nothing_of_torch_and_python():
+    lock = Lock(
+        platform=LOCK.platform,
+        compiler=LOCK.compiler,
+        cuda=LOCK.cuda,
+        headers={"tvm-ffi-0.1": LockedHeaders(release="0.1.15", wheel=wheel("apache_tvm_ffi"))},
+    )
+    files = {
+        "tvm-ffi-ext/binding.cpp": "#include <tvm/ffi/tvm_ffi.h>\n// TVM_FFI_EXTENSION_NAME\n",
+        "tvm-ffi-ext/my_op/__init__.py": "",
+        "op.cu": "#include <tvm/ffi/tvm_ffi.h>\n",
+    }
+    made = make(["*"], files=files, manifest_text=TVM_FFI, lock=lock)
+    cpu = made.artifacts[0]
+    (binding,) = titled(made, "tvm-ffi-ext/binding.cpp, CUDA 13.0")
+    assert f"-DTVM_FFI_EXTENSION_NAME={made.artifacts[1].ops_name}" in binding.argv
+    assert "-DCUDA_KERNEL" in binding.argv
+    assert "-std=gnu++17" in binding.argv
+    assert "tvm-ffi-0.1" in binding.roots
+    assert not [
+        part for a in made.actions for part in a.argv if "Py_LIMITED" in part or "torch" in part
+    ]
+    (link,) = titled(made, f"link {cpu.target.name}")
+    assert link.outputs == (f"{cpu.ops_name}.so",)
+    assert "stubs/libtvm_ffi.so" in link.argv
+    assert cpu.package == {"__init__.py": "tvm-ffi-ext/my_op/__init__.py"}

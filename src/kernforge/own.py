@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the user brings to a toolchain besides the package index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge import cudahome, depends
+from kernforge.redist import Redist
+from kernforge.run import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kernforge.cudahome import CudaHome
+    from kernforge.depends import HeaderFiles
+    from kernforge.net import Transport
+    from kernforge.variant import Version2
+    from kernforge.wheels import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """Where the user's own parts of a toolchain lie.
+
+    Attributes:
+        cuda_home: directory of an installed toolkit.
+        cuda_redist: address of NVIDIA's redistributable manifests; a directory will do.
+        depends: place of each header library that a manifest may depend on; the empty name
+            stands for every CUTLASS.
+    """
+
+    cuda_home: Path | None = None
+    cuda_redist: str | None = None
+    depends: Mapping[str, Path] = field(default_factory=dict)
+
+
+NOTHING = Brought()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """The user's own sources of toolkits and headers.
+
+    Attributes:
+        cuda_home: an installed toolkit.
+        redist: an address with NVIDIA's redistributables.
+        headers: header libraries by the name in ``depends``.
+    """
+
+    cuda_home: CudaHome | None = None
+    redist: Redist | None = None
+    headers: Mapping[str, HeaderFiles] = field(default_factory=dict)
+
+    def home_of(self, version: str) -> CudaHome | None:
+        """The installed toolkit if it is of this version, as ``"12.8"``."""
+        home = self.cuda_home
+        return home if home and home.version == _version(version) else None
+
+
+def find(
+    brought: Brought,
+    cutlass: str,
+    *,
+    connect: Callable[[], Transport],
+    downloads: Path,
+    progress: Progress,
+) -> Own:
+    """Look at what the user names.
+
+    Args:
+        brought: where it lies.
+        cutlass: the CUTLASS that the project depends on; empty without one.
+        connect: opens the door to the network, at the first use only.
+        downloads: where unfinished downloads wait.
+        progress: is told what is fetched.
+
+    Raises:
+        UsageError: something is not there or not what it should be.
+    """
+    home, redist = brought.cuda_home, brought.cuda_redist
+    place = (brought.depends.get(cutlass) or brought.depends.get("")) if cutlass else None
+    return Own(
+        cuda_home=cudahome.identify(home, run) if home else None,
+        redist=Redist(_address(redist), connect, downloads, progress) if redist else None,
+        headers={cutlass: depends.read(place)} if place else {},
+    )
+
+
+def _address(place: str) -> str:
+    return place if "://" in place else Path(place).resolve().as_uri()
+
+
+def _version(text: str) -> Version2:
+    major, minor = text.split(".")
+    return (int(major), int(minor))

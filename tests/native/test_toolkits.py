@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real builds with toolkits and frameworks beyond the package index's CUDA and torch."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+
+import pytest
+from native import projects
+
+from kernforge import pipeline
+from kernforge.store import Store
+from kernforge.toolchain import Toolchains
+
+pytestmark = pytest.mark.native
+
+TVM_FFI_MANIFEST = """
+[general]
+name = "times-two"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+[tvm-ffi]
+src = ["tvm-ffi-ext/binding.cpp"]
+[kernel.cpu]
+backend = "cpu"
+depends = []
+src = ["times_two.cpp", "times_two.h"]
+"""
+TVM_FFI_BINDING = """#include <tvm/ffi/tvm_ffi.h>
+#include "../times_two.h"
+namespace ffi = tvm::ffi;
+void times_two(ffi::TensorView x, ffi::TensorView y) {
+  TVM_FFI_CHECK(x.numel() == y.numel(), ValueError) << "sizes differ";
+  times_two_cpu(static_cast<const float*>(x.data_ptr()), static_cast<float*>(y.data_ptr()), x.numel());
+}
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(times_two, times_two);
+"""
+
+
+@pytest.fixture
+def build(kept_home):
+    def call(*arguments, expect=0):
+        argv = [sys.executable, "-m", "kernforge", "build", *map(str, arguments)]
+        env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def toolkit(kept_home, build, tmp_path):
+    """Tree of CUDA 13.0 from the index's wheels."""
+    root = projects.write(tmp_path / "first", backends=("cuda",))
+    build(root)
+    locked = pipeline.read_lock(root).cuda["13.0"]
+    return Toolchains(Store(kept_home / "store"), None).toolkit(locked)
+
+
+def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
+    root = projects.write(tmp_path / "project", backends=("cuda",))
+    build(root, "--cuda-home", toolkit)
+    lock = pipeline.read_lock(root)
+    assert lock.cuda["13.0"].directory
+    assert not lock.cuda["13.0"].wheels
+    assert str(toolkit) not in lock.to_json()
+    done = build(root, "--locked", expect=4)
+    assert "--cuda-home" in done.stderr
+
+
+def as_archive(root, component, toolkit, members):
+    path = f"{component}/linux-x86_64/{component}-linux-x86_64-12.9.1-archive.tar.xz"
+    (root / path).parent.mkdir(parents=True)
+    with tarfile.open(root / path, "w:xz", preset=0) as archive:
+        for member in members:
+            archive.add(toolkit / member, f"{component}-linux-x86_64-12.9.1-archive/{member}")
+    sha256 = hashlib.sha256((root / path).read_bytes()).hexdigest()
+    return {"version": "12.9.1", "linux-x86_64": {"relative_path": path, "sha256": sha256}}
+
+
+def test_archives_of_a_server_build(build, toolkit, index_server, tmp_path):
+    components = {
+        "cuda_nvcc": ("bin", "nvvm"),
+        "cuda_cudart": ("lib/libcudart_static.a", "lib/libcudadevrt.a"),
+        "cuda_cccl": ("include",),
+    }
+    base = index_server.root / "redist"
+    manifest = {c: as_archive(base, c, toolkit, m) for c, m in components.items()}
+    (base / "redistrib_12.9.1.json").write_text(json.dumps(manifest))
+    root = projects.write(tmp_path / "project", backends=("cuda",))
+    done = build(root, "--variant", "*-cu129-*", "--cuda-redist", f"{index_server.url}/redist")
+    assert "torch-stable-abi210-cu129-x86_64-linux" in done.stdout
+    assert pipeline.read_lock(root).cuda["12.9"].release == "12.9.1"
+    # The store has it now: no address is needed, and the lock makes the variant buildable.
+    build(root, "--variant", "*-cu129-*", "--locked")
+
+
+def test_a_tvm_ffi_kernel_builds_and_runs(build, tmp_path):
+    files = {
+        "build.toml": TVM_FFI_MANIFEST,
+        "times_two.h": projects.HEADER,
+        "times_two.cpp": projects.CPP,
+        "tvm-ffi-ext/binding.cpp": TVM_FFI_BINDING,
+        "tvm-ffi-ext/times_two/__init__.py": "from ._ops import ops\n\ntimes_two = ops.times_two\n",
+    }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    build(tmp_path)
+    (variant,) = (tmp_path / "build").iterdir()
+    assert variant.name == "tvm-ffi01-cpu-x86_64-linux"
+    metadata = json.loads((variant / "metadata.json").read_text())
+    assert (variant / f"{metadata['id']}.so").is_file()
+    pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+    code = (
+        "import kernforge, numpy\nfrom pathlib import Path\n"
+        f"kernel = kernforge.get_local_kernel(Path({str(tmp_path)!r}))\n"
+        "import tvm_ffi\nx = numpy.arange(5, dtype='float32'); y = numpy.empty_like(x)\n"
+        "kernel.times_two(tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(y))\n"
+        "assert (y == 2 * x).all()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
