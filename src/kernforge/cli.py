@@ -31,7 +31,7 @@ _EXTRA_OF = dict.fromkeys(
         *("requests", "tomlkit", "urllib3"),
     ),
     "build",
-)
+) | {"fsspec": "cluster", "distributed": "cluster", "dask": "cluster"}
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
 _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
     f"  {kind.exit_code:2}  {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for kind in _KINDS
@@ -122,10 +122,12 @@ def _lock(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _build(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import build, check, matrix, pipeline  # noqa: PLC0415
+    from kernforge import build, checked, eviction, matrix, pipeline  # noqa: PLC0415
+    from kernforge.crew import Crew  # noqa: PLC0415
     from kernforge.run import run  # noqa: PLC0415
 
-    bench = _bench(arguments, report)
+    size = eviction.limit(os.environ)
+    bench = _bench(arguments, report, shared=arguments.shared_store)
     for note in bench.project.manifest.notes:
         report.note(f"note: {note}")
     targets = matrix.choose(bench.candidates, arguments.variant)
@@ -138,16 +140,20 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
         report.result(reports.graph_document(made, known), reports.graph_text(made, known))
         return
     out = arguments.out or bench.project.root / "build"
-    roots = pipeline.fetch(bench, made, locked)
-    if received := bench.wheels.received:
-        report.note(f"{received / 1e6:.0f} MB came over the network")
-    outcome = pipeline.run_plan(
-        bench, made, roots, locked, out=out, jobs=arguments.jobs, events=report
-    )
     findings: list[Finding] = []
-    if not arguments.no_check:
-        for path in outcome.variants.values():
-            findings += check.check_variant(path, run=run, python=sys.executable)
+    with bench.store.lease():
+        roots = pipeline.fetch(bench, made, locked)
+        if received := bench.wheels.received:
+            report.note(f"{received / 1e6:.0f} MB came over the network")
+        crew = Crew(jobs=arguments.jobs, limit=arguments.memory)
+        outcome = pipeline.run_plan(
+            bench, made, roots, locked, out=out, jobs=arguments.jobs, events=report, crew=crew
+        )
+        if not arguments.no_check:
+            for path in outcome.variants.values():
+                findings += checked.check(path, store=bench.store, run=run)
+        if bench.store.made or bench.store.fetched:
+            eviction.trim(bench.store, size)
     document = {
         "variants": {name: str(path) for name, path in outcome.variants.items()},
         "left_out": list(outcome.left_out),
@@ -156,14 +162,12 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
             for f in outcome.failures
         ],
         "findings": [reports.finding_document(f) for f in findings],
-        "actions": {"ran": outcome.ran, "reused": outcome.reused, "cpu_s": outcome.cpu_s},
+        "actions": reports.spent_document(outcome),
     }
     lines = [str(path) for path in outcome.variants.values()]
     lines += [f"not built: {name}" for name in outcome.left_out]
     lines += [reports.finding_text(f) for f in findings if f.severity != "skipped"]
-    lines.append(
-        f"{outcome.ran} actions ran ({outcome.cpu_s:.1f} CPU-s), {outcome.reused} from the store"
-    )
+    lines.append(reports.spent_text(outcome))
     report.result(document, "\n".join(lines))
     if outcome.failures:
         raise BuildError(
@@ -240,13 +244,33 @@ def _schema(arguments: argparse.Namespace, report: Report) -> None:
         report.result(document, text)
 
 
+def _cache(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import eviction  # noqa: PLC0415
+    from kernforge.home import home  # noqa: PLC0415
+    from kernforge.store import Store  # noqa: PLC0415
+
+    store, size = Store(home() / "store"), eviction.limit(os.environ)
+    removed = None
+    if arguments.trim is not None:
+        removed = eviction.trim(store, arguments.trim)
+    elif arguments.clear:
+        removed = eviction.clear(store, arguments.clear)
+    found = eviction.survey(store)
+    report.result(
+        reports.cache_document(store.root, found, size, removed),
+        reports.cache_text(store.root, found, size, removed),
+    )
+
+
 # -- what they share ---------------------------------------------------------------------------
 
 
-def _bench(arguments: argparse.Namespace, report: Report) -> Bench:
+def _bench(arguments: argparse.Namespace, report: Report, *, shared: str | None = None) -> Bench:
     from kernforge import pipeline  # noqa: PLC0415
+    from kernforge.shared_store import SharedStore  # noqa: PLC0415
 
-    return pipeline.set_up(pipeline.read_project(arguments.project), report)
+    second = SharedStore(shared, report.note) if shared else None
+    return pipeline.set_up(pipeline.read_project(arguments.project), report, shared=second)
 
 
 def _refuse_errors(findings: Sequence[Finding]) -> None:
@@ -317,6 +341,19 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument(
         "--jobs", type=_positive, default=os.cpu_count() or 1, help="default: as many as cores"
     )
+    verb.add_argument(
+        "--memory",
+        type=_size,
+        metavar="SIZE",
+        help="what all actions together may take, as 16GB (default: what the machine has left)",
+    )
+    verb.add_argument(
+        "--shared-store",
+        metavar="URL",
+        default=os.environ.get("KERNFORGE_SHARED_STORE"),
+        help="look for results here too, and put new ones here: any fsspec URL, as file:///mnt/farm "
+        "or s3://bucket/prefix (default: KERNFORGE_SHARED_STORE)",
+    )
     verb.add_argument("--dry-run", action="store_true", help="show the graph of actions, run none")
     verb.add_argument("--locked", action="store_true", help="refuse to change kernforge.lock")
     verb.add_argument("--no-check", action="store_true", help="leave out the checks at the end")
@@ -344,6 +381,20 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
     verb.add_argument("--version", help="X.Y.Z (default: the git tag here, else the next patch)")
     verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
+
+    verb = _verb(
+        verbs, _cache, "cache", "show what the store holds, and make it smaller", "--trim 10GB"
+    )
+    change = verb.add_mutually_exclusive_group()
+    change.add_argument(
+        "--trim",
+        type=_size,
+        metavar="SIZE",
+        help="take away what was not used for longest, until the rest fits",
+    )
+    change.add_argument(
+        "--clear", metavar="SHELF", help="take away a whole shelf: toolchains, actions or findings"
+    )
 
     verb = _verb(verbs, _migrate, "migrate", "rewrite an older build.toml to edition 5", "")
     _project(verb)
@@ -376,6 +427,15 @@ def _project(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "project", type=Path, nargs="?", default=Path(), help="the project (default: here)"
     )
+
+
+def _size(text: str) -> int:
+    from kernforge.memory import parse_size  # noqa: PLC0415
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _positive(text: str) -> int:

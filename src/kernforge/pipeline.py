@@ -43,12 +43,13 @@ from kernforge.wheels import Wheels
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernforge.build import Events, Outcome
+    from kernforge.build import Crew, Events, Outcome
     from kernforge.compiler import Compiler
     from kernforge.lockfile import Lock
     from kernforge.matrix import Candidate, Target
     from kernforge.plan import Plan, Sources
     from kernforge.project import Project
+    from kernforge.shared_store import SharedStore
     from kernforge.wheels import Progress
 
 _TEXT_SUFFIXES = (
@@ -107,14 +108,19 @@ def read_project(directory: Path) -> Project:
     return project.read(project.find(directory), run)
 
 
-def set_up(one: Project, progress: Progress) -> Bench:
+def set_up(one: Project, progress: Progress, *, shared: SharedStore | None = None) -> Bench:
     """Look at the machine and at the project's files.
+
+    Args:
+        one: the project.
+        progress: is told of downloads.
+        shared: the store's second level.
 
     Raises:
         ToolchainError: there is no C++ compiler.
     """
     cpu = this_cpu()
-    store = Store(home() / "store")
+    store = Store(home() / "store", shared)
     return Bench(
         project=one,
         sources=_sources(one),
@@ -229,7 +235,10 @@ def make_plan(
 
 
 def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
-    """Bring the toolchain trees that a plan reads into the store.
+    """Bring the toolchain trees that a plan will read into the store.
+
+    What has its result already, here or in the shared store, needs no compiler: a plan of which
+    nothing must be run fetches nothing.
 
     Returns:
         The real path of each root.
@@ -240,7 +249,9 @@ def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
         ToolchainError: no index has it, or Python's headers are wanted and not installed.
     """
     toolchains = Toolchains(bench.store, bench.wheels)
-    return {root: _root(root, bench, toolchains, locked) for root in made.roots}
+    left = build.pull(made, bench.store)
+    roots = sorted({root for action in left for root in action.roots})
+    return {root: _root(root, bench, toolchains, locked) for root in roots}
 
 
 def run_plan(
@@ -252,22 +263,30 @@ def run_plan(
     out: Path,
     jobs: int,
     events: Events,
+    crew: Crew | None = None,
 ) -> Outcome:
     """Build what was planned; see ``build.build``."""
-    workshop = build.Workshop(
-        store=bench.store,
-        roots=roots,
-        runner=run,
-        jobs=jobs,
-        env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"},
-    )
+    workshop = make_workshop(bench, roots, jobs=jobs)
     facts = {
         "sources": made.sources_id,
         "lock": digest.sha256(locked.to_json()),
         "compiler": locked.compiler.identity,
         "version": __version__,
     }
-    return build.build(made, bench.project, workshop, out=out, facts=facts, events=events)
+    return build.build(
+        made, bench.project, workshop, out=out, facts=facts, events=events, crew=crew
+    )
+
+
+def make_workshop(bench: Bench, roots: Mapping[str, str], *, jobs: int) -> build.Workshop:
+    """What actions run with on this machine."""
+    return build.Workshop(
+        store=bench.store,
+        roots=roots,
+        runner=run,
+        jobs=jobs,
+        env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"},
+    )
 
 
 def tagged_version(one: Project) -> str | None:

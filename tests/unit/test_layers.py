@@ -21,28 +21,38 @@ LAYERS: list[set[str]] = [
     {"floor", "matrix", "resolve", "schema", "sourcerules"},
     {"abirules", "flags"},
     {"plan"},
+    {"estimate"},
+    {"schedule"},
     # doors
-    {"run", "files", "net"},
+    {"files", "meter", "net"},
+    {"run"},
     # probes
-    {"compiler", "home", "host", "index", "integrity", "project", "rangezip", "store"},
-    {"wheels"},
+    {"compiler", "home", "host", "index", "integrity", "memory", "pack", "project", "rangezip"},
+    {"measures", "shared_store", "wheels"},
+    {"store"},
     # stages
-    {"artifact", "check", "importer", "lock", "migrate", "registry", "scaffold", "toolchain"},
-    {"build", "locate", "publish"},
+    {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
+    {"build", "checked", "locate", "publish", "scaffold", "toolchain"},
     {"load", "pipeline"},
+    {"cluster"},
     # surface
+    {"live"},
     {"report"},
     {"cli", "__init__"},
     {"__main__"},
 ]
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
-PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "run" in layer)])
+PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "net" in layer)])
 
 # The modules that may import each of these; most have one door.
 DOORS = {
     "argparse": {"cli"},
+    "distributed": {"cluster"},
+    "fsspec": {"shared_store"},
+    "fcntl": {"files"},
     "filelock": {"files"},
     "requests": {"net"},
+    "rich": {"live"},
     "shutil": {"files"},
     "socket": {"net"},
     "subprocess": {"run"},
@@ -57,8 +67,11 @@ BUILDER = {
     "artifact",
     "build",
     "check",
+    "checked",
     "cli",
+    "cluster",
     "compiler",
+    "crew",
     "floor",
     "index",
     "lock",
@@ -74,6 +87,7 @@ BUILDER = {
     "run",
     "scaffold",
     "schema",
+    "shared_store",
     "toolchain",
     "wheels",
 }
