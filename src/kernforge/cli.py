@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
+    from kernforge.build import Crew as BuildCrew
     from kernforge.check import Finding
     from kernforge.pipeline import Bench
 
@@ -142,10 +143,25 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
     out = arguments.out or bench.project.root / "build"
     findings: list[Finding] = []
     with bench.store.lease():
-        roots = pipeline.fetch(bench, made, locked)
-        if received := bench.wheels.received:
-            report.note(f"{received / 1e6:.0f} MB came over the network")
-        crew = Crew(jobs=arguments.jobs, limit=arguments.memory)
+        crew: BuildCrew
+        if arguments.scheduler:
+            from kernforge.cluster import Cluster  # noqa: PLC0415
+
+            build.pull(made, bench.store)
+            roots: dict[str, str] = {}
+            crew = Cluster(
+                arguments.scheduler,
+                bench=bench,
+                plan=made,
+                locked=locked,
+                jobs=arguments.jobs,
+                note=report.note,
+            )
+        else:
+            roots = pipeline.fetch(bench, made, locked)
+            if received := bench.wheels.received:
+                report.note(f"{received / 1e6:.0f} MB came over the network")
+            crew = Crew(jobs=arguments.jobs, limit=arguments.memory)
         outcome = pipeline.run_plan(
             bench, made, roots, locked, out=out, jobs=arguments.jobs, events=report, crew=crew
         )
@@ -346,6 +362,11 @@ def parser() -> argparse.ArgumentParser:
         type=_size,
         metavar="SIZE",
         help="what all actions together may take, as 16GB (default: what the machine has left)",
+    )
+    verb.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="run the actions on the workers of this Dask scheduler, as tcp://farm:8786",
     )
     verb.add_argument(
         "--shared-store",

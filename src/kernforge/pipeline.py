@@ -251,7 +251,12 @@ def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
     toolchains = Toolchains(bench.store, bench.wheels)
     left = build.pull(made, bench.store)
     roots = sorted({root for action in left for root in action.roots})
-    return {root: _root(root, bench, toolchains, locked) for root in roots}
+    return {root: _real(_root(root, bench, toolchains, locked)) for root in roots}
+
+
+def _real(path: str) -> str:
+    """A tree's real path: compilers follow links and write what they find into ``__FILE__``."""
+    return os.path.realpath(path) if Path(path).is_dir() else path
 
 
 def run_plan(
