@@ -9,7 +9,7 @@ the interpreter and what is installed in it, this machine. Errors are never kept
 from __future__ import annotations
 
 import json
-import platform
+import os
 import sys
 import sysconfig
 from dataclasses import asdict
@@ -73,7 +73,7 @@ def _key(variant: Path) -> str:
         python=[sys.executable, sys.version],
         installed=_installed(),
         tools=[_version(name) for name in _TOOLS],
-        machine=[platform.node(), *platform.uname()[2:5]],
+        machine=list(os.uname()),
     )
 
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 MEMORY = "MEMORY"
 """The Dask resource, in bytes, that workers may offer and actions then ask for."""
 
-_CONNECT_S = 30
+_CONNECT_S = 10
+_WORKERS_S = 60
 _HANDS = 8
 
 
@@ -372,7 +373,7 @@ def _connect(address: str) -> Any:
             hint="start one with `dask scheduler`, and give its address as tcp://HOST:8786",
         ) from error
     try:
-        client.wait_for_workers(1, timeout=_CONNECT_S)
+        client.wait_for_workers(1, timeout=_WORKERS_S)
         versions = client.run(_version, on_error="return")
     except TimeoutError as error:
         client.close()

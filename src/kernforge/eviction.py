@@ -95,12 +95,14 @@ def limit(env: Mapping[str, str]) -> int:
 
 
 def entries(store: Store) -> Iterator[Entry]:
-    """Every tree of the store."""
+    """Every tree of the store; a shelf behind a link is another store's, which keeps its own."""
     for shelf in SHELVES:
+        if (store.root / shelf).is_symlink():
+            continue
         for path in (store.root / shelf).glob("??/*"):
             if len(path.name) == _KEY_LENGTH:
                 with contextlib.suppress(FileNotFoundError):
-                    used = path.stat().st_mtime
+                    used = _used(store, shelf, path)
                     yield Entry(shelf=shelf, path=path, size=_size(store, path), used=used)
 
 
@@ -166,14 +168,22 @@ def _take(store: Store, entry: Entry, since: float) -> bool:
     with files.staging(entry.path.parent) as grave:
         with files.gate(store.gate, alone=True):
             try:
-                used = entry.path.stat().st_mtime
+                used = _used(store, entry.shelf, entry.path)
             except FileNotFoundError:
                 return False
             if used >= since or used != entry.used:
                 return False
             files.rename(entry.path, grave / "gone")
         files.remove_tree(_size_file(store, entry.path))
+        files.remove_tree(store.mark(entry.shelf, entry.path.name))
     return True
+
+
+def _used(store: Store, shelf: str, path: Path) -> float:
+    try:
+        return store.mark(shelf, path.name).stat().st_mtime
+    except FileNotFoundError:
+        return path.stat().st_mtime  # another version made it
 
 
 def _size(store: Store, path: Path) -> int:

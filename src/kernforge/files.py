@@ -225,9 +225,13 @@ def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
 
 
 def touch(path: Path) -> None:
-    """Say that something was used now, by its time of change; nothing happens if it is not ours."""
-    with contextlib.suppress(PermissionError, FileNotFoundError):
-        os.utime(path)
+    """Set a mark's time to now, made if need be; nothing happens where we may not write."""
+    with contextlib.suppress(PermissionError):
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
 
 
 def tree_bytes(path: Path) -> int:

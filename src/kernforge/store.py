@@ -3,8 +3,8 @@
 
 A tree appears under its key by one rename, whole, and never changes after. Two processes that
 want the same tree at the same time: one makes it, the other waits and uses it. A process that is
-killed releases its lock and leaves a ``tmp-*`` directory, nothing else. A tree's time of change is
-when it was last used; ``eviction`` goes by it.
+killed releases its lock and leaves a ``tmp-*`` directory, nothing else. Beside the trees stands a mark
+for each, whose time is that of its last use; ``eviction`` goes by it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Store:
             with files.gate(self.gate, alone=False):
                 if not final.is_dir():
                     return None
-                files.touch(final)
+                files.touch(self.mark(kind, key))
         except StorageError:  # a store that we may only read
             return final if final.is_dir() else None
         return final
@@ -86,7 +86,7 @@ class Store:
                 return final
             with files.staging(final.parent) as staged:
                 fill(staged)
-                files.publish_tree(staged, final)
+                self._publish(staged, kind, key)
             self.made.add(key)
         if second:
             second.push(kind, key, final)
@@ -108,8 +108,16 @@ class Store:
         with files.staging(final.parent) as staged:
             came = second.fetch(kind, key, staged)
             if came:
-                files.publish_tree(staged, final)
+                self._publish(staged, kind, key)
         return came
+
+    def _publish(self, staged: Path, kind: str, key: str) -> None:
+        files.touch(self.mark(kind, key))  # first, so that it is young from the beginning
+        files.publish_tree(staged, self.path(kind, key))
+
+    def mark(self, kind: str, key: str) -> Path:
+        """The file whose time says when a tree was last used."""
+        return self.root / "used" / f"{kind}-{key}"
 
     # -- who uses it -----------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ def put(store, number, *, age_s, kb=64, shelf="actions"):
         files.write_new(tree / "content", b"x" * (kb * 1024))
 
     path = store.tree(shelf, key(number), fill)
-    os.utime(path, (NOW - age_s,) * 2)
+    os.utime(store.mark(shelf, key(number)), (NOW - age_s,) * 2)
     return path
 
 
@@ -82,6 +82,14 @@ def test_what_a_running_build_uses_stays_until_the_build_dies(tmp_path):
     assert there(store) == []
 
 
+def test_the_time_of_a_tree_itself_says_nothing(tmp_path):
+    store = Store(tmp_path)
+    os.utime(put(store, 1, age_s=100), (0, 0))
+    put(store, 2, age_s=200)
+    eviction.trim(store, 64 * 1024)
+    assert there(store) == [1]
+
+
 def test_clearing_takes_one_shelf(tmp_path):
     store = Store(tmp_path)
     put(store, 1, age_s=0, shelf="toolchains")
@@ -90,6 +98,16 @@ def test_clearing_takes_one_shelf(tmp_path):
     assert there(store) == [1]
     with pytest.raises(UsageError, match="no shelf 'things'"):
         eviction.clear(store, "things")
+
+
+def test_a_shelf_behind_a_link_is_not_ours_to_clear(tmp_path):
+    theirs, ours = Store(tmp_path / "theirs"), Store(tmp_path / "ours")
+    put(theirs, 1, age_s=300, shelf="toolchains")
+    ours.root.mkdir()
+    (ours.root / "toolchains").symlink_to(theirs.root / "toolchains")
+    eviction.trim(ours, 0)
+    eviction.clear(ours, "toolchains")
+    assert there(theirs) == [1]
 
 
 def test_old_locks_go_and_held_ones_stay(tmp_path):
