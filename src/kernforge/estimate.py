@@ -23,6 +23,8 @@ _MIB = 2**20
 _SOURCES_ID = re.compile(r"_[0-9a-f]{10}\b")
 # A measured peak is forgotten slowly: one lucky run must not get the machine killed.
 _FORGET = 0.8
+# What ended before anyone looked was small, but not nothing.
+_LEAST = 32 * _MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +78,10 @@ def guess(action: Action, *, jobs: int) -> Estimate:
 
 def learned(old: Estimate | None, *, peak_bytes: int, wall_s: float) -> Estimate:
     """What a run teaches, added to what was known."""
+    peak = max(peak_bytes, _LEAST)
     if old is None:
-        return Estimate(memory=peak_bytes, seconds=wall_s)
-    return Estimate(
-        memory=max(peak_bytes, int(old.memory * _FORGET)), seconds=(old.seconds + wall_s) / 2
-    )
+        return Estimate(memory=peak, seconds=wall_s)
+    return Estimate(memory=max(peak, int(old.memory * _FORGET)), seconds=(old.seconds + wall_s) / 2)
 
 
 def distances(

@@ -174,8 +174,8 @@ def _take(store: Store, entry: Entry, since: float) -> bool:
             if used >= since or used != entry.used:
                 return False
             files.rename(entry.path, grave / "gone")
-        files.remove_tree(_size_file(store, entry.path))
-        files.remove_tree(store.mark(entry.shelf, entry.path.name))
+            files.remove_tree(_size_file(store, entry.path))
+            files.remove_tree(store.mark(entry.shelf, entry.path.name))
     return True
 
 

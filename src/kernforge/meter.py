@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _INTERVAL_S = 0.05
 # Looking may cost this share of one core, however many processes there are.
 _SHARE = 0.02
+_LONGEST_S = 0.5
 _PEAK = re.compile(rb"VmHWM:\s+(\d+) kB")
 _RESIDENT = re.compile(rb"VmRSS:\s+(\d+) kB")
 _KB = 1024
@@ -76,14 +77,15 @@ class Meter:
                 if not pids:
                     self._awake = False
                     return
-            start = time.monotonic()
+            start = time.thread_time()
             seen = measure(pids)
             with self._lock:
                 for pid, now in seen.items():
                     if pid in self._usage:
                         peak = max(self._usage[pid].peak, now.peak)
                         self._usage[pid] = Usage(current=now.current, peak=peak)
-            time.sleep(max(_INTERVAL_S, (time.monotonic() - start) / _SHARE))
+            cost = (time.thread_time() - start) / _SHARE
+            time.sleep(min(max(_INTERVAL_S, cost), _LONGEST_S))
 
 
 def measure(pids: tuple[int, ...]) -> dict[int, Usage]:

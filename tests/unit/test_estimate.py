@@ -8,6 +8,7 @@ from kernforge import estimate
 from kernforge.estimate import Estimate
 from kernforge.measures import Measures
 
+MB = 10**6
 NVCC = replace(
     graphs.action("a.cu", ""),
     argv=("%{cuda-13.0}/bin/nvcc", "-c", *("-gencode", "x") * 4, "a.cu"),
@@ -38,15 +39,15 @@ def test_an_edit_keeps_the_identity():
 
 
 def test_a_peak_is_believed_at_once_and_forgotten_slowly():
-    known = estimate.learned(None, peak_bytes=100, wall_s=1)
-    known = estimate.learned(known, peak_bytes=1000, wall_s=3)
-    assert known == Estimate(memory=1000, seconds=2)
-    assert estimate.learned(known, peak_bytes=10, wall_s=2).memory == 800
+    known = estimate.learned(None, peak_bytes=100 * MB, wall_s=1)
+    known = estimate.learned(known, peak_bytes=1000 * MB, wall_s=3)
+    assert known == Estimate(memory=1000 * MB, seconds=2)
+    assert estimate.learned(known, peak_bytes=10 * MB, wall_s=2).memory == 800 * MB
 
 
 def test_measurements_outlive_the_process_and_damage(tmp_path):
-    Measures(tmp_path, jobs=1).learn(CPP, peak_bytes=7, wall_s=8)
-    assert Measures(tmp_path, jobs=1).expect(CPP) == Estimate(memory=7, seconds=8)
+    Measures(tmp_path, jobs=1).learn(CPP, peak_bytes=70 * MB, wall_s=8)
+    assert Measures(tmp_path, jobs=1).expect(CPP) == Estimate(memory=70 * MB, seconds=8)
     (path,) = tmp_path.rglob("*.json")
     path.write_text("{")
     assert Measures(tmp_path, jobs=1).expect(CPP) == estimate.guess(CPP, jobs=1)
@@ -66,4 +67,8 @@ def test_the_distance_is_the_longest_chain():
 
 @pytest.mark.parametrize("known", [None, Estimate(memory=5, seconds=5)])
 def test_learning_never_gives_less_than_what_was_seen(known):
-    assert estimate.learned(known, peak_bytes=50, wall_s=1).memory == 50
+    assert estimate.learned(known, peak_bytes=50 * MB, wall_s=1).memory == 50 * MB
+
+
+def test_what_was_too_short_to_see_is_not_free():
+    assert estimate.learned(None, peak_bytes=0, wall_s=0.1).memory > 10 * MB
