@@ -165,17 +165,16 @@ def _remove(store: Store, chosen: list[Entry]) -> Removed:
 
 
 def _take(store: Store, entry: Entry, since: float) -> bool:
-    with files.staging(entry.path.parent) as grave:
-        with files.gate(store.gate, alone=True):
-            try:
-                used = _used(store, entry.shelf, entry.path)
-            except FileNotFoundError:
-                return False
-            if used >= since or used != entry.used:
-                return False
-            files.rename(entry.path, grave / "gone")
-            files.remove_tree(_size_file(store, entry.path))
-            files.remove_tree(store.mark(entry.shelf, entry.path.name))
+    with files.staging(entry.path.parent) as grave, files.gate(store.gate, alone=True):
+        try:
+            used = _used(store, entry.shelf, entry.path)
+        except FileNotFoundError:
+            return False
+        if used >= since or used != entry.used:
+            return False
+        files.rename(entry.path, grave / "gone")
+        files.remove_tree(_size_file(store, entry.path))
+        files.remove_tree(store.mark(entry.shelf, entry.path.name))
     return True
 
 
