@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -197,3 +198,54 @@ def sha256_file(path: Path) -> str:
     """Hex SHA-256 of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
+    """Hold a lock that many may share, or one alone; yields whether it was had.
+
+    Args:
+        path: the lock file.
+        alone: whether nobody else may hold it meanwhile.
+        wait: whether to wait for the others.
+    """
+    with disk_errors(f"locking {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        mode = (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | (0 if wait else fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, mode)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(handle)
+
+
+def touch(path: Path) -> None:
+    """Set a mark's time to now, made if need be; nothing happens where we may not write."""
+    with contextlib.suppress(PermissionError):
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
+def tree_bytes(path: Path) -> int:
+    """Bytes that a tree's files take on the disk."""
+    total = 0
+    for directory, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(directory, name)).st_blocks * 512  # noqa: PTH118
+    return total
+
+
+def write_chunks(path: Path, chunks: Iterable[bytes], *, executable: bool = False) -> None:
+    """Write a large file inside a tree that nobody else can see yet."""
+    write_stream(path, chunks, append=False, advance=lambda _count: None)
+    if executable:
+        path.chmod(0o755)

@@ -46,13 +46,14 @@ from kernforge.wheels import Wheels
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kernforge.build import Events, Outcome
+    from kernforge.build import Crew, Events, Outcome
     from kernforge.compiler import Compiler
     from kernforge.lockfile import Lock
     from kernforge.matrix import Candidate, Target
     from kernforge.own import Brought, Own
     from kernforge.plan import Plan
     from kernforge.project import Project
+    from kernforge.shared_store import SharedStore
     from kernforge.units import Sources
     from kernforge.variant import Version2
     from kernforge.wheels import Progress
@@ -110,15 +111,27 @@ def read_project(directory: Path) -> Project:
     return project.read(project.find(directory), run)
 
 
-def set_up(one: Project, progress: Progress, brought: Brought = NOTHING) -> Bench:
+def set_up(
+    one: Project,
+    progress: Progress,
+    brought: Brought = NOTHING,
+    *,
+    shared: SharedStore | None = None,
+) -> Bench:
     """Look at the machine and at the project's files.
+
+    Args:
+        one: the project.
+        progress: is told of downloads.
+        brought: what the user brings that the package index does not carry.
+        shared: the store's second level.
 
     Raises:
         ToolchainError: there is no C++ compiler.
         UsageError: what the user brings is not there or not what it should be.
     """
     cpu = this_cpu()
-    store = Store(home() / "store")
+    store = Store(home() / "store", shared)
     index = functools.cache(Index.from_environment)
     found = own.find(
         brought,
@@ -264,7 +277,10 @@ def make_plan(
 
 
 def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
-    """Bring the toolchain trees that a plan reads into the store.
+    """Bring the toolchain trees that a plan will read into the store.
+
+    What has its result already, here or in the shared store, needs no compiler: a plan of which
+    nothing must be run fetches nothing.
 
     Returns:
         The real path of each root.
@@ -275,7 +291,14 @@ def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
         ToolchainError: no index has it, or Python's headers are wanted and not installed.
     """
     toolchains = Toolchains(bench.store, bench.wheels, bench.own)
-    return {root: _root(root, bench, toolchains, locked) for root in made.roots}
+    left = build.pull(made, bench.store)
+    roots = sorted({root for action in left for root in action.roots})
+    return {root: _real(_root(root, bench, toolchains, locked)) for root in roots}
+
+
+def _real(path: str) -> str:
+    """A tree's real path: compilers follow links and write what they find into ``__FILE__``."""
+    return os.path.realpath(path) if Path(path).is_dir() else path
 
 
 def run_plan(
@@ -287,22 +310,30 @@ def run_plan(
     out: Path,
     jobs: int,
     events: Events,
+    crew: Crew | None = None,
 ) -> Outcome:
     """Build what was planned; see ``build.build``."""
-    workshop = build.Workshop(
-        store=bench.store,
-        roots=roots,
-        runner=run,
-        jobs=jobs,
-        env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"},
-    )
+    workshop = make_workshop(bench, roots, jobs=jobs)
     facts = {
         "sources": made.sources_id,
         "lock": digest.sha256(locked.to_json()),
         "compiler": locked.compiler.identity,
         "version": __version__,
     }
-    return build.build(made, bench.project, workshop, out=out, facts=facts, events=events)
+    return build.build(
+        made, bench.project, workshop, out=out, facts=facts, events=events, crew=crew
+    )
+
+
+def make_workshop(bench: Bench, roots: Mapping[str, str], *, jobs: int) -> build.Workshop:
+    """What actions run with on this machine."""
+    return build.Workshop(
+        store=bench.store,
+        roots=roots,
+        runner=run,
+        jobs=jobs,
+        env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"},
+    )
 
 
 def tagged_version(one: Project) -> str | None:

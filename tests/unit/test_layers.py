@@ -21,32 +21,42 @@ LAYERS: list[set[str]] = [
     {"floor", "matrix", "resolve", "schema", "sourcerules", "units"},
     {"abirules", "flags"},
     {"plan"},
+    {"estimate"},
+    {"schedule"},
     # doors
-    {"run", "files", "net"},
+    {"files", "meter", "net"},
+    {"run"},
     # probes
-    {"compiler", "cudahome", "depends", "home", "host", "index", "integrity", "project"},
-    {"rangezip", "store"},
+    {"compiler", "cudahome", "depends", "home", "host", "index", "integrity", "memory", "pack"},
+    {"measures", "project", "rangezip", "shared_store"},
+    {"store"},
     {"wheels"},
     {"redist"},
     {"own"},
     # stages
-    {"artifact", "check", "importer", "lock", "migrate", "registry", "scaffold"},
-    {"sourcefiles", "toolchain"},
-    {"build", "locate", "publish"},
+    {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
+    {"scaffold", "sourcefiles", "toolchain"},
+    {"build", "checked", "locate", "publish"},
     {"load", "pipeline"},
+    {"cluster"},
     # surface
+    {"live"},
     {"report"},
     {"cli", "__init__"},
     {"__main__"},
 ]
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
-PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "run" in layer)])
+PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "net" in layer)])
 
 # The modules that may import each of these; most have one door.
 DOORS = {
     "argparse": {"cli"},
+    "distributed": {"cluster"},
+    "fsspec": {"shared_store"},
+    "fcntl": {"files"},
     "filelock": {"files"},
     "requests": {"net"},
+    "rich": {"live"},
     "shutil": {"files"},
     "socket": {"net"},
     "subprocess": {"run"},
@@ -61,10 +71,13 @@ BUILDER = {
     "artifact",
     "build",
     "check",
+    "checked",
     "cli",
+    "cluster",
     "compiler",
     "cudahome",
     "depends",
+    "crew",
     "floor",
     "index",
     "lock",
@@ -83,6 +96,7 @@ BUILDER = {
     "scaffold",
     "schema",
     "sourcefiles",
+    "shared_store",
     "toolchain",
     "units",
     "wheels",
