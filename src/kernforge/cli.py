@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kernforge.build import Crew as BuildCrew
     from kernforge.check import Finding
+    from kernforge.own import Brought
     from kernforge.pipeline import Bench
 
 _EXTRA_OF = dict.fromkeys(
@@ -92,10 +93,10 @@ def _new(arguments: argparse.Namespace, report: Report) -> None:
 
 def _variants(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge import pipeline  # noqa: PLC0415
-    from kernforge.own import Own  # noqa: PLC0415
 
     project = pipeline.read_project(arguments.project)
-    found = pipeline.candidates(project, pipeline.this_cpu(), Own())
+    own = pipeline.look_for_own(project, report, _brought(arguments))
+    found = pipeline.candidates(project, pipeline.this_cpu(), own)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
         for c in found
@@ -286,17 +287,22 @@ def _cache(arguments: argparse.Namespace, report: Report) -> None:
 
 def _bench(arguments: argparse.Namespace, report: Report, *, shared: str | None = None) -> Bench:
     from kernforge import pipeline  # noqa: PLC0415
-    from kernforge.own import Brought  # noqa: PLC0415
     from kernforge.shared_store import SharedStore  # noqa: PLC0415
 
+    second = SharedStore(shared, report.note) if shared else None
+    project = pipeline.read_project(arguments.project)
+    return pipeline.set_up(project, report, _brought(arguments), shared=second)
+
+
+def _brought(arguments: argparse.Namespace) -> Brought:
+    from kernforge.own import Brought  # noqa: PLC0415
+
     home, redist = arguments.cuda_home, arguments.cuda_redist
-    brought = Brought(
+    return Brought(
         cuda_home=Path(home) if home else None,
         cuda_redist=redist or None,
         depends=dict(arguments.depends),
     )
-    second = SharedStore(shared, report.note) if shared else None
-    return pipeline.set_up(pipeline.read_project(arguments.project), report, brought, shared=second)
 
 
 def _refuse_errors(findings: Sequence[Finding]) -> None:
@@ -336,6 +342,7 @@ def parser() -> argparse.ArgumentParser:
 
     verb = _verb(verbs, _variants, "variants", "list the variants of a project, with reasons", "")
     _project(verb)
+    _toolchain(verb)
 
     verb = _verb(
         verbs,

@@ -44,7 +44,7 @@ from kernforge.toolchain import Toolchains
 from kernforge.wheels import Wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kernforge.build import Crew, Events, Outcome
     from kernforge.compiler import Compiler
@@ -133,13 +133,7 @@ def set_up(
     cpu = this_cpu()
     store = Store(home() / "store", shared)
     index = functools.cache(Index.from_environment)
-    found = own.find(
-        brought,
-        units.cutlass(one.manifest),
-        connect=lambda: index().transport,
-        downloads=store.root / "downloads",
-        progress=progress,
-    )
+    found = look_for_own(one, progress, brought, index)
     return Bench(
         project=one,
         sources=sourcefiles.read(one),
@@ -149,6 +143,26 @@ def set_up(
         wheels=Wheels(index, store.root / "downloads", progress),
         cpu=cpu,
         own=found,
+    )
+
+
+def look_for_own(
+    one: Project,
+    progress: Progress,
+    brought: Brought,
+    index: Callable[[], Index] = Index.from_environment,
+) -> Own:
+    """What the user brings that this project can use.
+
+    Raises:
+        UsageError: something is not there or not what it should be.
+    """
+    return own.find(
+        brought,
+        units.cutlass(one.manifest),
+        connect=lambda: index().transport,
+        downloads=home() / "store" / "downloads",
+        progress=progress,
     )
 
 
