@@ -124,6 +124,7 @@ class Spent:
     Attributes:
         title: what a person calls it.
         key: its key.
+        start_s: when it was handed out, in seconds since the build began.
         wall_s: seconds from start to end.
         cpu_s: CPU seconds.
         peak_bytes: highest memory.
@@ -132,6 +133,7 @@ class Spent:
 
     title: str
     key: str
+    start_s: float
     wall_s: float
     cpu_s: float
     peak_bytes: int
@@ -291,6 +293,8 @@ class _Hands:
         self._measures = Measures(workshop.store.root, jobs=workshop.jobs)
         self._failed: set[str] = set()
         self._alone: set[str] = set()
+        self._began = time.monotonic()
+        self._started: dict[str, float] = {}
         self.failures: list[Failure] = []
         self.spent: list[Spent] = []
         self.ran = self.reused = self.shared = 0
@@ -354,6 +358,7 @@ class _Hands:
                         expected[key] = self._measures.expect(action)
             for action in crew.choose(tuple(waiting.values()), expected, distance, self._alone):
                 del waiting[action.key]
+                self._started[action.key] = time.monotonic()
                 if self._events:
                     self._events.started(action)
                 future = crew.submit(
@@ -389,6 +394,7 @@ class _Hands:
                 Spent(
                     title=action.title,
                     key=action.key,
+                    start_s=self._started[action.key] - self._began,
                     wall_s=ended.wall_s,
                     cpu_s=ended.cpu_s,
                     peak_bytes=ended.peak_bytes,

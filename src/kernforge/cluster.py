@@ -61,6 +61,7 @@ class Parcel:
         workshop: likewise.
         lock: text of the lock.
         shared: URL of the shared store.
+        redist: address of NVIDIA's redistributables.
     """
 
     version: str
@@ -72,6 +73,7 @@ class Parcel:
     workshop: Workshop
     lock: str
     shared: str | None
+    redist: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,14 +121,19 @@ def _work(parcel: Parcel, where: str) -> Delivery:
     with store.lease(), files.staging(store.root / "work") as scratch:
         _receive_results(parcel, store)
         project = replace(parcel.bench.project, files=_write_sources(parcel, scratch))
+        index, downloads = functools.cache(Index.from_environment), store.root / "downloads"
+        redist = (
+            Redist(parcel.redist, lambda: index().transport, downloads, _Mute())
+            if parcel.redist
+            else None
+        )
         bench = replace(
             parcel.bench,
             project=project,
             store=store,
+            own=replace(parcel.bench.own, redist=redist),
             compiler=_same_compiler(parcel.bench.compiler),
-            wheels=Wheels(
-                functools.cache(Index.from_environment), store.root / "downloads", _Mute()
-            ),
+            wheels=Wheels(index, downloads, _Mute()),
         )
         plan = Plan(actions=(action,), artifacts=(), texts=parcel.texts, sources_id="")
         roots = pipeline.fetch(bench, plan, lockfile.from_json(parcel.lock))
@@ -248,6 +255,7 @@ class Cluster:
             sources=nothing,
             candidates=(),
             store=Store(Path()),
+            own=replace(bench.own, redist=None),
             wheels=Wheels(Index.from_environment, Path(), _Mute()),
         )
         workshop = pipeline.make_workshop(bench, {}, jobs=jobs)
@@ -360,6 +368,7 @@ class Cluster:
             workshop=self._workshop,
             lock=self._lock,
             shared=store.shared.url if store.shared else None,
+            redist=self._bench.own.redist.base if self._bench.own.redist else None,
         )
 
 

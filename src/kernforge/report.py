@@ -29,7 +29,6 @@ _BETWEEN_LINES_S = 2.0
 _WORTH_A_LINE_S = 0.3
 _MB = 1_000_000
 _SHOWN = 5
-_LONGEST = 20
 
 
 class Report:
@@ -148,7 +147,7 @@ def spent_document(outcome: Outcome) -> dict[str, Any]:
         "cpu_s": outcome.cpu_s,
         "wall_s": outcome.wall_s,
         "peak_bytes": max((one.peak_bytes for one in outcome.spent), default=0),
-        "longest": [asdict(one) for one in outcome.spent[:_LONGEST]],
+        "spent": [asdict(one) for one in outcome.spent],
     }
 
 

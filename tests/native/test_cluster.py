@@ -71,7 +71,7 @@ def test_a_cluster_gives_the_bytes_of_a_local_build(
     away = ["--scheduler", cluster.address, "--out", tmp_path / "away"]
     done = kernforge_cli("build", project, *away, *options, home=tmp_path / "home")
     document = json.loads(done.stdout)
-    assert {one["where"] for one in document["actions"]["longest"]} == {"one", "two"}
+    assert {one["where"] for one in document["actions"]["spent"]} == {"one", "two"}
     assert not (tmp_path / "home" / "store" / "toolchains").exists()  # no compiler was needed here
     kernforge_cli("build", project, "--out", tmp_path / "here", "--no-check", "--variant", CPU)
     assert digests(tmp_path / "away" / CPU) == digests(tmp_path / "here" / CPU)
@@ -105,7 +105,7 @@ def test_a_worker_that_dies_in_mid_build_is_replaced(kernforge_cli, cluster, pro
     (done,) = ended
     (slow,) = [
         one
-        for one in json.loads(done.stdout)["actions"]["longest"]
+        for one in json.loads(done.stdout)["actions"]["spent"]
         if one["title"] == "times_two.cpp"
     ]
     assert slow["where"] != busy[0]

@@ -80,7 +80,9 @@ def outcome(*spent, shared=0):
 
 
 def spent(title, wall_s):
-    return Spent(title=title, key=title, wall_s=wall_s, cpu_s=1.0, peak_bytes=10**9, where="")
+    return Spent(
+        title=title, key=title, start_s=0.0, wall_s=wall_s, cpu_s=1.0, peak_bytes=10**9, where=""
+    )
 
 
 def test_the_summary_names_the_longest_actions():
@@ -92,5 +94,5 @@ def test_the_summary_names_the_longest_actions():
 
 def test_the_summary_for_programs_adds_up():
     document = report.spent_document(outcome(spent("long.cu", 4.0)))
-    assert document["longest"][0]["title"] == "long.cu"
+    assert document["spent"][0]["title"] == "long.cu"
     assert (document["ran"], document["peak_bytes"]) == (1, 10**9)
