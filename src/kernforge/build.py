@@ -10,33 +10,38 @@ killed for its memory, it gets a second chance with the machine to itself.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import graphlib
+import json
 import re
-import shlex
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernforge import artifact as artifacts
-from kernforge import estimate, files
+from kernforge import estimate, files, sandbox
 from kernforge.artifact import BuiltWith
 from kernforge.crew import Crew as LocalCrew
 from kernforge.errors import BuildError
 from kernforge.measures import Measures
-from kernforge.run import Command, Completed
+from kernforge.provenance import Made
+from kernforge.sandbox import Room, Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from kernforge.estimate import Estimate
-    from kernforge.plan import Action, Plan
+    from kernforge.plan import Action, Artifact, Plan
     from kernforge.project import Project
-    from kernforge.run import Runner
+    from kernforge.provenance import Origin
+    from kernforge.run import Completed, Runner
     from kernforge.store import Store
 
 SHELF = "actions"
 _LOG = "kernforge-log.txt"
+_MADE = "kernforge-made.json"
+_AGAIN = "again.sh"
 _PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 # How a compiler, a driver that started one, and a shell say that the kernel killed it.
 _KILLED = re.compile(
@@ -166,14 +171,14 @@ class Workshop:
         roots: real path of each toolchain tree by name.
         runner: starts programs.
         jobs: how many actions run at once.
-        env: environment of every program.
+        sandbox: how an action is kept to what it was given.
     """
 
     store: Store
     roots: Mapping[str, str]
     runner: Runner
     jobs: int
-    env: Mapping[str, str]
+    sandbox: Sandbox = sandbox.OFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +214,7 @@ def build(
     workshop: Workshop,
     *,
     out: Path,
-    facts: Mapping[str, object],
+    origin: Origin,
     events: Events,
     crew: Crew | None = None,
 ) -> Outcome:
@@ -221,7 +226,7 @@ def build(
         workshop: what to do it with.
         out: directory that will hold a directory for each variant; an old one of the same name
             is replaced as a whole.
-        facts: provenance that holds for every variant.
+        origin: sources, lock and builder, for the provenance of every variant.
         events: is told what happens.
         crew: who runs the actions; threads here, as many as the workshop says, by default.
 
@@ -238,7 +243,8 @@ def build(
         extension = artifact.extension and hands.output(artifact.extension)
         if artifact.extension and not extension:
             continue
-        built_with = BuiltWith(facts={**facts, "variant": artifact.target.name})
+        made = made_for(plan, artifact, workshop.store)
+        built_with = BuiltWith(origin=origin, actions=made)
         with files.staging(out) as staged:
             tree = staged / artifact.target.name
             files.make_dir(tree)
@@ -274,6 +280,54 @@ def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
 def cached(plan: Plan, store: Store) -> frozenset[str]:
     """Keys of the actions whose results the store has."""
     return frozenset(action.key for action in plan.actions if store.has(SHELF, action.key))
+
+
+def made_for(plan: Plan, artifact: Artifact, store: Store) -> tuple[Made, ...]:
+    """How each action of a variant was run and what came of it.
+
+    The result of its link says so of all, so that it does not matter which others are here.
+    """
+    if artifact.extension is None:
+        return ()
+    known = _history(store.path(SHELF, artifact.extension))
+    return tuple(
+        _made(action, known.get(action.key, {}))
+        for action in plan.actions
+        if artifact.target.name in action.variants
+    )
+
+
+def _made(action: Action, how: Mapping[str, Any]) -> Made:
+    return Made(
+        title=action.title,
+        key=action.key,
+        argv=action.argv,
+        roots=action.roots,
+        outputs=how.get("outputs", {}),
+        isolated=how.get("isolated", False),
+        fixed=how.get("fixed", False),
+    )
+
+
+def _history(tree: Path) -> dict[str, Any]:
+    """How the action of a result and all that it needed were run, by key."""
+    path = tree / _MADE
+    known: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return known
+
+
+def forget_unisolated(plan: Plan, store: Store) -> int:
+    """Remove the results of a plan that no sandbox saw made, so that they are made again.
+
+    Returns:
+        How many these were.
+    """
+    trees = [store.path(SHELF, a.key) for a in plan.actions if store.has(SHELF, a.key)]
+    histories = {tree: _history(tree).values() for tree in trees}
+    doubtful = [t for t, how in histories.items() if not how or not all(h["isolated"] for h in how)]
+    for tree in doubtful:
+        files.remove_tree(tree)
+    return len(doubtful)
 
 
 def resolve(text: str, roots: Mapping[str, str]) -> str:
@@ -419,33 +473,74 @@ class _Hands:
         return completed[0] if completed else None
 
     def _run(self, action: Action, tree: Path) -> Completed:
-        # A directory by the key and not a random one: nvcc writes the path of a source into names.
-        room = self._work / action.key[:24]
-        files.remove_tree(room)
-        temporary = room / "tmp"
-        files.make_dir(temporary)
+        with self._room(action) as room:
+            done = self._run_in(action, room)
+            for output in action.outputs:
+                files.copy_file(room.work / output, tree / output)
+            if log := (done.stdout + done.stderr).strip():
+                files.write_new(tree / _LOG, log + "\n")
+            files.write_new(tree / _MADE, json.dumps(self._how(action, room), indent=1))
+            # One that failed is kept, so that its command can be repeated in it.
+            files.remove_tree(room.path)
+        return done
+
+    def _how(self, action: Action, room: Room) -> dict[str, Any]:
+        """How an action and all that it needed were run."""
+        known: dict[str, Any] = {}
+        for key in sorted(_needs(action)):
+            known |= _history(self._shop.store.path(SHELF, key))
+        known[action.key] = {
+            "isolated": self._shop.sandbox.isolates,
+            "fixed": room.place == sandbox.place_of(action.key),
+            "outputs": {name: files.sha256_file(room.work / name) for name in action.outputs},
+        }
+        return known
+
+    @contextlib.contextmanager
+    def _room(self, action: Action) -> Iterator[Room]:
+        """A directory for one action: mounted at its place, or really there, or elsewhere."""
+        roots = {name: self._shop.roots[name] for name in action.roots}
+        own = self._work / action.key[:24]
+        place = Path(sandbox.place_of(action.key))
+        if self._shop.sandbox.isolates:
+            yield self._furnish(action, Room(path=own, place=str(place), roots=roots))
+            return
+        with files.claimed(place) as ours:
+            path = place if ours else own
+            yield self._furnish(action, Room(path=path, place=str(path), roots=roots))
+
+    def _furnish(self, action: Action, room: Room) -> Room:
+        files.remove_tree(room.work)
         for one in action.inputs:
-            self._place(one.origin, one.name, room / one.path)
-        argv = tuple(self._resolved(action))
-        env = {**self._shop.env, "TMPDIR": str(temporary)}
+            self._place(one.origin, one.name, room.work / one.path)
+        # Line tables hold the time of a source.
+        files.make_dir(room.work)
+        files.set_times(room.work, sandbox.EPOCH)
+        files.remove_tree(room.path / "tmp")
+        files.make_dir(room.path / "tmp")
+        for name, real in room.trees().items():
+            seen = room.path / "roots" / name
+            if self._shop.sandbox.isolates:
+                files.make_dir(seen)
+            else:
+                files.symlink(real, seen)
+        return room
+
+    def _run_in(self, action: Action, room: Room) -> Completed:
+        roots = {name: room.seen(name) for name in room.roots} | {"threads": str(self._shop.jobs)}
+        argv = tuple(resolve(part, roots) for part in action.argv)
+        command = sandbox.command(self._shop.sandbox, room, argv)
         try:
-            done = self._shop.runner(Command(argv=argv, cwd=room, env=env))
+            done = self._shop.runner(command)
         except FileNotFoundError as error:
             raise BuildError(
                 f"{argv[0]} is not there", hint="the store is damaged: remove KERNFORGE_HOME/store"
             ) from error
+        done = replace(done, returncode=sandbox.returncode(self._shop.sandbox, done.returncode))
         if done.returncode != 0 or done.timed_out:
-            raise _FailedError(self._failure(action, argv, room, done))
-        for output in action.outputs:
-            files.copy_file(room / output, tree / output)
-        if log := (done.stdout + done.stderr).strip():
-            files.write_new(tree / _LOG, log + "\n")
-        files.remove_tree(room)
+            files.write_new(room.path / _AGAIN, sandbox.by_hand(command))
+            raise _FailedError(_failure(action, f"sh {room.path / _AGAIN}", done))
         return done
-
-    def _resolved(self, action: Action) -> Iterator[str]:
-        roots = {**self._shop.roots, "threads": str(self._shop.jobs)}
-        return (resolve(part, roots) for part in action.argv)
 
     def _place(self, origin: str, name: str, path: Path) -> None:
         if origin == "project":
@@ -456,19 +551,14 @@ class _Hands:
             key, _, output = name.partition("/")
             files.link_or_copy(self._shop.store.path(SHELF, key) / output, path)
 
-    def _failure(
-        self, action: Action, argv: tuple[str, ...], room: Path, done: Completed
-    ) -> Failure:
-        # The directory stays, so that the command can be repeated in it.
-        line = f"cd {room} && TMPDIR={room / 'tmp'} {shlex.join(argv)}"
-        output = (done.stdout + done.stderr).strip()
-        if done.returncode < 0:
-            output += f"\nkilled by signal {-done.returncode}" + (
-                ": out of memory? Try fewer --jobs" if done.returncode == -9 else ""  # noqa: PLR2004
-            )
-        return Failure(
-            action=action, returncode=done.returncode, output=output.strip(), repeat=line
+
+def _failure(action: Action, repeat: str, done: Completed) -> Failure:
+    output = (done.stdout + done.stderr).strip()
+    if done.returncode < 0:
+        output += f"\nkilled by signal {-done.returncode}" + (
+            ": out of memory? Try fewer --jobs" if done.returncode == -9 else ""  # noqa: PLR2004
         )
+    return Failure(action=action, returncode=done.returncode, output=output.strip(), repeat=repeat)
 
 
 def out_of_memory(failure: Failure) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kernforge import __version__
 from kernforge import report as reports
-from kernforge.errors import BuildError, CheckError, KernforgeError, UsageError
+from kernforge.errors import CheckError, KernforgeError, UsageError
 from kernforge.report import Report
 
 if TYPE_CHECKING:
@@ -145,8 +145,10 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
         report.result(reports.graph_document(made, known), reports.graph_text(made, known))
         return
     out = arguments.out or bench.project.root / "build"
+    isolation = pipeline.choose_sandbox(bench, arguments.sandbox, note=report.note)
     findings: list[Finding] = []
     with bench.store.lease():
+        pipeline.forget_unisolated(bench, made, isolation)
         crew: BuildCrew
         if arguments.scheduler:
             from kernforge.cluster import Cluster  # noqa: PLC0415
@@ -159,6 +161,7 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
                 plan=made,
                 locked=locked,
                 jobs=arguments.jobs,
+                isolation=isolation,
                 note=report.note,
             )
         else:
@@ -167,7 +170,15 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
                 report.note(f"{received / 1e6:.0f} MB came over the network")
             crew = Crew(jobs=arguments.jobs, limit=arguments.memory)
         outcome = pipeline.run_plan(
-            bench, made, roots, locked, out=out, jobs=arguments.jobs, events=report, crew=crew
+            bench,
+            made,
+            roots,
+            locked,
+            out=out,
+            jobs=arguments.jobs,
+            events=report,
+            crew=crew,
+            isolation=isolation,
         )
         if not arguments.no_check:
             for path in outcome.variants.values():
@@ -189,12 +200,7 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
     lines += [reports.finding_text(f) for f in findings if f.severity != "skipped"]
     lines.append(reports.spent_text(outcome))
     report.result(document, "\n".join(lines))
-    if outcome.failures:
-        raise BuildError(
-            f"{len(outcome.failures)} of {len(made.actions)} actions failed, so "
-            f"{', '.join(outcome.left_out)} could not be built",
-            hint="the compiler's own words are above",
-        )
+    pipeline.refuse_failures(made, outcome)
     _refuse_errors(findings)
 
 
@@ -209,6 +215,41 @@ def _check(arguments: argparse.Namespace, report: Report) -> None:
     )
     report.result([reports.finding_document(f) for f in findings], text)
     _refuse_errors(findings)
+
+
+def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
+    import fnmatch  # noqa: PLC0415
+
+    from kernforge import files, reproduce  # noqa: PLC0415
+    from kernforge.home import default_registry, home  # noqa: PLC0415
+
+    subjects = reproduce.find(
+        arguments.what,
+        registry=arguments.registry or default_registry(),
+        version=arguments.version,
+        directory=Path(arguments.what),
+    )
+    pattern = arguments.variant
+    subjects = tuple(s for s in subjects if fnmatch.fnmatch(s.statement.variant, pattern))
+    if not subjects:
+        raise UsageError(f"no variant there is named {pattern!r}", hint="leave --variant out")
+    manner = reproduce.Manner(
+        mode=arguments.sandbox, jobs=arguments.jobs, progress=report, events=report
+    )
+    with files.staging(home() / "reproduce") as workplace:
+        verdicts = reproduce.again(
+            subjects, source=arguments.source, workplace=workplace, manner=manner
+        )
+    report.result(
+        [reports.verdict_document(v) for v in verdicts],
+        "\n".join(map(reports.verdict_text, verdicts)),
+    )
+    wrong = [v.variant for v in verdicts if v.differences]
+    if wrong:
+        raise CheckError(
+            f"{len(wrong)} of {len(verdicts)} variants are not what their sources and lock give",
+            hint="each difference above says which file, and which action made it",
+        )
 
 
 def _publish(arguments: argparse.Namespace, report: Report) -> None:
@@ -397,6 +438,7 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--dry-run", action="store_true", help="show the graph of actions, run none")
     verb.add_argument("--locked", action="store_true", help="refuse to change kernforge.lock")
     verb.add_argument("--no-check", action="store_true", help="leave out the checks at the end")
+    _sandbox(verb)
 
     verb = _verb(verbs, _check, "check", "check built variants against what they promise", "build")
     verb.add_argument(
@@ -406,6 +448,8 @@ def parser() -> argparse.ArgumentParser:
         default=Path("build"),
         help="a variant, or a directory of variants (default: build)",
     )
+
+    _reproduce_verb(verbs)
 
     verb = _verb(
         verbs,
@@ -442,6 +486,29 @@ def parser() -> argparse.ArgumentParser:
     verb = _verb(verbs, _schema, "schema", "print build.toml's JSON schema", "--out schema.json")
     verb.add_argument("--out", type=Path, help="write it to this file")
     return top
+
+
+def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        _reproduce,
+        "reproduce",
+        "build variants again from what they say of themselves, and compare",
+        "build --source .",
+    )
+    verb.add_argument("what", help="a variant, a directory of variants, or owner/name")
+    verb.add_argument(
+        "--source", type=Path, help="checkout with the sources (default: the repository they name)"
+    )
+    verb.add_argument("--variant", default="*", help="a name or a pattern (default: all)")
+    verb.add_argument(
+        "--registry", help="directory or URL (default: KERNFORGE_REGISTRY, else the user's own)"
+    )
+    verb.add_argument("--version", default="", help="of owner/name (default: the newest)")
+    verb.add_argument(
+        "--jobs", type=_positive, default=os.cpu_count() or 1, help="default: as many as cores"
+    )
+    _sandbox(verb)
 
 
 def _verb(
@@ -510,6 +577,15 @@ def _size(text: str) -> int:
         return parse_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _sandbox(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--sandbox",
+        choices=("required", "auto", "off"),
+        default="auto",
+        help="keep actions to their inputs: always, where this machine can (default), or never",
+    )
 
 
 def _positive(text: str) -> int:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kernforge.lockfile import Lock
     from kernforge.pipeline import Bench
     from kernforge.plan import Action
+    from kernforge.sandbox import Sandbox
 
 MEMORY = "MEMORY"
 """The Dask resource, in bytes, that workers may offer and actions then ask for."""
@@ -136,11 +137,11 @@ def _work(parcel: Parcel, where: str) -> Delivery:
             wheels=Wheels(index, downloads, _Mute()),
         )
         plan = Plan(actions=(action,), artifacts=(), texts=parcel.texts, sources_id="")
-        roots = pipeline.fetch(bench, plan, lockfile.from_json(parcel.lock))
-        path = os.environ.get("PATH", parcel.workshop.env["PATH"])
-        workshop = replace(
-            parcel.workshop, store=store, roots=roots, env={**parcel.workshop.env, "PATH": path}
-        )
+        locked = lockfile.from_json(parcel.lock)
+        _same_parts(bench, locked)
+        roots = pipeline.fetch(bench, plan, locked)
+        isolation = pipeline.choose_sandbox(bench, parcel.workshop.sandbox.wanted)
+        workshop = replace(parcel.workshop, store=store, roots=roots, sandbox=isolation)
         done = replace(build.perform(action, plan, project, workshop), where=where)
         if done.failure or (shared and shared.has(SHELF, action.key)):
             packed = None
@@ -175,6 +176,14 @@ def _same_compiler(wanted: Compiler) -> Compiler:
             hint="start the workers in the same image as the build, or name that compiler in CXX",
         )
     return here
+
+
+def _same_parts(bench: Bench, locked: Lock) -> None:
+    if wrong := locked.compiler.difference(pipeline.locked_compiler(bench)):
+        raise ToolchainError(
+            f"the host compiler is not the one of the build: {wrong}",
+            hint="start the workers in the same image as the build",
+        )
 
 
 @functools.cache
@@ -221,6 +230,7 @@ class Cluster:
         plan: what will be built.
         locked: what with.
         jobs: how many architectures one nvcc compiles at once.
+        isolation: what the workers are to do as far as they can.
         note: is told what the workers have to say.
 
     Raises:
@@ -238,6 +248,7 @@ class Cluster:
         plan: Plan,
         locked: Lock,
         jobs: int,
+        isolation: Sandbox,
         note: Callable[[str], None],
     ) -> None:
         self._bench, self._plan, self._note = bench, plan, note
@@ -258,7 +269,7 @@ class Cluster:
             own=replace(bench.own, redist=None),
             wheels=Wheels(Index.from_environment, Path(), _Mute()),
         )
-        workshop = pipeline.make_workshop(bench, {}, jobs=jobs)
+        workshop = pipeline.make_workshop(bench, {}, jobs=jobs, isolation=isolation)
         self._workshop = replace(workshop, store=Store(Path()))
 
     def choose(

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -192,6 +193,68 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Hold an empty directory of ours at exactly this path; yields whether it could be had.
+
+    Another process of this user is waited for. What another user holds, a link, and a parent that
+    takes no directories are a no. Whoever is done with the directory removes it; one that is left
+    is emptied by the next.
+    """
+    handle = _claim(path)
+    try:
+        if handle is not None:
+            for entry in path.iterdir():
+                remove_tree(entry)
+        yield handle is not None
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _claim(path: Path) -> int | None:
+    """Descriptor that holds the lock of our directory at this path."""
+    while True:
+        try:
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            found = path.lstat()
+        except FileNotFoundError:
+            if path.parent.is_dir():
+                continue  # somebody was done with it just now
+            return None
+        except OSError:
+            return None
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return None
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.lstat()):
+                return handle
+        os.close(handle)
+
+
+def set_times(root: Path, seconds: int) -> bool:
+    """Give everything in a tree the same time of change; the tree's own comes last and says so.
+
+    Returns:
+        Whether that could be done; not when some of it is another user's.
+    """
+    if root.stat().st_mtime == seconds:
+        return True
+    with contextlib.suppress(PermissionError):
+        for directory, folders, names in os.walk(root, topdown=False):
+            for name in (*folders, *names):
+                os.utime(f"{directory}/{name}", (seconds, seconds), follow_symlinks=False)
+        os.utime(root, (seconds, seconds))
+        return True
+    return False
 
 
 def sha256_file(path: Path) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kernforge.eviction import Removed, Shelf
     from kernforge.live import Live
     from kernforge.plan import Action, Plan
+    from kernforge.reproduce import Verdict
 
 _BETWEEN_LINES_S = 2.0
 _WORTH_A_LINE_S = 0.3
@@ -267,3 +268,23 @@ def finding_text(finding: Finding) -> str:
     """A finding of a check for people."""
     hint = f"\n    {finding.hint}" if finding.hint else ""
     return f"{finding.severity}: {finding.where}: {finding.message} [{finding.rule}]{hint}"
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """What came of building a variant again, for programs."""
+    return {
+        "variant": verdict.variant,
+        "identical": not verdict.differences,
+        "differences": [asdict(one) for one in verdict.differences],
+        "notes": list(verdict.notes),
+    }
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """What came of building a variant again, for people."""
+    lines = [f"{verdict.variant}: {'DIFFERENT' if verdict.differences else 'identical'}"]
+    for one in verdict.differences:
+        lines.append(f"  {one.file}: {one.reason}")
+        if one.offset is not None:
+            lines += [f"    there {one.there or '(end)'}", f"    here  {one.here or '(end)'}"]
+    return "\n".join((*lines, *(f"  note: {note}" for note in verdict.notes)))

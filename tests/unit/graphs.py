@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs of small real programs, to run without a compiler."""
 
-import os
 import types
 
 from kernforge import build, digest
@@ -28,9 +27,7 @@ def plan(*actions):
 
 
 def workshop(root, *, jobs=4, shared=None, runner=run):
-    env = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
-    store = Store(root, shared)
-    return build.Workshop(store=store, roots={}, runner=runner, jobs=jobs, env=env)
+    return build.Workshop(store=Store(root, shared), roots={}, runner=runner, jobs=jobs)
 
 
 class Events:

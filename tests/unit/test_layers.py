@@ -16,7 +16,8 @@ LAYERS: list[set[str]] = [
     # documents
     {"lockfile", "manifest_model", "metadata"},
     {"manifest_mistakes"},
-    {"manifest"},
+    {"manifest", "provenance"},
+    {"compare"},
     # decisions
     {"floor", "matrix", "resolve", "schema", "sourcerules", "units"},
     {"abirules", "flags"},
@@ -25,12 +26,12 @@ LAYERS: list[set[str]] = [
     {"schedule"},
     # doors
     {"files", "meter", "net"},
-    {"run"},
+    {"enter", "run"},
     # probes
     {"compiler", "cudahome", "depends", "home", "host", "index", "integrity", "memory", "pack"},
     {"measures", "project", "rangezip", "shared_store"},
     {"store"},
-    {"wheels"},
+    {"sandbox", "wheels"},
     {"redist"},
     {"own"},
     # stages
@@ -38,7 +39,7 @@ LAYERS: list[set[str]] = [
     {"scaffold", "sourcefiles", "toolchain"},
     {"build", "checked", "locate", "publish"},
     {"load", "pipeline"},
-    {"cluster"},
+    {"cluster", "reproduce"},
     # surface
     {"live"},
     {"report"},
@@ -74,10 +75,12 @@ BUILDER = {
     "checked",
     "cli",
     "cluster",
+    "compare",
     "compiler",
     "cudahome",
     "depends",
     "crew",
+    "enter",
     "floor",
     "index",
     "lock",
@@ -91,8 +94,11 @@ BUILDER = {
     "pipeline",
     "plan",
     "project",
+    "provenance",
+    "reproduce",
     "redist",
     "run",
+    "sandbox",
     "scaffold",
     "schema",
     "sourcefiles",
