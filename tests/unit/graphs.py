@@ -57,6 +57,6 @@ def go(root, *actions, crew=None, **options):
     project = types.SimpleNamespace(files={})
     shop = options.pop("shop", None) or workshop(root, **options)
     outcome = build.build(
-        plan(*actions), project, shop, out=root / "variants", facts={}, events=events, crew=crew
+        plan(*actions), project, shop, out=root / "variants", origin=None, events=events, crew=crew
     )
     return outcome, events

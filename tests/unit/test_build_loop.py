@@ -162,7 +162,7 @@ def test_an_interrupt_stops_everything(tmp_path):
             None,
             shop,
             out=tmp_path,
-            facts={},
+            origin=None,
             events=Impatient(),
         )
     assert time.monotonic() - start < 20
