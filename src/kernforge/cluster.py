@@ -23,6 +23,7 @@ from kernforge.errors import KernforgeError, NetworkError, ToolchainError
 from kernforge.home import home
 from kernforge.index import Index
 from kernforge.plan import Plan
+from kernforge.redist import Redist
 from kernforge.run import run
 from kernforge.shared_store import SharedStore
 from kernforge.store import Store
