@@ -24,7 +24,11 @@ class Cluster:
         self.scheduler = self._start(
             "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file)
         )
-        wait_for(self.file.is_file, "the scheduler")
+        wait_for(self._written, "the scheduler")
+
+    def _written(self) -> bool:
+        # The scheduler makes the file first and fills it then.
+        return self.file.is_file() and self.file.read_text().rstrip().endswith("}")
 
     @property
     def address(self) -> str:
