@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lay a variant's directory out as the hub has it: package, extension, _ops.py, metadata.json."""
+"""Lay a variant's directory out as the hub has it, with a statement of how it was made.
+
+Package, extension, ``_ops.py``, ``provenance.intoto.json``, ``metadata.json``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernforge import __version__, files
+from kernforge import __version__, files, provenance, sandbox
 from kernforge.integrity import digest_tree
 from kernforge.metadata import KernelDepend, Metadata, Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from kernforge.manifest import Manifest
     from kernforge.plan import Artifact
     from kernforge.project import Project
+    from kernforge.provenance import Made, Origin
     from kernforge.variant import Variant
 
 _HEADER = '"""Made by kernforge: the operators of this build and the names that they go by."""\n'
@@ -106,9 +109,15 @@ def jax_ffi_call(name: str, *args, **kwargs):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltWith:
-    """What a variant was built with, for its provenance: JSON values by name."""
+    """What a variant was built with, for its provenance.
 
-    facts: Mapping[str, Any]
+    Attributes:
+        origin: sources, lock and builder.
+        actions: what was run for it, in order.
+    """
+
+    origin: Origin
+    actions: tuple[Made, ...] = ()
 
 
 def lay_out(
@@ -129,6 +138,7 @@ def lay_out(
     files.write_new(into / "_ops.py", ops_module(artifact.ops_name, artifact.target.variant))
     if extension:
         files.copy_file(extension, into / extension.name)
+    files.write_new(into / provenance.FILE, _statement(artifact, built_with, into))
     metadata = _metadata(artifact, project, built_with)
     # The digest comes last: it covers every other file.
     metadata = replace(metadata, digest=digest_tree(into))
@@ -144,6 +154,20 @@ def ops_module(name: str, variant: Variant) -> str:
     rest, _, unique = name.removeprefix("_").rpartition("_")
     stem = rest.rpartition("_")[0]
     return _HEADER + _NOARCH.format(stem=stem, unique=unique)
+
+
+def _statement(artifact: Artifact, built_with: BuiltWith, into: Path) -> str:
+    actions = built_with.actions
+    return provenance.write(
+        artifact.target.name,
+        built_with.origin,
+        actions,
+        files=digest_tree(into).files,
+        sandbox=sandbox.facts(
+            isolated=all(action.isolated for action in actions),
+            fixed=all(action.fixed for action in actions),
+        ),
+    )
 
 
 def _metadata(artifact: Artifact, project: Project, built_with: BuiltWith) -> Metadata:
@@ -165,7 +189,7 @@ def _metadata(artifact: Artifact, project: Project, built_with: BuiltWith) -> Me
         source=general.source,
         provenance=Provenance(
             builder_version=f"kernforge-{__version__}",
-            kernel=project.git,
-            kernforge=built_with.facts,
+            kernel=built_with.origin.git,
+            kernforge=provenance.facts(artifact.target.name, built_with.origin, built_with.actions),
         ),
     )

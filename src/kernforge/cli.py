@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kernforge import __version__
 from kernforge import report as reports
-from kernforge.errors import BuildError, CheckError, KernforgeError, UsageError
+from kernforge.errors import CheckError, KernforgeError, UsageError
 from kernforge.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
+    from kernforge.build import Crew as BuildCrew
     from kernforge.check import Finding
+    from kernforge.own import Brought
     from kernforge.pipeline import Bench
 
 _EXTRA_OF = dict.fromkeys(
@@ -32,7 +34,7 @@ _EXTRA_OF = dict.fromkeys(
         *("requests", "tomlkit", "urllib3"),
     ),
     "build",
-)
+) | {"fsspec": "cluster", "distributed": "cluster", "dask": "cluster"}
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
 _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
     f"  {kind.exit_code:2}  {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for kind in _KINDS
@@ -91,10 +93,10 @@ def _new(arguments: argparse.Namespace, report: Report) -> None:
 
 def _variants(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge import pipeline  # noqa: PLC0415
-    from kernforge.own import Own  # noqa: PLC0415
 
     project = pipeline.read_project(arguments.project)
-    found = pipeline.candidates(project, pipeline.this_cpu(), Own())
+    own = pipeline.look_for_own(project, report, _brought(arguments))
+    found = pipeline.candidates(project, pipeline.this_cpu(), own)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
         for c in found
@@ -125,10 +127,12 @@ def _lock(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _build(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import build, check, matrix, pipeline  # noqa: PLC0415
+    from kernforge import build, checked, eviction, matrix, pipeline  # noqa: PLC0415
+    from kernforge.crew import Crew  # noqa: PLC0415
     from kernforge.run import run  # noqa: PLC0415
 
-    bench = _bench(arguments, report)
+    size = eviction.limit(os.environ)
+    bench = _bench(arguments, report, shared=arguments.shared_store)
     for note in bench.project.manifest.notes:
         report.note(f"note: {note}")
     targets = matrix.choose(bench.candidates, arguments.variant)
@@ -141,16 +145,46 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
         report.result(reports.graph_document(made, known), reports.graph_text(made, known))
         return
     out = arguments.out or bench.project.root / "build"
-    roots = pipeline.fetch(bench, made, locked)
-    if received := bench.wheels.received:
-        report.note(f"{received / 1e6:.0f} MB came over the network")
-    outcome = pipeline.run_plan(
-        bench, made, roots, locked, out=out, jobs=arguments.jobs, events=report
-    )
+    isolation = pipeline.choose_sandbox(bench, arguments.sandbox, note=report.note)
     findings: list[Finding] = []
-    if not arguments.no_check:
-        for path in outcome.variants.values():
-            findings += check.check_variant(path, run=run, python=sys.executable)
+    with bench.store.lease():
+        pipeline.forget_unisolated(bench, made, isolation)
+        crew: BuildCrew
+        if arguments.scheduler:
+            from kernforge.cluster import Cluster  # noqa: PLC0415
+
+            build.pull(made, bench.store)
+            roots: dict[str, str] = {}
+            crew = Cluster(
+                arguments.scheduler,
+                bench=bench,
+                plan=made,
+                locked=locked,
+                jobs=arguments.jobs,
+                isolation=isolation,
+                note=report.note,
+            )
+        else:
+            roots = pipeline.fetch(bench, made, locked)
+            if received := bench.wheels.received:
+                report.note(f"{received / 1e6:.0f} MB came over the network")
+            crew = Crew(jobs=arguments.jobs, limit=arguments.memory)
+        outcome = pipeline.run_plan(
+            bench,
+            made,
+            roots,
+            locked,
+            out=out,
+            jobs=arguments.jobs,
+            events=report,
+            crew=crew,
+            isolation=isolation,
+        )
+        if not arguments.no_check:
+            for path in outcome.variants.values():
+                findings += checked.check(path, store=bench.store, run=run)
+        if bench.store.made or bench.store.fetched:
+            eviction.trim(bench.store, size)
     document = {
         "variants": {name: str(path) for name, path in outcome.variants.items()},
         "left_out": list(outcome.left_out),
@@ -159,21 +193,14 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
             for f in outcome.failures
         ],
         "findings": [reports.finding_document(f) for f in findings],
-        "actions": {"ran": outcome.ran, "reused": outcome.reused, "cpu_s": outcome.cpu_s},
+        "actions": reports.spent_document(outcome),
     }
     lines = [str(path) for path in outcome.variants.values()]
     lines += [f"not built: {name}" for name in outcome.left_out]
     lines += [reports.finding_text(f) for f in findings if f.severity != "skipped"]
-    lines.append(
-        f"{outcome.ran} actions ran ({outcome.cpu_s:.1f} CPU-s), {outcome.reused} from the store"
-    )
+    lines.append(reports.spent_text(outcome))
     report.result(document, "\n".join(lines))
-    if outcome.failures:
-        raise BuildError(
-            f"{len(outcome.failures)} of {len(made.actions)} actions failed, so "
-            f"{', '.join(outcome.left_out)} could not be built",
-            hint="the compiler's own words are above",
-        )
+    pipeline.refuse_failures(made, outcome)
     _refuse_errors(findings)
 
 
@@ -188,6 +215,41 @@ def _check(arguments: argparse.Namespace, report: Report) -> None:
     )
     report.result([reports.finding_document(f) for f in findings], text)
     _refuse_errors(findings)
+
+
+def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
+    import fnmatch  # noqa: PLC0415
+
+    from kernforge import files, reproduce  # noqa: PLC0415
+    from kernforge.home import default_registry, home  # noqa: PLC0415
+
+    subjects = reproduce.find(
+        arguments.what,
+        registry=arguments.registry or default_registry(),
+        version=arguments.version,
+        directory=Path(arguments.what),
+    )
+    pattern = arguments.variant
+    subjects = tuple(s for s in subjects if fnmatch.fnmatch(s.statement.variant, pattern))
+    if not subjects:
+        raise UsageError(f"no variant there is named {pattern!r}", hint="leave --variant out")
+    manner = reproduce.Manner(
+        mode=arguments.sandbox, jobs=arguments.jobs, progress=report, events=report
+    )
+    with files.staging(home() / "reproduce") as workplace:
+        verdicts = reproduce.again(
+            subjects, source=arguments.source, workplace=workplace, manner=manner
+        )
+    report.result(
+        [reports.verdict_document(v) for v in verdicts],
+        "\n".join(map(reports.verdict_text, verdicts)),
+    )
+    wrong = [v.variant for v in verdicts if v.differences]
+    if wrong:
+        raise CheckError(
+            f"{len(wrong)} of {len(verdicts)} variants are not what their sources and lock give",
+            hint="each difference above says which file, and which action made it",
+        )
 
 
 def _publish(arguments: argparse.Namespace, report: Report) -> None:
@@ -243,20 +305,45 @@ def _schema(arguments: argparse.Namespace, report: Report) -> None:
         report.result(document, text)
 
 
+def _cache(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import eviction  # noqa: PLC0415
+    from kernforge.home import home  # noqa: PLC0415
+    from kernforge.store import Store  # noqa: PLC0415
+
+    store, size = Store(home() / "store"), eviction.limit(os.environ)
+    removed = None
+    if arguments.trim is not None:
+        removed = eviction.trim(store, arguments.trim)
+    elif arguments.clear:
+        removed = eviction.clear(store, arguments.clear)
+    found = eviction.survey(store)
+    report.result(
+        reports.cache_document(store.root, found, size, removed),
+        reports.cache_text(store.root, found, size, removed),
+    )
+
+
 # -- what they share ---------------------------------------------------------------------------
 
 
-def _bench(arguments: argparse.Namespace, report: Report) -> Bench:
+def _bench(arguments: argparse.Namespace, report: Report, *, shared: str | None = None) -> Bench:
     from kernforge import pipeline  # noqa: PLC0415
+    from kernforge.shared_store import SharedStore  # noqa: PLC0415
+
+    second = SharedStore(shared, report.note) if shared else None
+    project = pipeline.read_project(arguments.project)
+    return pipeline.set_up(project, report, _brought(arguments), shared=second)
+
+
+def _brought(arguments: argparse.Namespace) -> Brought:
     from kernforge.own import Brought  # noqa: PLC0415
 
     home, redist = arguments.cuda_home, arguments.cuda_redist
-    brought = Brought(
+    return Brought(
         cuda_home=Path(home) if home else None,
         cuda_redist=redist or None,
         depends=dict(arguments.depends),
     )
-    return pipeline.set_up(pipeline.read_project(arguments.project), report, brought)
 
 
 def _refuse_errors(findings: Sequence[Finding]) -> None:
@@ -296,6 +383,7 @@ def parser() -> argparse.ArgumentParser:
 
     verb = _verb(verbs, _variants, "variants", "list the variants of a project, with reasons", "")
     _project(verb)
+    _toolchain(verb)
 
     verb = _verb(
         verbs,
@@ -329,9 +417,28 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument(
         "--jobs", type=_positive, default=os.cpu_count() or 1, help="default: as many as cores"
     )
+    verb.add_argument(
+        "--memory",
+        type=_size,
+        metavar="SIZE",
+        help="what all actions together may take, as 16GB (default: what the machine has left)",
+    )
+    verb.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="run the actions on the workers of this Dask scheduler, as tcp://farm:8786",
+    )
+    verb.add_argument(
+        "--shared-store",
+        metavar="URL",
+        default=os.environ.get("KERNFORGE_SHARED_STORE"),
+        help="look for results here too, and put new ones here: any fsspec URL, as file:///mnt/farm "
+        "or s3://bucket/prefix (default: KERNFORGE_SHARED_STORE)",
+    )
     verb.add_argument("--dry-run", action="store_true", help="show the graph of actions, run none")
     verb.add_argument("--locked", action="store_true", help="refuse to change kernforge.lock")
     verb.add_argument("--no-check", action="store_true", help="leave out the checks at the end")
+    _sandbox(verb)
 
     verb = _verb(verbs, _check, "check", "check built variants against what they promise", "build")
     verb.add_argument(
@@ -341,6 +448,8 @@ def parser() -> argparse.ArgumentParser:
         default=Path("build"),
         help="a variant, or a directory of variants (default: build)",
     )
+
+    _reproduce_verb(verbs)
 
     verb = _verb(
         verbs,
@@ -357,12 +466,49 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--version", help="X.Y.Z (default: the git tag here, else the next patch)")
     verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
 
+    verb = _verb(
+        verbs, _cache, "cache", "show what the store holds, and make it smaller", "--trim 10GB"
+    )
+    change = verb.add_mutually_exclusive_group()
+    change.add_argument(
+        "--trim",
+        type=_size,
+        metavar="SIZE",
+        help="take away what was not used for longest, until the rest fits",
+    )
+    change.add_argument(
+        "--clear", metavar="SHELF", help="take away a whole shelf: toolchains, actions or findings"
+    )
+
     verb = _verb(verbs, _migrate, "migrate", "rewrite an older build.toml to edition 5", "")
     _project(verb)
 
     verb = _verb(verbs, _schema, "schema", "print build.toml's JSON schema", "--out schema.json")
     verb.add_argument("--out", type=Path, help="write it to this file")
     return top
+
+
+def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    verb = _verb(
+        verbs,
+        _reproduce,
+        "reproduce",
+        "build variants again from what they say of themselves, and compare",
+        "build --source .",
+    )
+    verb.add_argument("what", help="a variant, a directory of variants, or owner/name")
+    verb.add_argument(
+        "--source", type=Path, help="checkout with the sources (default: the repository they name)"
+    )
+    verb.add_argument("--variant", default="*", help="a name or a pattern (default: all)")
+    verb.add_argument(
+        "--registry", help="directory or URL (default: KERNFORGE_REGISTRY, else the user's own)"
+    )
+    verb.add_argument("--version", default="", help="of owner/name (default: the newest)")
+    verb.add_argument(
+        "--jobs", type=_positive, default=os.cpu_count() or 1, help="default: as many as cores"
+    )
+    _sandbox(verb)
 
 
 def _verb(
@@ -422,6 +568,24 @@ def _named_path(text: str) -> tuple[str, Path]:
     if not equals or not name or not place:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
     return name, Path(place)
+
+
+def _size(text: str) -> int:
+    from kernforge.memory import parse_size  # noqa: PLC0415
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _sandbox(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--sandbox",
+        choices=("required", "auto", "off"),
+        default="auto",
+        help="keep actions to their inputs: always, where this machine can (default), or never",
+    )
 
 
 def _positive(text: str) -> int:

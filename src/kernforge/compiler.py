@@ -3,19 +3,31 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernforge import digest, files
 from kernforge.errors import ToolchainError
+from kernforge.lockfile import LockedCompiler
 from kernforge.run import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kernforge.run import Runner
 
 _OLDEST = 10  # the first that knows -std=gnu++20
+# What the driver starts, and which of their libraries do the work.
+_PROGRAMS = ("cc1plus", "as", "ld.bfd")
+_WORKERS = ("libbfd", "libopcodes", "libisl", "libgmp", "libmpfr", "libmpc")
+_LIBRARIES = ("libstdc++.a", "libgcc.a")
+# Together these reach nearly every header of the C++ and the C library.
+_HEADERS = ("bits/stdc++.h", "unistd.h", "dlfcn.h", "pthread.h", "sys/mman.h", "sys/stat.h")
+_FIXED_ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 _INSTALL = (
     "install g++: `apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora, RHEL), "
     "`zypper install gcc-c++` (openSUSE); or name one in the environment variable CXX"
@@ -88,3 +100,80 @@ def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
         # The compiler answers with the bare name when it does not have the file.
         static_libstdcxx="/" in archive,
     )
+
+
+def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
+    """The compiler as a lock records it: with a digest of each part that can change its bytes.
+
+    Hashing takes about a second, so the answer is kept until the time or size of a file changes.
+
+    Args:
+        compiler: the compiler.
+        runner: starts programs.
+        memory: directory in which answers are kept.
+    """
+    name = digest.key("compiler-parts", of=[compiler.path, compiler.identity, compiler.target])
+    kept = memory / f"{name}.json"
+    parts = _remembered(kept)
+    if parts is None:
+        found = {part: tuple(_files_of(part, compiler, runner)) for part in _parts()}
+        parts = {
+            part: digest.key("part", files={str(p): files.sha256_file(p) for p in paths})
+            for part, paths in found.items()
+        }
+        stamps = {str(p): _stamp(p) for paths in found.values() for p in paths}
+        files.write_atomic(kept, json.dumps({"parts": parts, "stamps": stamps}))
+    return LockedCompiler(identity=compiler.identity, target=compiler.target, parts=parts)
+
+
+def _remembered(kept: Path) -> dict[str, str] | None:
+    if not kept.is_file():
+        return None
+    document = json.loads(kept.read_text())
+    stamps: dict[str, list[int]] = document["stamps"]
+    try:
+        same = all(_stamp(Path(path)) == stamp for path, stamp in stamps.items())
+    except FileNotFoundError:
+        return None
+    parts: dict[str, str] = document["parts"]
+    return parts if same else None
+
+
+def _stamp(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _parts() -> tuple[str, ...]:
+    return (*_PROGRAMS, *_LIBRARIES, "headers")
+
+
+def _files_of(part: str, compiler: Compiler, runner: Runner) -> Iterator[Path]:
+    """The files, behind links, that make up a part; none when the compiler does not have it."""
+
+    def ask(*argv: str) -> str:
+        return runner(Command(argv=argv, env=_FIXED_ENV)).stdout.strip()
+
+    if part == "headers":
+        wanted = [argument for name in _HEADERS for argument in ("-include", name)]
+        rule = ask(compiler.path, "-M", "-x", "c++", "-std=gnu++20", *wanted, "/dev/null")
+        names = rule.replace("\\\n", " ").split()[1:]
+        yield from sorted({_real(name) for name in names if name != "/dev/null"})
+    elif part in _LIBRARIES:
+        path = ask(compiler.path, f"-print-file-name={part}")
+        yield from [_real(path)] if "/" in path else []
+    else:
+        path = ask(compiler.path, f"-print-prog-name={part}")
+        path = path if "/" in path else ask("/bin/sh", "-c", 'command -v "$0"', path)
+        if path:
+            yield _real(path)
+            words = ask("ldd", path).split()
+            yield from sorted(
+                _real(word)
+                for word in words
+                if "/" in word and word.rpartition("/")[2].startswith(_WORKERS)
+            )
+
+
+def _real(path: str) -> Path:
+    return Path(os.path.realpath(path))

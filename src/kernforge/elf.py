@@ -181,3 +181,19 @@ def _versions(file: ELFFile) -> tuple[dict[int, tuple[str, str]], dict[int, str]
 def _index(value: int | str) -> int:
     """Version index of a symbol; the two reserved ones come with a name."""
     return value if isinstance(value, int) else 0
+
+
+def contents(data: bytes) -> dict[str, bytes]:
+    """Bytes of every named section that takes room in the file, in the order of its table.
+
+    Raises:
+        CheckError: the bytes are no ELF file, or a damaged one.
+    """
+    try:
+        return {
+            found.name: bytes(found.data())
+            for found in ELFFile(io.BytesIO(data)).iter_sections()
+            if found.name and found["sh_type"] != "SHT_NOBITS"
+        }
+    except (ELFError, UnicodeDecodeError) as error:
+        raise _damaged(error) from error

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -193,7 +195,120 @@ def locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
+@contextlib.contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Hold an empty directory of ours at exactly this path; yields whether it could be had.
+
+    Another process of this user is waited for. What another user holds, a link, and a parent that
+    takes no directories are a no. Whoever is done with the directory removes it; one that is left
+    is emptied by the next.
+    """
+    handle = _claim(path)
+    try:
+        if handle is not None:
+            for entry in path.iterdir():
+                remove_tree(entry)
+        yield handle is not None
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _claim(path: Path) -> int | None:
+    """Descriptor that holds the lock of our directory at this path."""
+    while True:
+        try:
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            found = path.lstat()
+        except FileNotFoundError:
+            if path.parent.is_dir():
+                continue  # somebody was done with it just now
+            return None
+        except OSError:
+            return None
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return None
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.lstat()):
+                return handle
+        os.close(handle)
+
+
+def set_times(root: Path, seconds: int) -> bool:
+    """Give everything in a tree the same time of change; the tree's own comes last and says so.
+
+    Returns:
+        Whether that could be done; not when some of it is another user's.
+    """
+    if root.stat().st_mtime == seconds:
+        return True
+    with contextlib.suppress(PermissionError):
+        for directory, folders, names in os.walk(root, topdown=False):
+            for name in (*folders, *names):
+                os.utime(f"{directory}/{name}", (seconds, seconds), follow_symlinks=False)
+        os.utime(root, (seconds, seconds))
+        return True
+    return False
+
+
 def sha256_file(path: Path) -> str:
     """Hex SHA-256 of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
+    """Hold a lock that many may share, or one alone; yields whether it was had.
+
+    Args:
+        path: the lock file.
+        alone: whether nobody else may hold it meanwhile.
+        wait: whether to wait for the others.
+    """
+    with disk_errors(f"locking {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        mode = (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | (0 if wait else fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, mode)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(handle)
+
+
+def touch(path: Path) -> None:
+    """Set a mark's time to now, made if need be; nothing happens where we may not write."""
+    with contextlib.suppress(PermissionError):
+        try:
+            os.utime(path)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
+def tree_bytes(path: Path) -> int:
+    """Bytes that a tree's files take on the disk."""
+    total = 0
+    for directory, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(directory, name)).st_blocks * 512  # noqa: PTH118
+    return total
+
+
+def write_chunks(path: Path, chunks: Iterable[bytes], *, executable: bool = False) -> None:
+    """Write a large file inside a tree that nobody else can see yet."""
+    write_stream(path, chunks, append=False, advance=lambda _count: None)
+    if executable:
+        path.chmod(0o755)

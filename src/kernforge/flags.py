@@ -20,6 +20,10 @@ PYTHON_LIMITED_API = "-DPy_LIMITED_API=0x03090000"
 # From this release on torch's headers are compiled as C++20; 2.14 and later demand it.
 _CXX20_SINCE: Version2 = (2, 12)
 
+# Or GCC writes the shorter of a header's two paths: the one it was given or the one behind links.
+_AS_NAMED = "-fno-canonical-system-headers"
+# Intermediate files get their names from the source and not from nvcc's process number.
+_NVCC_STEADY = ("--keep", "--keep-dir=../tmp")
 _OPTIMISE = ("-O3", "-DNDEBUG")
 _BACKEND_DEFINES = {"cpu": "-DCPU_KERNEL", "cuda": "-DCUDA_KERNEL"}
 _OPS_NAMES = ("TORCH_EXTENSION_NAME", "TVM_FFI_EXTENSION_NAME")
@@ -155,7 +159,7 @@ def torch_includes(target: Target) -> tuple[str, ...]:
 
 def cxx(cxx_standard: str) -> tuple[str, ...]:
     """Flags of every C++ unit."""
-    return ("-c", f"-std=gnu++{cxx_standard}", *_OPTIMISE, "-fPIC", "-fno-gnu-unique")
+    return ("-c", f"-std=gnu++{cxx_standard}", *_OPTIMISE, "-fPIC", "-fno-gnu-unique", _AS_NAMED)
 
 
 def nvcc(target: Target, cxx_standard: str) -> tuple[str, ...]:
@@ -167,7 +171,8 @@ def nvcc(target: Target, cxx_standard: str) -> tuple[str, ...]:
         *_OPTIMISE,
         *(() if target.variant.framework == "tvm-ffi" else (*_NVCC, *quiet)),
         "-Xcompiler",
-        "-fPIC,-fno-gnu-unique",
+        f"-fPIC,-fno-gnu-unique,{_AS_NAMED}",
+        *_NVCC_STEADY,
         f"-ccbin={CXX}",
         f"--threads={THREADS}",
     )

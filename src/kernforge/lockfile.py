@@ -10,14 +10,15 @@ diff as what it is.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kernforge import digest
 from kernforge.errors import ToolchainError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection
 
 FILE_NAME = "kernforge.lock"
 VERSION = 1
@@ -101,10 +102,28 @@ class LockedCompiler:
     Attributes:
         identity: first line of its ``--version``.
         target: its ``-dumpmachine``.
+        parts: hex digest of each part that can change what it makes: its programs, the libraries
+            that it links, the system's headers. Empty in a lock from before this was recorded.
     """
 
     identity: str
     target: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Key of it: two compilers that could make different bytes have different ones."""
+        return digest.key("compiler", of=[self.identity, self.target], parts=self.parts)
+
+    def difference(self, other: LockedCompiler) -> str:
+        """In words what ``other`` has that this one has not; empty when they serve alike."""
+        if (self.identity, self.target) != (other.identity, other.target):
+            return f"{self.identity} ({self.target}) is wanted; here is {other.identity}"
+        if not self.parts or not other.parts:
+            return ""
+        names = {*self.parts, *other.parts}
+        changed = sorted(n for n in names if self.parts.get(n) != other.parts.get(n))
+        return f"{self.identity}: {', '.join(changed)} differ here" if changed else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +208,25 @@ def toolkit(lock: Lock, version: tuple[int, int]) -> LockedToolkit:
     return lock.cuda[name]
 
 
+def part(lock: Lock, roots: Collection[str]) -> Lock:
+    """The part of a lock that builds which read these trees need, whatever else it has.
+
+    Args:
+        lock: the lock.
+        roots: names of trees, as ``flags`` makes them.
+    """
+
+    def read(kind: str, name: str) -> bool:
+        return any(root == name or f"{root}-".startswith(f"{kind}-{name}-") for root in roots)
+
+    kept: dict[str, Any] = {}
+    for one in fields(lock):
+        entries = getattr(lock, one.name)
+        if isinstance(entries, Mapping):
+            kept[one.name] = {name: e for name, e in entries.items() if read(one.name, name)}
+    return replace(lock, **kept)
+
+
 def toolkit_key(toolkit: LockedToolkit) -> str:
     """Key of a toolkit's compilers, runtime and headers in the store."""
     if toolkit.directory:
@@ -224,7 +262,7 @@ def identity(root: str, lock: Lock, python: str) -> str:
     """
     kind, _, rest = root.partition("-")
     if kind == "cxx":
-        return digest.key("compiler", of=[lock.compiler.identity, lock.compiler.target])
+        return lock.compiler.key
     if kind == "python":
         return digest.key("python-headers", version=python)
     if kind == "torch":

@@ -20,7 +20,6 @@ from kernforge import (
     __version__,
     build,
     compiler,
-    digest,
     files,
     flags,
     lock,
@@ -29,30 +28,33 @@ from kernforge import (
     own,
     plan,
     project,
+    sandbox,
     sourcefiles,
     units,
 )
 from kernforge.arch import Arch
-from kernforge.errors import ToolchainError, UsageError
+from kernforge.errors import BuildError, ToolchainError, UsageError
 from kernforge.home import home
 from kernforge.index import Index
-from kernforge.lockfile import LockedCompiler
 from kernforge.own import NOTHING
+from kernforge.provenance import Origin
 from kernforge.run import Command, run
 from kernforge.store import Store
-from kernforge.toolchain import Toolchains
+from kernforge.toolchain import SHELF, Toolchains
 from kernforge.wheels import Wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kernforge.build import Events, Outcome
+    from kernforge.build import Crew, Events, Outcome
     from kernforge.compiler import Compiler
-    from kernforge.lockfile import Lock
+    from kernforge.lockfile import Lock, LockedCompiler
     from kernforge.matrix import Candidate, Target
     from kernforge.own import Brought, Own
     from kernforge.plan import Plan
     from kernforge.project import Project
+    from kernforge.sandbox import Sandbox
+    from kernforge.shared_store import SharedStore
     from kernforge.units import Sources
     from kernforge.variant import Version2
     from kernforge.wheels import Progress
@@ -110,23 +112,29 @@ def read_project(directory: Path) -> Project:
     return project.read(project.find(directory), run)
 
 
-def set_up(one: Project, progress: Progress, brought: Brought = NOTHING) -> Bench:
+def set_up(
+    one: Project,
+    progress: Progress,
+    brought: Brought = NOTHING,
+    *,
+    shared: SharedStore | None = None,
+) -> Bench:
     """Look at the machine and at the project's files.
+
+    Args:
+        one: the project.
+        progress: is told of downloads.
+        brought: what the user brings that the package index does not carry.
+        shared: the store's second level.
 
     Raises:
         ToolchainError: there is no C++ compiler.
         UsageError: what the user brings is not there or not what it should be.
     """
     cpu = this_cpu()
-    store = Store(home() / "store")
+    store = Store(home() / "store", shared)
     index = functools.cache(Index.from_environment)
-    found = own.find(
-        brought,
-        units.cutlass(one.manifest),
-        connect=lambda: index().transport,
-        downloads=store.root / "downloads",
-        progress=progress,
-    )
+    found = look_for_own(one, progress, brought, index)
     return Bench(
         project=one,
         sources=sourcefiles.read(one),
@@ -136,6 +144,26 @@ def set_up(one: Project, progress: Progress, brought: Brought = NOTHING) -> Benc
         wheels=Wheels(index, store.root / "downloads", progress),
         cpu=cpu,
         own=found,
+    )
+
+
+def look_for_own(
+    one: Project,
+    progress: Progress,
+    brought: Brought,
+    index: Callable[[], Index] = Index.from_environment,
+) -> Own:
+    """What the user brings that this project can use.
+
+    Raises:
+        UsageError: something is not there or not what it should be.
+    """
+    return own.find(
+        brought,
+        units.cutlass(one.manifest),
+        connect=lambda: index().transport,
+        downloads=home() / "store" / "downloads",
+        progress=progress,
     )
 
 
@@ -198,7 +226,7 @@ def write_lock(bench: Bench, wanted: lock.Needs, *, upgrade: bool) -> Lock:
     """
     old = read_lock(bench.project.root)
     missing = wanted if upgrade else lock.lacking(wanted, old, bench.own)
-    here = LockedCompiler(identity=bench.compiler.identity, target=bench.compiler.target)
+    here = locked_compiler(bench)
     found = lock.make(missing, bench.wheels, cpu=bench.cpu, compiler=here, own=bench.own)
     new = old.merged(found) if old else found
     if new != old:
@@ -224,21 +252,25 @@ def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tup
     old = read_lock(bench.project.root)
     missing = lock.lacking(wanted, old, bench.own)
     complete = old is not None and not missing.names
-    here = LockedCompiler(identity=bench.compiler.identity, target=bench.compiler.target)
+    here = locked_compiler(bench)
     if locked and (not complete or old is None):
         raise ToolchainError(
             f"{lockfile.FILE_NAME} has no {', '.join(missing.names) or 'content'}",
             hint="run `kernforge lock-toolchain`, or build without --locked",
         )
-    if locked and old is not None and old.compiler != here:
+    if locked and old is not None and (wrong := old.compiler.difference(here)):
         raise ToolchainError(
-            f"{lockfile.FILE_NAME} names the compiler {old.compiler.identity!r}; here is "
-            f"{here.identity!r}",
+            f"{lockfile.FILE_NAME} names another compiler: {wrong}",
             hint="install that compiler and name it in CXX, or build without --locked",
         )
     if complete and old is not None:
         return lockfile.with_compiler(old, here), False
     return lockfile.with_compiler(write_lock(bench, wanted, upgrade=False), here), True
+
+
+def locked_compiler(bench: Bench) -> LockedCompiler:
+    """The host compiler as a lock records it."""
+    return compiler.locked(bench.compiler, run, bench.store.root / "compilers")
 
 
 def make_plan(
@@ -264,7 +296,10 @@ def make_plan(
 
 
 def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
-    """Bring the toolchain trees that a plan reads into the store.
+    """Bring the toolchain trees that a plan will read into the store.
+
+    What has its result already, here or in the shared store, needs no compiler: a plan of which
+    nothing must be run fetches nothing.
 
     Returns:
         The real path of each root.
@@ -275,7 +310,38 @@ def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
         ToolchainError: no index has it, or Python's headers are wanted and not installed.
     """
     toolchains = Toolchains(bench.store, bench.wheels, bench.own)
-    return {root: _root(root, bench, toolchains, locked) for root in made.roots}
+    left = build.pull(made, bench.store)
+    roots = sorted({root for action in left for root in action.roots})
+    found = {root: _real(_root(root, bench, toolchains, locked)) for root in roots}
+    for path in found.values():
+        # Line tables hold the time of every header; a tree that the store made is ours to set.
+        if Path(path).is_relative_to((bench.store.root / SHELF).resolve()):
+            files.set_times(Path(path), sandbox.EPOCH)
+    return found
+
+
+def _real(path: str) -> str:
+    """A tree's real path: compilers follow links and write what they find into ``__FILE__``."""
+    return os.path.realpath(path) if Path(path).is_dir() else path
+
+
+def choose_sandbox(
+    bench: Bench, mode: sandbox.Mode, *, note: Callable[[str], None] | None = None
+) -> Sandbox:
+    """How actions are kept to what they were given, on this machine; see ``sandbox.probe``.
+
+    ``note`` is told why, if they cannot be.
+    """
+    found = sandbox.probe(mode, bench.compiler.path, run, os.environ.get("PATH", ""))
+    if note and not found.isolates:
+        note(f"note: actions run without a sandbox: {found.reason}")
+    return found
+
+
+def forget_unisolated(bench: Bench, made: Plan, isolation: Sandbox) -> None:
+    """Where a sandbox is to be had, forget the results that none saw made."""
+    if isolation.isolates:
+        build.forget_unisolated(made, bench.store)
 
 
 def run_plan(
@@ -287,22 +353,59 @@ def run_plan(
     out: Path,
     jobs: int,
     events: Events,
+    crew: Crew | None = None,
+    isolation: Sandbox = sandbox.OFF,
+    start: Origin | None = None,
 ) -> Outcome:
-    """Build what was planned; see ``build.build``."""
-    workshop = build.Workshop(
-        store=bench.store,
-        roots=roots,
-        runner=run,
-        jobs=jobs,
-        env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"},
+    """Build what was planned; see ``build.build``.
+
+    ``start`` is what the provenance will say that it was built from, if not from what lies here.
+    """
+    return build.build(
+        made,
+        bench.project,
+        make_workshop(bench, roots, jobs=jobs, isolation=isolation),
+        out=out,
+        origin=start or origin(bench, made, locked),
+        events=events,
+        crew=crew,
     )
-    facts = {
-        "sources": made.sources_id,
-        "lock": digest.sha256(locked.to_json()),
-        "compiler": locked.compiler.identity,
-        "version": __version__,
-    }
-    return build.build(made, bench.project, workshop, out=out, facts=facts, events=events)
+
+
+def make_workshop(
+    bench: Bench, roots: Mapping[str, str], *, jobs: int, isolation: Sandbox
+) -> build.Workshop:
+    """What actions run with on this machine."""
+    return build.Workshop(store=bench.store, roots=roots, runner=run, jobs=jobs, sandbox=isolation)
+
+
+def refuse_failures(made: Plan, outcome: Outcome) -> None:
+    """Raise what a build that left something out is.
+
+    Raises:
+        BuildError: an action failed.
+    """
+    if outcome.failures:
+        raise BuildError(
+            f"{len(outcome.failures)} of {len(made.actions)} actions failed, so "
+            f"{', '.join(outcome.left_out)} could not be built",
+            hint="the compiler's own words are above",
+        )
+
+
+def origin(bench: Bench, made: Plan, locked: Lock) -> Origin:
+    """What a build starts from, for its provenance."""
+    one = bench.project
+    asked = ("git", "-C", str(one.root), "rev-parse", "--show-prefix")
+    return Origin(
+        sources=made.sources_id,
+        lock=locked,
+        version=__version__,
+        url=one.manifest.general.source,
+        git=one.git,
+        folder=run(Command(argv=asked)).stdout.strip().strip("/") if one.git else "",
+        python=platform.python_version(),
+    )
 
 
 def tagged_version(one: Project) -> str | None:

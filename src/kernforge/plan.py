@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OBJECT = "out.o"
 _STUB_DIR = "stubs"
+# How actions are run, as far as it can change a result; see docs/decisions/0010.
+_RECIPE = 1
 _ROOT = re.compile(r"%\{([\w.+-]+)\}")
 _ID_LENGTH = 10
 
@@ -345,6 +347,7 @@ class _Planner:
             argv=list(argv),
             inputs={i.path: i.digest for i in ordered},
             outputs=list(outputs),
+            recipe=_RECIPE,
             roots={root: lockfile.identity(root, self.lock, self.python) for root in roots},
         )
         old = self.actions.get(key)

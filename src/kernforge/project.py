@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge import manifest as manifests
 from kernforge.errors import ManifestError, UsageError
+from kernforge.manifest import TorchNoarch
 from kernforge.metadata import GitState
 from kernforge.run import Command
 
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
     from kernforge.run import Runner
 
 MANIFEST = "build.toml"
-# What holds no sources: results, environments, caches.
-_SKIPPED = {"build", "dist", "result", "node_modules", "__pycache__"}
+# What holds no sources: caches anywhere, results at the top.
+_SKIPPED = {"node_modules", "__pycache__"}
+_RESULTS = {"build", "dist", "result"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,7 @@ def read(root: Path, runner: Runner) -> Project:
     except UnicodeDecodeError as error:
         raise ManifestError(f"{path} is not UTF-8: {error}") from error
     manifest = manifests.parse(text, source=str(path))
-    found = dict(_walk(root))
+    found = dict(_walk(root, _named(manifest)))
     mistakes = manifests.check_files(manifest, found)
     if mistakes:
         raise ManifestError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
@@ -84,9 +87,26 @@ def read(root: Path, runner: Runner) -> Project:
     )
 
 
-def _walk(root: Path) -> Iterator[tuple[str, Path]]:
+def _named(manifest: Manifest) -> set[str]:
+    """Files and directories that the manifest names, which are read wherever they lie."""
+    tables = [*manifest.kernels.values()]
+    paths = {path for table in tables for path in (*table.src, *table.include)}
+    if not isinstance(manifest.framework, TorchNoarch):
+        paths |= {*manifest.framework.src, *manifest.framework.include}
+    return {posixpath.normpath(path) for path in paths}
+
+
+def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
+    def holds_sources(directory: str, name: str) -> bool:
+        path = os.path.relpath(os.path.join(directory, name), root)  # noqa: PTH118 - many files
+        if any(f"{one}/".startswith(f"{path}/") for one in named):
+            return True
+        if name.startswith(".") or name in _SKIPPED:
+            return False
+        return name not in _RESULTS or directory != str(root)
+
     for directory, names, files in os.walk(root):
-        names[:] = sorted(n for n in names if n not in _SKIPPED and not n.startswith("."))
+        names[:] = sorted(name for name in names if holds_sources(directory, name))
         for name in sorted(files):
             path = Path(directory, name)
             if not name.startswith(".") and not name.endswith(".pyc"):

@@ -51,7 +51,7 @@ class Redist:
     def __init__(
         self, base: str, connect: Callable[[], Transport], downloads: Path, progress: Progress
     ) -> None:
-        self._base = base.rstrip("/")
+        self.base = base.rstrip("/")
         self._connect, self._downloads, self._progress = connect, downloads, progress
 
     def resolve(self, version: Version2, cpu: str) -> LockedToolkit:
@@ -96,7 +96,7 @@ class Redist:
         # A directory's listing is no part of the format, so the patch releases are tried in turn.
         for patch in range(_NEWEST_PATCH, -1, -1):
             release = f"{version[0]}.{version[1]}.{patch}"
-            page = self._connect().page(f"{self._base}/redistrib_{release}.json")
+            page = self._connect().page(f"{self.base}/redistrib_{release}.json")
             if page is not None:
                 try:
                     return release, json.loads(page.text)
@@ -112,7 +112,7 @@ class Redist:
 
     def _download(self, archive: LockedArchive, part: Path) -> None:
         have = part.stat().st_size if part.is_file() else 0
-        body = self._connect().body(f"{self._base}/{archive.path}", start=have)
+        body = self._connect().body(f"{self.base}/{archive.path}", start=have)
         goes_on = body.ranged and body.start == have
         advance = self._progress.fetching(archive.path.rpartition("/")[2], body.total)
         advance(have if goes_on else 0)

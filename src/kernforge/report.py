@@ -11,20 +11,25 @@ import json
 import sys
 import threading
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from kernforge.build import Failure
+    from kernforge.build import Done, Failure, Outcome
     from kernforge.check import Finding
     from kernforge.errors import KernforgeError
+    from kernforge.eviction import Removed, Shelf
+    from kernforge.live import Live
     from kernforge.plan import Action, Plan
-    from kernforge.run import Completed
+    from kernforge.reproduce import Verdict
 
 _BETWEEN_LINES_S = 2.0
 _WORTH_A_LINE_S = 0.3
 _MB = 1_000_000
+_SHOWN = 5
 
 
 class Report:
@@ -38,7 +43,8 @@ class Report:
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self._quiet = quiet
-        self._live = sys.stderr.isatty() and not quiet
+        self._watched = sys.stderr.isatty() and not quiet
+        self._live: Live | None = None
         self._lock = threading.Lock()
 
     # -- results ---------------------------------------------------------------------------
@@ -87,31 +93,121 @@ class Report:
 
     # -- progress of builds ----------------------------------------------------------------
 
+    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+        """A build begins."""
+        if self._watched:
+            from kernforge.live import Live  # noqa: PLC0415 - only a terminal needs it
+
+            self._live = Live(actions, usage)
+
     def started(self, action: Action) -> None:
         """An action begins."""
         if self._live:
-            self._say(f"  ... {action.title}")
+            self._live.started(action)
 
-    def ended(self, action: Action, done: Completed | None, failure: Failure | None) -> None:
+    def ended(self, action: Action, done: Done) -> None:
         """An action ended."""
-        if failure:
-            self._say(failure_text(failure))
-        elif done and done.wall_s >= _WORTH_A_LINE_S:
-            self.note(f"  {done.wall_s:5.1f} s  {action.title}")
+        if self._live:
+            self._live.ended(action)
+        if done.failure:
+            self._say(failure_text(done.failure, done.where))
+        elif done.completed and done.completed.wall_s >= _WORTH_A_LINE_S:
+            ended = done.completed
+            where = f"  on {done.where}" if done.where else ""
+            self.note(
+                f"  {ended.wall_s:5.1f} s  {size(ended.peak_bytes):>8}  {action.title}{where}"
+            )
+
+    def finished(self) -> None:
+        """A build ends."""
+        if self._live:
+            self._live.stop()
+            self._live = None
 
     def _say(self, text: str) -> None:
         with self._lock:
-            print(text, file=sys.stderr, flush=True)
+            if self._live:
+                self._live.say(text)
+            else:
+                print(text, file=sys.stderr, flush=True)
 
 
-def failure_text(failure: Failure) -> str:
+def size(count: int) -> str:
+    """Bytes as people read them; nothing for none."""
+    if not count:
+        return ""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / _MB:.0f} MB"  # noqa: PLR2004
+
+
+def spent_document(outcome: Outcome) -> dict[str, Any]:
+    """Where a build's time went, for programs."""
+    return {
+        "ran": outcome.ran,
+        "reused": outcome.reused,
+        "from_shared_store": outcome.shared,
+        "cpu_s": outcome.cpu_s,
+        "wall_s": outcome.wall_s,
+        "peak_bytes": max((one.peak_bytes for one in outcome.spent), default=0),
+        "spent": [asdict(one) for one in outcome.spent],
+    }
+
+
+def spent_text(outcome: Outcome) -> str:
+    """Where a build's time went, for people."""
+    lines = [
+        f"{outcome.ran} actions ran in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} CPU-s), "
+        f"{outcome.reused} from the store"
+        + (f", {outcome.shared} of them from the shared store" if outcome.shared else "")
+    ]
+    worth = [one for one in outcome.spent[:_SHOWN] if one.wall_s >= _WORTH_A_LINE_S]
+    rows = [
+        (f"  {o.wall_s:.1f} s", f"{o.cpu_s:.1f} CPU-s", size(o.peak_bytes), o.title, o.where)
+        for o in worth
+    ]
+    return "\n".join([*lines, *([table(rows)] if rows else [])])
+
+
+def cache_document(
+    root: Path, shelves: Sequence[Shelf], limit: int, removed: Removed | None
+) -> dict[str, Any]:
+    """What the store holds, for programs."""
+    document = {
+        "location": str(root),
+        "limit": limit,
+        "size": sum(shelf.size for shelf in shelves),
+        "shelves": {shelf.name: asdict(shelf) for shelf in shelves},
+    }
+    return document | ({"removed": asdict(removed)} if removed else {})
+
+
+def cache_text(root: Path, shelves: Sequence[Shelf], limit: int, removed: Removed | None) -> str:
+    """What the store holds, for people."""
+    rows = [
+        (
+            shelf.name,
+            str(shelf.entries),
+            size(shelf.size) or "0 MB",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(shelf.oldest)) if shelf.oldest else "",
+        )
+        for shelf in shelves
+    ]
+    total = sum(shelf.size for shelf in shelves)
+    lines = [f"{root}: {size(total) or '0 MB'} of {size(limit)}"]
+    if removed:
+        kept = f"; {removed.kept} more are in use by a running build" if removed.kept else ""
+        lines.append(f"removed {removed.entries} entries, {size(removed.size) or '0 MB'}{kept}")
+    return "\n".join([*lines, table(rows, head=("shelf", "entries", "size", "oldest use"))])
+
+
+def failure_text(failure: Failure, where: str = "") -> str:
     """A compiler's error as it wrote it, with what it was for and how to see it again."""
+    on = f" on {where}" if where else ""
     return "\n".join(
         (
-            f"{failure.action.title}: exit status {failure.returncode}",
+            f"{failure.action.title}: exit status {failure.returncode}{on}",
             f"for {', '.join(failure.action.variants)}",
             failure.output,
-            f"repeat it by hand:\n  {failure.repeat}",
+            f"repeat it by hand{on}:\n  {failure.repeat}",
         )
     )
 
@@ -172,3 +268,23 @@ def finding_text(finding: Finding) -> str:
     """A finding of a check for people."""
     hint = f"\n    {finding.hint}" if finding.hint else ""
     return f"{finding.severity}: {finding.where}: {finding.message} [{finding.rule}]{hint}"
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """What came of building a variant again, for programs."""
+    return {
+        "variant": verdict.variant,
+        "identical": not verdict.differences,
+        "differences": [asdict(one) for one in verdict.differences],
+        "notes": list(verdict.notes),
+    }
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """What came of building a variant again, for people."""
+    lines = [f"{verdict.variant}: {'DIFFERENT' if verdict.differences else 'identical'}"]
+    for one in verdict.differences:
+        lines.append(f"  {one.file}: {one.reason}")
+        if one.offset is not None:
+            lines += [f"    there {one.there or '(end)'}", f"    here  {one.here or '(end)'}"]
+    return "\n".join((*lines, *(f"  note: {note}" for note in verdict.notes)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -16,6 +17,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Protocol
+
+from kernforge.meter import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +53,7 @@ class Completed:
         wall_s: seconds from start to end.
         cpu_s: user and system seconds of it and of the children that it waited for.
         timed_out: whether it was killed for taking too long.
+        peak_bytes: highest memory of it and of all that it started; 0 when too small to see.
     """
 
     returncode: int
@@ -58,6 +62,7 @@ class Completed:
     wall_s: float = 0.0
     cpu_s: float = 0.0
     timed_out: bool = False
+    peak_bytes: int = 0
 
 
 class Runner(Protocol):
@@ -86,6 +91,7 @@ def run(command: Command) -> Completed:
             start_new_session=True,
         )
         _running.add(process)
+        meter.watch(process.pid)
         try:
             timed_out = not _ended_within(process.pid, command.timeout)
             if timed_out:
@@ -99,6 +105,7 @@ def run(command: Command) -> Completed:
             raise
         finally:
             _running.discard(process)
+            seen = meter.leave(process.pid)
         return Completed(
             returncode=process.returncode,
             stdout=_read(out),
@@ -106,8 +113,12 @@ def run(command: Command) -> Completed:
             wall_s=time.monotonic() - start,
             cpu_s=usage.ru_utime + usage.ru_stime,
             timed_out=timed_out,
+            peak_bytes=max(seen.peak, _told_peak(usage)),
         )
 
+
+meter = Meter()
+"""Watches every program that ``run`` starts."""
 
 _running: set[subprocess.Popen[bytes]] = set()
 
@@ -116,6 +127,15 @@ def kill_all() -> None:
     """Kill every program that is still running; for an interrupt in another thread."""
     for process in tuple(_running):
         _kill_group(process)
+
+
+def _told_peak(usage: resource.struct_rusage) -> int:
+    """Peak of the largest single process as the system tells it, where that can be believed.
+
+    A child's figure begins with what its parent had used, so a smaller one says nothing.
+    """
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage.ru_maxrss * 1024 if usage.ru_maxrss > own else 0
 
 
 def _ended_within(pid: int, seconds: float | None) -> bool:

@@ -159,7 +159,7 @@ def wait_for_compiler(home: Path) -> None:
     """Wait until the heavy unit is being compiled."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        if any((home / "store" / "work").glob("*/times_two.cpp")):
+        if any((home / "store" / "work").glob("*/work/times_two.cpp")):
             time.sleep(0.3)
             return
         time.sleep(0.02)

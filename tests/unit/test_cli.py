@@ -5,7 +5,10 @@ import pytest
 
 from kernforge import cli, errors, report
 
-VERBS = ("new", "variants", "lock-toolchain", "build", "check", "publish", "migrate", "schema")
+VERBS = (
+    *("new", "variants", "lock-toolchain", "build", "check", "publish", "cache", "migrate"),
+    "schema",
+)
 MANIFEST = """
 [general]
 name = "my-op"

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory this process may still use: the machine's, and its control group's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_KB = 1024
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that can be used before something is killed.
+
+    The smallest of the machine's ``MemAvailable`` and of what each control group above this
+    process leaves, of either version; cache that a group would give back counts as free.
+
+    Args:
+        proc: the process file system.
+        cgroups: where control groups are mounted.
+    """
+    free = [_machine(proc)]
+    for group in _groups(proc, cgroups):
+        limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
+        used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes")
+        if limit is not None and used is not None:
+            free.append(max(0, limit - max(0, used - _cache(group))))
+    return min(free)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size as people write it: ``20GB``, ``512MiB``, ``1.5g``.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    if not match or match[2] not in _UNITS:
+        raise ValueError(f"{text!r} is not a size such as 20GB or 512MiB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _machine(proc: Path) -> int:
+    match = re.search(r"MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text())
+    return int(match[1]) * _KB if match else 0
+
+
+def _groups(proc: Path, cgroups: Path) -> Iterator[Path]:
+    """Control groups of this process that may limit its memory, with those above them."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            base = cgroups
+        elif "memory" in controllers.split(","):
+            base = cgroups / "memory"
+        else:
+            continue
+        below = Path(path.lstrip("/"))
+        # Inside a container the path may be the host's while the mount is already the group.
+        yield from (base / part for part in (below, *below.parents))
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _cache(group: Path) -> int:
+    try:
+        text = (group / "memory.stat").read_text()
+    except OSError:
+        return 0
+    match = re.search(r"^(?:total_)?inactive_file (\d+)$", text, re.MULTILINE)
+    return int(match[1]) if match else 0

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build a variant again from what it says of itself, and compare.
+
+The sources are those of the commit in its statement, the toolchain that of the lock in it. The
+build shares nothing with earlier ones but the toolchain's trees, which are keyed by their content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge import __version__, build, compare, files, integrity, matrix, pipeline, provenance
+from kernforge.errors import IntegrityError, ToolchainError, UsageError
+from kernforge.locate import find_commit
+from kernforge.metadata import FILE, Metadata
+from kernforge.registry import check_repo_id, open_registry
+from kernforge.run import Command, run
+from kernforge.store import Store
+from kernforge.toolchain import SHELF as _SHELF_OF_TOOLCHAINS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernforge.build import Events
+    from kernforge.compare import Difference
+    from kernforge.project import Project
+    from kernforge.provenance import Statement
+    from kernforge.sandbox import Mode
+    from kernforge.wheels import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A variant to build again.
+
+    Attributes:
+        path: its directory.
+        fence: where its links may lead.
+        files: its content by path.
+        metadata: its document.
+        statement: how it was made.
+    """
+
+    path: Path
+    fence: Path
+    files: dict[str, bytes]
+    metadata: Metadata
+    statement: Statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of building a variant again.
+
+    Attributes:
+        variant: its name.
+        differences: none when it is identical.
+        notes: what was not compared, and why.
+    """
+
+    variant: str
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How to build again: the sandbox wanted, how many actions at once, and who is told."""
+
+    mode: Mode
+    jobs: int
+    progress: Progress
+    events: Events
+
+
+def find(where: str, *, registry: str, version: str, directory: Path) -> tuple[Subject, ...]:
+    """The variants in a directory, or of a published kernel.
+
+    Args:
+        where: a path or a repo id; what ``directory`` is makes the choice.
+        registry: where repo ids are looked up.
+        version: of a repo id; empty for the newest.
+        directory: ``where`` as a path.
+
+    Raises:
+        UsageError: there is nothing of that name.
+        IntegrityError: a variant is not what its own metadata promises, or says nothing of how
+            it was made.
+        RegistryError: the registry has no such kernel.
+    """
+    if directory.is_dir():
+        found = _variants(directory)
+        if not found:
+            raise UsageError(
+                f"there is no built variant in {directory}",
+                hint="name a variant, a directory of variants or a project that was built",
+            )
+        return tuple(_subject(path, path) for path in found)
+    if "/" not in where or where.startswith((".", "/")):
+        raise UsageError(f"there is no directory {where}", hint="name one, or owner/name")
+    source = open_registry(registry)
+    commit = find_commit(source, check_repo_id(where), version, None)
+    names = source.variants(where, commit)
+    fence = source.fence(where)
+    return tuple(_subject(source.fetch(where, commit, name), fence) for name in names)
+
+
+def again(
+    subjects: Sequence[Subject], *, source: Path | None, workplace: Path, manner: Manner
+) -> tuple[Verdict, ...]:
+    """Build variants again and compare.
+
+    Args:
+        subjects: the variants.
+        source: a git checkout or a directory with the sources; None takes the repository that
+            the artifact names.
+        workplace: an empty directory for sources, results and variants.
+        manner: how to build.
+
+    Raises:
+        ToolchainError: the host compiler here is not the one that was locked.
+        UsageError: the sources cannot be had.
+        BuildError: an action fails here.
+    """
+    return tuple(
+        _again(subject, source, workplace / str(number), workplace / "home", manner)
+        for number, subject in enumerate(subjects)
+    )
+
+
+def _again(
+    subject: Subject, source: Path | None, workplace: Path, home: Path, manner: Manner
+) -> Verdict:
+    statement = subject.statement
+    one = _project(subject, source, workplace / "source")
+    bench = pipeline.set_up(one, manner.progress)
+    if statement.actions:
+        here = pipeline.locked_compiler(bench)
+        if wrong := statement.origin.lock.compiler.difference(here):
+            raise ToolchainError(
+                f"{statement.variant} was built with another compiler: {wrong}",
+                hint="reproduce it where that compiler is, or name it in CXX",
+            )
+    bench = replace(bench, store=_fresh_store(bench.store, home))
+    targets = matrix.choose(bench.candidates, [statement.variant])
+    lock = statement.origin.lock
+    made = pipeline.make_plan(bench, targets, lock)
+    archs = subject.metadata.archs
+    if archs and set(archs) != set(made.artifacts[0].archs or ()):  # build --arch narrowed it
+        only = [one.removesuffix("+PTX") for one in archs]
+        made = pipeline.make_plan(bench, targets, lock, only=only)
+    if made.sources_id != statement.origin.sources:
+        raise UsageError(
+            f"{one.root} does not hold the sources of {statement.variant}",
+            hint=_what_was_built(statement),
+        )
+    outcome = pipeline.run_plan(
+        bench,
+        made,
+        pipeline.fetch(bench, made, lock),
+        lock,
+        out=workplace / "out",
+        jobs=manner.jobs,
+        events=manner.events,
+        isolation=pipeline.choose_sandbox(bench, manner.mode),
+        start=replace(statement.origin, version=__version__),
+    )
+    pipeline.refuse_failures(made, outcome)
+    found = _contents(outcome.variants[statement.variant], workplace / "out")
+    made_here = build.made_for(made, made.artifacts[0], bench.store)
+    return _verdict(subject, found, made_here)
+
+
+def _verdict(
+    subject: Subject, here: dict[str, bytes], made_here: tuple[provenance.Made, ...]
+) -> Verdict:
+    statement, there = subject.statement, subject.files
+    notes = []
+    again = provenance.read(here[provenance.FILE].decode())
+    if again.isolation != statement.isolation:
+        notes.append(
+            f"isolation there: {statement.isolation}, here: {again.isolation}; what the "
+            "documents say of it was not compared"
+        )
+        there, here = compare.without_isolation(there), compare.without_isolation(here)
+    if statement.origin.version != __version__:
+        notes.append(f"built by kernforge {statement.origin.version}, here by {__version__}")
+    return Verdict(
+        variant=statement.variant,
+        differences=compare.differences(
+            there, here, made_there=statement.actions, made_here=made_here
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _variants(root: Path) -> list[Path]:
+    if (root / FILE).is_file():
+        return [root]
+    for folder in (root, root / "build"):
+        if found := sorted(file.parent for file in folder.glob(f"*/{FILE}")):
+            return found
+    return []
+
+
+def _subject(path: Path, fence: Path) -> Subject:
+    found = _contents(path, fence)
+    metadata = Metadata.from_json(found[FILE], source=str(path / FILE))
+    if metadata.digest is None or provenance.FILE not in found:
+        raise IntegrityError(
+            f"{path} does not say how it was made: it has no {provenance.FILE}",
+            hint="only what kernforge built can be built again by it",
+        )
+    integrity.verify_tree(path, metadata.digest, within=fence)
+    text = found[provenance.FILE].decode()
+    statement = provenance.read(text, source=str(path / provenance.FILE))
+    return Subject(path=path, fence=fence, files=found, metadata=metadata, statement=statement)
+
+
+def _contents(path: Path, fence: Path) -> dict[str, bytes]:
+    found = integrity.tree_files(path, within=fence)
+    signature = f"{FILE}.sigstore"
+    return {name: real.read_bytes() for name, real in found.items() if name != signature}
+
+
+def _fresh_store(old: Store, home: Path) -> Store:
+    """A store without results that shares the toolchains of another."""
+    shared = home / "store" / _SHELF_OF_TOOLCHAINS
+    if not shared.is_symlink():
+        files.make_dir(old.root / _SHELF_OF_TOOLCHAINS)
+        files.symlink(str(old.root / _SHELF_OF_TOOLCHAINS), shared)
+    return Store(home / "store")
+
+
+def _project(subject: Subject, source: Path | None, into: Path) -> Project:
+    """The project with the sources that a variant was made from.
+
+    Raises:
+        UsageError: they cannot be had.
+    """
+    origin = subject.statement.origin
+    checkout = source and _checkout(source)
+    if origin.git and not origin.git.dirty and (source is None or checkout):
+        root = _cloned(subject, checkout, into)
+        return pipeline.read_project(root / origin.folder)
+    if source is None:
+        raise UsageError(
+            f"{subject.statement.variant} was not built from a commit alone",
+            hint=_what_was_built(subject.statement),
+        )
+    # What no commit holds is taken as it lies there; its digest decides whether it is the same.
+    return pipeline.read_project(source)
+
+
+def _cloned(subject: Subject, checkout: Path | None, into: Path) -> Path:
+    git = subject.statement.origin.git
+    url = str(checkout) if checkout else subject.statement.origin.url
+    commit = git.commit if git else ""
+    if not url:
+        raise UsageError(
+            f"{subject.statement.variant} names no repository of its sources",
+            hint=f"give --source a checkout that has commit {commit}",
+        )
+    url = url.removeprefix("git+")
+    _git(f"{url} cannot be cloned", "clone", "--quiet", "--no-checkout", "--", url, str(into))
+    problem = f"{url} has no commit {commit}"
+    _git(problem, "-C", str(into), "checkout", "--quiet", "--detach", commit)
+    return into
+
+
+def _git(problem: str, *arguments: str) -> None:
+    done = run(Command(argv=("git", *arguments)))
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines()
+        raise UsageError(f"{problem}: {words[-1] if words else 'git refuses'}", hint=_HINT)
+
+
+_HINT = "give --source a checkout that has the commit that the artifact was built from"
+
+
+def _checkout(path: Path) -> Path | None:
+    """Top of the git checkout that holds a directory."""
+    done = run(Command(argv=("git", "-C", str(path), "rev-parse", "--show-toplevel")))
+    return Path(done.stdout.strip()) if done.returncode == 0 else None
+
+
+def _what_was_built(statement: Statement) -> str:
+    git = statement.origin.git
+    if git is None:
+        return "give --source the directory that it was built from: it was no git checkout"
+    if git.dirty:
+        return (
+            f"it was built from commit {git.commit} with changes that no commit holds: give "
+            "--source a directory that has them"
+        )
+    return f"give --source a checkout that has commit {git.commit}"

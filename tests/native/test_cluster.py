@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A build on real worker processes: the same bytes, and no harm when one of them dies."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from native import projects
+from native.clusters import Cluster, wait_for
+
+pytestmark = pytest.mark.native
+CPU = "torch-stable-abi210-cpu-x86_64-linux"
+# Some seconds of compiling, so that a worker can be killed in the midst of it.
+SLOW = projects.CPP + "#include <regex>\ntemplate <int N> struct S { std::regex r; S<N - 1> s; };\n"
+SLOW += "template <> struct S<0> {};\nvoid* slow() { return new S<40>(); }\n"
+
+
+@pytest.fixture
+def kernforge_cli(kept_home):
+    def call(*arguments, expect=0, home=kept_home):
+        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
+        env = {**os.environ, "KERNFORGE_HOME": str(home)}
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def project(kernforge_cli, tmp_path):
+    """A project whose sources were never compiled before, locked, with the toolchain at hand."""
+    root = projects.write(tmp_path / "project", cpp=f"{SLOW}// {time.time_ns()}\n")
+    kernforge_cli("lock-toolchain", root)
+    kernforge_cli("build", projects.write(tmp_path / "other"))
+    return root
+
+
+@pytest.fixture
+def cluster(tmp_path, kept_home):
+    found = Cluster(tmp_path / "cluster", kept_home / "store" / "toolchains")
+    yield found
+    found.close()
+
+
+def digests(variant):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(variant.rglob("*"))
+        if path.is_file()
+    }
+
+
+def results(home):
+    return {path.parent.name for path in (home / "store" / "actions").glob("??/*/*.o")}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["results come back", "shared store"])
+def test_a_cluster_gives_the_bytes_of_a_local_build(
+    kernforge_cli, cluster, project, tmp_path, shared
+):
+    for name in ("one", "two"):
+        cluster.add(name, MEMORY=4 * 10**9)
+    options = ["--shared-store", f"file://{tmp_path}/far"] if shared else []
+    options += ["--no-check", "--variant", CPU, "--json"]
+    away = ["--scheduler", cluster.address, "--out", tmp_path / "away"]
+    done = kernforge_cli("build", project, *away, *options, home=tmp_path / "home")
+    document = json.loads(done.stdout)
+    assert {one["where"] for one in document["actions"]["spent"]} == {"one", "two"}
+    assert not (tmp_path / "home" / "store" / "toolchains").exists()  # no compiler was needed here
+    kernforge_cli("build", project, "--out", tmp_path / "here", "--no-check", "--variant", CPU)
+    assert digests(tmp_path / "away" / CPU) == digests(tmp_path / "here" / CPU)
+    if shared:  # and what is in the shared store needs neither cluster nor compiler
+        again = kernforge_cli("build", project, *options, home=tmp_path / "third")
+        assert json.loads(again.stdout)["actions"]["ran"] == 0
+
+
+def test_a_worker_that_dies_in_mid_build_is_replaced(kernforge_cli, cluster, project, tmp_path):
+    for name in ("one", "two", "three"):
+        cluster.add(name)
+    ended = []
+    away = ["--scheduler", cluster.address, "--out", tmp_path / "away", "--variant", CPU]
+
+    def build():
+        ended.append(kernforge_cli("build", project, *away, "--json", home=tmp_path / "home"))
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    busy = []
+
+    def compiling():
+        found = cluster.root.glob("*/store/work/*/times_two.cpp")
+        busy[:] = [p.relative_to(cluster.root).parts[0] for p in found if "tmp-" not in str(p)]
+        return busy
+
+    wait_for(compiling, "a worker to compile")
+    time.sleep(0.3)
+    cluster.kill(busy[0])
+    thread.join(120)
+    (done,) = ended
+    (slow,) = [
+        one
+        for one in json.loads(done.stdout)["actions"]["spent"]
+        if one["title"] == "times_two.cpp"
+    ]
+    assert slow["where"] != busy[0]
+    kernforge_cli("build", project, "--out", tmp_path / "here", "--variant", CPU)
+    assert digests(tmp_path / "away" / CPU) == digests(tmp_path / "here" / CPU)
+
+
+def test_an_error_on_a_worker_is_shown_as_the_compiler_wrote_it(kernforge_cli, cluster, tmp_path):
+    cluster.add("one")
+    root = projects.write(tmp_path / "project", cpp="int broken( {\n")
+    away = ["--scheduler", cluster.address, "--variant", CPU]
+    done = kernforge_cli("build", root, *away, expect=5, home=tmp_path / "home")
+    assert "times_two.cpp:1:" in done.stderr
+    assert "exit status 1 on one" in done.stderr
+
+
+def test_without_a_scheduler_the_error_says_how_to_start_one(kernforge_cli, project, monkeypatch):
+    done = kernforge_cli("build", project, "--scheduler", "tcp://127.0.0.1:9", expect=10)
+    assert "dask scheduler" in done.stderr

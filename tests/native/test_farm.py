@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store under real builds: keys that travel, kills at any point, a size that is kept."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from native import projects
+
+pytestmark = pytest.mark.native
+
+CPU = "torch-stable-abi210-cpu-x86_64-linux"
+KILLS = 15
+
+
+@pytest.fixture
+def kernforge_cli(kept_home):
+    def call(*arguments, home=kept_home, env=None, cwd=None):
+        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
+        environment = {**os.environ, "KERNFORGE_HOME": str(home), **(env or {})}
+        done = subprocess.run(
+            argv, capture_output=True, text=True, env=environment, cwd=cwd, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def warm_home(kernforge_cli, kept_home, tmp_path):
+    """A home of this test's own, with the toolchain at hand."""
+    kernforge_cli("build", projects.write(tmp_path / "other"))
+    store = tmp_path / "home" / "store"
+    store.mkdir(parents=True)
+    # Hard links and not a symbolic one: what is evicted here must stay there.
+    shutil.copytree(
+        kept_home / "store" / "toolchains",
+        store / "toolchains",
+        symlinks=True,
+        copy_function=os.link,
+        ignore=lambda _directory, names: [n for n in names if n.startswith("tmp-")],
+    )
+    return tmp_path / "home"
+
+
+def test_keys_do_not_depend_on_place_user_or_time(kernforge_cli, tmp_path):
+    first = projects.write(tmp_path / "one", backends=("cpu", "cuda"))
+    second = projects.write(tmp_path / "some where" / "else", backends=("cpu", "cuda"))
+    kernforge_cli("lock-toolchain", first)
+    (second / "kernforge.lock").write_bytes((first / "kernforge.lock").read_bytes())
+    for path in second.rglob("*"):
+        os.utime(path, (0, 0))
+    graphs = []
+    for root, name in ((first, "anna"), (second, "bert")):
+        env = {
+            "HOME": str(tmp_path / name),
+            "USER": name,
+            "LOGNAME": name,
+            "LANG": "C" if name == "anna" else "de_DE.UTF-8",
+            "TZ": "UTC" if name == "anna" else "Asia/Tokyo",
+            "TMPDIR": str(tmp_path),
+            "HOSTNAME": name,
+        }
+        options = ("--dry-run", "--json", "--jobs", 1 if name == "anna" else 7)
+        done = kernforge_cli("build", root, *options, home=tmp_path / name, env=env, cwd=tmp_path)
+        graphs.append([a["key"] for a in json.loads(done.stdout)["actions"]])
+    assert graphs[0] == graphs[1]
+    assert len(graphs[0]) > 10
+
+
+def test_a_build_killed_at_any_point_leaves_the_store_usable(kernforge_cli, warm_home, tmp_path):
+    root = projects.write(tmp_path / "project")
+    kernforge_cli("lock-toolchain", root)
+    argv = [sys.executable, "-m", "kernforge", "build", str(root), "--no-check"]
+    env = {**os.environ, "KERNFORGE_HOME": str(warm_home), "KERNFORGE_STORE_SIZE": "1MB"}
+    graph = json.loads(kernforge_cli("build", root, "--dry-run", "--json").stdout)
+    outputs = {action["key"]: action["outputs"] for action in graph["actions"]}
+    chance = random.Random(7)
+    for _ in range(KILLS):
+        with subprocess.Popen(
+            argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            time.sleep(0.3 + chance.random() * 2)
+            process.send_signal(signal.SIGKILL)
+        for tree in (warm_home / "store" / "actions").glob("??/" + "?" * 64):
+            assert {p.name for p in tree.iterdir()} >= set(outputs[tree.name])
+        if chance.random() < 0.5:  # so that there is something to do next time
+            kernforge_cli("cache", "--clear", "actions", home=warm_home)
+    document = json.loads(kernforge_cli("build", root, "--json", home=warm_home).stdout)
+    assert list(document["variants"]) == [CPU]
+    assert [f for f in document["findings"] if f["severity"] == "error"] == []
+
+
+def test_cache_shows_and_trims(kernforge_cli, warm_home, tmp_path):
+    root = projects.write(tmp_path / "project")
+    kernforge_cli("build", root, home=warm_home)
+    shown = json.loads(kernforge_cli("cache", "--json", home=warm_home).stdout)
+    assert shown["location"] == str(warm_home / "store")
+    assert shown["shelves"]["actions"]["entries"] > 10
+    assert shown["shelves"]["measured"]["entries"] > 10
+    text = kernforge_cli("cache", "--clear", "actions", home=warm_home).stdout
+    assert "removed" in text
+    after = json.loads(kernforge_cli("cache", "--json", home=warm_home).stdout)
+    assert after["shelves"]["actions"]["entries"] == 0
+    assert after["shelves"]["toolchains"]["entries"] > 0
+    again = json.loads(kernforge_cli("build", root, "--json", home=warm_home).stdout)
+    assert again["actions"]["ran"] > 10
+
+
+def test_a_build_keeps_the_store_within_its_size(kernforge_cli, warm_home, tmp_path):
+    old = warm_home / "store" / "actions" / "ab" / ("ab" + "0" * 62)
+    old.mkdir(parents=True)
+    (old / "content").write_bytes(b"x" * 3_000_000)
+    os.utime(old, (0, 0))
+    root = projects.write(tmp_path / "project")
+    kernforge_cli("build", root, home=warm_home)
+    assert old.exists()
+    (root / "times_two.cpp").write_text(projects.CPP + "// edited\n")
+    kernforge_cli("build", root, home=warm_home, env={"KERNFORGE_STORE_SIZE": "1MB"})
+    assert not old.exists()
+    assert kernforge_cli("build", root, home=warm_home).stdout.count("0 actions ran") == 1
+
+
+def test_an_unchanged_build_starts_no_program(kernforge_cli, warm_home, tmp_path):
+    root = projects.write(tmp_path / "project")
+    kernforge_cli("build", root, home=warm_home)
+    first = json.loads(kernforge_cli("build", root, "--json", home=warm_home).stdout)
+    # The compiler is asked who it is, git where it is; nothing imports torch or runs abi3audit.
+    code = (
+        "import sys, kernforge.run as run\nfrom kernforge import cli\n"
+        "real = run.subprocess.Popen\n"
+        "def popen(argv, **rest):\n"
+        "    print('started', argv[0], file=sys.stderr)\n"
+        "    return real(argv, **rest)\n"
+        "run.subprocess.Popen = popen\n"
+        f"cli.main(['build', {str(root)!r}, '--json'])\n"
+    )
+    env = {**os.environ, "KERNFORGE_HOME": str(warm_home)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+    )
+    started = {line.split()[1] for line in done.stderr.splitlines() if line.startswith("started")}
+    assert started <= {"g++", "/bin/sh", "git"}
+    assert json.loads(done.stdout)["findings"] == first["findings"]

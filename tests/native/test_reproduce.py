@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge reproduce``: identical, or which file, section and action; and what it refuses."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from native import projects
+
+from kernforge import elf, integrity, provenance
+from kernforge.metadata import Metadata
+
+pytestmark = pytest.mark.native
+
+CPU = "torch-stable-abi210-cpu-x86_64-linux"
+
+
+@pytest.fixture
+def cli(kept_home):
+    def call(*arguments, expect=0, **env):
+        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
+        environment = {**os.environ, "KERNFORGE_HOME": str(kept_home), **env}
+        done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+def git(root: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+    argv = ("git", "-C", str(root), *identity, *arguments)
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def built(cli, tmp_path):
+    """A committed project in a folder of its repository, and its built variant."""
+    top = tmp_path / "repository"
+    root = projects.write(top / "kernels" / "one")
+    git(top, "init", "--quiet")
+    cli("lock-toolchain", root)
+    git(top, "add", ".")
+    git(top, "commit", "--quiet", "-m", "first")
+    cli("build", root)
+    return root, shutil.copytree(root / "build" / CPU, tmp_path / "artifact" / CPU)
+
+
+def seal(variant: Path, **changes) -> None:
+    """Make the metadata's digest fit again, as someone would who changes a file on purpose."""
+    path = variant / "metadata.json"
+    metadata = Metadata.from_json(path.read_bytes())
+    metadata = replace(metadata, digest=integrity.digest_tree(variant), **changes)
+    path.write_bytes(metadata.to_json())
+
+
+def test_an_artifact_is_built_again_from_its_commit_and_lock_alone(cli, built):
+    root, artifact = built
+    # Neither the sources nor the lock that lie there now are what it was built from.
+    (root / "times_two.cpp").write_text("#error edited since\n")
+    (root / "kernforge.lock").unlink()
+    git(root, "commit", "--quiet", "-am", "second")
+    verdicts = json.loads(cli("reproduce", artifact, "--source", root, "--json").stdout)
+    assert verdicts == [{"variant": CPU, "identical": True, "differences": [], "notes": []}]
+
+
+def test_one_built_without_a_sandbox_is_identical_but_for_that(cli, built, tmp_path):
+    root, _ = built
+    fresh = tmp_path / "home"
+    (fresh / "store").mkdir(parents=True)
+    kept = Path(cli.__closure__[0].cell_contents) / "store" / "toolchains"
+    (fresh / "store" / "toolchains").symlink_to(kept)
+    cli("build", root, "--sandbox", "off", "--out", tmp_path / "off", KERNFORGE_HOME=str(fresh))
+    (verdict,) = json.loads(cli("reproduce", tmp_path / "off", "--source", root, "--json").stdout)
+    assert verdict["identical"]
+    assert "isolation there: none, here: namespaces" in verdict["notes"][0]
+
+
+def test_a_file_that_was_changed_is_found_though_its_digest_was_changed_too(cli, built):
+    root, artifact = built
+    (artifact / "__init__.py").write_text("import os  # evil\n" + projects.PACKAGE)
+    seal(artifact)
+    done = cli("reproduce", artifact, "--source", root, "--json", expect=6)
+    document, _ = json.JSONDecoder().raw_decode(done.stdout)
+    found = {one["file"]: one for one in document[0]["differences"]}
+    assert set(found) == {"__init__.py", "metadata.json"}
+    assert found["__init__.py"]["offset"] == 0
+
+
+def test_a_patched_binary_is_named_with_its_section(cli, built):
+    root, artifact = built
+    (module,) = artifact.glob("*.so")
+    data = bytearray(module.read_bytes())
+    text = elf.section(bytes(data), ".text")
+    at = bytes(data).index(text) + 40
+    data[at] ^= 1
+    module.write_bytes(data)
+    seal(artifact)
+    done = cli("reproduce", artifact, "--source", root, expect=6)
+    assert "section .text, byte 40" in done.stdout
+    assert "changed after it was linked" in done.stdout
+
+
+def test_a_file_that_fits_no_digest_is_refused_at_once(cli, built):
+    _, artifact = built
+    (artifact / "__init__.py").write_text("")
+    assert "changed: __init__.py" in cli("reproduce", artifact, expect=9).stderr
+
+
+def test_another_compiler_is_named_by_its_part(cli, built):
+    root, artifact = built
+    path = artifact / provenance.FILE
+    document = json.loads(path.read_text())
+    lock = document["predicate"]["buildDefinition"]["internalParameters"]["lock"]
+    lock["compiler"]["parts"]["as"] = "0" * 64
+    path.write_text(json.dumps(document))
+    seal(artifact)
+    done = cli("reproduce", artifact, "--source", root, expect=4)
+    assert "built with another compiler" in done.stderr
+    assert "as differ here" in done.stderr
+
+
+def test_sources_that_cannot_be_had_are_an_error_that_says_which(cli, built, tmp_path):
+    root, artifact = built
+    assert "names no repository" in cli("reproduce", artifact, expect=2).stderr
+    other = projects.write(tmp_path / "other")
+    git(other, "init", "--quiet")
+    git(other, "add", ".")
+    git(other, "commit", "--quiet", "-m", "unrelated")
+    done = cli("reproduce", artifact, "--source", other, expect=2)
+    assert f"has no commit {git(root, 'rev-parse', 'HEAD')}" in done.stderr
+
+
+def test_what_was_built_from_uncommitted_changes_needs_these_changes(cli, built, tmp_path):
+    root, _ = built
+    (root / "times_two.cpp").write_text(projects.CPP + "// not committed\n")
+    cli("build", root, "--out", tmp_path / "dirty")
+    done = cli("reproduce", tmp_path / "dirty", expect=2)
+    assert "not built from a commit alone" in done.stderr
+    assert "changes that no commit holds" in done.stderr
+    assert "identical" in cli("reproduce", tmp_path / "dirty", "--source", root).stdout
+    (root / "times_two.cpp").write_text(projects.CPP)
+    done = cli("reproduce", tmp_path / "dirty", "--source", root, expect=2)
+    assert "does not hold the sources" in done.stderr
+
+
+def test_a_published_kernel_is_built_again_from_its_repo_id(cli, built, tmp_path):
+    root, _ = built
+    registry = tmp_path / "registry"
+    cli("publish", root, "--registry", registry, "--repo-id", "me/one")
+    done = cli("reproduce", "me/one", "--registry", registry, "--source", root)
+    assert f"{CPU}: identical" in done.stdout

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same sources and lock give the same bytes: elsewhere, later, for another user, isolated or not."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from native import projects
+
+from kernforge import provenance
+
+pytestmark = pytest.mark.native
+
+CUDA = "torch-stable-abi210-cu130-x86_64-linux"
+# All that could carry a path, a process number or a time into the result.
+SECOND = """
+[kernel.again]
+backend = "cuda"
+depends = []
+src = ["again/times_two.cu", "times_two.h"]
+cuda-capabilities = ["9.0"]
+cuda-flags = ["-lineinfo"]
+"""
+AGAIN = """#include <cub/block/block_reduce.cuh>
+#include "../times_two.h"
+namespace {
+__device__ int calls;
+template <typename T> __global__ void internal(T* x) {
+  using Reduce = cub::BlockReduce<T, 128>;
+  __shared__ typename Reduce::TempStorage storage;
+  T sum = Reduce(storage).Sum(x[threadIdx.x]);
+  if (threadIdx.x == 0) x[0] = sum, ++calls;
+}
+}  // namespace
+static __global__ void also_internal(float* x) { x[threadIdx.x] *= 2; }
+extern "C" const char* where() { return __FILE__ " " __DATE__ " " __TIME__; }
+void again(float* x) {
+  internal<float><<<1, 128>>>(x);
+  also_internal<<<1, 32>>>(x);
+}
+"""
+CPP = projects.CPP + 'extern "C" const char* where() { return __FILE__ __DATE__ __TIME__; }\n'
+
+
+def write(root: Path) -> Path:
+    projects.write(root, backends=("cpu", "cuda"), cpp=CPP)
+    (root / "build.toml").write_text((root / "build.toml").read_text() + SECOND)
+    (root / "again").mkdir()
+    (root / "again" / "times_two.cu").write_text(AGAIN)
+    return root
+
+
+def build(
+    root: Path, home: Path, *options: str, prefix: tuple[str, ...] = (), **env: str
+) -> dict[str, bytes]:
+    """Build in a home that has the toolchains and no results; every file by its path."""
+    argv = (*(prefix or (sys.executable,)), "-m", "kernforge", "build", str(root), *options)
+    environment = {**os.environ, **env, "KERNFORGE_HOME": str(home)}
+    done = subprocess.run(
+        [*argv, "--no-check", "--json"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["actions"]["reused"] == 0
+    out = root / "build"
+    return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def bare(kept_home, tmp_path_factory):
+    """Makes homes that have toolchains and no results."""
+
+    def make() -> Path:
+        home = tmp_path_factory.mktemp("home")
+        (home / "store").mkdir()
+        (home / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
+        return home
+
+    (kept_home / "store" / "toolchains").mkdir(parents=True, exist_ok=True)
+    return make
+
+
+@pytest.fixture(scope="module")
+def first(bare, tmp_path_factory):
+    root = write(tmp_path_factory.mktemp("first") / "project")
+    return build(root, bare(), "--sandbox", "required"), root / "kernforge.lock"
+
+
+def again(first, root: Path) -> Path:
+    write(root)
+    shutil.copy(first[1], root / "kernforge.lock")
+    return root
+
+
+def differing(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
+    return [path for path in sorted({*one, *other}) if one.get(path) != other.get(path)]
+
+
+def test_elsewhere_with_another_home_and_other_jobs(first, bare, tmp_path):
+    root = again(first, tmp_path / "a rather longer" / "path")
+    assert differing(first[0], build(root, bare(), "--jobs", "1")) == []
+
+
+def test_times_of_sources_and_headers_do_not_matter(first, bare, tmp_path):
+    root = again(first, tmp_path / "project")
+    home = bare()
+    lib = next((home / "store" / "toolchains").resolve().glob("*/*/include/cccl/cub/cub.cuh"))
+    tree = lib.parents[3]
+    reduce = tree / "include/cccl/cub/block/block_reduce.cuh"
+    for path in (reduce, tree, root / "again" / "times_two.cu"):
+        os.utime(path, (time.time() - 10**8, time.time() - 10**8))
+    assert differing(first[0], build(root, home)) == []
+
+
+def test_bubblewrap_and_plain_namespaces_give_the_same(first, bare, tmp_path):
+    directory = os.environ.get("KERNFORGE_TEST_BWRAP") or (shutil.which("bwrap") or "")
+    if not directory:
+        pytest.skip("bubblewrap is not installed")
+    root = again(first, tmp_path / "project")
+    path = f"{Path(directory).parent}:{os.environ['PATH']}"
+    found = build(root, bare(), "--sandbox", "required", PATH=path)
+    assert differing(first[0], found) == []
+
+
+def test_without_a_sandbox_only_the_statement_differs(first, bare, tmp_path):
+    root = again(first, tmp_path / "project")
+    found = build(root, bare(), "--sandbox", "off")
+    names = {Path(path).name for path in differing(first[0], found)}
+    assert names == {"metadata.json", provenance.FILE}
+    statement = provenance.read(found[f"{CUDA}/{provenance.FILE}"].decode())
+    assert statement.isolation == "none"
+    # Every intermediate file is the same too.
+    isolated = provenance.read(first[0][f"{CUDA}/{provenance.FILE}"].decode())
+    assert [a.outputs for a in statement.actions] == [a.outputs for a in isolated.actions]
+
+
+@pytest.mark.parametrize("mode", ["required", "off"])
+def test_another_user(first, kept_home, mode):
+    with tempfile.TemporaryDirectory() as directory:
+        base = Path(directory)
+        base.chmod(0o755)
+        nobody, env = somebody_else(base)
+        # Root's home may be closed to others, so the toolchains get another name.
+        links = ("cp", "-al", kept_home / "store" / "toolchains", base / "toolchains")
+        subprocess.run(links, check=True)
+        home, root = base / "home" / "store", again(first, base / "project")
+        home.mkdir(parents=True)
+        (home / "toolchains").symlink_to(base / "toolchains")
+        for path in (base / "home", *(base / "home").rglob("*"), root, *root.rglob("*")):
+            os.chown(path, 65534, 65534, follow_symlinks=False)
+        found = build(root, base / "home", "--sandbox", mode, prefix=nobody, **env)
+        names = {Path(path).name for path in differing(first[0], found)}
+        assert names == ({"metadata.json", provenance.FILE} if mode == "off" else set())
+
+
+def somebody_else(base: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+    """What starts a Python as the user nobody, and the environment that it needs."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("only root can become another user, with setpriv")
+    become = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
+    source = Path(provenance.__file__).parents[1]
+    env = {"PYTHONPATH": f"{source}:{sysconfig.get_path('purelib')}", "HOME": str(base)}
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    for python in (sys.executable, f"/usr/bin/python{version}"):
+        argv = (*become, "env", python, "-c", "import pydantic, kernforge.cli")
+        if not subprocess.run(
+            argv, capture_output=True, env={**os.environ, **env}, check=False
+        ).returncode:
+            return (*become, "env", python), env
+    pytest.skip("no Python here may be started by another user")
+
+
+def test_an_artifact_holds_no_path_time_or_number_of_this_machine(first):
+    words = (f"{Path.home()}/", "/pytest-", "tmpxft", "/store/", time.strftime("%b %e %Y"))
+    for path, data in first[0].items():
+        for word in words:
+            assert word.encode() not in data, f"{word} in {path}"
+
+
+def test_the_statement_names_every_file_and_wheel(first):
+    files = {p.partition("/")[2]: d for p, d in first[0].items() if p.startswith(CUDA)}
+    document = json.loads(files[provenance.FILE])
+    subjects = {one["name"]: one["digest"]["sha256"] for one in document["subject"]}
+    others = {p: d for p, d in files.items() if p not in {"metadata.json", provenance.FILE}}
+    assert subjects == {path: hashlib.sha256(data).hexdigest() for path, data in others.items()}
+    named = {d["name"] for d in document["predicate"]["buildDefinition"]["resolvedDependencies"]}
+    assert any(name.startswith("nvidia_cuda_nvcc-13.0") for name in named)
+    assert any(name.startswith("torch-2.10") for name in named)
+    assert "host compiler" in named
