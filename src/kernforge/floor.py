@@ -63,7 +63,8 @@ _KINDS = {
 # stable and C interfaces, TVM FFI, OpenMP's runtime, which libtorch_cpu brings along, and what
 # libtorch_cuda does. A second OpenMP runtime in one process would have threads of its own.
 _UNVERSIONED_OWNERS = (
-    *("Py", "_Py", "aoti_torch_", "torch_", "TVMFFI", "GOMP_", "omp_"),
+    # libtorch_cpu exports the vector mathematics of SLEEF, which ATen/cpu/vec calls inline.
+    *("Py", "_Py", "aoti_torch_", "torch_", "Sleef_", "TVMFFI", "GOMP_", "omp_"),
     *("cublas", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nccl", "nvrtc"),
 )
 # C++ names (Itanium ABI, chapter 5.1) that the C++ library should define: in std or in its own

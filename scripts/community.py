@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build other people's kernels unmodified and let each one's own tests pass.
+
+    python scripts/community.py --dir DIR CHECKOUT...               # build, check, test, report
+    python scripts/community.py --dir DIR --build-only CHECKOUT...
+    python scripts/community.py --dir DIR --test-only               # on another machine
+    python scripts/community.py --dir DIR --report-only
+
+A checkout is a directory that holds kernel projects, as huggingface/kernels-community or
+``examples/kernels`` of huggingface/kernels do. It is only read. What is built goes to
+``DIR/kernels`` together with each kernel's tests, so that this one folder can be carried to a
+machine with a GPU; that machine needs torch, pytest and the ``kernels`` client, but no compiler.
+A kernel whose project must be refused counts as right when it is refused for the right reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import community_build
+import community_test
+from community_build import BACKENDS, DEFAULT, Built
+from community_test import Tested
+
+from kernforge.host import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HEAD = ["kernel", "variant", "built", "CPU-s", "check", "loads in", "passed/failed/skipped", "why"]
+
+
+def build(options: argparse.Namespace) -> None:
+    """Build what was asked for; one record beside each result."""
+    for kernel in community_build.projects(options.checkout, options.only or DEFAULT):
+        for backend in options.backend or BACKENDS:
+            if backend not in kernel.manifest["general"].get("backends", []):
+                continue
+            record = community_build.build(kernel, backend, options)
+            home = options.dir / "kernels" / kernel.label
+            _write(home / f"built-{backend}.json", asdict(record))
+            print(record.kernel, record.variant, record.built, record.cpu_s, record.why, flush=True)
+
+
+def test(options: argparse.Namespace) -> None:
+    """Test what this machine can; one record beside each result."""
+    built = [record for record, _ in records(options.dir)]
+    backend = probe().backend.name
+    for record in built:
+        wanted = not options.only or record.kernel.split("/")[1] in options.only
+        if not wanted or not record.built or record.expected_failure:
+            continue
+        done = community_test.test(record, built, options.dir.resolve(), options.limit_s)
+        print(done.kernel, done.variant, done.counts, done.why, flush=True)
+        if done.loads:
+            _write(options.dir / "kernels" / done.kernel / f"tested-{backend}.json", asdict(done))
+
+
+def records(directory: Path) -> list[tuple[Built, Tested | None]]:
+    """Everything that was built, with how it was tested if it was."""
+    found = []
+    for path in sorted(directory.glob("kernels/*/*/built-*.json")):
+        backend = path.stem.removeprefix("built-")
+        built = Built(**{"backend": backend, **json.loads(path.read_text())})
+        after = path.with_name(path.name.replace("built-", "tested-"))
+        tested = Tested(**json.loads(after.read_text())) if after.is_file() else None
+        found.append((built, tested if tested and tested.variant == built.variant else None))
+    return found
+
+
+def good(built: Built, tested: Tested | None) -> bool:
+    """Whether a kernel is as it should be, as far as this machine could tell."""
+    if built.expected_failure:
+        return True
+    fine = tested is None or (tested.failed == 0 and all(tested.loads.values()))
+    return built.built and built.check == "clean" and fine
+
+
+def row(built: Built, tested: Tested | None) -> list[str]:
+    """One line for a person."""
+    outcome = "refused, rightly" if built.expected_failure else "yes" if built.built else "no"
+    loads = ", ".join(k for k, v in tested.loads.items() if v) if tested else ""
+    counts = tested.counts if tested else "not run" if built.built else ""
+    why = (built.why or (tested.why if tested else ""))[:100]
+    return [
+        *(built.kernel, built.variant, outcome, f"{built.cpu_s:.0f}"),
+        *(built.check, loads, counts, why),
+    ]
+
+
+def summary(found: Sequence[tuple[Built, Tested | None]]) -> list[list[str]]:
+    """One line for each backend."""
+    rows = []
+    for backend in BACKENDS:
+        mine = [(b, t) for b, t in found if b.backend == backend]
+        tested = [t for _, t in mine if t]
+        host = next((t.host for t in tested), "not tested")
+        rows.append(
+            [
+                f"{backend}, {host}",
+                f"{len(mine)}",
+                f"{sum(b.built and not b.expected_failure for b, _ in mine)}",
+                f"{sum(b.expected_failure for b, _ in mine)}",
+                f"{sum(all(t.loads.values()) for t in tested)}",
+                f"{sum(t.passed for t in tested):,}",
+                f"{sum(t.failed for t in tested):,}",
+                f"{sum(t.skipped for t in tested):,}",
+            ]
+        )
+    return rows
+
+
+def report(options: argparse.Namespace) -> bool:
+    """Print the table, write the JSON, and say whether all is as it should be."""
+    found = records(options.dir)
+    rows = [HEAD, *(row(*one) for one in found)]
+    widths = [max(len(line[i]) for line in rows) for i in range(len(HEAD))]
+    for line in rows:
+        print("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
+    right = sum(good(*one) for one in found)
+    print(f"{right} of {len(found)} are as they should be")
+    if options.json:
+        document = {
+            "sources": {str(path.name): _commit(path) for path in options.checkout},
+            "kernels": [
+                {"built": asdict(b), "tested": asdict(t) if t else None, "right": good(b, t)}
+                for b, t in found
+            ],
+            "table": {
+                "title": "Other people's kernels, unmodified",
+                "head": [
+                    *("", "tried", "built", "refused, rightly", "loaded"),
+                    *("their tests passed", "failed", "skipped"),
+                ],
+                "rows": summary(found),
+                "note": "kernels-community and the examples of huggingface/kernels; one line for "
+                "each kernel, with the reason where something is missing, is in the file.",
+            },
+        }
+        _write(options.json, document)
+    return right == len(found)
+
+
+def _commit(checkout: Path) -> str:
+    argv = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _write(path: Path, document: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def main() -> None:
+    """Do what was asked; exit 1 when something is not as it should be."""
+    options = _arguments()
+    options.dir.mkdir(parents=True, exist_ok=True)
+    if not options.test_only and not options.report_only:
+        build(options)
+    if not options.build_only and not options.report_only:
+        test(options)
+    sys.exit(0 if report(options) else 1)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkout", type=Path, nargs="*", help="directories of kernel projects")
+    parser.add_argument("--dir", type=Path, required=True, help="where results go")
+    step = parser.add_mutually_exclusive_group()
+    step.add_argument("--build-only", action="store_true")
+    step.add_argument("--test-only", action="store_true")
+    step.add_argument("--report-only", action="store_true")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        help="a name or a pattern instead of the default list; '*' takes all; may be repeated",
+    )
+    parser.add_argument("--backend", action="append", choices=BACKENDS, help="default: both")
+    parser.add_argument("--torch", type=_version, default=(2, 13), help="default: 2.13")
+    parser.add_argument("--cuda", type=_version, default=(13, 0), help="default: 13.0")
+    parser.add_argument("--arch", action="append", default=[], help="only for this GPU, as 9.0")
+    parser.add_argument("--limit-s", type=int, default=900, help="for each build and test run")
+    parser.add_argument("--json", type=Path, help="also write the outcome here")
+    return parser.parse_args()
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)
+
+
+if __name__ == "__main__":
+    main()
