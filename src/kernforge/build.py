@@ -322,12 +322,18 @@ def forget_unisolated(plan: Plan, store: Store) -> int:
     Returns:
         How many these were.
     """
-    trees = [store.path(SHELF, a.key) for a in plan.actions if store.has(SHELF, a.key)]
-    histories = {tree: _history(tree).values() for tree in trees}
-    doubtful = [t for t, how in histories.items() if not how or not all(h["isolated"] for h in how)]
-    for tree in doubtful:
-        files.remove_tree(tree)
+    keys = [action.key for action in plan.actions if store.has(SHELF, action.key)]
+    doubtful = [key for key in keys if not _isolated(_history(store.path(SHELF, key)))]
+    for key in doubtful:
+        store.forget(SHELF, key)
     return len(doubtful)
+
+
+def _isolated(history: Mapping[str, Any]) -> bool:
+    """Whether every action of a history ran in a sandbox; what another version wrote did not."""
+    return bool(history) and all(
+        isinstance(how, dict) and how.get("isolated", False) for how in history.values()
+    )
 
 
 def resolve(text: str, roots: Mapping[str, str]) -> str:

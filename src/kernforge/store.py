@@ -103,6 +103,13 @@ class Store:
                 self.fetched.add(key)
         return self.use(kind, key) is not None
 
+    def forget(self, kind: str, key: str) -> None:
+        """Take a tree away, whole: whoever is killed meanwhile leaves no half of it."""
+        final = self.path(kind, key)
+        with files.staging(final.parent) as grave, files.gate(self.gate, alone=True):
+            if final.is_dir():
+                files.rename(final, grave / "gone")
+
     def _fetch(self, second: SharedStore, kind: str, key: str) -> bool:
         final = self.path(kind, key)
         with files.staging(final.parent) as staged:

@@ -38,6 +38,15 @@ def test_a_tree_is_made_once(tmp_path):
     assert (first / "content").read_text() == "one"
 
 
+def test_what_is_forgotten_is_made_again(tmp_path):
+    store = Store(tmp_path)
+    store.tree("things", KEY, fill_with("one"))
+    store.forget("things", KEY)
+    store.forget("things", KEY)
+    assert not store.has("things", KEY)
+    assert (store.tree("things", KEY, fill_with("two")) / "content").read_text() == "two"
+
+
 def test_nothing_is_stored_when_making_it_fails(tmp_path):
     store = Store(tmp_path)
 
