@@ -94,7 +94,7 @@ def test_a_worker_that_dies_in_mid_build_is_replaced(kernforge_cli, cluster, pro
     busy = []
 
     def compiling():
-        found = cluster.root.glob("*/store/work/*/times_two.cpp")
+        found = cluster.root.glob("*/store/work/*/work/times_two.cpp")
         busy[:] = [p.relative_to(cluster.root).parts[0] for p in found if "tmp-" not in str(p)]
         return busy
 
