@@ -7,7 +7,7 @@ import concurrent.futures
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernforge import memory, schedule
 from kernforge.run import kill_all, meter
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Others on the machine may free memory without telling us.
 _LOOK_AGAIN_S = 0.5
+_BETWEEN_KILLS_S = 0.02
+_GIVE_UP_S = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class Crew:
         self._jobs, self._limit, self._available = jobs, limit, available
         self._pool = concurrent.futures.ThreadPoolExecutor(jobs)
         self._working: dict[str, _Working] = {}
+        self._futures: list[concurrent.futures.Future[Any]] = []
         self._lock = threading.Lock()
         self.patience: float | None = None
 
@@ -94,7 +97,9 @@ class Crew:
                 with self._lock:
                     del self._working[action.key]
 
-        return self._pool.submit(run)
+        future = self._pool.submit(run)
+        self._futures.append(future)
+        return future
 
     def usage(self) -> dict[str, int]:
         """Bytes that each running action uses now, by key."""
@@ -110,7 +115,14 @@ class Crew:
     def kill(self) -> None:
         """Stop everything at once."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + _GIVE_UP_S
+        # More than once: a thread may have been just about to start its program.
         kill_all()
+        while any(not one.done() for one in self._futures):
+            kill_all()
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_BETWEEN_KILLS_S)
 
     def _running(self) -> list[schedule.Running]:
         now, usage = time.monotonic(), self.usage()

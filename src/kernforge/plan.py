@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 OBJECT = "out.o"
 _STUB_DIR = "stubs"
 # How actions are run, as far as it can change a result; see docs/decisions/0010.
-_RECIPE = 1
+_RECIPE = 2
 _ROOT = re.compile(r"%\{([\w.+-]+)\}")
 _ID_LENGTH = 10
 

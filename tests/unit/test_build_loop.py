@@ -8,6 +8,7 @@ import pytest
 from unit import graphs
 
 from kernforge import build
+from kernforge import run as run_module
 from kernforge.crew import Crew
 from kernforge.measures import Measures
 from kernforge.run import Command, run
@@ -153,7 +154,7 @@ def test_an_interrupt_stops_everything(tmp_path):
             if action.title == "b":
                 raise KeyboardInterrupt
 
-    start = time.monotonic()
+    start, running = time.monotonic(), run_module._running
     actions = [graphs.action(name, "sleep 60") for name in "ab"]
     shop = graphs.workshop(tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -166,3 +167,4 @@ def test_an_interrupt_stops_everything(tmp_path):
             events=Impatient(),
         )
     assert time.monotonic() - start < 20
+    assert not running  # not even what was about to start
