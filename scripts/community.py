@@ -139,12 +139,21 @@ def report(options: argparse.Namespace) -> bool:
                     *("their tests passed", "failed", "skipped"),
                 ],
                 "rows": summary(found),
-                "note": "kernels-community and the examples of huggingface/kernels; one line for "
-                "each kernel, with the reason where something is missing, is in the file.",
+                "note": _note(found),
             },
         }
         _write(options.json, document)
     return right == len(found)
+
+
+def _note(found: Sequence[tuple[Built, Tested | None]]) -> str:
+    """What a reader of the summary must know besides."""
+    names = [f"{b.kernel} ({b.backend})" for b, t in found if t and t.stopped]
+    wrong = [f"{b.kernel} ({b.backend})" for b, t in found if not good(b, t)]
+    note = "The file has a line for each kernel, with the reason where something is missing."
+    if names:
+        note += f" Test runs stopped at the time limit: {', '.join(names)}."
+    return note + (f" Not as they should be: {', '.join(wrong)}." if wrong else "")
 
 
 def _commit(checkout: Path) -> str:

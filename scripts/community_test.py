@@ -30,6 +30,7 @@ LOADERS = {
     "kernels": "import kernels as k; print(k.get_kernel({repo!r}, version={version}).__name__)",
 }
 TIMED_OUT = 124
+STOPPED = "stopped after"
 NO_CUDA = "Torch not compiled with CUDA enabled"
 # What else is installed, as jax and flax, is not what is tested here; this is the suite's own switch.
 SWITCHES = {"EINOPS_TEST_BACKENDS": "numpy,torch"}
@@ -50,6 +51,11 @@ class Tested:
     wall_s: float = 0.0
     why: str = ""
     reasons: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its test run came to the time limit, with tests left."""
+        return self.why.startswith(STOPPED)
 
     @property
     def counts(self) -> str:
@@ -99,7 +105,7 @@ def _run_tests(result: Tested, home: Path, env: dict[str, str], limit_s: int) ->
     if report.is_file():
         _count(result, report)
     if done.returncode == TIMED_OUT:
-        result.why = f"stopped after {limit_s} s; {result.why}"
+        result.why = f"{STOPPED} {limit_s} s; {result.why}"
     elif not report.is_file():
         result.failed, result.why = 1, result.why or f"pytest ended with {done.returncode}"
 
