@@ -336,6 +336,12 @@ def _isolated(history: Mapping[str, Any]) -> bool:
     )
 
 
+def all_isolated(plan: Plan, store: Store) -> bool:
+    """Whether the store has every result of a plan, made in a sandbox."""
+    trees = (store.path(SHELF, action.key) for action in plan.actions)
+    return all(_isolated(_history(tree)) for tree in trees)
+
+
 def resolve(text: str, roots: Mapping[str, str]) -> str:
     """Put real paths in the place of ``%{root}``."""
     return _PLACEHOLDER.sub(lambda match: roots[match[1]], text)

@@ -145,10 +145,9 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
         report.result(reports.graph_document(made, known), reports.graph_text(made, known))
         return
     out = arguments.out or bench.project.root / "build"
-    isolation = pipeline.choose_sandbox(bench, arguments.sandbox, note=report.note)
     findings: list[Finding] = []
     with bench.store.lease():
-        pipeline.forget_unisolated(bench, made, isolation)
+        isolation = pipeline.prepare_sandbox(bench, made, arguments.sandbox, note=report.note)
         crew: BuildCrew
         if arguments.scheduler:
             from kernforge.cluster import Cluster  # noqa: PLC0415

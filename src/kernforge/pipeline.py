@@ -39,6 +39,7 @@ from kernforge.index import Index
 from kernforge.own import NOTHING
 from kernforge.provenance import Origin
 from kernforge.run import Command, run
+from kernforge.sandbox import Sandbox
 from kernforge.store import Store
 from kernforge.toolchain import SHELF, Toolchains
 from kernforge.wheels import Wheels
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from kernforge.own import Brought, Own
     from kernforge.plan import Plan
     from kernforge.project import Project
-    from kernforge.sandbox import Sandbox
     from kernforge.shared_store import SharedStore
     from kernforge.units import Sources
     from kernforge.variant import Version2
@@ -325,23 +325,26 @@ def _real(path: str) -> str:
     return os.path.realpath(path) if Path(path).is_dir() else path
 
 
-def choose_sandbox(
-    bench: Bench, mode: sandbox.Mode, *, note: Callable[[str], None] | None = None
-) -> Sandbox:
-    """How actions are kept to what they were given, on this machine; see ``sandbox.probe``.
+def choose_sandbox(bench: Bench, mode: sandbox.Mode) -> Sandbox:
+    """How actions are kept to what they were given, on this machine; see ``sandbox.probe``."""
+    return sandbox.probe(mode, bench.compiler.path, run, os.environ.get("PATH", ""))
 
-    ``note`` is told why, if they cannot be.
+
+def prepare_sandbox(
+    bench: Bench, made: Plan, mode: sandbox.Mode, *, note: Callable[[str], None]
+) -> Sandbox:
+    """Choose the sandbox of a build, and forget the results that none saw made if there is one.
+
+    Nothing is tried when nothing is left to run. ``note`` is told why there is none.
     """
-    found = sandbox.probe(mode, bench.compiler.path, run, os.environ.get("PATH", ""))
-    if note and not found.isolates:
+    if mode != "off" and build.all_isolated(made, bench.store):
+        return Sandbox(kind="off", reason="nothing is left to run", wanted=mode)
+    found = choose_sandbox(bench, mode)
+    if found.isolates:
+        build.forget_unisolated(made, bench.store)
+    else:
         note(f"note: actions run without a sandbox: {found.reason}")
     return found
-
-
-def forget_unisolated(bench: Bench, made: Plan, isolation: Sandbox) -> None:
-    """Where a sandbox is to be had, forget the results that none saw made."""
-    if isolation.isolates:
-        build.forget_unisolated(made, bench.store)
 
 
 def run_plan(
