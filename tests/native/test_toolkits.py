@@ -70,6 +70,9 @@ def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     assert lock.cuda["13.0"].directory
     assert not lock.cuda["13.0"].wheels
     assert str(toolkit) not in lock.to_json()
+    # With the result in the store no toolkit is needed; with another source it is.
+    build(root, "--locked")
+    (root / "times_two.cu").write_text(projects.CU + f"// {tmp_path}\n")
     done = build(root, "--locked", expect=4)
     assert "--cuda-home" in done.stderr
 
