@@ -16,6 +16,7 @@ A kernel whose project must be refused counts as right when it is refused for th
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import subprocess
 import sys
@@ -151,6 +152,8 @@ def _note(found: Sequence[tuple[Built, Tested | None]]) -> str:
     names = [f"{b.kernel} ({b.backend})" for b, t in found if t and t.stopped]
     wrong = [f"{b.kernel} ({b.backend})" for b, t in found if not good(b, t)]
     note = "The file has a line for each kernel, with the reason where something is missing."
+    places = collections.Counter(b.built_on for b, _ in found if b.built)
+    note += " Built on " + ", ".join(f"{place}: {n}" for place, n in sorted(places.items())) + "."
     if names:
         note += f" Test runs stopped at the time limit: {', '.join(names)}."
     return note + (f" Not as they should be: {', '.join(wrong)}." if wrong else "")
