@@ -368,6 +368,8 @@ class _Hands:
     def work(self, crew: Crew) -> None:
         # The directories of failed actions stay for a day, so that they can be looked at.
         self._shop.store.sweep(self._work, "*")
+        directory, pattern = sandbox.ROOMS
+        self._shop.store.sweep(Path(directory), pattern)
         order = graphlib.TopologicalSorter({a.key: _needs(a) for a in self._plan.actions})
         order.prepare()
         if self._events:

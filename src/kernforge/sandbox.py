@@ -34,6 +34,8 @@ MODES: tuple[Mode, ...] = ("required", "auto", "off")
 EPOCH = 315_532_800
 """The time of every file that an action sees, and of ``__DATE__``: 1980-01-01, as in zip files."""
 
+ROOMS = ("/var/tmp", "kernforge-*")
+"""Directory and pattern of the places where actions run."""
 _PLACE = "/var/tmp/kernforge-"  # made exclusively, and refused when it is another's
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
