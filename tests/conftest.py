@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of every tier share: a real package index on this machine, a store that is kept."""
 
-import base64
 import functools
 import hashlib
 import http.server
 import os
 import re
 import threading
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -103,25 +101,6 @@ def transport(index_server):
     found.close()
 
 
-def make_wheel(
-    path: Path, members: dict[str, bytes], *, tampered: tuple[str, ...] = (), record: bool = True
-) -> Path:
-    """Write a wheel; the RECORD lies about the members named in ``tampered``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    name, version = path.name.split("-")[:2]
-    lines = []
-    for member, data in members.items():
-        promised = b"something else" if member in tampered else data
-        digest = base64.urlsafe_b64encode(hashlib.sha256(promised).digest()).rstrip(b"=").decode()
-        lines.append(f"{member},sha256={digest},{len(data)}\n")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member, data in members.items():
-            archive.writestr(member, data)
-        if record:
-            archive.writestr(f"{name}-{version}.dist-info/RECORD", "".join(lines))
-    return path
-
-
 class Progress:
     """Remembers what it was told."""
 
@@ -150,15 +129,3 @@ def progress():
 def kept_home():
     """A KERNFORGE_HOME that outlives the test run, so that toolchains are fetched once."""
     return Path(os.environ.get("KERNFORGE_TEST_HOME", Path.home() / ".cache" / "kernforge-tests"))
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Count what this machine could not run, so that nobody takes silence for success."""
-    skipped = [
-        r for r in terminalreporter.stats.get("skipped", []) if "gpu" in getattr(r, "keywords", ())
-    ]
-    if skipped:
-        terminalreporter.section("not run here")
-        terminalreporter.line(
-            f"{len(skipped)} GPU tests: run `make test-gpu` on a machine with an NVIDIA GPU"
-        )

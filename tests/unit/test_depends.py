@@ -6,7 +6,7 @@ import tarfile
 import zipfile
 
 import pytest
-from conftest import make_wheel
+from wheelmaker import make_wheel
 
 from kernforge import depends
 from kernforge.errors import ToolchainError, UsageError

@@ -2,7 +2,7 @@
 import random
 
 import pytest
-from conftest import make_wheel
+from wheelmaker import make_wheel
 
 from kernforge import rangezip
 from kernforge.errors import IntegrityError, NetworkError

@@ -5,7 +5,7 @@ import hashlib
 import threading
 
 import pytest
-from conftest import make_wheel
+from wheelmaker import make_wheel
 
 from kernforge.errors import IntegrityError, NetworkError, ToolchainError
 from kernforge.index import Index
