@@ -62,6 +62,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             )
         )
         sys.exit(UsageError.exit_code)
+    except BrokenPipeError:
+        # Who read our output has enough, as `head` does. What is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         report.note("interrupted: every program was stopped and nothing is left half-written")
         sys.exit(130)

@@ -52,9 +52,9 @@ class Report:
     def result(self, document: Any, text: str) -> None:
         """Print a command's result: the document for programs, the text for people."""
         if self.as_json:
-            print(json.dumps(document, indent=2, default=str))
+            print(json.dumps(document, indent=2, default=str), flush=True)
         elif text:
-            print(text)
+            print(text, flush=True)
 
     def error(self, error: KernforgeError) -> None:
         """Print what went wrong and what to do."""

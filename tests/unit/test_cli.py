@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -114,6 +117,15 @@ def test_an_interrupt_exits_130(project, monkeypatch):
 def test_schema_is_a_json_schema(capsys):
     assert call("schema") == 0
     assert "$schema" in json.loads(capsys.readouterr().out)
+
+
+def test_a_reader_that_has_enough_is_no_traceback():
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, "-m", "kernforge", "schema"]
+    done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_columns_are_as_wide_as_their_widest_cell():
