@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kernforge import cli, errors, report
+from kernforge import cli, cli_project, errors, report
 
 VERBS = (
     *("new", "variants", "lock-toolchain", "build", "check", "publish", "cache", "migrate"),
@@ -101,7 +101,7 @@ def test_a_missing_extra_says_what_to_install(project, capsys, monkeypatch):
     def lacking(*_):
         raise ModuleNotFoundError("No module named 'pydantic'", name="pydantic")
 
-    monkeypatch.setattr(cli, "_variants", lacking)
+    monkeypatch.setattr(cli_project, "_variants", lacking)
     assert call("variants", str(project)) == 2
     assert "pip install 'kernforge[build]'" in capsys.readouterr().err
 
@@ -110,7 +110,7 @@ def test_an_interrupt_exits_130(project, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_variants", interrupted)
+    monkeypatch.setattr(cli_project, "_variants", interrupted)
     assert call("variants", str(project)) == 130
 
 

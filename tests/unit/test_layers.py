@@ -43,6 +43,8 @@ LAYERS: list[set[str]] = [
     # surface
     {"live"},
     {"report"},
+    {"cli_options"},
+    {"cli_build", "cli_project", "cli_publish"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -51,7 +53,7 @@ PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "net" i
 
 # The modules that may import each of these; most have one door.
 DOORS = {
-    "argparse": {"cli"},
+    "argparse": {"cli", "cli_build", "cli_options", "cli_project", "cli_publish"},
     "distributed": {"cluster"},
     "fsspec": {"shared_store"},
     "fcntl": {"files"},
@@ -74,6 +76,10 @@ BUILDER = {
     "check",
     "checked",
     "cli",
+    "cli_build",
+    "cli_options",
+    "cli_project",
+    "cli_publish",
     "cluster",
     "compare",
     "compiler",

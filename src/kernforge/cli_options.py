@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands' grammars share: how a command is added, and the options of several."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernforge.own import Brought
+    from kernforge.pipeline import Bench
+    from kernforge.report import Report
+
+    # The type has no public name.
+    Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+
+def add_verb(
+    verbs: Verbs,
+    run: Callable[[argparse.Namespace, Report], None],
+    name: str,
+    summary: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    """Add a command, with the options that every command has."""
+    verb = verbs.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"example: {' '.join(filter(None, ('kernforge', name, example)))}",
+    )
+    verb.set_defaults(verb=run)
+    verb.add_argument("--json", action="store_true", help="print the result as one JSON document")
+    verb.add_argument("--quiet", action="store_true", help="leave out progress and notes")
+    return verb
+
+
+def add_project(verb: argparse.ArgumentParser) -> None:
+    """Add the project, which is the current directory by default."""
+    verb.add_argument(
+        "project", type=Path, nargs="?", default=Path(), help="the project (default: here)"
+    )
+
+
+def add_registry(verb: argparse.ArgumentParser) -> None:
+    """Add the registry to read or write."""
+    verb.add_argument(
+        "--registry", help="directory or URL (default: KERNFORGE_REGISTRY, else the user's own)"
+    )
+
+
+def add_toolchain(verb: argparse.ArgumentParser) -> None:
+    """Options for what the package index does not carry."""
+    verb.add_argument(
+        "--cuda-home",
+        metavar="DIR",
+        default=os.environ.get("KERNFORGE_CUDA_HOME"),
+        help="an installed CUDA toolkit to build its version with (default: KERNFORGE_CUDA_HOME)",
+    )
+    verb.add_argument(
+        "--cuda-redist",
+        metavar="URL",
+        default=os.environ.get("KERNFORGE_CUDA_REDIST"),
+        help="where NVIDIA's redistrib_*.json and archives lie, for CUDA before 13 "
+        "(default: KERNFORGE_CUDA_REDIST)",
+    )
+    source = os.environ.get("CUTLASS_SRC_DIR")
+    verb.add_argument(
+        "--depends",
+        metavar="NAME=PATH",
+        action="append",
+        type=named_path,
+        default=[("", Path(source))] if source else [],
+        help="a checkout or an archive of a dependency of build.toml, as cutlass_4_0=PATH "
+        "(default: CUTLASS_SRC_DIR for every CUTLASS)",
+    )
+
+
+def add_sandbox(verb: argparse.ArgumentParser) -> None:
+    """Add how actions are kept to their inputs."""
+    verb.add_argument(
+        "--sandbox",
+        choices=("required", "auto", "off"),
+        default="auto",
+        help="keep actions to their inputs: always, where this machine can (default), or never",
+    )
+
+
+def named_path(text: str) -> tuple[str, Path]:
+    """Argument type: ``NAME=PATH``."""
+    name, equals, place = text.partition("=")
+    if not equals or not name or not place:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+    return name, Path(place)
+
+
+def size(text: str) -> int:
+    """Argument type: bytes, as ``16GB``."""
+    from kernforge.memory import parse_size  # noqa: PLC0415
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def positive(text: str) -> int:
+    """Argument type: a whole number of 1 or more."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def bench(arguments: argparse.Namespace, report: Report, *, shared: str | None = None) -> Bench:
+    """The project of the command line, on this machine, ready to be planned."""
+    from kernforge import pipeline  # noqa: PLC0415
+    from kernforge.shared_store import SharedStore  # noqa: PLC0415
+
+    second = SharedStore(shared, report.note) if shared else None
+    project = pipeline.read_project(arguments.project)
+    return pipeline.set_up(project, report, brought(arguments), shared=second)
+
+
+def brought(arguments: argparse.Namespace) -> Brought:
+    """What the user brings to the toolchain."""
+    from kernforge.own import Brought  # noqa: PLC0415
+
+    home, redist = arguments.cuda_home, arguments.cuda_redist
+    return Brought(
+        cuda_home=Path(home) if home else None,
+        cuda_redist=redist or None,
+        depends=dict(arguments.depends),
+    )
