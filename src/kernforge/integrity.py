@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.errors import IntegrityError
-from kernforge.metadata import FILE, Algorithm, Digest
+from kernforge.metadata import FILE, SIGNATURE, Algorithm, Digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-UNHASHED = frozenset({FILE, f"{FILE}.sigstore"})
+UNHASHED = frozenset({FILE, SIGNATURE})
 """What a digest leaves out at the top of a variant: it stands in the first, the second signs it."""
 
 

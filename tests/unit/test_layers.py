@@ -14,7 +14,7 @@ LAYERS: list[set[str]] = [
     {"arch", "digest", "elf", "finding", "includes", "pipconfig", "variant"},
     {"facts", "fatbin", "manifest_legacy", "manifest_values", "pydepends", "tomllines"},
     # documents
-    {"lockfile", "manifest_model", "metadata"},
+    {"lockfile", "manifest_model", "metadata", "policy"},
     {"manifest_mistakes"},
     {"manifest", "provenance"},
     {"compare"},
@@ -29,6 +29,7 @@ LAYERS: list[set[str]] = [
     {"enter", "run"},
     # probes
     {"compiler", "cudahome", "depends", "home", "host", "index", "integrity", "memory", "pack"},
+    {"signature"},
     {"measures", "project", "rangezip", "shared_store"},
     {"store"},
     {"sandbox", "wheels"},
@@ -36,7 +37,7 @@ LAYERS: list[set[str]] = [
     {"own"},
     # stages
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
-    {"scaffold", "sourcefiles", "toolchain"},
+    {"scaffold", "sourcefiles", "toolchain", "trust"},
     {"build", "checked", "locate", "publish"},
     {"load", "pipeline"},
     {"cluster", "reproduce"},
