@@ -15,7 +15,7 @@ LAYERS: list[set[str]] = [
     {"facts", "fatbin", "manifest_legacy", "manifest_values", "pydepends", "tomllines"},
     # documents
     {"lockfile", "manifest_model", "metadata", "policy"},
-    {"manifest_mistakes"},
+    {"kernellock", "manifest_mistakes"},
     {"manifest", "provenance"},
     {"compare"},
     # decisions
