@@ -8,6 +8,7 @@ client filled::
     kernels--<owner>--<name>/
         blobs/<sha256>                     every file once
         snapshots/<commit>/build/<variant>/<file> -> ../../../../blobs/<sha256>
+        snapshots/<commit>/source/<file>   what the variants were built from, if it was published
         refs/v1, refs/v1.2.3, refs/main    the name of a commit each
 
 A commit never changes; a reference changes by one atomic write; nothing is ever removed.
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kernforge import files
 from kernforge.digest import key
-from kernforge.errors import RegistryError, UsageError
+from kernforge.errors import RegistryError, RequestError
 from kernforge.integrity import is_bytecode
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 Version3: TypeAlias = tuple[int, int, int]
 """Major, minor and patch of a published version."""
+
+SOURCE = "source"
+"""The directory of a snapshot that holds the project its variants were built from."""
 
 _REPO_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TAG = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
@@ -90,6 +94,18 @@ class Registry(Protocol):
         """
         ...
 
+    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
+        """The bytes of a small file of a commit, by its path; None without."""
+        ...
+
+    def source(self, repo_id: str, commit: str) -> Path | None:
+        """A local directory with the project that the variants were built from; None without."""
+        ...
+
+    def offline(self) -> Registry:
+        """The same registry, answering from what lies on this machine alone."""
+        ...
+
     def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
         """A local directory with the variant's files, not yet verified."""
         ...
@@ -131,10 +147,10 @@ def check_repo_id(repo_id: str) -> str:
     """The repo id, if it is ``owner/name``.
 
     Raises:
-        UsageError: it is not, or it could name something outside of the registry.
+        RequestError: it is not, or it could name something outside of the registry.
     """
     if not _REPO_ID.fullmatch(repo_id) or "--" in repo_id or ".." in repo_id:
-        raise UsageError(f"{repo_id!r} is no repo id", hint="write it like owner/name")
+        raise RequestError(f"{repo_id!r} is no repo id", hint="write it like owner/name")
     return repo_id
 
 
@@ -160,7 +176,7 @@ def find_version(registry: Registry, repo_id: str, version: int | str) -> str | 
             a PEP 440 specifier such as ``"~=1.2"`` or ``">=1.1,<2"``, of which the newest wins.
 
     Raises:
-        UsageError: the specifier cannot be read.
+        RequestError: the specifier cannot be read.
     """
     if isinstance(version, int) or version.isdecimal():
         return registry.ref(repo_id, f"v{int(version)}")
@@ -177,7 +193,7 @@ def _newest(specifier: str, ref_names: tuple[str, ...]) -> str | None:
     try:
         allowed = SpecifierSet(f"=={exact[1]}" if exact else specifier)
     except InvalidSpecifier:
-        raise UsageError(
+        raise RequestError(
             f"{specifier!r} is no version",
             hint='write a major version like 1, or a range like "~=1.2" or ">=1.1,<2"',
         ) from None
@@ -275,6 +291,22 @@ class DirectoryRegistry:
             return (self.fetch(repo_id, commit, variant) / name).read_bytes()
         except FileNotFoundError:
             return None
+
+    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
+        """The bytes of a small file of a commit, by its path; None without."""
+        try:
+            return (self.snapshot(repo_id, commit) / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def source(self, repo_id: str, commit: str) -> Path | None:
+        """The directory of a commit's sources; None without."""
+        path = self.snapshot(repo_id, commit) / SOURCE
+        return path if path.is_dir() else None
+
+    def offline(self) -> DirectoryRegistry:
+        """Itself: a directory is on this machine."""
+        return self
 
     def trusted_publisher(self, owner: str) -> bool | None:  # noqa: ARG002 - the protocol's
         """None: who may write to a directory is the file system's affair."""

@@ -15,7 +15,7 @@ LAYERS: list[set[str]] = [
     {"facts", "fatbin", "manifest_legacy", "manifest_values", "pydepends", "tomllines"},
     # documents
     {"lockfile", "manifest_model", "metadata", "policy"},
-    {"kernellock", "manifest_mistakes"},
+    {"kernellock", "manifest_mistakes", "redirect"},
     {"manifest", "provenance"},
     {"compare"},
     # decisions
@@ -38,8 +38,9 @@ LAYERS: list[set[str]] = [
     # stages
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
     {"scaffold", "sourcefiles", "toolchain", "trust"},
-    {"build", "checked", "locate", "publish"},
-    {"load", "pipeline"},
+    {"build", "callerlock", "checked", "locate", "publish"},
+    {"fitness", "pipeline"},
+    {"load"},
     {"cluster", "reproduce"},
     # surface
     {"live"},
