@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+from kernforge import offers
 from kernforge.digest import sha256
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.integrity import UNHASHED, tree_files, verify_tree
 from kernforge.metadata import FILE, Metadata
+from kernforge.promise import Choice, choose, dotted
 from kernforge.registry import DirectoryRegistry, Registry, Version3, versions
 from kernforge.variant import Variant
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-Contents: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Variant name, to path in it, to hex SHA-256."""
+    from kernforge.apidiff import Offer
+    from kernforge.promise import Contents
 
 _VERSION = re.compile(r"v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _CARD = "README.md"
@@ -40,6 +42,7 @@ class PublishResult:
         changed: whether the registry differs from before.
         variants: all that the version holds, sorted.
         url: of the commit.
+        choice: why it is this version, and what changed since the last.
     """
 
     commit: str
@@ -47,6 +50,7 @@ class PublishResult:
     changed: bool
     variants: tuple[str, ...]
     url: str
+    choice: Choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,7 @@ class _Built:
     """A variant on its way: its document, and its files with their hashes."""
 
     name: str
+    directory: Path
     metadata: Metadata
     files: Mapping[str, Path]
     hashes: Mapping[str, str]
@@ -66,13 +71,17 @@ def publish(
     version: str | None = None,
     *,
     card: str | None = None,
+    part: bool = False,
 ) -> PublishResult:
     """Publish the variants of a build.
 
     Without a version: nothing changes if the newest version of this major has just these bytes;
     variants that it lacks are added to it, so that machines of a farm can each publish what they
-    built; any variant with other bytes makes the next patch version, which holds the variants of
-    this call alone. Farms that rebuild only a part should name the version.
+    built; any variant with other bytes makes the next version, patch or minor by what changed,
+    which holds the variants of this call alone.
+
+    A version is held against the one before it of the same major version, see ``apidiff``: it is
+    refused when its number promises more than it keeps.
 
     Args:
         build_dir: the directory that holds variants, or one variant.
@@ -80,23 +89,23 @@ def publish(
         repo_id: ``owner/name``.
         version: ``X.Y.Z``; X must be the major version of the build.
         card: Markdown that describes the kernel; None keeps the version's.
+        part: whether other machines publish the rest of the version, so that a variant which is
+            missing is no broken promise.
 
     Raises:
         UsageError: the repo id or the version is impossible.
-        RegistryError: the variants do not belong together, or the version holds other bytes.
+        RegistryError: the variants do not belong together, the version holds other bytes, or it
+            breaks the promise of its number.
+        CheckError: the public names of a variant cannot be read.
         IntegrityError: a variant is not what was built, or does not say what it was.
     """
     wanted = None if version is None else _parse_version(version)
-    built = [_read(directory) for directory in _variant_dirs(build_dir)]
-    major = _agreed_major(built, wanted)
-    if not isinstance(registry, DirectoryRegistry):
-        raise RegistryError(
-            f"{registry.url} cannot be written to", hint="publish to a directory, then copy it"
-        )
+    built = _read_all(build_dir, wanted)
+    registry = _writable(registry)
     with registry.writing(repo_id):
         published = _published(registry, repo_id)
-        mine = {variant.name: variant.hashes for variant in built}
-        chosen, contents = choose_version(published, mine, major=major, wanted=wanted)
+        choice = _choose(registry, repo_id, published, built, wanted, part=part)
+        chosen, contents = choice.version, choice.contents
         tree = {
             f"build/{name}/{path}": digest
             for name, paths in contents.items()
@@ -110,37 +119,61 @@ def publish(
         moved = _set_refs(registry, repo_id, {*published, chosen}, chosen, commit)
     return PublishResult(
         commit=commit,
-        version=".".join(map(str, chosen)),
+        version=dotted(chosen),
         changed=created or moved,
         variants=tuple(sorted(contents)),
         url=registry.snapshot(repo_id, commit).as_uri(),
+        choice=choice,
     )
 
 
-def choose_version(
-    published: Mapping[Version3, Contents],
-    contents: Contents,
+def preview(
+    build_dir: Path,
+    registry: Registry,
+    repo_id: str,
+    version: str | None = None,
     *,
-    major: int,
-    wanted: Version3 | None = None,
-) -> tuple[Version3, Contents]:
-    """The version to publish as, and all that it shall hold.
+    part: bool = False,
+) -> Choice:
+    """What ``publish`` would publish, and as which version; nothing is written.
 
-    Raises:
-        RegistryError: the wanted version holds other bytes for a variant.
+    The arguments and errors are those of ``publish``.
     """
-    newest = max((v for v in published if v[0] == major), default=None)
-    target = wanted or newest or (major, 0, 0)
-    held = published.get(target, {})
-    differing = sorted(name for name in contents if name in held and held[name] != contents[name])
-    if not differing:
-        return target, {**held, **contents}
-    if wanted is None:
-        return (major, target[1], target[2] + 1), contents
-    raise RegistryError(
-        f"version {'.'.join(map(str, wanted))} is published with other bytes for "
-        f"{', '.join(differing)}",
-        hint="a version never changes what it holds: publish the next one",
+    wanted = None if version is None else _parse_version(version)
+    built = _read_all(build_dir, wanted)
+    published = _published(_writable(registry), repo_id)
+    return _choose(registry, repo_id, published, built, wanted, part=part)
+
+
+def _writable(registry: Registry) -> DirectoryRegistry:
+    if not isinstance(registry, DirectoryRegistry):
+        raise RegistryError(
+            f"{registry.url} cannot be written to", hint="publish to a directory, then copy it"
+        )
+    return registry
+
+
+def _choose(
+    registry: Registry,
+    repo_id: str,
+    published: Mapping[Version3, Contents],
+    built: list[_Built],
+    wanted: Version3 | None,
+    *,
+    part: bool,
+) -> Choice:
+    def offered(version: Version3) -> tuple[Offer, ...]:
+        commit = registry.ref(repo_id, _tag(version))
+        return () if commit is None else offers.published(registry, repo_id, commit)
+
+    return choose(
+        published,
+        {variant.name: variant.hashes for variant in built},
+        [offers.offer(variant.directory, variant.metadata) for variant in built],
+        offered,
+        major=built[0].metadata.version,
+        wanted=wanted,
+        part=part,
     )
 
 
@@ -149,6 +182,12 @@ def _parse_version(text: str) -> Version3:
     if match is None:
         raise UsageError(f"{text!r} is no version to publish", hint="write it like 1.2.3")
     return int(match[1]), int(match[2]), int(match[3])
+
+
+def _read_all(build_dir: Path, wanted: Version3 | None) -> list[_Built]:
+    built = [_read(directory) for directory in _variant_dirs(build_dir)]
+    _check_together(built, wanted)
+    return built
 
 
 def _variant_dirs(build_dir: Path) -> list[Path]:
@@ -176,11 +215,11 @@ def _read(directory: Path) -> _Built:
     hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
     found = tree_files(directory)
     hashes |= {path: sha256(found[path].read_bytes()) for path in UNHASHED & set(found)}
-    return _Built(name=name, metadata=metadata, files=found, hashes=hashes)
+    return _Built(name=name, directory=directory, metadata=metadata, files=found, hashes=hashes)
 
 
-def _agreed_major(built: list[_Built], wanted: Version3 | None) -> int:
-    """The one major version of variants of one kernel."""
+def _check_together(built: list[_Built], wanted: Version3 | None) -> None:
+    """Refuse variants that are not of one kernel and major version."""
     said = {(variant.metadata.name, variant.metadata.version) for variant in built}
     if len(said) > 1:
         listing = "; ".join(
@@ -193,11 +232,9 @@ def _agreed_major(built: list[_Built], wanted: Version3 | None) -> int:
     major = built[0].metadata.version
     if wanted is not None and wanted[0] != major:
         raise UsageError(
-            f"version {'.'.join(map(str, wanted))} does not begin with {major}, the major version "
-            "of the build",
+            f"version {dotted(wanted)} does not begin with {major}, the major version of the build",
             hint=f"publish as {major}.Y.Z, or raise version in build.toml and build again",
         )
-    return major
 
 
 def _published(registry: DirectoryRegistry, repo_id: str) -> dict[Version3, Contents]:

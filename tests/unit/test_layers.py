@@ -19,9 +19,9 @@ LAYERS: list[set[str]] = [
     {"manifest", "provenance"},
     {"compare"},
     # decisions
-    {"floor", "matrix", "resolve", "schema", "sourcerules", "units"},
-    {"abirules", "flags"},
-    {"plan"},
+    {"floor", "matrix", "pyapi", "resolve", "schema", "sourcerules", "units"},
+    {"abirules", "apidiff", "flags", "opschema"},
+    {"plan", "promise"},
     {"estimate"},
     {"schedule"},
     # doors
@@ -38,6 +38,7 @@ LAYERS: list[set[str]] = [
     # stages
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
     {"scaffold", "sourcefiles", "toolchain", "trust"},
+    {"offers"},
     {"build", "callerlock", "checked", "locate", "publish"},
     {"fitness", "pipeline"},
     {"load"},
@@ -73,6 +74,7 @@ IMPURE = {"os", "platform", "time", "torch", *DOORS}
 PURE_EXCEPTIONS = {("pipconfig", "urllib")}  # urllib.parse alone
 # What no process that only loads kernels may meet.
 BUILDER = {
+    "apidiff",
     "artifact",
     "build",
     "check",
@@ -98,11 +100,15 @@ BUILDER = {
     "matrix",
     "migrate",
     "net",
+    "opschema",
+    "offers",
     "own",
     "pipeline",
     "plan",
     "project",
+    "promise",
     "provenance",
+    "pyapi",
     "reproduce",
     "redist",
     "run",
