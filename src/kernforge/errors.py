@@ -12,6 +12,7 @@
   - NoVariantError      7   no variant of a kernel fits this machine; also a FileNotFoundError
     - MachineError          one would, but its code cannot run here; also a RuntimeError
   - RegistryError       8   a registry lacks, refuses or contradicts something
+    - NotPublishedError     it has no such kernel, version or revision
   - IntegrityError      9   bytes differ from what was promised
   - NetworkError       10   the package index or a registry cannot be reached
   - StorageError       11   the disk is full, read-only or not ours
@@ -104,6 +105,13 @@ class RegistryError(KernforgeError):
     """A registry lacks, refuses or contradicts something."""
 
     exit_code = 8
+
+
+class NotPublishedError(RegistryError, ValueError):
+    """A registry has no such kernel, version or revision, or does not show it to this user."""
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)
 
 
 class IntegrityError(KernforgeError):

@@ -16,20 +16,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge import importer
-from kernforge.errors import MissingPackageError, NoVariantError, RequestError
+from kernforge.errors import (
+    MissingPackageError,
+    NotPublishedError,
+    NoVariantError,
+    RequestError,
+)
 from kernforge.fitness import check_device, check_promises, verify
-from kernforge.home import default_registry
 from kernforge.host import probe
 from kernforge.locate import (
     Node,
-    NotPublishedError,
     Search,
     find,
     find_commit,
     find_local,
     local_override,
 )
-from kernforge.registry import Registry, open_registry
+from kernforge.registry import Registry, open_default, open_registry
 from kernforge.resolve import Decision, resolve
 
 if TYPE_CHECKING:
@@ -64,8 +67,9 @@ def get_kernel(
         version: a major version such as ``1``, or a range such as ``"~=1.2"``; the newest that it
             allows is taken.
         revision: a branch, tag or commit instead of a version.
-        registry: a directory, its ``file://`` URL, or a ``Registry``; the default is
-            ``KERNFORGE_REGISTRY`` or the user's own.
+        registry: a directory, a URL as ``open_registry`` takes it, or a ``Registry``; the default
+            is ``KERNFORGE_REGISTRY``, else the user's own directory and, for kernels that it does
+            not hold, the hub.
         backend: ``cpu``, or the one that torch is built for, which is the default.
         trust_remote_code: the caller's word that a kernel may be loaded where the trust policy
             asks for it: True, or a list of repo ids. See the page on trust.
@@ -290,7 +294,7 @@ def _check_request(version: int | str | None, revision: str | None) -> None:
 
 def _opened(registry: AnyRegistry) -> Registry:
     if registry is None:
-        return open_registry(default_registry())
+        return open_default()
     if isinstance(registry, str | os.PathLike):
         return open_registry(os.fspath(registry))
     return registry

@@ -15,12 +15,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kernforge import redirect, trust
-from kernforge.errors import IntegrityError, NoVariantError, RegistryError, RequestError
+from kernforge.errors import (
+    IntegrityError,
+    NotPublishedError,
+    NoVariantError,
+    RegistryError,
+    RequestError,
+)
 from kernforge.host import probe
 from kernforge.importer import RepoInfo
 from kernforge.metadata import FILE, SIGNATURE, KernelDepend, Metadata
 from kernforge.policy import Subject
-from kernforge.registry import SOURCE, Registry, find_revision, find_version, majors, versions
+from kernforge.registry import (
+    SOURCE,
+    Registry,
+    answering,
+    find_revision,
+    find_version,
+    majors,
+    versions,
+)
 from kernforge.resolve import Resolution, resolve, way_out
 
 if TYPE_CHECKING:
@@ -98,10 +112,6 @@ class Built:
 
     path: Path
     fence: Path
-
-
-class NotPublishedError(RegistryError, ValueError):
-    """The registry has no such kernel or version."""
 
 
 def local_override(repo_id: str) -> Path | None:
@@ -193,7 +203,7 @@ def _redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
 
 def _find_published(search: Search, repo_id: str, commit: str) -> Node:
     """The variant to load among those of a commit."""
-    registry = search.registry
+    registry = answering(search.registry, repo_id)
     search = _step(search, f"{repo_id} at {commit}")
     host = probe(search.backend)
     names = registry.variants(repo_id, commit)
@@ -228,7 +238,7 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
 
 def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host) -> Node:
     """The variant built from a kernel's published source, if that may be."""
-    registry = search.registry
+    registry = answering(search.registry, repo_id)
     has_source = registry.small_file(repo_id, commit, f"{SOURCE}/kernforge.lock") is not None
     if search.builder is None or not has_source:
         ways = [

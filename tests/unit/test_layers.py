@@ -11,7 +11,7 @@ SRC = Path(__file__).parents[2] / "src" / "kernforge"
 LAYERS: list[set[str]] = [
     {"errors"},
     # values
-    {"arch", "digest", "elf", "finding", "includes", "pipconfig", "variant"},
+    {"arch", "digest", "elf", "finding", "includes", "names", "pipconfig", "variant"},
     {"facts", "fatbin", "manifest_legacy", "manifest_values", "pydepends", "tomllines"},
     # documents
     {"lockfile", "manifest_model", "metadata", "policy"},
@@ -36,6 +36,9 @@ LAYERS: list[set[str]] = [
     {"redist"},
     {"own"},
     # stages
+    {"directory", "hubplace"},
+    {"hubclient"},
+    {"hub"},
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
     {"scaffold", "sourcefiles", "toolchain", "trust"},
     {"offers"},
@@ -59,6 +62,7 @@ DOORS = {
     "argparse": {"cli", "cli_build", "cli_options", "cli_project", "cli_publish"},
     "distributed": {"cluster"},
     "fsspec": {"shared_store"},
+    "huggingface_hub": {"hubclient", "hubpublish"},
     "fcntl": {"files"},
     "filelock": {"files"},
     "requests": {"net"},
