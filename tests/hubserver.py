@@ -344,7 +344,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if repo_id in self.hub.repos:
             self._send(409, json.dumps({"error": "You already created this", "url": url}).encode())
             return None
-        repo = self.hub.repos[repo_id] = Repo(private=bool(asked.get("private")))
+        repo = self.hub.repos[repo_id] = Repo(
+            private=bool(asked.get("private")) or asked.get("visibility") == "private"
+        )
         repo.commit("main", {".gitattributes": Blob(b"*.so filter=lfs\n", large=False)})
         return {"url": url}
 

@@ -35,6 +35,12 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
     verb.add_argument(
+        "--private", action="store_true", help="make a kernel that is new on a hub private"
+    )
+    verb.add_argument(
+        "--create-pr", action="store_true", help="open a pull request on a hub instead"
+    )
+    verb.add_argument(
         "--part",
         action="store_true",
         help="other machines publish the rest of this version: a missing variant is no change",
@@ -75,18 +81,33 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         )
         return
     card = pipeline.card(project)
-    done = publish.publish(build, store, repo_id, version, card=card, part=arguments.part)
+    done = publish.publish(
+        build,
+        store,
+        repo_id,
+        version,
+        card=card,
+        part=arguments.part,
+        private=arguments.private or None,
+        create_pr=arguments.create_pr,
+    )
     document = {
+        "status": done.status,
         "repo_id": repo_id,
         "version": done.version,
         "commit": done.commit,
         "changed": done.changed,
         "variants": list(done.variants),
         "url": done.url,
+        "branch": done.branch,
+        "pull_requests": [{"branch": b, "url": url} for b, url in done.pull_requests],
         **_choice_document(done.choice),
     }
-    said = "published" if done.changed else "already there, unchanged:"
+    said = {"uploaded": "published", "no_changes": "already there, unchanged:"}.get(
+        done.status, "proposed, not published yet:"
+    )
     lines = [f"{said} {repo_id} {done.version} at {done.url}", *(f"  {v}" for v in done.variants)]
+    lines += [f"pull request onto {branch}: {url}" for branch, url in done.pull_requests]
     report.result(document, "\n".join([*lines, *_choice_lines(done.choice)]))
 
 

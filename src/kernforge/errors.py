@@ -13,6 +13,7 @@
     - MachineError          one would, but its code cannot run here; also a RuntimeError
   - RegistryError       8   a registry lacks, refuses or contradicts something
     - NotPublishedError     it has no such kernel, version or revision
+    - MovedError            somebody else published meanwhile
   - IntegrityError      9   bytes differ from what was promised
   - NetworkError       10   the package index or a registry cannot be reached
   - StorageError       11   the disk is full, read-only or not ours
@@ -112,6 +113,10 @@ class NotPublishedError(RegistryError, ValueError):
 
     def __str__(self) -> str:
         return KernforgeError.__str__(self)
+
+
+class MovedError(RegistryError):
+    """Somebody else published meanwhile; beginning again may help."""
 
 
 class IntegrityError(KernforgeError):

@@ -97,7 +97,7 @@ class HubRegistry:
         """The names of a commit's variants, sorted."""
         if self.place.offline:
             return self._cache.variants(repo_id, commit)
-        paths = (path.split("/") for path in self._listing(repo_id, commit))
+        paths = (path.split("/") for path in self.listing(repo_id, commit))
         return tuple(sorted({p[1] for p in paths if p[0] == "build" and len(p) > 2}))  # noqa: PLR2004
 
     def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
@@ -118,7 +118,7 @@ class HubRegistry:
         """The bytes of a small file of a commit, by its path; None without."""
         if self.place.offline:
             return self._cache.small_file(repo_id, commit, path)
-        entry = self._listing(repo_id, commit).get(path)
+        entry = self.listing(repo_id, commit).get(path)
         if entry is None:
             return None
         if not self._has_blob(repo_id, entry):
@@ -157,7 +157,7 @@ class HubRegistry:
 
     def _fetch(self, repo_id: str, commit: str, folder: str) -> Path | None:
         """The directory of a folder of a commit in the cache, whole; None without."""
-        listing = self._listing(repo_id, commit)
+        listing = self.listing(repo_id, commit)
         wanted = {
             path: entry
             for path, entry in listing.items()
@@ -204,7 +204,12 @@ class HubRegistry:
             self._refs[repo_id] = (self._clock(), refs)
             return refs
 
-    def _listing(self, repo_id: str, commit: str) -> Mapping[str, Entry]:
+    def listing(self, repo_id: str, commit: str) -> Mapping[str, Entry]:
+        """All files of a commit by path; it never changes, so it is asked for once.
+
+        Raises:
+            NotPublishedError: there is no such commit.
+        """
         found = self._find_listing(repo_id, commit)
         if found is None:
             raise NotPublishedError(

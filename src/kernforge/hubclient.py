@@ -18,6 +18,7 @@ from kernforge import __version__, files
 from kernforge.errors import (
     IntegrityError,
     KernforgeError,
+    MovedError,
     NetworkError,
     NotPublishedError,
     RegistryError,
@@ -39,7 +40,7 @@ T = TypeVar("T")
 _ATTEMPTS = 5
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 60.0
 _CHUNK = 1 << 18
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _SERVER = 401, 403, 404, 429, 500
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CHANGED, _TOO_MANY, _SERVER = 401, 403, 404, 412, 429, 500
 _PARTIAL = 206
 _LOG_IN = "it does not exist, or it is private: set HF_TOKEN, or run hf auth login"
 
@@ -243,17 +244,14 @@ class HubClient:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return ask()
-            except KernforgeError as error:
-                if attempt == _ATTEMPTS or not isinstance(error, NetworkError):
-                    raise
-                pause = 0.0
             except Exception as error:
-                mapped = self._mapped(what, error)
+                cause = _cause(error)
+                mapped = self._mapped(what, cause)
                 if mapped is None:
                     raise
-                if attempt == _ATTEMPTS or not _may_pass(error):
+                if attempt == _ATTEMPTS or not isinstance(mapped, NetworkError):
                     raise mapped from error
-                pause = _asked_to_wait(error)
+                pause = _asked_to_wait(cause)
             self._wait(min(_LONGEST_WAIT_S, max(pause, _FIRST_WAIT_S * 2**attempt)))
         raise AssertionError("the last attempt returns or raises")
 
@@ -262,9 +260,12 @@ class HubClient:
         from huggingface_hub import errors  # noqa: PLC0415 - see library
 
         hub = self.place.endpoint
+        if isinstance(error, KernforgeError):
+            return error
         if isinstance(error, errors.OfflineModeIsEnabled):
-            return NetworkError(
-                f"{hub} may not be asked: HF_HUB_OFFLINE is set", hint="unset it, or load by commit"
+            return RegistryError(
+                f"{hub} may not be asked: HF_HUB_OFFLINE was set when this process began",
+                hint="unset it, and begin again",
             )
         if isinstance(error, errors.GatedRepoError):
             return RegistryError(
@@ -277,6 +278,11 @@ class HubClient:
             return self._refused(what, error)
         if isinstance(error, errors.HFValidationError):
             return UsageError(str(error), hint="write a repo id like owner/name")
+        if isinstance(error, ValueError) and "repo type" in str(error):
+            return UsageError(
+                "this huggingface_hub is too old for kernels: " + _said(error),
+                hint="pip install --upgrade huggingface_hub",
+            )
         # The HTTP library under huggingface_hub changes its name between releases; the base of
         # the hub's own error is the base of that library's errors.
         if isinstance(error, errors.HfHubHTTPError.__bases__[0]):
@@ -299,6 +305,10 @@ class HubClient:
                 f"{hub} does not allow this for {what}: {said}",
                 hint="the token needs write access there; publishing kernels may have to be "
                 "granted to its owner by the hub first",
+            )
+        if status == _CHANGED:
+            return MovedError(
+                f"somebody else published {what} at the same time", hint="publish again"
             )
         if status == _TOO_MANY:
             return NetworkError(
@@ -351,14 +361,10 @@ def _entry(item: Any) -> Entry:
     return Entry(size=item.size, blob=item.blob_id)
 
 
-def _may_pass(error: Exception) -> bool:
-    """Whether asking again may help."""
-    from huggingface_hub import errors  # noqa: PLC0415 - see library
-
-    if isinstance(error, errors.HfHubHTTPError):
-        status: int = error.response.status_code
-        return status == _TOO_MANY or status >= _SERVER
-    return not isinstance(error, errors.OfflineModeIsEnabled | errors.HFValidationError)
+def _cause(error: Exception) -> Exception:
+    """What the hub's client wraps in an error of no kind when one of several uploads ends."""
+    inner = error.__cause__
+    return inner if type(error) is RuntimeError and isinstance(inner, Exception) else error
 
 
 def _asked_to_wait(error: Exception) -> float:

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Put built variants into a registry as a version that never changes what it holds.
 
-Everything that a reference will name is written first, the references last and each by one atomic
-write: a reader sees the old version or the new one, and a publisher that dies leaves the old.
+What is published and as which version is decided here; how it is written is the destination's.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge import offers
+from kernforge.destination import Destination, DirectoryDestination, Release
 from kernforge.digest import sha256
-from kernforge.errors import IntegrityError, RegistryError, UsageError
+from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageError
+from kernforge.hub import HubRegistry
+from kernforge.hubpublish import HubDestination
 from kernforge.integrity import UNHASHED, tree_files, verify_tree
 from kernforge.metadata import FILE, Metadata
+from kernforge.names import tag_of
 from kernforge.promise import Choice, choose, dotted
-from kernforge.registry import DirectoryRegistry, Registry, Version3, versions
+from kernforge.registry import DirectoryRegistry, Registry, Version3
 from kernforge.variant import Variant
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from kernforge.promise import Contents
 
 _VERSION = re.compile(r"v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
-_CARD = "README.md"
+_ATTEMPTS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +46,8 @@ class PublishResult:
         changed: whether the registry differs from before.
         variants: all that the version holds, sorted.
         url: of the commit.
+        branch: the branch of its major version.
+        pull_requests: the branch and URL of each that was opened; then nothing is published yet.
         choice: why it is this version, and what changed since the last.
     """
 
@@ -50,7 +56,16 @@ class PublishResult:
     changed: bool
     variants: tuple[str, ...]
     url: str
+    branch: str
+    pull_requests: tuple[tuple[str, str], ...]
     choice: Choice
+
+    @property
+    def status(self) -> str:
+        """``no_changes``, ``uploaded`` or ``pull_request_created``, as kernel-builder says it."""
+        if self.pull_requests:
+            return "pull_request_created"
+        return "uploaded" if self.changed else "no_changes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +87,8 @@ def publish(
     *,
     card: str | None = None,
     part: bool = False,
+    private: bool | None = None,
+    create_pr: bool = False,
 ) -> PublishResult:
     """Publish the variants of a build.
 
@@ -91,9 +108,12 @@ def publish(
         card: Markdown that describes the kernel; None keeps the version's.
         part: whether other machines publish the rest of the version, so that a variant which is
             missing is no broken promise.
+        private: whether a kernel that is made on a hub by this is private.
+        create_pr: open a pull request on a hub instead of publishing.
 
     Raises:
-        UsageError: the repo id or the version is impossible.
+        UsageError: the repo id or the version is impossible, or the registry has no such thing as
+            is asked for.
         RegistryError: the variants do not belong together, the version holds other bytes, or it
             breaks the promise of its number.
         CheckError: the public names of a variant cannot be read.
@@ -101,28 +121,39 @@ def publish(
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
-    registry = _writable(registry)
-    with registry.writing(repo_id):
-        published = _published(registry, repo_id)
-        choice = _choose(registry, repo_id, published, built, wanted, part=part)
-        chosen, contents = choice.version, choice.contents
-        tree = {
-            f"build/{name}/{path}": digest
-            for name, paths in contents.items()
-            for path, digest in paths.items()
-        }
-        tree |= _card(registry, repo_id, chosen, card)
-        for variant in built:
-            for path, file in variant.files.items():
-                registry.add_blob(repo_id, variant.hashes[path], file)
-        commit, created = registry.add_snapshot(repo_id, tree)
-        moved = _set_refs(registry, repo_id, {*published, chosen}, chosen, commit)
+    place = _destination(registry, private=private, create_pr=create_pr)
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(MovedError):
+            return _attempt(place, repo_id, built, wanted=wanted, card=card, part=part)
+    return _attempt(place, repo_id, built, wanted=wanted, card=card, part=part)
+
+
+def _attempt(
+    place: Destination,
+    repo_id: str,
+    built: list[_Built],
+    *,
+    wanted: Version3 | None,
+    card: str | None,
+    part: bool,
+) -> PublishResult:
+    """Choose a version by what is there, and write it."""
+    contents, local = _offered(built)
+    with place.writing(repo_id):
+        published = place.published(repo_id, contents, local)
+        choice = _choose(place.registry, repo_id, published, built, wanted, part=part)
+        written = place.write(
+            repo_id,
+            Release(version=choice.version, contents=choice.contents, files=local, card=card),
+        )
     return PublishResult(
-        commit=commit,
-        version=dotted(chosen),
-        changed=created or moved,
-        variants=tuple(sorted(contents)),
-        url=registry.snapshot(repo_id, commit).as_uri(),
+        commit=written.commit,
+        version=dotted(choice.version),
+        changed=written.changed,
+        variants=tuple(sorted(choice.contents)),
+        url=written.url,
+        branch=written.branch,
+        pull_requests=written.pull_requests,
         choice=choice,
     )
 
@@ -141,16 +172,38 @@ def preview(
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
-    published = _published(_writable(registry), repo_id)
+    published = _destination(registry).published(repo_id, *_offered(built))
     return _choose(registry, repo_id, published, built, wanted, part=part)
 
 
-def _writable(registry: Registry) -> DirectoryRegistry:
-    if not isinstance(registry, DirectoryRegistry):
-        raise RegistryError(
-            f"{registry.url} cannot be written to", hint="publish to a directory, then copy it"
-        )
-    return registry
+def _destination(
+    registry: Registry, *, private: bool | None = None, create_pr: bool = False
+) -> Destination:
+    """Where a registry is written.
+
+    Raises:
+        RegistryError: it cannot be.
+        UsageError: it has no pull requests or private kernels.
+    """
+    if isinstance(registry, DirectoryRegistry):
+        if private or create_pr:
+            raise UsageError(
+                "a directory has neither private kernels nor pull requests",
+                hint="who may read and write it is the file system's affair",
+            )
+        return DirectoryDestination(registry)
+    if isinstance(registry, HubRegistry):
+        return HubDestination(registry, private=private, create_pr=create_pr)
+    raise RegistryError(
+        f"{registry.url} cannot be written to", hint="publish to a directory or to a hub"
+    )
+
+
+def _offered(built: list[_Built]) -> tuple[Contents, dict[str, Path]]:
+    """What was built by variant and path, and its files by their hashes."""
+    contents = {variant.name: variant.hashes for variant in built}
+    files = {v.hashes[path]: file for v in built for path, file in v.files.items()}
+    return contents, files
 
 
 def _choose(
@@ -163,7 +216,7 @@ def _choose(
     part: bool,
 ) -> Choice:
     def offered(version: Version3) -> tuple[Offer, ...]:
-        commit = registry.ref(repo_id, _tag(version))
+        commit = registry.ref(repo_id, tag_of(version))
         return () if commit is None else offers.published(registry, repo_id, commit)
 
     return choose(
@@ -235,54 +288,3 @@ def _check_together(built: list[_Built], wanted: Version3 | None) -> None:
             f"version {dotted(wanted)} does not begin with {major}, the major version of the build",
             hint=f"publish as {major}.Y.Z, or raise version in build.toml and build again",
         )
-
-
-def _published(registry: DirectoryRegistry, repo_id: str) -> dict[Version3, Contents]:
-    """What every published version holds."""
-    found: dict[Version3, Contents] = {}
-    for version, tag in versions(registry.ref_names(repo_id)).items():
-        contents: dict[str, dict[str, str]] = {}
-        commit = registry.ref(repo_id, tag)
-        tree = {} if commit is None else registry.tree(repo_id, commit)
-        for path, digest in tree.items():
-            if path.startswith("build/") and path.count("/") > 1:
-                _, name, inner = path.split("/", 2)
-                contents.setdefault(name, {})[inner] = digest
-        found[version] = contents
-    return found
-
-
-def _card(
-    registry: DirectoryRegistry, repo_id: str, version: Version3, card: str | None
-) -> dict[str, str]:
-    """The card's part of the tree: the one given, or the one that the version has."""
-    if card is not None:
-        digest = sha256(card)
-        registry.add_blob(repo_id, digest, card.encode())
-        return {_CARD: digest}
-    commit = registry.ref(repo_id, _tag(version))
-    tree = {} if commit is None else registry.tree(repo_id, commit)
-    return {_CARD: tree[_CARD]} if _CARD in tree else {}
-
-
-def _set_refs(
-    registry: DirectoryRegistry,
-    repo_id: str,
-    published: set[Version3],
-    chosen: Version3,
-    commit: str,
-) -> bool:
-    """Move the tag, then the branch of its major version, then main, each to its newest version.
-
-    A publisher killed between two of them is mended by the next: all three follow from the tags.
-    """
-    moved = registry.set_ref(repo_id, _tag(chosen), commit)
-    newest_of_major = max(version for version in published if version[0] == chosen[0])
-    for name, version in ((f"v{chosen[0]}", newest_of_major), ("main", max(published))):
-        target = registry.ref(repo_id, _tag(version)) or commit
-        moved = registry.set_ref(repo_id, name, target) or moved
-    return moved
-
-
-def _tag(version: Version3) -> str:
-    return "v" + ".".join(map(str, version))

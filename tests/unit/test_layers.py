@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     # decisions
     {"floor", "matrix", "pyapi", "resolve", "schema", "sourcerules", "units"},
     {"abirules", "apidiff", "flags", "opschema"},
-    {"plan", "promise"},
+    {"hubplan", "plan", "promise"},
     {"estimate"},
     {"schedule"},
     # doors
@@ -42,7 +42,9 @@ LAYERS: list[set[str]] = [
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
     {"scaffold", "sourcefiles", "toolchain", "trust"},
     {"offers"},
-    {"build", "callerlock", "checked", "locate", "publish"},
+    {"build", "callerlock", "checked", "destination", "locate"},
+    {"hubpublish"},
+    {"publish"},
     {"fitness", "pipeline"},
     {"load"},
     {"cluster", "reproduce"},
