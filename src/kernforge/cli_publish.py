@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from kernforge import cli_options as options
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from kernforge.apidiff import Change, Offer
     from kernforge.promise import Choice
     from kernforge.registry import Registry
@@ -32,6 +31,12 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
     verb.add_argument(
         "--version", help="X.Y.Z (default: the git tag here, else the next that keeps its promise)"
+    )
+    verb.add_argument(
+        "--with-source",
+        action=argparse.BooleanOptionalAction,
+        help="also what the variants are built from, so that others can build more of them "
+        "(default: if the licence is an open one)",
     )
     verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
     verb.add_argument(
@@ -62,7 +67,7 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _publish(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import pipeline, publish, registry  # noqa: PLC0415
+    from kernforge import pipeline, publish, registry, sourcepack  # noqa: PLC0415
     from kernforge.home import default_registry  # noqa: PLC0415
 
     project = pipeline.read_project(arguments.project)
@@ -90,6 +95,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         part=arguments.part,
         private=arguments.private or None,
         create_pr=arguments.create_pr,
+        source=sourcepack.pack(project, wanted=arguments.with_source),
     )
     document = {
         "status": done.status,

@@ -16,11 +16,12 @@ from kernforge import offers
 from kernforge.destination import Destination, DirectoryDestination, Release
 from kernforge.digest import sha256
 from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageError
+from kernforge.files import sha256_file
 from kernforge.hub import HubRegistry
 from kernforge.hubpublish import HubDestination
 from kernforge.integrity import UNHASHED, tree_files, verify_tree
 from kernforge.metadata import FILE, Metadata
-from kernforge.names import tag_of
+from kernforge.names import SOURCE, tag_of
 from kernforge.promise import Choice, choose, dotted
 from kernforge.registry import DirectoryRegistry, Registry, Version3
 from kernforge.variant import Variant
@@ -89,6 +90,7 @@ def publish(
     part: bool = False,
     private: bool | None = None,
     create_pr: bool = False,
+    source: Mapping[str, Path] | None = None,
 ) -> PublishResult:
     """Publish the variants of a build.
 
@@ -110,6 +112,8 @@ def publish(
             missing is no broken promise.
         private: whether a kernel that is made on a hub by this is private.
         create_pr: open a pull request on a hub instead of publishing.
+        source: files of the project, by path, that others can build more variants from. A version
+            keeps the source that it was first published with.
 
     Raises:
         UsageError: the repo id or the version is impossible, or the registry has no such thing as
@@ -124,8 +128,10 @@ def publish(
     place = _destination(registry, private=private, create_pr=create_pr)
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(MovedError):
-            return _attempt(place, repo_id, built, wanted=wanted, card=card, part=part)
-    return _attempt(place, repo_id, built, wanted=wanted, card=card, part=part)
+            return _attempt(
+                place, repo_id, built, wanted=wanted, card=card, part=part, source=source or {}
+            )
+    return _attempt(place, repo_id, built, wanted=wanted, card=card, part=part, source=source or {})
 
 
 def _attempt(
@@ -136,15 +142,24 @@ def _attempt(
     wanted: Version3 | None,
     card: str | None,
     part: bool,
+    source: Mapping[str, Path],
 ) -> PublishResult:
     """Choose a version by what is there, and write it."""
     contents, local = _offered(built)
     with place.writing(repo_id):
         published = place.published(repo_id, contents, local)
         choice = _choose(place.registry, repo_id, published, built, wanted, part=part)
+        keep = not source or _has_source(place.registry, repo_id, choice.version)
+        sources = {} if keep else {sha256_file(file): file for file in source.values()}
         written = place.write(
             repo_id,
-            Release(version=choice.version, contents=choice.contents, files=local, card=card),
+            Release(
+                version=choice.version,
+                contents=choice.contents,
+                files={**local, **sources},
+                card=card,
+                source=None if keep else {p: sha256_file(file) for p, file in source.items()},
+            ),
         )
     return PublishResult(
         commit=written.commit,
@@ -174,6 +189,13 @@ def preview(
     built = _read_all(build_dir, wanted)
     published = _destination(registry).published(repo_id, *_offered(built))
     return _choose(registry, repo_id, published, built, wanted, part=part)
+
+
+def _has_source(registry: Registry, repo_id: str, version: Version3) -> bool:
+    """Whether a version holds the project that its variants were built from."""
+    commit = registry.ref(repo_id, tag_of(version))
+    lock = f"{SOURCE}/kernforge.lock"
+    return commit is not None and registry.small_file(repo_id, commit, lock) is not None
 
 
 def _destination(

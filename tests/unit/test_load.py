@@ -3,6 +3,7 @@ import itertools
 import logging
 import os
 import py_compile
+import subprocess
 import sys
 import threading
 import time
@@ -332,6 +333,23 @@ def test_dependencies_are_loaded_first_and_can_be_asked_for(registry, build):
         kernforge.get_local_kernel(build(files=package))
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_kernel_written_for_the_hubs_client_finds_its_dependencies(
+    registry, build, monkeypatch, installed
+):
+    publish(build(name="base", files={"__init__.py": "VALUE = 5"}), registry, "owner/base")
+    package = {
+        "__init__.py": "from kernels import get_kernel_dep\nbase = get_kernel_dep('owner/base')\n"
+    }
+    publish(build(files=package, depends={"owner/base": 1}), registry, REPO)
+    if not installed:
+        for name in [n for n in sys.modules if n.partition(".")[0] == "kernels"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setattr(importer.importlib.util, "find_spec", lambda _name: None)
+    assert kernforge.get_kernel(REPO, version=1).base.VALUE == 5
+    assert ("kernels" in sys.modules) is installed
+
+
 def test_a_damaged_dependency_stops_everything(registry, build):
     base = publish(build(name="base"), registry, "owner/base")
     publish(build(depends={"owner/base": 1}), registry, REPO)
@@ -438,3 +456,32 @@ def test_threads_that_load_one_kernel_import_it_once(registry, build, monkeypatc
         modules = list(pool.map(get, range(8)))
     assert len(set(map(id, modules))) == len(times) == 1
     assert modules[0].DONE
+
+
+def test_a_hundred_processes_load_while_the_kernel_is_published(registry, build, tmp_path):
+    """Each sees a whole version or none: never a part, and nothing is left behind."""
+    code = tmp_path / "child.py"
+    code.write_text(
+        "import kernforge\n"
+        "from kernforge import host, locate\n"
+        "host._torch = lambda: None\n"  # it takes seconds, and this kernel needs none
+        "try:\n"
+        "    print(kernforge.get_kernel('owner/toy', version=1).ANSWER)\n"
+        "except locate.NotPublishedError:\n"
+        "    print('none')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(load.__file__).parents[1])}
+    children = [
+        subprocess.Popen([sys.executable, code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(50)
+    ]
+    directory = build(variant="torch-universal")
+    publish(directory, registry, REPO)
+    children += [
+        subprocess.Popen([sys.executable, code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(50)
+    ]
+    said = [child.communicate()[0].strip() for child in children]
+    assert [child.returncode for child in children] == [0] * 100
+    assert set(said) <= {"none", "42"}
+    assert set(said[50:]) == {"42"}

@@ -97,7 +97,9 @@ def test_what_is_locked_but_not_there_is_told(put, tmp_path):
     assert "kernforge download" in caught.value.hint
     with pytest.raises(RequestError, match="cannot be read: No such file"):
         kernforge.load_kernel(REPO, lockfile=tmp_path / "none")
-    with pytest.raises(RequestError, match="brought no kernels.lock with it|belongs to no module"):
+    with pytest.raises(
+        RequestError, match=r"brought no kernels\.lock with it|belongs to no module"
+    ):
         kernforge.load_kernel(REPO)
 
 
@@ -107,8 +109,9 @@ APPLICATION = """
 """
 
 
-@pytest.mark.parametrize("place", ["package", "nested", "distribution"])
-@pytest.mark.parametrize("how", ["import", "-m"])
+@pytest.mark.parametrize(
+    ("place", "how"), [("package", "-m"), ("nested", "import"), ("distribution", "import")]
+)
 def test_the_lock_of_the_calling_application_is_found(put, tmp_path, place, how):
     commit = put(REPO, files={"__init__.py": "print('loaded')"})
     app = tmp_path / "site/app/inner"

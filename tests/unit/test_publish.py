@@ -286,7 +286,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_version(tmp_path, build):
     assert steps > 40
     moments = random.Random(5).sample(range(1, steps), 20)
     left = set()
-    for moment in [*moments, steps]:
+    for moment in {*moments, steps}:
         registry = DirectoryRegistry(tmp_path / f"killed{moment}")
         publish(old, registry, REPO)
         assert child(new, registry, moment).returncode == -signal.SIGKILL
