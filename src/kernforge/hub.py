@@ -123,7 +123,8 @@ class HubRegistry:
             return None
         if not self._has_blob(repo_id, entry):
             with self._writing(repo_id):
-                self._bring(repo_id, commit, {path: entry}, _silent)
+                if not self._has_blob(repo_id, entry):  # another process may have been first
+                    self._bring(repo_id, commit, {path: entry}, _silent)
         return (self._cache.repo(repo_id) / "blobs" / entry.blob).read_bytes()
 
     def trusted_publisher(self, owner: str) -> bool | None:

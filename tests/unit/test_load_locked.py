@@ -70,7 +70,8 @@ def test_a_lock_decides_even_where_newer_versions_are(put, tmp_path, call, monke
     }
     old = put(REPO, "1.0.0", name=f"toy-{name[0]}", depends={"owner/base": 1}, files=package)
     for repo_id in ("owner/base", REPO):
-        put(repo_id, "1.1.0", name=f"new-{name[0]}", files={"__init__.py": "V = 'new'"})
+        new = {"__init__.py": "V = 'new'\nbase = None\n"}
+        put(repo_id, "1.1.0", name=f"new-{name[0]}", files=new)
     path = lock(tmp_path / "kernels.lock", (REPO, 1, old), ("owner/base", 1, base))
     monkeypatch.setenv("LOCAL_KERNELS", f"{REPO}={tmp_path}")
     kernel = call(REPO, lockfile=path)
