@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build a published kernel for this machine from the source and the lock that lie beside it.
+"""Build a published kernel for this machine from its source and lock.
+
+They lie beside it; or else a variant of it says which commit of which repository it was built from.
 
 What is built is kept in a directory registry of the user's, ``built`` below ``KERNFORGE_HOME``,
 under a reference for each commit and device. Only who asked for it (``get_kernel(build=True)``)
@@ -13,9 +15,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import build, files, lockfile, matrix, pipeline, provenance
+from kernforge import build, files, lockfile, matrix, pipeline, provenance, reproduce
 from kernforge.crew import Crew
-from kernforge.errors import IntegrityError, NoVariantError, RegistryError
+from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
 from kernforge.home import home
 from kernforge.host import with_device
 from kernforge.integrity import tree_files, verify_tree
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from kernforge.facts import Host
     from kernforge.matrix import Target
     from kernforge.plan import Action
+    from kernforge.provenance import Statement
     from kernforge.registry import Registry
 
 SHELF = "built"
@@ -53,7 +56,7 @@ class _Wanted:
         return "-".join((self.commit, str(self.host.backend), *self.only))
 
 
-def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Built:
+def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Built | None:
     """The variant of a commit that fits a host: from what was built before, or built now.
 
     Processes that want the same one build it once.
@@ -64,8 +67,11 @@ def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Bui
         commit: the one whose source to build.
         host: what for; on CUDA, device code is made for its current GPU alone.
 
+    Returns:
+        None where nothing says what the source is.
+
     Raises:
-        RegistryError: the commit holds no source.
+        RegistryError: the repository that a variant names cannot be had.
         IntegrityError: the source is not what its published variants were built from.
         NoVariantError: the project has no variant for this host, or none for its GPU.
         BuildError: a compiler refuses it.
@@ -75,11 +81,16 @@ def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Bui
     wanted = _Wanted(repo_id=repo_id, commit=commit, host=host, only=_device(host))
     with kept.writing(repo_id):
         found = _kept(kept, wanted)
-        if found is None:
+        if found is not None:
+            return found
+        with files.staging(home() / SHELF / "work") as work:
+            said = _statement(registry, repo_id, commit)
+            root = _source(registry, wanted, said, work / "source")
+            if root is None:
+                return None
             _LOG.warning("no published build of %s fits: it is built here, once", repo_id)
-            with files.staging(home() / SHELF / "work") as work:
-                _keep(kept, wanted, _build(registry, wanted, work))
-            found = _kept(kept, wanted)
+            _keep(kept, wanted, _build(root, wanted, said, work / "build"))
+        found = _kept(kept, wanted)
     if found is None:
         raise IntegrityError(
             f"{kept.url} does not hold what was just built for {repo_id}",
@@ -118,14 +129,18 @@ def _keep(kept: DirectoryRegistry, wanted: _Wanted, variant: Path) -> None:
     kept.set_ref(wanted.repo_id, wanted.ref, commit)
 
 
-def _build(registry: Registry, wanted: _Wanted, work: Path) -> Path:
-    """Build the one variant in a directory of its own; its path there."""
-    root = _copy_source(registry, wanted.repo_id, wanted.commit, work / "source")
+def _build(root: Path, wanted: _Wanted, said: Statement | None, out: Path) -> Path:
+    """Build the one variant of a project; its path below ``out``."""
     bench = pipeline.set_up(pipeline.read_project(root), _Told())
     targets = _choose(bench.candidates, wanted.repo_id, wanted.host)
     locked, _ = pipeline.ensure_lock(bench, targets, locked=False)
     made = pipeline.make_plan(bench, targets, locked, only=wanted.only)
-    _refuse_other_source(registry, wanted.repo_id, wanted.commit, made.sources_id)
+    if said is not None and said.origin.sources != made.sources_id:
+        raise IntegrityError(
+            f"the source of {wanted.repo_id} at {wanted.commit} is not what {said.variant} was "
+            "built from",
+            hint="tell its publisher; nothing of it was built",
+        )
     jobs = os.cpu_count() or 1
     with bench.store.lease():
         isolation = pipeline.prepare_sandbox(bench, made, "auto", note=_LOG.info)
@@ -134,7 +149,7 @@ def _build(registry: Registry, wanted: _Wanted, work: Path) -> Path:
             made,
             pipeline.fetch(bench, made, locked),
             locked,
-            out=work / "build",
+            out=out,
             jobs=jobs,
             events=_Told(),
             crew=Crew(jobs=jobs),
@@ -146,17 +161,41 @@ def _build(registry: Registry, wanted: _Wanted, work: Path) -> Path:
     return outcome.variants[targets[0].name]
 
 
-def _copy_source(registry: Registry, repo_id: str, commit: str, into: Path) -> Path:
-    """A copy that may be written to: the lock is completed in it."""
-    source = registry.source(repo_id, commit)
-    if source is None or not (source / lockfile.FILE_NAME).is_file():
+def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | None:
+    """How a variant beside the source was made, if one says so.
+
+    What it says is covered by its digest, and that by its signature where there is one.
+    """
+    for name in registry.variants(repo_id, commit):
+        document = registry.metadata(repo_id, commit, name)
+        digest = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}").digest
+        if digest is not None and provenance.FILE in digest.files:
+            path = registry.fetch(repo_id, commit, name)
+            verify_tree(path, digest, within=registry.fence(repo_id))
+            return provenance.read((path / provenance.FILE).read_text(), source=str(path))
+    return None
+
+
+def _source(registry: Registry, wanted: _Wanted, said: Statement | None, into: Path) -> Path | None:
+    """A project with its lock, in a directory that may be written to: the lock is completed."""
+    source = registry.source(wanted.repo_id, wanted.commit)
+    if source is not None and (source / lockfile.FILE_NAME).is_file():
+        found = tree_files(source, within=registry.fence(wanted.repo_id))
+        for path, real in found.items():
+            files.copy_file(real, into / path)
+        return into
+    origin = None if said is None else said.origin
+    if origin is None or not origin.url or origin.git is None or origin.git.dirty:
+        return None
+    try:
+        root = reproduce.cloned(origin, None, into) / origin.folder
+    except UsageError as error:
         raise RegistryError(
-            f"{repo_id} at {commit} was published without its source and lock",
-            hint="publish it with kernforge publish --with-source",
-        )
-    for path, real in tree_files(source, within=registry.fence(repo_id)).items():
-        files.copy_file(real, into / path)
-    return into
+            f"{wanted.repo_id} was published without its source, and {error.message}",
+            hint="load it where a published build fits, or see that the repository can be reached",
+        ) from error
+    files.write_atomic(root / lockfile.FILE_NAME, origin.lock.to_json())
+    return root
 
 
 def _choose(
@@ -171,27 +210,6 @@ def _choose(
         f"this torch either:\n\n{told}\n",
         hint="ask its authors for one, or load another version",
     )
-
-
-def _refuse_other_source(registry: Registry, repo_id: str, commit: str, sources: str) -> None:
-    """Refuse a source that is not the one which the variants beside it say they were made from.
-
-    What a variant says is covered by its digest, and that by its signature where there is one.
-    """
-    for name in registry.variants(repo_id, commit):
-        document = registry.metadata(repo_id, commit, name)
-        digest = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}").digest
-        if digest is None or provenance.FILE not in digest.files:
-            continue
-        path = registry.fetch(repo_id, commit, name)
-        verify_tree(path, digest, within=registry.fence(repo_id))
-        said = provenance.read((path / provenance.FILE).read_text(), source=str(path))
-        if said.origin.sources != sources:
-            raise IntegrityError(
-                f"the source beside {repo_id} at {commit} is not what {name} was built from",
-                hint="tell its publisher; nothing of it was built",
-            )
-        return
 
 
 class _Told:

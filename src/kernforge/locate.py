@@ -101,8 +101,8 @@ class Search:
 class Builder(Protocol):
     """Builds what a registry lacks."""
 
-    def __call__(self, registry: Registry, repo_id: str, commit: str, host: Host) -> Built:
-        """Build the variant of a commit's source that fits a host, or find it built before."""
+    def __call__(self, registry: Registry, repo_id: str, commit: str, host: Host) -> Built | None:
+        """Build the variant of a commit that fits a host, or find it; None without its source."""
         ...
 
 
@@ -237,18 +237,11 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
 
 
 def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host) -> Node:
-    """The variant built from a kernel's published source, if that may be."""
+    """The variant built from a kernel's source, if the caller has a builder and there is one."""
     registry = answering(search.registry, repo_id)
-    has_source = registry.small_file(repo_id, commit, f"{SOURCE}/kernforge.lock") is not None
-    if search.builder is None or not has_source:
-        ways = [
-            _newer_version(registry, repo_id, commit, host),
-            way_out(resolution, host),
-            "or pass build=True: its source and lock are published" if has_source else "",
-        ]
-        # The next version, where it fits, is shorter than any other way.
-        hint = ways[0] or "; ".join(filter(None, ways[1:]))
-        raise _no_variant(search.chain[-1], resolution, hint)
+    if search.builder is None:
+        raise _nothing_fits(search, repo_id, commit, resolution, host)
+    # No signature speaks for what will come of a source: where one is demanded, it is refused.
     admission = trust.admit(
         Subject(repo_id=repo_id, registry=registry.url),
         b"",
@@ -257,6 +250,8 @@ def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, ho
         trust_remote_code=search.trust_remote_code,
     )
     built = search.builder(registry, repo_id, commit, host)
+    if built is None:
+        raise _nothing_fits(search, repo_id, commit, resolution, host)
     metadata = Metadata.from_json((built.path / FILE).read_bytes(), source=str(built.path / FILE))
     return Node(
         path=built.path,
@@ -267,6 +262,22 @@ def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, ho
         repo_info=RepoInfo(repo_id=repo_id, revision=commit),
         depends=_find_depends(search, metadata),
     )
+
+
+def _nothing_fits(
+    search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host
+) -> NoVariantError:
+    """The error, with the shortest way out: the newest version if it fits, else all other ways."""
+    registry = answering(search.registry, repo_id)
+    hint = _newer_version(registry, repo_id, commit, host)
+    if not hint:
+        hint = way_out(resolution, host)
+        lock = registry.small_file(repo_id, commit, f"{SOURCE}/kernforge.lock")
+        if search.builder is not None:
+            hint += "; build=True found no source to build it from"
+        elif lock is not None:
+            hint += "; or pass build=True: its source and lock are published"
+    return _no_variant(search.chain[-1], resolution, hint)
 
 
 def _step(search: Search, what: str) -> Search:

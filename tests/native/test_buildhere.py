@@ -28,6 +28,14 @@ print(kernel.__file__, "kernforge.pipeline" in sys.modules)
 """
 
 
+URL = "https://example.org/times-two.git"
+
+
+def git(root, *arguments):
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    subprocess.run(["git", "-C", root, *identity, *arguments], check=True)
+
+
 def series():
     """Torch's series here, and one that it is not."""
     here = "".join(torch.__version__.split(".")[:2])
@@ -41,6 +49,11 @@ def shared(kept_home, tmp_path_factory):
     files.make_dir(kept_home / "store/toolchains")
     files.symlink(str(kept_home / "store/toolchains"), place / "home/store/toolchains")
     root = projects.write(place / "project", stable=False)
+    manifest = (root / "build.toml").read_text()
+    named = manifest.replace("edition = 5", f'edition = 5\nsource = "{URL}"')
+    (root / "build.toml").write_text(named)
+    for arguments in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "all")):
+        git(root, *arguments)
     _, other = series()
     call(place, "-m", "kernforge", "build", root, "--variant", f"torch{other}-cxx11-cpu-*")
     call(place, "-m", "kernforge", "publish", root, "--repo-id", REPO)
@@ -54,9 +67,10 @@ def place(shared, tmp_path):
     return tmp_path / "place"
 
 
-def call(place, *arguments, expect=0):
+def call(place, *arguments, expect=0, **more):
     environment = {
         **os.environ,
+        **more,
         "KERNFORGE_HOME": str(place / "home"),
         "KERNFORGE_REGISTRY": str(place / "registry"),
         "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
@@ -98,7 +112,7 @@ def test_a_source_that_is_not_the_published_variants_is_not_built(place):
     source.unlink()
     source.write_text(text.replace("2 *", "3 *"))
     refused = call(place, "-c", USE, expect=1)
-    assert "IntegrityError: the source beside owner/times-two" in refused.stderr
+    assert "IntegrityError: the source of owner/times-two at" in refused.stderr
 
 
 def test_a_project_that_cannot_serve_this_machine_says_so(place):
@@ -108,10 +122,21 @@ def test_a_project_that_cannot_serve_this_machine_says_so(place):
     bounds = f'[torch]\nminver = "{dotted}"\nmaxver = "{dotted}"'
     manifest.write_text(manifest.read_text().replace("[torch]", bounds))
     publish = ("-m", "kernforge", "publish", place / "project", "--repo-id", REPO)
-    call(place, *publish, "--version", "1.1.0", "--no-with-source")
-    assert source_of(place) is None
-    refused = call(place, "-c", USE, expect=1)
-    assert "build=True" not in refused.stderr.splitlines()[-1]
-    call(place, *publish, "--version", "1.2.0", "--with-source")
+    call(place, *publish, "--version", "1.1.0", "--with-source")
     refused = call(place, "-c", USE, expect=1)
     assert "NoVariantError: the source of owner/times-two has no variant for cpu" in refused.stderr
+
+
+def test_a_variant_that_names_its_repository_is_enough(place):
+    publish = ("-m", "kernforge", "publish", place / "project", "--repo-id", REPO)
+    call(place, *publish, "--version", "1.1.0", "--no-with-source")
+    assert source_of(place) is None
+    refused = call(place, "-c", USE, expect=1, GIT_ALLOW_PROTOCOL="file")
+    assert "was published without its source, and https://example.org" in refused.stderr
+    elsewhere = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{place / 'project'}.insteadOf",
+        "GIT_CONFIG_VALUE_0": URL,
+    }
+    path, _ = call(place, "-c", USE, **elsewhere).stdout.split()
+    assert Path(path).is_relative_to(place / "home/built")

@@ -47,7 +47,8 @@ LAYERS: list[set[str]] = [
     {"publish"},
     {"fitness", "pipeline", "sourcepack"},
     {"load"},
-    {"buildhere", "cluster", "reproduce"},
+    {"cluster", "reproduce"},
+    {"buildhere"},
     # surface
     {"live"},
     {"report"},
