@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from kernforge import __version__, cli_build, cli_project, cli_publish
+from kernforge import __version__, cli_build, cli_project, cli_publish, cli_trust
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.report import Report
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-_COMMANDS = (cli_project, cli_build, cli_publish)
+_COMMANDS = (cli_project, cli_build, cli_publish, cli_trust)
 
 _EXTRA_OF = dict.fromkeys(
     (
@@ -28,7 +28,13 @@ _EXTRA_OF = dict.fromkeys(
         *("requests", "tomlkit", "urllib3"),
     ),
     "build",
-) | {"fsspec": "cluster", "distributed": "cluster", "dask": "cluster"}
+) | {
+    "cryptography": "trust",
+    "sigstore": "trust",
+    "fsspec": "cluster",
+    "distributed": "cluster",
+    "dask": "cluster",
+}
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
 _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
     f"  {kind.exit_code:2}  {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for kind in _KINDS

@@ -38,14 +38,16 @@ LAYERS: list[set[str]] = [
     # stages
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
     {"scaffold", "sourcefiles", "toolchain", "trust"},
-    {"build", "checked", "locate", "publish"},
-    {"load", "pipeline"},
+    {"build", "checked", "locate", "publish", "signing"},
+    {"about", "load", "pipeline"},
+    {"verify"},
     {"cluster", "reproduce"},
     # surface
     {"live"},
     {"report"},
     {"cli_options"},
-    {"cli_build", "cli_project", "cli_publish"},
+    {"cli_build", "cli_project", "cli_trust"},
+    {"cli_publish"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -54,7 +56,7 @@ PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "net" i
 
 # The modules that may import each of these; most have one door.
 DOORS = {
-    "argparse": {"cli", "cli_build", "cli_options", "cli_project", "cli_publish"},
+    "argparse": {"cli", "cli_build", "cli_options", "cli_project", "cli_publish", "cli_trust"},
     "distributed": {"cluster"},
     "fsspec": {"shared_store"},
     "fcntl": {"files"},
@@ -72,6 +74,7 @@ IMPURE = {"os", "platform", "time", "torch", *DOORS}
 PURE_EXCEPTIONS = {("pipconfig", "urllib")}  # urllib.parse alone
 # What no process that only loads kernels may meet.
 BUILDER = {
+    "about",
     "artifact",
     "build",
     "check",
@@ -81,6 +84,7 @@ BUILDER = {
     "cli_options",
     "cli_project",
     "cli_publish",
+    "cli_trust",
     "cluster",
     "compare",
     "compiler",
@@ -110,8 +114,10 @@ BUILDER = {
     "schema",
     "sourcefiles",
     "shared_store",
+    "signing",
     "toolchain",
     "units",
+    "verify",
     "wheels",
 }
 
