@@ -160,6 +160,12 @@ def test_a_branch_that_is_named_like_another_ref_does_not_sign_as_it():
     assert not claims_match(signer, forged)
 
 
+def test_an_address_in_an_address_is_not_of_its_domain():
+    signer = IdentitySigner(name="s", issuer="i", identities=("*@example.org",))
+    assert claims_match(signer, Claims(issuer="i", identities=("me@example.org",)))
+    assert not claims_match(signer, Claims(issuer="i", identities=("me@evil@example.org",)))
+
+
 def test_issuer_and_source_repository_must_be_those_of_the_signer():
     fields = {"name": "s", "identities": CLAIMS.identities}
     good = {"issuer": CLAIMS.issuer, "source_repository": CLAIMS.source_repository}

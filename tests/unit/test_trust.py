@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sigstores import IDENTITY, ISSUER, Sigstore
 
-from kernforge import importer, load, locate, signature, signing, trust
+from kernforge import importer, load, locate, policy, signature, signing, trust
 from kernforge.errors import IntegrityError, NetworkError, TrustError
 from kernforge.facts import Host
 from kernforge.metadata import SIGNATURE
@@ -341,3 +341,10 @@ def test_what_was_refused_is_not_loaded(tmp_path, built):
     with pytest.raises(TrustError):
         load.get_local_kernel(built)
     assert len(importer.get_loaded_kernels()) == before
+
+
+def test_the_policy_of_the_how_to_page_is_one():
+    page = (Path(__file__).parents[2] / "docs/how-to/trust-and-sign.md").read_text()
+    text = page.partition("```toml\n")[2].partition("```")[0]
+    read = policy.parse(tomllib.loads(text), "page")
+    assert [rule.admit.value for rule in read.rules] == ["signed", "signed", "always", "never"]
