@@ -91,8 +91,14 @@ def test_every_file_that_speaks_must_be_satisfied_and_silence_leaves_the_built_i
     assert [rule.admit for rule in speaking([], directory)] == [Admit.ALWAYS]
 
 
+def test_rules_for_one_registry_do_not_speak_for_another_that_is_named_with_it():
+    for registry in ("file:///srv, then https://hub.example", "file:///a b", "somewhere", ""):
+        with pytest.raises(TrustError, match="not the URL of one registry"):
+            Subject(repo_id="acme/toy", registry=registry)
+
+
 def test_every_kernel_meets_a_built_in_rule():
-    for registry in (HUB, "oci://registry.example/kernels", "file:///srv", "anything"):
+    for registry in (HUB, "oci://registry.example/kernels", "file:///srv", "s3://bucket/x"):
         for repo_id in ("a/b", None):
             assert speaking([], Subject(repo_id=repo_id, registry=registry)), registry
     assert BUILT_IN.rules[-1].admit is Admit.ASKED
