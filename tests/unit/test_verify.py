@@ -94,6 +94,18 @@ def test_signed_published_and_verified(key, build, tmp_path, capsys):
     assert [one["variant"] for one in found] == ["torch-cpu"]
 
 
+def test_publish_signs_what_it_publishes(key, build, tmp_path, capsys):
+    (tmp_path / "build.toml").write_text(
+        '[general]\nname = "toy"\nversion = 1\nedition = 5\nlicense = "MIT"\n'
+        'backends = ["cpu"]\n[torch]\nstable-abi = "2.10"\n'
+        '[kernel.cpu]\nbackend = "cpu"\ndepends = []\nsrc = ["op.cpp"]\n'
+    )
+    (tmp_path / "op.cpp").write_text("")
+    argv = ("publish", str(tmp_path), "--repo-id", REPO, "--version", "1.0.0")
+    assert call(*argv, "--sign", str(key)) == 0
+    assert told(capsys, REPO, "--version", "1.0.0", "--key", f"{key}.pub")[0] == 0
+
+
 def change_file(variant):
     (variant / "__init__.py").write_text("changed")
 
