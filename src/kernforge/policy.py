@@ -241,7 +241,7 @@ def parse(document: Mapping[str, Any], source: str, *, only_tightens: bool = Fal
     Raises:
         TrustError: it is no policy; a policy with a mistake admits nothing.
     """
-    _known(document, ("rule", "signer"), source)
+    _known(_table(document, source), ("rule", "signer"), source)
     signers: dict[str, Signer] = {COMMUNITY.name: COMMUNITY}
     for name, table in _table(document.get("signer", {}), f"{source}: signer").items():
         signers[name] = _signer(name, table, source)

@@ -162,7 +162,12 @@ def test_a_project_tightens_and_does_not_loosen(tmp_path):
 
 
 def test_a_project_that_says_nothing_of_trust_is_not_heard():
-    for text in ("", "not toml at all [", '[project]\nname = "kernforge-trust"\n'):
+    for text in (
+        "",
+        "[tool]\nkernforge = 'trust'",
+        "not toml at all [",
+        '[project]\nname = "kernforge-trust"\n',
+    ):
         write(Path("pyproject.toml"), text)
         admit(trust_remote_code=True)
 
@@ -187,6 +192,19 @@ def test_a_policy_that_is_named_must_be_there_and_readable(monkeypatch, tmp_path
         monkeypatch.setenv("KERNFORGE_TRUST", str(tmp_path / "p.toml"))
         with pytest.raises(TrustError, match=told):
             admit(trust_remote_code=True)
+
+
+def test_a_link_to_a_policy_that_is_gone_is_no_permission(place, tmp_path):
+    place.parent.mkdir()
+    place.symlink_to(tmp_path / "moved.toml")
+    with pytest.raises(TrustError, match="a link to nothing"):
+        admit(trust_remote_code=True)
+
+
+def test_a_projects_policy_that_is_no_table_is_refused():
+    write(Path("pyproject.toml"), '[tool.kernforge]\ntrust = "everybody"\n')
+    with pytest.raises(TrustError, match="no table"):
+        admit(trust_remote_code=True)
 
 
 def test_the_hub_is_asked_only_where_a_rule_leaves_it_to_it(tmp_path):
