@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from kernforge import __version__, cli_build, cli_project, cli_publish
+from kernforge import __version__, cli_build, cli_project, cli_publish, cli_wheel
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.report import Report
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-_COMMANDS = (cli_project, cli_build, cli_publish)
+_COMMANDS = (cli_project, cli_build, cli_publish, cli_wheel)
 
 _EXTRA_OF = dict.fromkeys(
     (
-        *("abi3audit", "auditwheel", "elftools", "pydantic", "pypi_simple"),
+        *("abi3audit", "abi3info", "auditwheel", "elftools", "pydantic", "pypi_simple"),
         *("requests", "tomlkit", "urllib3"),
     ),
     "build",
