@@ -81,6 +81,7 @@ def test_the_time_of_members_can_be_given(project, tmp_path):
     wheel = make(from_directory(project), tmp_path, seconds=1_700_000_000)[0].path
     with zipfile.ZipFile(wheel) as archive:
         assert {one.date_time for one in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
+        assert {one.external_attr >> 16 for one in archive.infolist()} == {0o100644}
 
 
 @pytest.mark.parametrize(
