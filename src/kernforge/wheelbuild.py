@@ -13,23 +13,24 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import elf, files, simpleindex, wheelfile, wheelplan
+from kernforge import files, simpleindex, wheelfile, wheelplan
 from kernforge.digest import sha256
-from kernforge.errors import CheckError, IntegrityError, RegistryError, UsageError
+from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.integrity import tree_files, verify_tree
 from kernforge.locate import find_commit
 from kernforge.metadata import FILE, Metadata
 from kernforge.registry import majors, versions
 from kernforge.variant import Variant
-from kernforge.wheelplan import Library, Plan, Texts
+from kernforge.wheelneeds import is_library, libraries
+from kernforge.wheelplan import Texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from kernforge.elf import Elf
     from kernforge.registry import Registry
     from kernforge.simpleindex import Listed
+    from kernforge.wheelplan import Plan
 
 # A process can register an operator namespace once, and a build has one namespace however it was
 # loaded. The loaders know a build's extension as <id>.<id>, so a wheel uses that name too: whoever
@@ -63,8 +64,7 @@ def _extension():
 
 sys.modules[__name__] = _extension()
 '''
-_LICENCE = re.compile(r"(?:licen[cs]e|copying|notice|authors)", re.IGNORECASE)
-_LIBRARY = re.compile(r"\.(?:so(?:\.[0-9]+)*|dylib|dll|pyd)$")
+_LICENCE = re.compile(r"(?:licen[cs]e|copying|notice|authors)(?:[-.].*)?", re.IGNORECASE)
 _CARDS = ("CARD.md", "README.md")
 
 
@@ -177,7 +177,7 @@ def make(
             wheelplan.plan(
                 Variant.parse(source.path.name),
                 read[source],
-                list(_libraries(found)),
+                list(libraries(found)),
                 _texts(source),
                 version=version or f"{read[source].version}.0.0",
                 siblings=siblings,
@@ -274,12 +274,13 @@ def _texts(source: Source) -> Texts:
     """The card and the licences beside a variant, or at the top of its project or snapshot."""
     parent = source.path.parent
     root = parent.parent if parent.name == "build" else parent
-    cards = [path.read_text() for name in _CARDS if (path := root / name).is_file()]
-    licences: dict[str, str] = {}
+    found = (root / name for name in _CARDS)
+    cards = [path.read_text("utf-8", errors="replace") for path in found if path.is_file()]
+    licences: dict[str, bytes] = {}
     for directory in (source.path, root):
         for path in sorted(directory.iterdir()):
-            if path.is_file() and _LICENCE.match(path.name) and path.suffix != ".py":
-                licences.setdefault(path.name, path.read_text())
+            if path.is_file() and _LICENCE.fullmatch(path.name) and path.suffix != ".py":
+                licences.setdefault(path.name, path.read_bytes())
     return Texts(
         # A template that another tool must fill is no card.
         card=next((text for text in cards if "{%" not in text), ""),
@@ -304,61 +305,5 @@ def _members(found: dict[str, Path], plan: Plan, metadata: Metadata) -> dict[str
 
 def _is_module(name: str, path: Path) -> bool:
     """Whether a library is one that Python imports, and not one that tvm-ffi opens."""
-    data = path.read_bytes() if _LIBRARY.search(name) else b""
+    data = path.read_bytes() if is_library(name) else b""
     return b"PyInit_" in data
-
-
-def _libraries(found: dict[str, Path]) -> Iterator[Library]:
-    for name, path in found.items():
-        if not _LIBRARY.search(name):
-            continue
-        data = path.read_bytes()
-        if data[:4] == b"\x7fELF":
-            yield _examined(name, elf.parse(data))
-        else:
-            module = ".abi3." in name or name.endswith(".pyd")
-            yield Library(path=name, python=wheelplan.LEAST_PYTHON if module else None)
-
-
-def _examined(name: str, parsed: Elf) -> Library:
-    from abi3info import DATAS, FUNCTIONS  # noqa: PLC0415 - large tables
-    from abi3info.models import Symbol  # noqa: PLC0415
-
-    known = {
-        symbol.name: FUNCTIONS.get(Symbol(symbol.name)) or DATAS.get(Symbol(symbol.name))
-        for symbol in parsed.undefined
-        if symbol.name.startswith(("Py", "_Py"))
-    }
-    added = [(one.added.major, one.added.minor) for one in known.values() if one is not None]
-    # An extension that only defines its own PyInit is Python's all the same.
-    module = any(symbol.name.startswith("PyInit_") for symbol in parsed.exported)
-    return Library(
-        path=name,
-        python=max(added, default=wheelplan.LEAST_PYTHON if module else None),
-        outside=tuple(sorted(symbol for symbol, one in known.items() if one is None)),
-        platform=_platform(name, parsed),
-    )
-
-
-def _platform(name: str, parsed: Elf) -> str:
-    """What auditwheel finds for the symbol versions of a library.
-
-    Libraries of torch that it depends on are not weighed: the process that imports it has them.
-    """
-    from auditwheel.architecture import Architecture  # noqa: PLC0415 - the import takes a while
-    from auditwheel.libc import Libc  # noqa: PLC0415
-    from auditwheel.policy import WheelPolicies  # noqa: PLC0415
-
-    try:
-        cpu = Architecture(parsed.machine)
-    except ValueError:
-        raise CheckError(
-            f"{name} is for {parsed.machine}, which has no manylinux platform",
-            hint="wheels are made for the CPUs that auditwheel knows",
-        ) from None
-    wanted: dict[str, set[str]] = {}
-    for symbol in parsed.undefined:
-        if symbol.version:
-            wanted.setdefault(symbol.library, set()).add(symbol.version)
-    policies = WheelPolicies(libc=Libc.GLIBC, arch=cpu)
-    return str(policies.versioned_symbols_policy(wanted).name)

@@ -46,7 +46,7 @@ def write(plan: Plan, members: Mapping[str, Path | bytes], out: Path, *, seconds
     described: dict[str, Path | bytes] = {
         f"{info}/METADATA": plan.metadata.encode(),
         f"{info}/WHEEL": _wheel(plan).encode(),
-        **{f"{info}/licenses/{name}": text.encode() for name, text in plan.licences},
+        **{f"{info}/licenses/{name}": text for name, text in plan.licences},
     }
     moment = time.gmtime(max(seconds, _EARLIEST))[:6]
     path = out / plan.file

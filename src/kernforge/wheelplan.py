@@ -74,11 +74,11 @@ class Texts:
 
     Attributes:
         card: Markdown that describes the kernel; empty when there is none.
-        licences: text of each licence file by its name.
+        licences: bytes of each licence file by its name.
     """
 
     card: str = ""
-    licences: tuple[tuple[str, str], ...] = ()
+    licences: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Plan:
     module: str
     requires: tuple[str, ...]
     metadata: str
-    licences: tuple[tuple[str, str], ...] = ()
+    licences: tuple[tuple[str, bytes], ...] = ()
 
     @property
     def stem(self) -> str:

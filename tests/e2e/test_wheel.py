@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 KERNEL = ROOT / "kernels" / "img2gray"
 GUIDE = ROOT / "docs" / "how-to" / "ship-as-wheels.md"
 CLI = [sys.executable, "-m", "kernforge"]
-UV = shutil.which("uv")
+UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 TORCH_LIBRARIES = frozenset({"libc10.so", "libtorch.so", "libtorch_cpu.so"})
 LOCAL = "img2gray==1.2.0+torchabi2.10.cpu"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -101,7 +101,7 @@ def environment(tmp_path):
     return root / "bin" / "python"
 
 
-def tested(mark):
+def block(mark):
     """A block of the guide that is marked as tested."""
     pattern = rf"<!-- tested: {mark} -->\n```[a-z]+\n(.*?)```"
     return re.search(pattern, GUIDE.read_text(), re.DOTALL)[1]
@@ -129,7 +129,7 @@ def test_installed_by_uv_the_ops_run(index, environment):
 
 def test_an_application_pins_its_builds(index, environment, tmp_path):
     constraints = tmp_path / "constraints.txt"
-    constraints.write_text(tested("constraints"))
+    constraints.write_text(block("constraints"))
     options = ["--index-url", index.as_uri(), "--dry-run", "--report", "-", "-q"]
     done = pip_install(environment, *options, "-c", constraints, "img2gray>=1.2,<2")
     assert done.returncode == 0, done.stderr
@@ -149,7 +149,7 @@ def test_an_application_takes_one_backends_index(builds, tmp_path):
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
         member = f"{name}-{version}.dist-info/METADATA"
         make_wheel(others / f"{name}-{version}-py3-none-any.whl", {member: metadata})
-    text = tested("uv").replace("https://wheels.example.org/cpu", kernels.as_uri())
+    text = block("uv").replace("https://wheels.example.org/cpu", kernels.as_uri())
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "pyproject.toml").write_text(text)
     argv = [UV, "pip", "compile", "pyproject.toml", "--no-cache", "--no-header", "--no-annotate"]

@@ -36,7 +36,7 @@ LAYERS: list[set[str]] = [
     {"own"},
     # stages
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
-    {"scaffold", "sourcefiles", "toolchain", "wheelfile"},
+    {"scaffold", "sourcefiles", "toolchain", "wheelfile", "wheelneeds"},
     {"build", "checked", "locate", "publish"},
     {"load", "pipeline", "wheelbuild"},
     {"cluster", "reproduce"},
@@ -120,6 +120,7 @@ BUILDER = {
     "units",
     "wheelbuild",
     "wheelfile",
+    "wheelneeds",
     "wheelplan",
     "wheels",
 }

@@ -22,7 +22,7 @@ def project(tmp_path, write_variant):
     for variant in ("torch-cpu", "torch-cuda"):
         write_variant(tmp_path / "project" / "build", variant=variant)
     (tmp_path / "project" / "CARD.md").write_text("# Toy\n")
-    (tmp_path / "project" / "LICENSE").write_text("Do what you like.\n")
+    (tmp_path / "project" / "LICENSE").write_bytes(b"\xa9 Do what you like.\n")
     return tmp_path / "project"
 
 
@@ -55,7 +55,7 @@ def test_record_holds_every_file_with_its_hash(project, tmp_path):
     for name, (digest, size) in rows.items():
         found = base64.urlsafe_b64encode(hashlib.sha256(members[name]).digest())
         assert (digest, int(size)) == (f"sha256={found.decode().rstrip('=')}", len(members[name]))
-    assert members["toy-1.0.0+cpu.dist-info/licenses/LICENSE"] == b"Do what you like.\n"
+    assert members["toy-1.0.0+cpu.dist-info/licenses/LICENSE"] == b"\xa9 Do what you like.\n"
     # The variant is there byte for byte, so that its own digest can still be checked.
     kept = Metadata.from_json(members["toy/metadata.json"])
     for name, digest in kept.digest.files.items():

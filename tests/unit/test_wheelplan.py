@@ -139,7 +139,7 @@ def test_metadata_is_what_an_index_accepts():
     )
     wheel = planned(
         STABLE,
-        texts=Texts(card="---\ntags: x\n---\n# Toy\n", licences=(("LICENSE", "text"),)),
+        texts=Texts(card="---\ntags: x\n---\n# Toy\n", licences=(("LICENSE", b"text"),)),
         source="https://example.org/toy",
         provenance=provenance,
         name="acme-toy",
