@@ -19,8 +19,8 @@ LAYERS: list[set[str]] = [
     {"manifest", "provenance"},
     {"compare"},
     # decisions
-    {"floor", "matrix", "resolve", "schema", "sourcerules", "units"},
-    {"abirules", "flags"},
+    {"floor", "matrix", "resolve", "schema", "simpleindex", "sourcerules", "units"},
+    {"abirules", "flags", "wheelplan"},
     {"plan"},
     {"estimate"},
     {"schedule"},
@@ -37,16 +37,16 @@ LAYERS: list[set[str]] = [
     {"own"},
     # stages
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
-    {"scaffold", "sourcefiles", "toolchain", "trust"},
+    {"scaffold", "sourcefiles", "toolchain", "trust", "wheelfile", "wheelneeds"},
     {"build", "checked", "locate", "publish", "signing"},
-    {"about", "load", "pipeline"},
+    {"about", "load", "pipeline", "wheelbuild"},
     {"verify"},
     {"cluster", "reproduce"},
     # surface
     {"live"},
     {"report"},
-    {"cli_options"},
-    {"cli_build", "cli_project", "cli_trust"},
+    {"cli_options", "completion"},
+    {"cli_build", "cli_completion", "cli_project", "cli_trust", "cli_wheel"},
     {"cli_publish"},
     {"cli", "__init__"},
     {"__main__"},
@@ -56,7 +56,10 @@ PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "net" i
 
 # The modules that may import each of these; most have one door.
 DOORS = {
-    "argparse": {"cli", "cli_build", "cli_options", "cli_project", "cli_publish", "cli_trust"},
+    "argparse": {
+        *("cli", "cli_build", "cli_completion", "cli_options", "cli_project", "cli_publish"),
+        *("cli_trust", "cli_wheel", "completion"),
+    },
     "distributed": {"cluster"},
     "fsspec": {"shared_store"},
     "fcntl": {"files"},
@@ -67,11 +70,11 @@ DOORS = {
     "socket": {"net"},
     "subprocess": {"run"},
     "tempfile": {"files", "run"},
-    "urllib": {"net", "pipconfig", "wheels"},
+    "urllib": {"net", "pipconfig", "simpleindex", "wheels"},
 }
 # What a pure module may not import at all.
 IMPURE = {"os", "platform", "time", "torch", *DOORS}
-PURE_EXCEPTIONS = {("pipconfig", "urllib")}  # urllib.parse alone
+PURE_EXCEPTIONS = {("pipconfig", "urllib"), ("simpleindex", "urllib")}  # urllib.parse alone
 # What no process that only loads kernels may meet.
 BUILDER = {
     "about",
@@ -81,13 +84,16 @@ BUILDER = {
     "checked",
     "cli",
     "cli_build",
+    "cli_completion",
     "cli_options",
     "cli_project",
     "cli_publish",
     "cli_trust",
+    "cli_wheel",
     "cluster",
     "compare",
     "compiler",
+    "completion",
     "cudahome",
     "depends",
     "crew",
@@ -116,8 +122,13 @@ BUILDER = {
     "shared_store",
     "signing",
     "toolchain",
+    "simpleindex",
     "units",
     "verify",
+    "wheelbuild",
+    "wheelfile",
+    "wheelneeds",
+    "wheelplan",
     "wheels",
 }
 
