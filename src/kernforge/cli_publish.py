@@ -73,6 +73,5 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
 
 def _sign(build: Path, key: Path) -> None:
     from kernforge import signing  # noqa: PLC0415
-    from kernforge.cli_trust import passphrase  # noqa: PLC0415
 
-    signing.sign(signing.variant_dirs(build), signing.open_key(key, passphrase).sign)
+    signing.sign(signing.variant_dirs(build), signing.open_key(key, options.passphrase).sign)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from kernforge.about import Source
     from kernforge.policy import Signer
     from kernforge.report import Report
-
-_PASSPHRASE = "KERNFORGE_SIGN_PASSPHRASE"  # noqa: S105 - the variable's name
 
 
 def add(verbs: options.Verbs) -> None:
@@ -197,7 +193,7 @@ def _sign(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.key and arguments.identity_token:
         raise UsageError("a key and an identity were given", hint="a variant has one signature")
     if arguments.key:
-        make = signing.open_key(arguments.key, passphrase).sign
+        make = signing.open_key(arguments.key, options.passphrase).sign
     else:
         token = _token(arguments.identity_token)
         config = _text(arguments.trust_config) if arguments.trust_config else None
@@ -218,7 +214,7 @@ def _token(file: str | None) -> str | None:
 def _keygen(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge import signing  # noqa: PLC0415
 
-    words = "" if arguments.no_passphrase else passphrase(twice=True)
+    words = "" if arguments.no_passphrase else options.passphrase(twice=True)
     public, text = signing.make_key(arguments.file, words)
     name = arguments.file.stem
     lines = (
@@ -229,21 +225,6 @@ def _keygen(arguments: argparse.Namespace, report: Report) -> None:
     )
     document = {"private": str(arguments.file), "public": str(public), "public-key": text}
     report.result(document, "\n".join(lines))
-
-
-def passphrase(*, twice: bool = False) -> str:
-    """The passphrase of a key, from the environment or else the terminal."""
-    if (given := os.environ.get(_PASSPHRASE)) is not None:
-        return given
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "the key's passphrase is not known, and nobody is there to be asked",
-            hint=f"set {_PASSPHRASE}" + (", or pass --no-passphrase" if twice else ""),
-        )
-    words = getpass.getpass("passphrase: ")
-    if twice and (not words or getpass.getpass("again: ") != words):
-        raise UsageError("the two differ, or are empty", hint="try again, or --no-passphrase")
-    return words
 
 
 def _text(path: Path) -> str:

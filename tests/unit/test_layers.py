@@ -46,8 +46,7 @@ LAYERS: list[set[str]] = [
     {"live"},
     {"report"},
     {"cli_options", "completion"},
-    {"cli_build", "cli_completion", "cli_project", "cli_trust", "cli_wheel"},
-    {"cli_publish"},
+    {"cli_build", "cli_completion", "cli_project", "cli_publish", "cli_trust", "cli_wheel"},
     {"cli", "__init__"},
     {"__main__"},
 ]
