@@ -18,6 +18,7 @@ from kernforge import (
     cli_completion,
     cli_project,
     cli_publish,
+    cli_trust,
     cli_wheel,
 )
 from kernforge.errors import KernforgeError, UsageError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-_COMMANDS = (cli_project, cli_build, cli_publish, cli_wheel, cli_completion)
+_COMMANDS = (cli_project, cli_build, cli_publish, cli_trust, cli_wheel, cli_completion)
 
 _EXTRA_OF = dict.fromkeys(
     (
@@ -35,7 +36,11 @@ _EXTRA_OF = dict.fromkeys(
         *("requests", "tomlkit", "urllib3"),
     ),
     "build",
-) | {"fsspec": "cluster", "distributed": "cluster", "dask": "cluster", "shtab": "completion"}
+) | {
+    **dict.fromkeys(("cryptography", "sigstore"), "trust"),
+    **dict.fromkeys(("fsspec", "distributed", "dask"), "cluster"),
+    "shtab": "completion",
+}
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
 _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
     f"  {kind.exit_code:2}  {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for kind in _KINDS

@@ -29,6 +29,12 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
     verb.add_argument("--version", help="X.Y.Z (default: the git tag here, else the next patch)")
     verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
+    verb.add_argument(
+        "--sign",
+        type=Path,
+        metavar="KEY",
+        help="sign each variant with this key of kernforge keygen",
+    )
 
 
 def _publish(arguments: argparse.Namespace, report: Report) -> None:
@@ -42,8 +48,11 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
             "publish where? build.toml has no [general.hub] repo-id",
             hint="add it, or give --repo-id owner/name",
         )
+    build = arguments.build or project.root / "build"
+    if arguments.sign:
+        _sign(build, arguments.sign)
     done = publish.publish(
-        arguments.build or project.root / "build",
+        build,
         registry.open_registry(arguments.registry or default_registry()),
         repo_id,
         arguments.version or pipeline.tagged_version(project),
@@ -60,3 +69,9 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
     said = "published" if done.changed else "already there, unchanged:"
     lines = [f"{said} {repo_id} {done.version} at {done.url}", *(f"  {v}" for v in done.variants)]
     report.result(document, "\n".join(lines))
+
+
+def _sign(build: Path, key: Path) -> None:
+    from kernforge import signing  # noqa: PLC0415
+
+    signing.sign(signing.variant_dirs(build), signing.open_key(key, options.passphrase).sign)

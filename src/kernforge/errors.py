@@ -12,6 +12,7 @@
   - IntegrityError      9   bytes differ from what was promised
   - NetworkError       10   the package index or a registry cannot be reached
   - StorageError       11   the disk is full, read-only or not ours
+  - TrustError         12   the trust policy refuses a kernel, or cannot be read
 
 The number is the exit code. Only ``cli.main`` turns an error into an exit; an interrupt exits 130.
 The message says what is wrong, with the value and the place; the hint says what to do.
@@ -100,3 +101,15 @@ class StorageError(KernforgeError):
     """The disk is full, read-only or not ours."""
 
     exit_code = 11
+
+
+class TrustError(KernforgeError, ValueError):
+    """The trust policy refuses a kernel, or cannot be read.
+
+    It is a ``ValueError`` too, because that is what the ``kernels`` client raises.
+    """
+
+    exit_code = 12
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)

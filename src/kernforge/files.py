@@ -102,7 +102,7 @@ def make_dir(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
+def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644) -> None:
     """Write a whole file under its final name, or nothing."""
     payload = data.encode() if isinstance(data, str) else data
     with disk_errors(f"writing {path}"):
@@ -112,7 +112,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(payload)
-            temporary.chmod(0o644)
+            temporary.chmod(mode)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

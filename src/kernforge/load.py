@@ -51,7 +51,7 @@ def get_kernel(
     revision: str | None = None,
     registry: AnyRegistry = None,
     backend: str | None = None,
-    trust_remote_code: bool | list[str] = False,  # noqa: ARG001 - see the docstring
+    trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
     user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see the docstring
 ) -> ModuleType:
@@ -65,8 +65,8 @@ def get_kernel(
         registry: a directory, its ``file://`` URL, or a ``Registry``; the default is
             ``KERNFORGE_REGISTRY`` or the user's own.
         backend: ``cpu``, or the one that torch is built for, which is the default.
-        trust_remote_code: for callers of the hub's client; who may write to a directory is the
-            file system's affair, so a directory registry asks nobody.
+        trust_remote_code: the caller's word that a kernel may be loaded where the trust policy
+            asks for it: True, or a list of repo ids. See the page on trust.
         check_arch: whether to refuse a build without device code for the current GPU.
         user_agent: for callers of the hub's client; a directory registry tells nobody.
 
@@ -77,13 +77,15 @@ def get_kernel(
         UsageError: neither or both of version and revision, or another impossible request.
         RegistryError: there is no such kernel or version.
         NoVariantError: no variant fits; the message says why for each.
+        TrustError: the trust policy refuses it, or a kernel that it depends on.
         IntegrityError: a file is not what was built. Nothing of the kernel was run.
     """
     _check_request(version, revision)
     store = _opened(registry)
     if local_override(repo_id) is not None:
         return _load(
-            find(Search(store, backend), repo_id, version, revision), check_arch=check_arch
+            find(Search(store, backend, trust_remote_code), repo_id, version, revision),
+            check_arch=check_arch,
         )
     question = (
         store.url,
@@ -94,7 +96,7 @@ def get_kernel(
     )
     module = _found.get(question)
     if module is None:
-        root = find(Search(store, backend), repo_id, None, question[2])
+        root = find(Search(store, backend, trust_remote_code), repo_id, None, question[2])
         module = _found[question] = _load(root, check_arch=check_arch)
     return module
 
@@ -104,7 +106,7 @@ def get_local_kernel(
     *,
     backend: str | None = None,
     registry: AnyRegistry = None,
-    trust_remote_code: bool | list[str] = False,  # noqa: ARG001 - see get_kernel
+    trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
     user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see get_kernel
 ) -> ModuleType:
@@ -123,9 +125,10 @@ def get_local_kernel(
 
     Raises:
         NoVariantError: no variant there fits; the message says why for each.
+        TrustError: the trust policy refuses it.
         IntegrityError: its metadata has a digest and a file differs.
     """
-    search = Search(_opened(registry), backend)
+    search = Search(_opened(registry), backend, trust_remote_code)
     return _load(find_local(search, Path(repo_path)), check_arch=check_arch)
 
 
@@ -136,7 +139,7 @@ def has_kernel(
     revision: str | None = None,
     registry: AnyRegistry = None,
     backend: str | None = None,
-    trust_remote_code: bool | list[str] = False,  # noqa: ARG001 - see get_kernel
+    trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
 ) -> bool:
     """Whether ``get_kernel`` would find a build for this process; none of its files are verified.
@@ -146,7 +149,9 @@ def has_kernel(
     """
     _check_request(version, revision)
     try:
-        root = find(Search(_opened(registry), backend), repo_id, version, revision)
+        root = find(
+            Search(_opened(registry), backend, trust_remote_code), repo_id, version, revision
+        )
         if check_arch:
             for node in root.walk():
                 _check_device(node)
@@ -255,7 +260,7 @@ def _verify(node: Node) -> None:
     digest = node.metadata.digest
     if digest is not None:
         verify_tree(node.path, digest, within=node.fence)
-    elif node.repo_info is not None:
+    elif node.repo_info is not None or node.admission.signers:
         raise IntegrityError(
             f"{node.path / FILE} has no digest, so nothing can be verified",
             hint="it is an old build: build and publish it again, or load it unverified with "

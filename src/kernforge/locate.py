@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernforge import trust
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
 from kernforge.host import probe
 from kernforge.importer import RepoInfo
-from kernforge.metadata import FILE, Metadata
+from kernforge.metadata import FILE, SIGNATURE, Metadata
+from kernforge.policy import Subject
 from kernforge.registry import Registry, find_revision, find_version, majors, versions
 from kernforge.resolve import Resolution, resolve, way_out
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kernforge.facts import Host
+    from kernforge.trust import Admission
 
 _CACHE_DIR_PREFIXES = ("kernels--", "models--")
 
@@ -37,6 +40,7 @@ class Node:
         fence: where its links may lead.
         metadata: its document.
         host: what it was chosen for.
+        admission: why the trust policy admits it.
         repo_info: its registry's name for it; None for a local directory.
         depends: what it depends on.
     """
@@ -45,6 +49,7 @@ class Node:
     fence: Path
     metadata: Metadata
     host: Host
+    admission: Admission
     repo_info: RepoInfo | None = None
     depends: dict[str, Node] = field(default_factory=dict)
 
@@ -57,10 +62,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where to look and what for; ``chain`` is who depends on whom on the way here."""
+    """Where to look and what for, and what the caller trusts, as ``trust.admit`` takes it.
+
+    ``chain`` is who depends on whom on the way here.
+    """
 
     registry: Registry
     backend: str | None
+    trust_remote_code: bool | list[str] = False
     chain: tuple[str, ...] = ()
 
 
@@ -122,7 +131,8 @@ def find(search: Search, repo_id: str, version: int | str | None, revision: str 
         NotPublishedError: the registry has no such kernel, version or revision.
         NoVariantError: no variant fits; the message says why for each.
         RegistryError: kernels depend on each other in a circle.
-        IntegrityError: a document cannot be read.
+        TrustError: the trust policy refuses one.
+        IntegrityError: a document cannot be read, or its signature is of other bytes.
     """
     override = local_override(repo_id)
     if override is not None:
@@ -137,12 +147,20 @@ def find(search: Search, repo_id: str, version: int | str | None, revision: str 
         raise _no_variant(search.chain[-1], resolution, hint)
     name = resolution.best.name
     document = registry.metadata(repo_id, commit, name)
+    admission = trust.admit(
+        Subject(repo_id=repo_id, registry=registry.url),
+        document,
+        signature=lambda: registry.companion(repo_id, commit, name, SIGNATURE),
+        vouches=registry.trusted_publisher,
+        trust_remote_code=search.trust_remote_code,
+    )
     metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
     return Node(
         path=registry.fetch(repo_id, commit, name),
         fence=registry.fence(repo_id),
         metadata=metadata,
         host=host,
+        admission=admission,
         repo_info=RepoInfo(repo_id=repo_id, revision=commit),
         depends=_find_depends(search, metadata),
     )
@@ -156,7 +174,7 @@ def _step(search: Search, what: str) -> Search:
             f"kernels depend on each other in a circle: {circle}",
             hint="remove one of them from kernel-depends",
         )
-    return Search(search.registry, search.backend, (*search.chain, what))
+    return replace(search, chain=(*search.chain, what))
 
 
 def find_local(search: Search, directory: Path) -> Node:
@@ -195,6 +213,14 @@ def _local_node(search: Search, path: Path, host: Host) -> Node:
         document = (path / FILE).read_bytes()
     except FileNotFoundError:
         raise IntegrityError(f"{path / FILE} is missing", hint="build the kernel again") from None
+    signature = path / SIGNATURE
+    admission = trust.admit(
+        Subject(repo_id=None, registry=path.resolve().as_uri()),
+        document,
+        signature=lambda: signature.read_bytes() if signature.exists() else None,
+        vouches=lambda _owner: None,
+        trust_remote_code=search.trust_remote_code,
+    )
     metadata = Metadata.from_json(document, source=str(path / FILE))
     # In a cache or registry that the user points into, links lead to its blobs.
     fences = [parent for parent in path.parents if parent.name.startswith(_CACHE_DIR_PREFIXES)]
@@ -203,6 +229,7 @@ def _local_node(search: Search, path: Path, host: Host) -> Node:
         fence=fences[0] if fences else path,
         metadata=metadata,
         host=host,
+        admission=admission,
         depends=_find_depends(search, metadata),
     )
 

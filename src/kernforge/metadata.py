@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILE = "metadata.json"
+SIGNATURE = f"{FILE}.sigstore"
+"""The name of its signature, which lies beside it."""
 BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
 Algorithm: TypeAlias = Literal["sha256", "sha512"]
 

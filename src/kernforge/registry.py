@@ -74,6 +74,22 @@ class Registry(Protocol):
         """The bytes of a variant's ``metadata.json``, without fetching the rest."""
         ...
 
+    def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
+        """The bytes of a small file beside ``metadata.json``, such as its signature; None without.
+
+        What cannot be read for another reason than that it is not there is an error: a signature
+        that a broken network hides is not a signature that is missing.
+        """
+        ...
+
+    def trusted_publisher(self, owner: str) -> bool | None:
+        """Whether the registry itself vouches for an owner; None where it vouches for nobody.
+
+        Raises:
+            NetworkError: it could not be asked.
+        """
+        ...
+
     def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
         """A local directory with the variant's files, not yet verified."""
         ...
@@ -252,6 +268,17 @@ class DirectoryRegistry:
             return path.read_bytes()
         except FileNotFoundError:
             raise RegistryError(f"{path} is missing", hint="publish the kernel again") from None
+
+    def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
+        """The bytes of a small file beside ``metadata.json``; None without."""
+        try:
+            return (self.fetch(repo_id, commit, variant) / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def trusted_publisher(self, owner: str) -> bool | None:  # noqa: ARG002 - the protocol's
+        """None: who may write to a directory is the file system's affair."""
+        return None
 
     @contextlib.contextmanager
     def writing(self, repo_id: str) -> Iterator[None]:

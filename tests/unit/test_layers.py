@@ -14,7 +14,7 @@ LAYERS: list[set[str]] = [
     {"arch", "digest", "elf", "finding", "includes", "pipconfig", "variant"},
     {"facts", "fatbin", "manifest_legacy", "manifest_values", "pydepends", "tomllines"},
     # documents
-    {"lockfile", "manifest_model", "metadata"},
+    {"lockfile", "manifest_model", "metadata", "policy"},
     {"manifest_mistakes"},
     {"manifest", "provenance"},
     {"compare"},
@@ -29,6 +29,7 @@ LAYERS: list[set[str]] = [
     {"enter", "run"},
     # probes
     {"compiler", "cudahome", "depends", "home", "host", "index", "integrity", "memory", "pack"},
+    {"signature"},
     {"measures", "project", "rangezip", "shared_store"},
     {"store"},
     {"sandbox", "wheels"},
@@ -36,15 +37,16 @@ LAYERS: list[set[str]] = [
     {"own"},
     # stages
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
-    {"scaffold", "sourcefiles", "toolchain", "wheelfile", "wheelneeds"},
-    {"build", "checked", "locate", "publish"},
-    {"load", "pipeline", "wheelbuild"},
+    {"scaffold", "sourcefiles", "toolchain", "trust", "wheelfile", "wheelneeds"},
+    {"build", "checked", "locate", "publish", "signing"},
+    {"about", "load", "pipeline", "wheelbuild"},
+    {"verify"},
     {"cluster", "reproduce"},
     # surface
     {"live"},
     {"report"},
     {"cli_options", "completion"},
-    {"cli_build", "cli_completion", "cli_project", "cli_publish", "cli_wheel"},
+    {"cli_build", "cli_completion", "cli_project", "cli_publish", "cli_trust", "cli_wheel"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -55,7 +57,7 @@ PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "net" i
 DOORS = {
     "argparse": {
         *("cli", "cli_build", "cli_completion", "cli_options", "cli_project", "cli_publish"),
-        *("cli_wheel", "completion"),
+        *("cli_trust", "cli_wheel", "completion"),
     },
     "distributed": {"cluster"},
     "fsspec": {"shared_store"},
@@ -74,6 +76,7 @@ IMPURE = {"os", "platform", "time", "torch", *DOORS}
 PURE_EXCEPTIONS = {("pipconfig", "urllib"), ("simpleindex", "urllib")}  # urllib.parse alone
 # What no process that only loads kernels may meet.
 BUILDER = {
+    "about",
     "artifact",
     "build",
     "check",
@@ -84,6 +87,7 @@ BUILDER = {
     "cli_options",
     "cli_project",
     "cli_publish",
+    "cli_trust",
     "cli_wheel",
     "cluster",
     "compare",
@@ -115,9 +119,11 @@ BUILDER = {
     "schema",
     "sourcefiles",
     "shared_store",
+    "signing",
     "toolchain",
     "simpleindex",
     "units",
+    "verify",
     "wheelbuild",
     "wheelfile",
     "wheelneeds",
