@@ -63,6 +63,13 @@ def test_versions_and_revisions_lead_to_commits(registry):
     assert registry.commits(REPO) == tuple(sorted(made.values()))
 
 
+def test_a_file_beside_the_metadata_is_given_or_is_not_there(registry):
+    made = commit(registry, "v1.0.0", "text")
+    assert registry.companion(REPO, made, "torch-cpu/sub", "a.py") == b"text"
+    assert registry.companion(REPO, made, "torch-cpu/sub", "b.py") is None
+    assert registry.trusted_publisher("owner") is None
+
+
 def test_a_new_tag_is_seen_at_once(registry):
     commit(registry, "v1.0.0", "one")
     assert find_version(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.0.0")
