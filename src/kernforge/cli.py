@@ -12,7 +12,15 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from kernforge import __version__, cli_build, cli_project, cli_publish
+from kernforge import (
+    __version__,
+    cli_build,
+    cli_completion,
+    cli_project,
+    cli_publish,
+    cli_trust,
+    cli_wheel,
+)
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.report import Report
 
@@ -20,15 +28,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-_COMMANDS = (cli_project, cli_build, cli_publish)
+_COMMANDS = (cli_project, cli_build, cli_publish, cli_trust, cli_wheel, cli_completion)
 
 _EXTRA_OF = dict.fromkeys(
     (
-        *("abi3audit", "auditwheel", "elftools", "pydantic", "pypi_simple"),
+        *("abi3audit", "abi3info", "auditwheel", "elftools", "pydantic", "pypi_simple"),
         *("requests", "tomlkit", "urllib3"),
     ),
     "build",
-) | {"fsspec": "cluster", "distributed": "cluster", "dask": "cluster"}
+) | {
+    **dict.fromkeys(("cryptography", "sigstore"), "trust"),
+    **dict.fromkeys(("fsspec", "distributed", "dask"), "cluster"),
+    "shtab": "completion",
+}
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
 _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
     f"  {kind.exit_code:2}  {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for kind in _KINDS
@@ -79,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"kernforge {__version__}")
+    top.set_defaults(grammar=top)
     verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in _COMMANDS:
         module.add(verbs)

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
 
     # The type has no public name.
     Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+
+_PASSPHRASE = "KERNFORGE_SIGN_PASSPHRASE"  # noqa: S105 - the variable's name
 
 
 def add_verb(
@@ -88,6 +95,21 @@ def add_sandbox(verb: argparse.ArgumentParser) -> None:
         default="auto",
         help="keep actions to their inputs: always, where this machine can (default), or never",
     )
+
+
+def passphrase(*, twice: bool = False) -> str:
+    """The passphrase of a key, from the environment or else the terminal."""
+    if (given := os.environ.get(_PASSPHRASE)) is not None:
+        return given
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "the key's passphrase is not known, and nobody is there to be asked",
+            hint=f"set {_PASSPHRASE}" + (", or pass --no-passphrase" if twice else ""),
+        )
+    words = getpass.getpass("passphrase: ")
+    if twice and (not words or getpass.getpass("again: ") != words):
+        raise UsageError("the two differ, or are empty", hint="try again, or --no-passphrase")
+    return words
 
 
 def named_path(text: str) -> tuple[str, Path]:

@@ -40,6 +40,12 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
     verb.add_argument(
+        "--sign",
+        type=Path,
+        metavar="KEY",
+        help="sign each variant with this key of kernforge keygen",
+    )
+    verb.add_argument(
         "--private", action="store_true", help="make a kernel that is new on a hub private"
     )
     verb.add_argument(
@@ -86,6 +92,8 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         )
         return
     card = pipeline.card(project)
+    if arguments.sign:
+        _sign(build, arguments.sign)
     done = publish.publish(
         build,
         store,
@@ -187,3 +195,9 @@ def _unrecorded_lines(variants: tuple[str, ...]) -> list[str]:
     if not variants:
         return []
     return [f"  not compared: operators of {', '.join(variants)}, whose build did not record them"]
+
+
+def _sign(build: Path, key: Path) -> None:
+    from kernforge import signing  # noqa: PLC0415
+
+    signing.sign(signing.variant_dirs(build), signing.open_key(key, options.passphrase).sign)

@@ -11,12 +11,15 @@ client filled::
         snapshots/<commit>/source/<file>   what the variants were built from, if it was published
         refs/v1, refs/v1.2.3, refs/main    the name of a commit each
 
-A commit never changes; a reference changes by one atomic write; nothing is ever removed.
+A commit never changes; a reference changes by one atomic write; nothing is ever removed. Publishers
+keep each other out by a lock that is good on network shares too (a whole-file lock, which NFS takes
+to its server); readers need none. Nothing but exclusive creation, rename and that lock is relied on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,8 +60,7 @@ class DirectoryRegistry:
             return None
         path = f"{self._repo(repo_id)}/refs/{name}"
         try:
-            with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - see __init__
-                commit = stream.read().decode(errors="replace").strip()
+            commit = _read_ref(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
         if not COMMIT.fullmatch(commit):
@@ -200,6 +202,19 @@ class DirectoryRegistry:
         # No last newline: the hub's client reads the whole file as the commit.
         files.write_atomic(self.repo(repo_id) / "refs" / name, commit)
         return True
+
+
+def _read_ref(path: str) -> str:
+    """The commit in a file that somebody else may replace meanwhile."""
+    for last in (False, False, True):
+        try:
+            with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - see __init__
+                return stream.read().decode(errors="replace").strip()
+        except OSError as error:
+            # On a network share the name may lead to the file that another machine just replaced.
+            if error.errno != errno.ESTALE or last:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _content_name(path: Path) -> str:

@@ -22,6 +22,7 @@ from kernforge.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import BinaryIO
 
 _STAGING_PREFIX = "tmp-"
 _HINTS = {
@@ -101,7 +102,7 @@ def make_dir(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
+def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644) -> None:
     """Write a whole file under its final name, or nothing."""
     payload = data.encode() if isinstance(data, str) else data
     with disk_errors(f"writing {path}"):
@@ -111,6 +112,22 @@ def write_atomic(path: Path, data: bytes | str) -> None:
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(payload)
+            temporary.chmod(mode)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_stream(path: Path) -> Iterator[BinaryIO]:
+    """Write a large file piece by piece; it has its final name when it is whole, or never."""
+    with disk_errors(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=_STAGING_PREFIX, dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "w+b") as stream:
+                yield stream
             temporary.chmod(0o644)
             temporary.replace(path)
         finally:

@@ -86,9 +86,9 @@ class HubClient:
         wait: sleeps for that many seconds.
     """
 
-    def __init__(self, place: HubPlace, wait: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, place: HubPlace, wait: Callable[[float], None] | None = None) -> None:
         self.place = place
-        self._wait = wait
+        self._wait = wait or time.sleep
         self._token = None if place.own_token else False
 
     @property

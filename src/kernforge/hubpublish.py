@@ -130,11 +130,7 @@ class HubDestination:
             self._have_branch(repo_id, branch, commit)
             changed = True
         changed = self._set_tag(repo_id, tag, commit) or changed
-        if apart:
-            api = self._client.api
-            self._client.call(
-                repo_id, lambda: api.delete_branch(repo_id, branch=onto, repo_type="kernel")
-            )
+        self._remove_branch(repo_id, f"publishing-{tag}", there=apart)
         card = self._card(repo_id, release)
         return Written(
             commit=commit,
@@ -215,6 +211,14 @@ class HubDestination:
             ),
         )
         return self._client.refs(repo_id)[name]
+
+    def _remove_branch(self, repo_id: str, name: str, *, there: bool) -> None:
+        """Remove a branch that is there, or was left by a publisher that died."""
+        if there or name in self._refs:
+            api = self._client.api
+            self._client.call(
+                repo_id, lambda: api.delete_branch(repo_id, branch=name, repo_type="kernel")
+            )
 
     def _tags(self) -> dict[tuple[int, int, int], str]:
         """The tag of each version; a tag that is away counts where its mark says it goes."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _RULE_KEYS = ("repo", "registry", "admit", "signers", "publishers", "reason")
 _KEY_SIGNER_KEYS = ("public-key",)
 _IDENTITY_SIGNER_KEYS = ("issuer", "identity", "source-repository", "trusted-root")
+_URL = re.compile(r"[a-z][a-z0-9+.-]*:[^\s,]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 # SubjectPublicKeyInfo of an Ed25519 key (RFC 8410) up to the 32 bytes of the key itself.
 ED25519_DER = bytes.fromhex("302a300506032b6570032100")
@@ -121,18 +122,25 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is to be loaded: ``owner/name``, or None for a directory; from which URL."""
+    """What is to be loaded: ``owner/name``, or None for a directory; from which one URL.
+
+    Raises:
+        TrustError: the URL is none, as one that names several registries would be: rules for
+            the first would speak for the others.
+    """
 
     repo_id: str | None
     registry: str
 
+    def __post_init__(self) -> None:
+        if not _URL.fullmatch(self.registry):
+            raise TrustError(
+                f"{self.registry!r} is not the URL of one registry, so no rule can speak of it",
+                hint="name one registry",
+            )
+
     def __str__(self) -> str:
         return self.registry if self.repo_id is None else f"{self.repo_id} from {self.registry}"
-
-    @property
-    def remote(self) -> bool:
-        """Whether it comes from somewhere that the user's file system does not guard."""
-        return not self.registry.startswith("file:")
 
 
 _GITHUB = "https://token.actions.githubusercontent.com"
@@ -233,7 +241,7 @@ def parse(document: Mapping[str, Any], source: str, *, only_tightens: bool = Fal
     Raises:
         TrustError: it is no policy; a policy with a mistake admits nothing.
     """
-    _known(document, ("rule", "signer"), source)
+    _known(_table(document, source), ("rule", "signer"), source)
     signers: dict[str, Signer] = {COMMUNITY.name: COMMUNITY}
     for name, table in _table(document.get("signer", {}), f"{source}: signer").items():
         signers[name] = _signer(name, table, source)

@@ -93,6 +93,21 @@ class Statement:
     isolation: str
 
 
+def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
+    """What a statement is about: path to base64 SHA-256, as a digest has it.
+
+    Raises:
+        IntegrityError: it is no in-toto statement.
+    """
+    try:
+        listed = {one["name"]: one["digest"]["sha256"] for one in json.loads(text)["subject"]}
+        return {
+            path: base64.b64encode(bytes.fromhex(found)).decode() for path, found in listed.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _strange(source, f"{type(error).__name__} {error}") from error
+
+
 def used_lock(origin: Origin, actions: Sequence[Made]) -> Lock:
     """The part of the lock that a variant's actions read."""
     return lockfile.part(origin.lock, {root for action in actions for root in action.roots})

@@ -82,8 +82,13 @@ def _policy(path: Path, *, only_tightens: bool = False) -> Policy | None:
     """The policy of a file; None where there is none."""
     try:
         data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not path.is_symlink():
+            return None
+        raise TrustError(
+            f"the trust policy {path} is a link to nothing",
+            hint="mend or remove it; until then nothing is admitted",
+        ) from error
     except OSError as error:
         raise TrustError(
             f"the trust policy {path} cannot be read: {error.strerror}",
@@ -99,14 +104,14 @@ def _parsed(data: bytes, source: str, only_tightens: bool) -> Policy | None:  # 
     import tomllib  # noqa: PLC0415 - 13 ms, and most processes have no policy
 
     try:
-        document: dict[str, Any] | None = tomllib.loads(data.decode())
+        document: Any = tomllib.loads(data.decode())
     except ValueError as error:
         raise TrustError(
             f"{source} is not TOML: {error}", hint="mend it; until then nothing is admitted"
         ) from None
-    if source.endswith(_PROJECT):
+    if os.path.basename(source) == _PROJECT:  # noqa: PTH119 - it is text here
         for key in ("tool", "kernforge", "trust"):
-            document = None if document is None else document.get(key)
+            document = document.get(key) if isinstance(document, dict) else None
     return None if document is None else parse(document, source, only_tightens=only_tightens)
 
 

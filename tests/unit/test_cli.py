@@ -10,7 +10,7 @@ from kernforge import cli, cli_project, errors, report
 
 VERBS = (
     *("new", "variants", "lock-toolchain", "build", "check", "publish", "cache", "migrate"),
-    "schema",
+    *("schema", "info", "versions", "verify", "sign", "keygen"),
 )
 MANIFEST = """
 [general]

@@ -19,8 +19,8 @@ LAYERS: list[set[str]] = [
     {"manifest", "provenance"},
     {"compare"},
     # decisions
-    {"floor", "matrix", "pyapi", "resolve", "schema", "sourcerules", "units"},
-    {"abirules", "apidiff", "flags", "opschema"},
+    {"floor", "matrix", "pyapi", "resolve", "schema", "simpleindex", "sourcerules", "units"},
+    {"abirules", "apidiff", "flags", "opschema", "wheelplan"},
     {"hubplan", "plan", "promise"},
     {"estimate"},
     {"schedule"},
@@ -40,20 +40,21 @@ LAYERS: list[set[str]] = [
     {"hubclient"},
     {"hub"},
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
-    {"scaffold", "sourcefiles", "toolchain", "trust"},
+    {"scaffold", "sourcefiles", "toolchain", "trust", "wheelfile", "wheelneeds"},
     {"offers"},
-    {"build", "callerlock", "checked", "destination", "locate"},
+    {"build", "callerlock", "checked", "destination", "locate", "signing"},
     {"hubpublish"},
     {"publish"},
     {"fitness", "pipeline", "sourcepack"},
-    {"load"},
+    {"about", "load", "wheelbuild"},
+    {"verify"},
     {"cluster", "reproduce"},
     {"buildhere"},
     # surface
     {"live"},
     {"report"},
-    {"cli_options"},
-    {"cli_build", "cli_project", "cli_publish"},
+    {"cli_options", "completion"},
+    {"cli_build", "cli_completion", "cli_project", "cli_publish", "cli_trust", "cli_wheel"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -62,7 +63,10 @@ PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "net" i
 
 # The modules that may import each of these; most have one door.
 DOORS = {
-    "argparse": {"cli", "cli_build", "cli_options", "cli_project", "cli_publish"},
+    "argparse": {
+        *("cli", "cli_build", "cli_completion", "cli_options", "cli_project", "cli_publish"),
+        *("cli_trust", "cli_wheel", "completion"),
+    },
     "distributed": {"cluster"},
     "fsspec": {"shared_store"},
     "huggingface_hub": {"hubclient", "hubpublish"},
@@ -74,13 +78,14 @@ DOORS = {
     "socket": {"net"},
     "subprocess": {"run"},
     "tempfile": {"files", "run"},
-    "urllib": {"net", "pipconfig", "wheels"},
+    "urllib": {"net", "pipconfig", "simpleindex", "wheels"},
 }
 # What a pure module may not import at all.
 IMPURE = {"os", "platform", "time", "torch", *DOORS}
-PURE_EXCEPTIONS = {("pipconfig", "urllib")}  # urllib.parse alone
+PURE_EXCEPTIONS = {("pipconfig", "urllib"), ("simpleindex", "urllib")}  # urllib.parse alone
 # What no process that only loads kernels may meet.
 BUILDER = {
+    "about",
     "apidiff",
     "artifact",
     "build",
@@ -89,17 +94,24 @@ BUILDER = {
     "checked",
     "cli",
     "cli_build",
+    "cli_completion",
     "cli_options",
     "cli_project",
     "cli_publish",
+    "cli_trust",
+    "cli_wheel",
     "cluster",
     "compare",
     "compiler",
+    "completion",
     "cudahome",
     "depends",
     "crew",
+    "destination",
     "enter",
     "floor",
+    "hubplan",
+    "hubpublish",
     "index",
     "lock",
     "lockfile",
@@ -126,8 +138,15 @@ BUILDER = {
     "sourcefiles",
     "sourcepack",
     "shared_store",
+    "signing",
     "toolchain",
+    "simpleindex",
     "units",
+    "verify",
+    "wheelbuild",
+    "wheelfile",
+    "wheelneeds",
+    "wheelplan",
     "wheels",
 }
 

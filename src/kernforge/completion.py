@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The script that lets a shell complete the command line, written from its grammar by shtab.
+
+It is the grammar of the kernforge that wrote it: a shell needs no Python to complete, and a new
+kernforge needs a new script.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def script(grammar: argparse.ArgumentParser, shell: str) -> str:
+    """Text of the script for one of ``SHELLS``.
+
+    Raises:
+        ModuleNotFoundError: shtab is not installed.
+    """
+    import shtab  # noqa: PLC0415 - an extra of its own
+
+    for action in _actions(grammar):
+        if action.type is Path:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return str(shtab.complete(grammar, shell=shell))
+
+
+def _actions(grammar: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Every option and argument of every command."""
+    for action in grammar._actions:  # noqa: SLF001 - argparse has no public way to list them
+        yield action
+        if isinstance(action.choices, dict):
+            for verb in action.choices.values():
+                yield from _actions(verb)

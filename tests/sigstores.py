@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Sigstore instance of one process: a certificate authority, its log, and a transparency log.
+
+What it makes, the ``sigstore`` package's own verifier accepts against ``trusted_root``; ``serve``
+answers as Fulcio and Rekor do, so that its own signer can sign here.
+"""
+
+import base64
+import contextlib
+import datetime as dt
+import hashlib
+import http.server
+import json
+import struct
+import threading
+import time
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+ECDSA = ec.ECDSA(hashes.SHA256())
+_HOUR = dt.timedelta(hours=1)
+_FULCIO = "1.3.6.1.4.1.57264.1"
+_SCT_LIST = x509.ObjectIdentifier("1.3.6.1.4.1.11129.2.4.2")
+ISSUER = "https://issuer.example"
+IDENTITY = "https://git.example/acme/kernels/.github/workflows/build.yaml@refs/heads/main"
+SOURCE = "https://git.example/acme/kernels"
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def spki(key) -> bytes:
+    return key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def _utf8(text: str) -> bytes:
+    body = text.encode()
+    size = bytes([len(body)]) if len(body) < 0x80 else bytes([0x81, len(body)])
+    return b"\x0c" + size + body
+
+
+class Sigstore:
+    def __init__(self) -> None:
+        self.authority = ec.generate_private_key(ec.SECP256R1())
+        self.ct_log = ec.generate_private_key(ec.SECP256R1())
+        self.rekor = ec.generate_private_key(ec.SECP256R1())
+        self.now = dt.datetime.now(dt.UTC).replace(microsecond=0)
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+        self.root = (
+            self._builder(self.authority.public_key(), self.name)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(ca=True), critical=True)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(self.authority.public_key()),
+                critical=False,
+            )
+            .sign(self.authority, hashes.SHA256())
+        )
+
+    def _builder(self, key, subject):
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(self.now - _HOUR)
+            .not_valid_after(self.now + _HOUR)
+        )
+
+    def certificate(self, key, *, issuer=ISSUER, identity=IDENTITY, source=SOURCE):
+        """A signing certificate as Fulcio makes it, in its certificate log."""
+        name = (
+            x509.RFC822Name(identity)
+            if "@" in identity and "/" not in identity
+            else x509.UniformResourceIdentifier(identity)
+        )
+        builder = (
+            self._builder(key, x509.Name([]))
+            .add_extension(_usage(ca=False), critical=True)
+            .add_extension(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=False
+            )
+            .add_extension(x509.SubjectAlternativeName([name]), critical=True)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.authority.public_key()),
+                critical=False,
+            )
+        )
+        claims = {"1": issuer.encode(), "8": _utf8(issuer)}
+        claims |= {"12": _utf8(source)} if source else {}
+        for arc, value in claims.items():
+            oid = x509.ObjectIdentifier(f"{_FULCIO}.{arc}")
+            builder = builder.add_extension(x509.UnrecognizedExtension(oid, value), critical=False)
+        before = builder.sign(self.authority, hashes.SHA256())
+        timestamps = self._signed_timestamps(before.tbs_certificate_bytes)
+        return builder.add_extension(
+            x509.UnrecognizedExtension(_SCT_LIST, timestamps), critical=False
+        ).sign(self.authority, hashes.SHA256())
+
+    def _signed_timestamps(self, tbs: bytes) -> bytes:
+        """RFC 6962, section 3.2 and 3.3: one timestamp of the precertificate, as an extension."""
+        millis = int(self.now.timestamp() * 1000)
+        issuer = hashlib.sha256(spki(self.authority.public_key())).digest()
+        entry = issuer + len(tbs).to_bytes(3) + tbs
+        signed = struct.pack("!BBQH", 0, 0, millis, 1) + entry + b"\0\0"
+        signature = self.ct_log.sign(signed, ECDSA)
+        log_id = hashlib.sha256(spki(self.ct_log.public_key())).digest()
+        sct = b"\0" + log_id + struct.pack("!QH", millis, 0) + b"\x04\x03"
+        sct += struct.pack("!H", len(signature)) + signature
+        listed = struct.pack("!HH", len(sct) + 2, len(sct)) + sct
+        size = bytes([len(listed)]) if len(listed) < 0x80 else bytes([0x81, len(listed)])
+        return b"\x04" + size + listed
+
+    def log(self, body: bytes) -> dict:
+        """An entry that is alone in the log, as Rekor's API answers."""
+        log_id = hashlib.sha256(spki(self.rekor.public_key())).digest()
+        promise = {
+            "body": b64(body),
+            "integratedTime": int(time.time()),
+            "logID": log_id.hex(),
+            "logIndex": 0,
+        }
+        canonical = json.dumps(promise, separators=(",", ":"), sort_keys=True).encode()
+        root = hashlib.sha256(b"\0" + body).digest()
+        note = f"log.example - 1\n1\n{b64(root)}\n"
+        signed = b64(log_id[:4] + self.rekor.sign(note.encode(), ECDSA))
+        return promise | {
+            "verification": {
+                "signedEntryTimestamp": b64(self.rekor.sign(canonical, ECDSA)),
+                "inclusionProof": {
+                    "logIndex": 0,
+                    "rootHash": root.hex(),
+                    "treeSize": 1,
+                    "hashes": [],
+                    "checkpoint": f"{note}\n\N{EM DASH} log.example {signed}\n",
+                },
+            }
+        }
+
+    def sign(self, document: bytes, **claims: str | None) -> bytes:
+        """A bundle for a document, as cosign and sigstore write it."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self.certificate(key.public_key(), **claims)
+        signature = key.sign(document, ECDSA)
+        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        digest = hashlib.sha256(document).digest()
+        body = {
+            "apiVersion": "0.0.1",
+            "kind": "hashedrekord",
+            "spec": {
+                "data": {"hash": {"algorithm": "sha256", "value": digest.hex()}},
+                "signature": {"content": b64(signature), "publicKey": {"content": b64(pem)}},
+            },
+        }
+        entry = self.log(json.dumps(body, separators=(",", ":"), sort_keys=True).encode())
+        proof = entry["verification"]["inclusionProof"]
+        der = certificate.public_bytes(serialization.Encoding.DER)
+        bundle = {
+            "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+            "verificationMaterial": {
+                "certificate": {"rawBytes": b64(der)},
+                "tlogEntries": [
+                    {
+                        "logIndex": "0",
+                        "logId": {"keyId": b64(bytes.fromhex(entry["logID"]))},
+                        "kindVersion": {"kind": "hashedrekord", "version": "0.0.1"},
+                        "integratedTime": str(entry["integratedTime"]),
+                        "inclusionPromise": {
+                            "signedEntryTimestamp": entry["verification"]["signedEntryTimestamp"]
+                        },
+                        "inclusionProof": {
+                            "logIndex": "0",
+                            "rootHash": b64(bytes.fromhex(proof["rootHash"])),
+                            "treeSize": "1",
+                            "hashes": [],
+                            "checkpoint": {"envelope": proof["checkpoint"]},
+                        },
+                        "canonicalizedBody": entry["body"],
+                    }
+                ],
+            },
+            "messageSignature": {
+                "messageDigest": {"algorithm": "SHA2_256", "digest": b64(digest)},
+                "signature": b64(signature),
+            },
+        }
+        return json.dumps(bundle).encode()
+
+    @contextlib.contextmanager
+    def serve(self):
+        """Answer as Fulcio and Rekor; yields the client's trust configuration, as JSON."""
+        owner = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if self.path.endswith("/signingCert"):
+                    answer = owner._issue(asked, self.headers["Authorization"])
+                else:
+                    body = json.dumps(asked, separators=(",", ":"), sort_keys=True).encode()
+                    answer = {"uuid": owner.log(body)}
+                data = json.dumps(answer).encode()
+                self.send_response(201)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_args):
+                """Say nothing."""
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield json.dumps(self._client_config(f"http://127.0.0.1:{server.server_port}"))
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def _issue(self, asked: dict, authorization: str) -> dict:
+        """Fulcio's answer: a certificate for whom the token names."""
+        request = x509.load_pem_x509_csr(base64.b64decode(asked["certificateSigningRequest"]))
+        payload = authorization.split()[1].split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        made = self.certificate(
+            request.public_key(), issuer=claims["iss"], identity=claims["sub"], source=None
+        )
+        chain = [c.public_bytes(serialization.Encoding.PEM).decode() for c in (made, self.root)]
+        return {"signedCertificateEmbeddedSct": {"chain": {"certificates": chain}}}
+
+    def _client_config(self, url: str) -> dict:
+        service = {
+            "url": url,
+            "majorApiVersion": 1,
+            "operator": "test",
+            "validFor": {"start": (self.now - _HOUR).isoformat().replace("+00:00", "Z")},
+        }
+        return {
+            "mediaType": "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json",
+            "trustedRoot": self.trusted_root(url),
+            "signingConfig": {
+                "mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json",
+                "caUrls": [service],
+                "oidcUrls": [],
+                "rekorTlogUrls": [service],
+                "rekorTlogConfig": {"selector": "ANY"},
+                "tsaUrls": [],
+                "tsaConfig": {"selector": "ANY"},
+            },
+        }
+
+    def trusted_root(self, url: str = "https://log.example") -> dict:
+        start = {"start": (self.now - _HOUR).isoformat().replace("+00:00", "Z")}
+
+        def log(key):
+            return {
+                "baseUrl": url,
+                "hashAlgorithm": "SHA2_256",
+                "publicKey": {
+                    "rawBytes": b64(spki(key)),
+                    "keyDetails": "PKIX_ECDSA_P256_SHA_256",
+                    "validFor": start,
+                },
+                "logId": {"keyId": b64(hashlib.sha256(spki(key)).digest())},
+            }
+
+        return {
+            "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
+            "tlogs": [log(self.rekor.public_key())],
+            "certificateAuthorities": [
+                {
+                    "subject": {"organization": "test", "commonName": "test authority"},
+                    "uri": url,
+                    "certChain": {
+                        "certificates": [
+                            {"rawBytes": b64(self.root.public_bytes(serialization.Encoding.DER))}
+                        ]
+                    },
+                    "validFor": start,
+                }
+            ],
+            "ctlogs": [log(self.ct_log.public_key())],
+            "timestampAuthorities": [],
+        }
+
+
+def token(subject: str, issuer: str = ISSUER) -> str:
+    """An identity token; only Fulcio would check who signed it."""
+    now = int(time.time())
+    claims = {"iss": issuer, "sub": subject, "aud": "sigstore", "iat": now, "exp": now + 600}
+    parts = (json.dumps(part).encode() for part in ({"alg": "HS256", "typ": "JWT"}, claims))
+    return ".".join(
+        base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (*parts, b"signature")
+    )
+
+
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not ca,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
