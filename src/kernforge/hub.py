@@ -231,7 +231,8 @@ class HubRegistry:
                     known = self.client.listing(repo_id, commit)
                     if known is None:
                         return None
-                    with contextlib.suppress(StorageError):  # it saves a request, no more
+                    # It saves a request, no more. Whoever holds the lock sweeps unfinished files.
+                    with contextlib.suppress(StorageError), self._writing(repo_id):
                         files.write_atomic(path, _dump_listing(known))
                 self._listings[repo_id, commit] = known
             return known
@@ -301,9 +302,15 @@ class HubRegistry:
     def _note_refs(self, repo_id: str, commit: str) -> None:
         """Let the cache know which names the commit has, for when there is no network."""
         _, refs = self._refs.get(repo_id, (0.0, {}))
-        with contextlib.suppress(StorageError):  # a cache in an image may be read-only
-            for name, target in refs.items():
-                if target == commit and REF.fullmatch(name):
+        new = [
+            name
+            for name, target in refs.items()
+            if target == commit and REF.fullmatch(name) and self._cache.ref(repo_id, name) != commit
+        ]
+        if new:
+            # A cache in an image may be read-only.
+            with contextlib.suppress(StorageError), self._writing(repo_id):
+                for name in new:
                     self._cache.set_ref(repo_id, name, commit)
 
 
