@@ -36,9 +36,16 @@ def _help(title: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     yield from (f"## {title}\n", "```text", parser.format_help().rstrip(), "```\n")
 
 
+def _with_subclasses(kind: type[errors.KernforgeError]) -> Iterator[type[errors.KernforgeError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from _with_subclasses(below)
+
+
 def errors_page() -> str:
     """Every error with its exit code."""
-    kinds = (errors.KernforgeError, *errors.KernforgeError.__subclasses__())
+    kinds = list(_with_subclasses(errors.KernforgeError))
     rows = [
         f"| {kind.exit_code} | `{kind.__name__}` | {(kind.__doc__ or '').splitlines()[0]} |"
         for kind in kinds

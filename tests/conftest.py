@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from hubserver import HubServer
 
 from kernforge import pipconfig
 from kernforge.net import Transport
@@ -123,6 +124,14 @@ class Progress:
 @pytest.fixture
 def progress():
     return Progress()
+
+
+@pytest.fixture
+def hub():
+    """A Hugging Face hub on this machine."""
+    server = HubServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

@@ -5,29 +5,55 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
-    from kernforge.importer import get_kernel_dep, get_loaded_kernels
-    from kernforge.load import get_kernel, get_kernel_variants, get_local_kernel, has_kernel
+    from kernforge.importer import LoadedKernel, RepoInfo, get_kernel_dep, get_loaded_kernels
+    from kernforge.load import (
+        get_kernel,
+        get_kernel_variants,
+        get_local_kernel,
+        get_locked_kernel,
+        has_kernel,
+        install_kernel,
+        load_kernel,
+    )
+    from kernforge.metadata import Metadata
+    from kernforge.resolve import VariantAccepted, VariantRejected
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LoadedKernel",
+    "Metadata",
+    "RepoInfo",
+    "VariantAccepted",
+    "VariantRejected",
     "__version__",
     "get_kernel",
     "get_kernel_dep",
     "get_kernel_variants",
     "get_loaded_kernels",
     "get_local_kernel",
+    "get_locked_kernel",
     "has_kernel",
+    "install_kernel",
+    "load_kernel",
 ]
 
 # Each name is imported when it is first used: ``import kernforge`` itself costs nothing.
 _HOME_OF = {
+    "LoadedKernel": "importer",
+    "Metadata": "metadata",
+    "RepoInfo": "importer",
+    "VariantAccepted": "resolve",
+    "VariantRejected": "resolve",
     "get_kernel": "load",
     "get_kernel_dep": "importer",
     "get_kernel_variants": "load",
     "get_loaded_kernels": "importer",
     "get_local_kernel": "load",
+    "get_locked_kernel": "load",
     "has_kernel": "load",
+    "install_kernel": "load",
+    "load_kernel": "load",
 }
 
 

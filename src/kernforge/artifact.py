@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge import __version__, files, provenance, sandbox
+from kernforge import __version__, files, opschema, provenance, sandbox, units
 from kernforge.integrity import digest_tree
 from kernforge.metadata import KernelDepend, Metadata, Provenance
 
@@ -173,6 +173,7 @@ def _statement(artifact: Artifact, built_with: BuiltWith, into: Path) -> str:
 def _metadata(artifact: Artifact, project: Project, built_with: BuiltWith) -> Metadata:
     manifest: Manifest = project.manifest
     general, backend = manifest.general, artifact.target.backend
+    facts = provenance.facts(artifact.target.name, built_with.origin, built_with.actions)
     return Metadata(
         name=general.name,
         id=artifact.ops_name,
@@ -190,6 +191,16 @@ def _metadata(artifact: Artifact, project: Project, built_with: BuiltWith) -> Me
         provenance=Provenance(
             builder_version=f"kernforge-{__version__}",
             kernel=built_with.origin.git,
-            kernforge=provenance.facts(artifact.target.name, built_with.origin, built_with.actions),
+            kernforge={**facts, **_registered(artifact, project)},
         ),
     )
+
+
+def _registered(artifact: Artifact, project: Project) -> dict[str, list[str]]:
+    """The operators that the sources of a variant register with torch, for later comparison."""
+    target = artifact.target
+    if target.variant.framework not in {"torch", "torch-stable-abi"}:
+        return {}
+    compiled = units.units(project.manifest, target.backend, target.cuda)
+    texts = (project.files[unit.path].read_text(errors="replace") for unit in compiled)
+    return {"ops": sorted({schema for text in texts for schema in opschema.schemas_in(text)})}

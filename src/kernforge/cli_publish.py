@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command that publishes built variants."""
+"""The commands that publish built variants and compare versions: publish, apidiff."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ from kernforge import cli_options as options
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
+    from kernforge.apidiff import Change, Offer
+    from kernforge.promise import Choice
+    from kernforge.registry import Registry
     from kernforge.report import Report
 
 
@@ -27,7 +29,15 @@ def add(verbs: options.Verbs) -> None:
     options.add_project(verb)
     options.add_registry(verb)
     verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
-    verb.add_argument("--version", help="X.Y.Z (default: the git tag here, else the next patch)")
+    verb.add_argument(
+        "--version", help="X.Y.Z (default: the git tag here, else the next that keeps its promise)"
+    )
+    verb.add_argument(
+        "--with-source",
+        action=argparse.BooleanOptionalAction,
+        help="also what the variants are built from, so that others can build more of them "
+        "(default: if the licence is an open one)",
+    )
     verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
     verb.add_argument(
         "--sign",
@@ -35,10 +45,35 @@ def add(verbs: options.Verbs) -> None:
         metavar="KEY",
         help="sign each variant with this key of kernforge keygen",
     )
+    verb.add_argument(
+        "--private", action="store_true", help="make a kernel that is new on a hub private"
+    )
+    verb.add_argument(
+        "--create-pr", action="store_true", help="open a pull request on a hub instead"
+    )
+    verb.add_argument(
+        "--part",
+        action="store_true",
+        help="other machines publish the rest of this version: a missing variant is no change",
+    )
+    verb.add_argument(
+        "--dry-run", action="store_true", help="say the version and what changed; publish nothing"
+    )
+
+    verb = options.add_verb(
+        verbs,
+        _apidiff,
+        "apidiff",
+        "say what changed for users between two versions or builds of a kernel",
+        "me/my-kernel@1.2.0 build",
+    )
+    verb.add_argument("old", help="OWNER/NAME@VERSION, or a directory of variants")
+    verb.add_argument("new", help="likewise")
+    options.add_registry(verb)
 
 
 def _publish(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import pipeline, publish, registry  # noqa: PLC0415
+    from kernforge import pipeline, publish, registry, sourcepack  # noqa: PLC0415
     from kernforge.home import default_registry  # noqa: PLC0415
 
     project = pipeline.read_project(arguments.project)
@@ -49,26 +84,117 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
             hint="add it, or give --repo-id owner/name",
         )
     build = arguments.build or project.root / "build"
+    store = registry.open_registry(arguments.registry or default_registry())
+    version = arguments.version or pipeline.tagged_version(project)
+    if arguments.dry_run:
+        _preview(
+            publish.preview(build, store, repo_id, version, part=arguments.part), repo_id, report
+        )
+        return
+    card = pipeline.card(project)
     if arguments.sign:
         _sign(build, arguments.sign)
     done = publish.publish(
         build,
-        registry.open_registry(arguments.registry or default_registry()),
+        store,
         repo_id,
-        arguments.version or pipeline.tagged_version(project),
-        card=pipeline.card(project),
+        version,
+        card=card,
+        part=arguments.part,
+        private=arguments.private or None,
+        create_pr=arguments.create_pr,
+        source=sourcepack.pack(project, wanted=arguments.with_source),
     )
     document = {
+        "status": done.status,
         "repo_id": repo_id,
         "version": done.version,
         "commit": done.commit,
         "changed": done.changed,
         "variants": list(done.variants),
         "url": done.url,
+        "branch": done.branch,
+        "pull_requests": [{"branch": b, "url": url} for b, url in done.pull_requests],
+        **_choice_document(done.choice),
     }
-    said = "published" if done.changed else "already there, unchanged:"
+    said = {"uploaded": "published", "no_changes": "already there, unchanged:"}.get(
+        done.status, "proposed, not published yet:"
+    )
     lines = [f"{said} {repo_id} {done.version} at {done.url}", *(f"  {v}" for v in done.variants)]
-    report.result(document, "\n".join(lines))
+    lines += [f"pull request onto {branch}: {url}" for branch, url in done.pull_requests]
+    report.result(document, "\n".join([*lines, *_choice_lines(done.choice)]))
+
+
+def _preview(choice: Choice, repo_id: str, report: Report) -> None:
+    from kernforge.promise import dotted  # noqa: PLC0415
+
+    version, variants = dotted(choice.version), sorted(choice.contents)
+    document = {"repo_id": repo_id, "version": version, "variants": variants}
+    lines = [f"would publish {repo_id} {version}", *(f"  {name}" for name in variants)]
+    report.result(
+        {**document, **_choice_document(choice)}, "\n".join([*lines, *_choice_lines(choice)])
+    )
+
+
+def _choice_document(choice: Choice) -> dict[str, object]:
+    from kernforge.promise import dotted  # noqa: PLC0415
+
+    return {
+        "since": dotted(choice.since) if choice.since else None,
+        "changes": [_change_document(change) for change in choice.changes],
+        "operators_not_recorded": list(choice.unrecorded),
+    }
+
+
+def _choice_lines(choice: Choice) -> list[str]:
+    from kernforge.promise import dotted  # noqa: PLC0415
+
+    if choice.since is None:
+        return []
+    head = f"since {dotted(choice.since)}:" + ("" if choice.changes else " no change of interface")
+    return [head, *_change_lines(choice.changes), *_unrecorded_lines(choice.unrecorded)]
+
+
+def _apidiff(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import apidiff, registry  # noqa: PLC0415
+    from kernforge.home import default_registry  # noqa: PLC0415
+
+    store = registry.open_registry(arguments.registry or default_registry())
+    old, new = (_offers(text, store) for text in (arguments.old, arguments.new))
+    changes = apidiff.compare(old, new)
+    level, unrecorded = apidiff.level_of(changes), apidiff.unrecorded((*old, *new))
+    document = {
+        "level": str(level),
+        "changes": [_change_document(change) for change in changes],
+        "operators_not_recorded": list(unrecorded),
+    }
+    lines = [*_change_lines(changes), *_unrecorded_lines(unrecorded)]
+    report.result(document, "\n".join([f"this is a {level} change", *lines]))
+
+
+def _offers(text: str, store: Registry) -> tuple[Offer, ...]:
+    """What a published version, or a directory of variants, offers."""
+    from kernforge import locate, offers  # noqa: PLC0415
+
+    repo_id, at, version = text.partition("@")
+    if at and not Path(text).exists():
+        commit = locate.find_commit(store, repo_id, version, None)
+        return offers.published(store, repo_id, commit)
+    return offers.built(Path(text))
+
+
+def _change_document(change: Change) -> dict[str, object]:
+    return {"level": str(change.level), "what": change.what, "variants": list(change.variants)}
+
+
+def _change_lines(changes: tuple[Change, ...]) -> list[str]:
+    return [f"  {c.level}: {c.what} ({', '.join(c.variants)})" for c in changes]
+
+
+def _unrecorded_lines(variants: tuple[str, ...]) -> list[str]:
+    if not variants:
+        return []
+    return [f"  not compared: operators of {', '.join(variants)}, whose build did not record them"]
 
 
 def _sign(build: Path, key: Path) -> None:

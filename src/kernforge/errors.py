@@ -3,16 +3,24 @@
 
 - KernforgeError        1   something went wrong that no class below names
   - UsageError          2   the command line or a call asks for something impossible
+    - RequestError          a call of the loader does; also a ValueError
+    - MissingPackageError   a kernel needs a Python package; also an ImportError
   - ManifestError       3   build.toml is wrong
   - ToolchainError      4   a compiler, header or lock is missing, wrong or disagrees
   - BuildError          5   a compiler ran and failed
   - CheckError          6   an artifact breaks a promise
-  - NoVariantError      7   no variant of a kernel fits this machine
+  - NoVariantError      7   no variant of a kernel fits this machine; also a FileNotFoundError
+    - MachineError          one would, but its code cannot run here; also a RuntimeError
   - RegistryError       8   a registry lacks, refuses or contradicts something
+    - NotPublishedError     it has no such kernel, version or revision
+    - MovedError            somebody else published meanwhile
   - IntegrityError      9   bytes differ from what was promised
   - NetworkError       10   the package index or a registry cannot be reached
   - StorageError       11   the disk is full, read-only or not ours
   - TrustError         12   the trust policy refuses a kernel, or cannot be read
+
+What the loader raises is also the built-in error that the hub's client, ``kernels``, raises in its
+place, so that what an application catches it goes on catching.
 
 The number is the exit code. Only ``cli.main`` turns an error into an exit; an interrupt exits 130.
 The message says what is wrong, with the value and the place; the hint says what to do.
@@ -41,6 +49,17 @@ class UsageError(KernforgeError):
     """The command line or a call asks for something impossible."""
 
     exit_code = 2
+
+
+class RequestError(UsageError, ValueError):
+    """A call of the loader asks for something impossible."""
+
+
+class MissingPackageError(UsageError, ImportError):
+    """A kernel needs a Python package that is not installed."""
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)
 
 
 class ManifestError(KernforgeError):
@@ -79,10 +98,25 @@ class NoVariantError(KernforgeError, FileNotFoundError):
         return KernforgeError.__str__(self)
 
 
+class MachineError(NoVariantError, RuntimeError):
+    """A variant was chosen, but its code cannot run on this device, driver or loader."""
+
+
 class RegistryError(KernforgeError):
     """A registry lacks, refuses or contradicts something."""
 
     exit_code = 8
+
+
+class NotPublishedError(RegistryError, ValueError):
+    """A registry has no such kernel, version or revision, or does not show it to this user."""
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)
+
+
+class MovedError(RegistryError):
+    """Somebody else published meanwhile; beginning again may help."""
 
 
 class IntegrityError(KernforgeError):

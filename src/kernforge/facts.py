@@ -26,6 +26,7 @@ class Host:
         macos: major and minor of macOS; None elsewhere.
         capability: compute capability of the current CUDA device; None when there is none, or
             nobody asked yet.
+        driver: CUDA version that the driver is for; None when there is none, or nobody asked yet.
         gcn_arch: as in ``gfx90a``, of the current ROCm device; likewise.
     """
 
@@ -39,4 +40,5 @@ class Host:
     free_threaded: bool = False
     macos: Version2 | None = None
     capability: Version2 | None = None
+    driver: Version2 | None = None
     gcn_arch: str | None = None

@@ -16,7 +16,7 @@ import sysconfig
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernforge.errors import UsageError
+from kernforge.errors import RequestError
 from kernforge.facts import Host
 from kernforge.variant import Backend
 
@@ -34,7 +34,7 @@ def probe(backend: str | None = None) -> Host:
         backend: ``cpu``, or the one that torch is built for; None takes the latter.
 
     Raises:
-        UsageError: the backend is neither.
+        RequestError: the backend is neither.
     """
     torch = _torch()
     system = platform.system().lower()
@@ -53,8 +53,13 @@ def probe(backend: str | None = None) -> Host:
 
 
 def with_device(host: Host) -> Host:
-    """The host with the current GPU's capability or architecture; unchanged without a GPU."""
+    """The host with the current GPU's capability or architecture, and its driver's version.
+
+    What is not there stays None.
+    """
     torch = _torch()
+    if host.backend.name == "cuda":
+        host = replace(host, driver=_driver_version())
     if torch is None or not torch.cuda.is_available():
         return host
     if torch.version.cuda is not None:
@@ -83,7 +88,7 @@ def _chosen(wanted: str | None, detected: Backend) -> Backend:
     if wanted == "cpu":
         return Backend("cpu")
     supported = " or ".join(sorted({repr("cpu"), repr(detected.name)}))
-    raise UsageError(
+    raise RequestError(
         f"backend {wanted!r} is not what this machine has",
         hint=f"pass {supported}; another one needs a torch that is built for it",
     )
@@ -132,6 +137,22 @@ def _cudart_version() -> Version2 | None:
     except (AttributeError, OSError):
         return None
     return None if status else (number.value // 1000, number.value % 1000 // 10)
+
+
+@functools.cache
+def _driver_version() -> Version2 | None:
+    """CUDA version that the driver is for. Asking does not initialise the driver."""
+    import ctypes  # noqa: PLC0415 - only where kernels for CUDA are wanted
+
+    number = ctypes.c_int(0)
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        status = driver.cuDriverGetVersion(ctypes.byref(number))
+    except (AttributeError, OSError):
+        return None
+    if status or not number.value:
+        return None
+    return (number.value // 1000, number.value % 1000 // 10)
 
 
 def _tvm_ffi() -> Version2 | None:

@@ -8,10 +8,11 @@ imports that a kernel makes long after it was loaded.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.machinery import (
@@ -197,9 +198,28 @@ def _forget(root: str) -> None:
 def _use(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
     token = _dependencies.set(dependencies)
     try:
-        yield
+        with _shown_as_the_client(dependencies) if dependencies else nullcontext():
+            yield
     finally:
         _dependencies.reset(token)
+
+
+@contextmanager
+def _shown_as_the_client(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
+    """Let ``from kernels import get_kernel_dep`` find them: published kernels are written so.
+
+    The hub's client is told of them where it is installed; elsewhere kernforge stands in for it
+    while the kernel is imported.
+    """
+    if "kernels" in sys.modules or importlib.util.find_spec("kernels") is not None:
+        with importlib.import_module("kernels.deps").use_kernel_deps(dict(dependencies)):
+            yield
+        return
+    sys.modules["kernels"] = sys.modules["kernforge"]
+    try:
+        yield
+    finally:
+        del sys.modules["kernels"]
 
 
 class _SourceLoader(SourceFileLoader):

@@ -16,26 +16,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge import importer
-from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
-from kernforge.home import default_registry
-from kernforge.host import has_module, probe, with_device
-from kernforge.integrity import verify_tree
+from kernforge.errors import (
+    MissingPackageError,
+    NotPublishedError,
+    NoVariantError,
+    RequestError,
+)
+from kernforge.fitness import check_device, check_promises, verify
+from kernforge.host import probe
 from kernforge.locate import (
     Node,
-    NotPublishedError,
     Search,
     find,
     find_commit,
     find_local,
     local_override,
 )
-from kernforge.metadata import FILE
-from kernforge.pydepends import python_depends
-from kernforge.registry import Registry, open_registry
-from kernforge.resolve import Decision, check_archs, resolve
+from kernforge.registry import Registry, open_default, open_registry
+from kernforge.resolve import Decision, resolve
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from kernforge.kernellock import KernelLocks
+    from kernforge.locate import Builder
 
 AnyRegistry: TypeAlias = str | os.PathLike[str] | Registry | None
 """A registry, its directory or URL; None is the default one."""
@@ -54,6 +58,7 @@ def get_kernel(
     trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
     user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see the docstring
+    build: bool = False,
 ) -> ModuleType:
     """Load a kernel from a registry; a kernel that is loaded already costs microseconds.
 
@@ -62,31 +67,35 @@ def get_kernel(
         version: a major version such as ``1``, or a range such as ``"~=1.2"``; the newest that it
             allows is taken.
         revision: a branch, tag or commit instead of a version.
-        registry: a directory, its ``file://`` URL, or a ``Registry``; the default is
-            ``KERNFORGE_REGISTRY`` or the user's own.
+        registry: a directory, a URL as ``open_registry`` takes it, or a ``Registry``; the default
+            is ``KERNFORGE_REGISTRY``, else the user's own directory and, for kernels that it does
+            not hold, the hub.
         backend: ``cpu``, or the one that torch is built for, which is the default.
         trust_remote_code: the caller's word that a kernel may be loaded where the trust policy
             asks for it: True, or a list of repo ids. See the page on trust.
-        check_arch: whether to refuse a build without device code for the current GPU.
-        user_agent: for callers of the hub's client; a directory registry tells nobody.
+        check_arch: whether to refuse a build without device code for the current GPU, or for a
+            newer driver.
+        user_agent: for callers of the hub's client; nobody is told.
+        build: where no variant fits but the source is published with its lock, build the one for
+            this machine (once; it is kept). It needs ``kernforge[build]`` and a C++ compiler.
 
     Returns:
         The kernel's package.
 
     Raises:
-        UsageError: neither or both of version and revision, or another impossible request.
+        RequestError: neither or both of version and revision, or another impossible request.
         RegistryError: there is no such kernel or version.
-        NoVariantError: no variant fits; the message says why for each.
+        NoVariantError: no variant fits; the message says why for each, the hint what to do.
+        MachineError: the one that fits cannot run on this device or driver.
+        MissingPackageError: a Python package is missing that the kernel needs.
         TrustError: the trust policy refuses it, or a kernel that it depends on.
         IntegrityError: a file is not what was built. Nothing of the kernel was run.
     """
     _check_request(version, revision)
     store = _opened(registry)
     if local_override(repo_id) is not None:
-        return _load(
-            find(Search(store, backend, trust_remote_code), repo_id, version, revision),
-            check_arch=check_arch,
-        )
+        search = Search(store, backend, trust_remote_code)
+        return _load(find(search, repo_id, version, revision), check_arch=check_arch)
     question = (
         store.url,
         repo_id,
@@ -96,7 +105,9 @@ def get_kernel(
     )
     module = _found.get(question)
     if module is None:
-        root = find(Search(store, backend, trust_remote_code), repo_id, None, question[2])
+        builder = _builder() if build else None
+        search = Search(store, backend, trust_remote_code, builder=builder)
+        root = find(search, repo_id, None, question[2])
         module = _found[question] = _load(root, check_arch=check_arch)
     return module
 
@@ -154,7 +165,7 @@ def has_kernel(
         )
         if check_arch:
             for node in root.walk():
-                _check_device(node)
+                check_device(node)
     except (NoVariantError, NotPublishedError):
         return False
     return True
@@ -178,10 +189,104 @@ def get_kernel_variants(
     return list(resolve(store.variants(repo_id, commit), probe(backend)).decisions)
 
 
+def install_kernel(
+    repo_id: str,
+    *,
+    version: int | str | None = None,
+    revision: str | None = None,
+    registry: AnyRegistry = None,
+    backend: str | None = None,
+    local_files_only: bool = False,
+    trust_remote_code: bool | list[str] = False,
+    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see get_kernel
+) -> Path:
+    """Bring a kernel and all that it depends on to this machine and verify them; import nothing.
+
+    Args:
+        repo_id: as for ``get_kernel``, like all arguments that are not named here.
+        version: see there.
+        revision: see there.
+        registry: see there.
+        backend: see there.
+        local_files_only: ask nobody else; what is not here is an error.
+        trust_remote_code: see there.
+        user_agent: see there.
+
+    Returns:
+        The directory of the variant for this process.
+    """
+    _check_request(version, revision)
+    store = _opened(registry)
+    search = Search(store.offline() if local_files_only else store, backend, trust_remote_code)
+    root = find(search, repo_id, version, revision)
+    for node in root.walk():
+        verify(node)
+    return root.path
+
+
+def get_locked_kernel(
+    repo_id: str,
+    *,
+    lockfile: str | os.PathLike[str] | None = None,
+    registry: AnyRegistry = None,
+    backend: str | None = None,
+    trust_remote_code: bool | list[str] = False,
+    check_arch: bool = True,
+    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see get_kernel
+) -> ModuleType:
+    """Load a kernel at the commit that a lock says, and all that it depends on likewise.
+
+    Args:
+        repo_id: ``owner/name``.
+        lockfile: a ``kernels.lock``; None takes the one that the calling package brought with it,
+            in its distribution's metadata or beside its modules.
+        registry: as for ``get_kernel``.
+        backend: as for ``get_kernel``.
+        trust_remote_code: as for ``get_kernel``.
+        check_arch: as for ``get_kernel``.
+        user_agent: as for ``get_kernel``.
+
+    Raises:
+        RequestError: there is no lock, or it does not have the kernel or one it depends on.
+        RegistryError: the registry lacks what is locked.
+    """
+    locks = _locks(lockfile)
+    search = Search(_opened(registry), backend, trust_remote_code, locks=locks)
+    return _load_locked(search, locks, repo_id, check_arch=check_arch)
+
+
+def load_kernel(
+    repo_id: str,
+    *,
+    lockfile: str | os.PathLike[str] | None = None,
+    registry: AnyRegistry = None,
+    backend: str | None = None,
+    trust_remote_code: bool | list[str] = False,
+    check_arch: bool = True,
+) -> ModuleType:
+    """``get_locked_kernel`` for what was downloaded before: nothing is asked of any network."""
+    locks = _locks(lockfile)
+    search = Search(_opened(registry).offline(), backend, trust_remote_code, locks=locks)
+    return _load_locked(search, locks, repo_id, check_arch=check_arch)
+
+
+def _locks(lockfile: str | os.PathLike[str] | None) -> KernelLocks:
+    from kernforge import callerlock  # noqa: PLC0415 - slow, and only for locked kernels
+
+    return callerlock.of_caller() if lockfile is None else callerlock.read(Path(lockfile))
+
+
+def _load_locked(
+    search: Search, locks: KernelLocks, repo_id: str, *, check_arch: bool
+) -> ModuleType:
+    depend = locks.of(repo_id).depend
+    return _load(find(search, repo_id, depend.version, depend.revision), check_arch=check_arch)
+
+
 def _check_request(version: int | str | None, revision: str | None) -> None:
     if (version is None) == (revision is None):
         said = "neither a version nor a revision" if version is None else "version and revision"
-        raise UsageError(
+        raise RequestError(
             f"{said} of the kernel was given",
             hint="pass version=<major> for a stable interface, or revision=<branch, tag or commit>",
         )
@@ -189,24 +294,40 @@ def _check_request(version: int | str | None, revision: str | None) -> None:
 
 def _opened(registry: AnyRegistry) -> Registry:
     if registry is None:
-        return open_registry(default_registry())
+        return open_default()
     if isinstance(registry, str | os.PathLike):
         return open_registry(os.fspath(registry))
     return registry
 
 
+def _builder() -> Builder:
+    """What builds from published source; only who asked for it meets the builder half."""
+    import importlib  # noqa: PLC0415 - see above
+
+    try:
+        builder: Builder = importlib.import_module("kernforge.buildhere").build_here
+    except ImportError as error:
+        raise MissingPackageError(
+            f"building a kernel here needs more packages: {error}",
+            hint="pip install 'kernforge[build]'",
+        ) from error
+    return builder
+
+
 def _load(root: Node, *, check_arch: bool) -> ModuleType:
     """Check, verify and import a tree of kernels; none is imported before all are verified."""
     with importer.lock:
-        fresh = [node for node in root.walk() if importer.loaded(node.path) is None]
-        for node in fresh:
-            _check_python_depends(node)
-            _warn_of_dirt(node)
-            if check_arch:
-                _check_device(node)
-        for node in fresh:
-            _verify(node)
+        _check([n for n in root.walk() if importer.loaded(n.path) is None], check_arch=check_arch)
         return _import(root)
+
+
+def _check(nodes: list[Node], *, check_arch: bool) -> None:
+    for node in nodes:
+        check_promises(node)
+        if check_arch:
+            check_device(node)
+    for node in nodes:
+        verify(node)
 
 
 def _import(node: Node) -> ModuleType:
@@ -214,55 +335,3 @@ def _import(node: Node) -> ModuleType:
     return importer.import_kernel(
         node.path, node.metadata, dependencies=modules, repo_info=node.repo_info
     )
-
-
-def _check_python_depends(node: Node) -> None:
-    known = python_depends(node.metadata.backend)
-    for name in node.metadata.python_depends:
-        depend = known.get(name)
-        if depend is None:
-            raise RegistryError(
-                f"kernel {node.metadata.name!r} depends on Python package {name!r}, which is not "
-                f"among those that a kernel for {node.metadata.backend} may use",
-                hint=f"those are {', '.join(known)}; a newer kernforge may know more",
-            )
-        if depend.module is not None and not has_module(depend.module):
-            raise UsageError(
-                f"kernel {node.metadata.name!r} needs the Python package {depend.package}",
-                hint=f"pip install {depend.package}",
-            )
-
-
-def _warn_of_dirt(node: Node) -> None:
-    provenance = node.metadata.provenance
-    if provenance is not None and provenance.dirty:
-        import logging  # noqa: PLC0415 - slow, and rarely needed
-
-        logging.getLogger("kernforge").warning(
-            "%s was built from files that its recorded commit does not hold", node.path
-        )
-
-
-def _check_device(node: Node) -> None:
-    """Refuse a build whose device code cannot run on the current GPU."""
-    metadata = node.metadata
-    if metadata.archs and metadata.backend in {"cuda", "rocm"}:
-        reason = check_archs(metadata.backend, metadata.archs, with_device(node.host))
-        if reason:
-            raise NoVariantError(
-                f"kernel {metadata.name!r} ({node.path.name}) does not fit this GPU: {reason}",
-                hint="build it for that architecture; or pass check_arch=False if it has another "
-                "way to run there, such as Triton",
-            )
-
-
-def _verify(node: Node) -> None:
-    digest = node.metadata.digest
-    if digest is not None:
-        verify_tree(node.path, digest, within=node.fence)
-    elif node.repo_info is not None or node.admission.signers:
-        raise IntegrityError(
-            f"{node.path / FILE} has no digest, so nothing can be verified",
-            hint="it is an old build: build and publish it again, or load it unverified with "
-            "get_local_kernel(path)",
-        )

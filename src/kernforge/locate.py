@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find a kernel's variant for this process, and those of the kernels that it depends on.
 
-``LOCAL_KERNELS``, as ``owner/name=path[:owner/name=path]``, puts a local directory in the place of
-a registry's kernel. Nothing is verified or imported here.
+A kernel is asked for by version or revision, or a lock says its commit; a ``kernel-status.toml``
+says where it went. ``LOCAL_KERNELS``, as ``owner/name=path[:owner/name=path]``, puts a local directory in the place of
+a registry's kernel, except of a locked one. Nothing is verified or imported here.
 """
 
 from __future__ import annotations
@@ -11,21 +12,37 @@ import functools
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kernforge import trust
-from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
+from kernforge import redirect, trust
+from kernforge.errors import (
+    IntegrityError,
+    NotPublishedError,
+    NoVariantError,
+    RegistryError,
+    RequestError,
+)
 from kernforge.host import probe
 from kernforge.importer import RepoInfo
-from kernforge.metadata import FILE, SIGNATURE, Metadata
+from kernforge.metadata import FILE, SIGNATURE, KernelDepend, Metadata
 from kernforge.policy import Subject
-from kernforge.registry import Registry, find_revision, find_version, majors, versions
+from kernforge.registry import (
+    SOURCE,
+    Registry,
+    answering,
+    find_revision,
+    find_version,
+    majors,
+    versions,
+)
 from kernforge.resolve import Resolution, resolve, way_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kernforge.facts import Host
+    from kernforge.kernellock import KernelLocks
+    from kernforge.redirect import Redirect
     from kernforge.trust import Admission
 
 _CACHE_DIR_PREFIXES = ("kernels--", "models--")
@@ -62,19 +79,39 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where to look and what for, and what the caller trusts, as ``trust.admit`` takes it.
+    """Where to look and what for.
 
-    ``chain`` is who depends on whom on the way here.
+    Attributes:
+        registry: where kernels are published.
+        backend: what they are wanted for.
+        trust_remote_code: what the caller trusts, as ``trust.admit`` takes it.
+        locks: the commits to take, instead of what versions and revisions name.
+        builder: makes a variant of a published kernel that has none for this machine.
+        chain: who depends on whom on the way here.
     """
 
     registry: Registry
     backend: str | None
     trust_remote_code: bool | list[str] = False
+    locks: KernelLocks | None = None
+    builder: Builder | None = None
     chain: tuple[str, ...] = ()
 
 
-class NotPublishedError(RegistryError):
-    """The registry has no such kernel or version."""
+class Builder(Protocol):
+    """Builds what a registry lacks."""
+
+    def __call__(self, registry: Registry, repo_id: str, commit: str, host: Host) -> Built | None:
+        """Build the variant of a commit that fits a host, or find it; None without its source."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A variant that was built on this machine: its directory and where its links may lead."""
+
+    path: Path
+    fence: Path
 
 
 def local_override(repo_id: str) -> Path | None:
@@ -88,7 +125,7 @@ def _overrides(text: str) -> dict[str, Path]:
     entries = [entry.partition("=") for entry in text.split(":")]
     wrong = next((entry for entry in entries if not all(entry)), None)
     if wrong is not None:
-        raise UsageError(
+        raise RequestError(
             f"LOCAL_KERNELS has an entry {''.join(wrong)!r}",
             hint="write it like owner/name=path:owner/other=path",
         )
@@ -131,20 +168,53 @@ def find(search: Search, repo_id: str, version: int | str | None, revision: str 
         NotPublishedError: the registry has no such kernel, version or revision.
         NoVariantError: no variant fits; the message says why for each.
         RegistryError: kernels depend on each other in a circle.
+        RequestError: it is not locked, and only locked kernels were asked for.
         TrustError: the trust policy refuses one.
         IntegrityError: a document cannot be read, or its signature is of other bytes.
     """
+    if search.locks is not None:
+        depend = KernelDepend(
+            repo_id=repo_id, version=None if version is None else int(version), revision=revision
+        )
+        return _find_published(search, repo_id, search.locks.find(depend).commit)
     override = local_override(repo_id)
     if override is not None:
         return find_local(_step(search, f"{repo_id} at {override}"), override)
-    registry = search.registry
-    commit = find_commit(registry, repo_id, version, revision)
+    commit = find_commit(search.registry, repo_id, version, revision)
+    moved = _redirect(search.registry, repo_id, commit)
+    if moved is not None:
+        return find(_step(search, f"{repo_id} at {commit}"), moved.repo_id, None, moved.revision)
+    return _find_published(search, repo_id, commit)
+
+
+def _redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
+    """Where a kernel went that is published under another name now."""
+    status = registry.small_file(repo_id, commit, redirect.FILE)
+    if status is None:
+        return None
+    moved = redirect.parse(status, source=f"{repo_id}/{redirect.FILE}")
+    import logging  # noqa: PLC0415 - slow, and rarely needed
+
+    logging.getLogger("kernforge").warning(
+        "kernel %s moved to %s (revision %s)", repo_id, moved.repo_id, moved.revision
+    )
+    return moved
+
+
+def _find_published(search: Search, repo_id: str, commit: str) -> Node:
+    """The variant to load among those of a commit."""
+    registry = answering(search.registry, repo_id)
     search = _step(search, f"{repo_id} at {commit}")
     host = probe(search.backend)
-    resolution = resolve(registry.variants(repo_id, commit), host)
+    names = registry.variants(repo_id, commit)
+    resolution = resolve(names, host)
     if resolution.best is None:
-        hint = _newer_version(registry, repo_id, commit, host) or way_out(resolution, host)
-        raise _no_variant(search.chain[-1], resolution, hint)
+        if not names and search.locks is not None and commit not in registry.commits(repo_id):
+            raise NotPublishedError(
+                f"{repo_id} is locked to commit {commit}, which registry {registry.url} lacks",
+                hint="download what is locked first: kernforge download PROJECT",
+            )
+        return _built(search, repo_id, commit, resolution, host)
     name = resolution.best.name
     document = registry.metadata(repo_id, commit, name)
     admission = trust.admit(
@@ -164,6 +234,50 @@ def find(search: Search, repo_id: str, version: int | str | None, revision: str 
         repo_info=RepoInfo(repo_id=repo_id, revision=commit),
         depends=_find_depends(search, metadata),
     )
+
+
+def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host) -> Node:
+    """The variant built from a kernel's source, if the caller has a builder and there is one."""
+    registry = answering(search.registry, repo_id)
+    if search.builder is None:
+        raise _nothing_fits(search, repo_id, commit, resolution, host)
+    # No signature speaks for what will come of a source: where one is demanded, it is refused.
+    admission = trust.admit(
+        Subject(repo_id=repo_id, registry=registry.url),
+        b"",
+        signature=lambda: None,
+        vouches=registry.trusted_publisher,
+        trust_remote_code=search.trust_remote_code,
+    )
+    built = search.builder(registry, repo_id, commit, host)
+    if built is None:
+        raise _nothing_fits(search, repo_id, commit, resolution, host)
+    metadata = Metadata.from_json((built.path / FILE).read_bytes(), source=str(built.path / FILE))
+    return Node(
+        path=built.path,
+        fence=built.fence,
+        metadata=metadata,
+        host=host,
+        admission=admission,
+        repo_info=RepoInfo(repo_id=repo_id, revision=commit),
+        depends=_find_depends(search, metadata),
+    )
+
+
+def _nothing_fits(
+    search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host
+) -> NoVariantError:
+    """The error, with the shortest way out: the newest version if it fits, else all other ways."""
+    registry = answering(search.registry, repo_id)
+    hint = _newer_version(registry, repo_id, commit, host)
+    if not hint:
+        hint = way_out(resolution, host)
+        lock = registry.small_file(repo_id, commit, f"{SOURCE}/kernforge.lock")
+        if search.builder is not None:
+            hint += "; build=True found no source to build it from"
+        elif lock is not None:
+            hint += "; or pass build=True: its source and lock are published"
+    return _no_variant(search.chain[-1], resolution, hint)
 
 
 def _step(search: Search, what: str) -> Search:

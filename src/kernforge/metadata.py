@@ -161,6 +161,11 @@ class Metadata:
             provenance=None if top.absent("provenance") else _provenance(top.table("provenance")),
         )
 
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Metadata:
+        """``from_json`` as the hub's client calls it."""
+        return cls.from_json(data)
+
     def to_json(self) -> bytes:
         """Write the document as the hub's builder does: key order, two spaces, no last newline.
 

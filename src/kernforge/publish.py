@@ -1,33 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Put built variants into a registry as a version that never changes what it holds.
 
-Everything that a reference will name is written first, the references last and each by one atomic
-write: a reader sees the old version or the new one, and a publisher that dies leaves the old.
+What is published and as which version is decided here; how it is written is the destination's.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+from kernforge import offers
+from kernforge.destination import Destination, DirectoryDestination, Release
 from kernforge.digest import sha256
-from kernforge.errors import IntegrityError, RegistryError, UsageError
+from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageError
+from kernforge.files import sha256_file
+from kernforge.hub import HubRegistry
+from kernforge.hubpublish import HubDestination
 from kernforge.integrity import UNHASHED, tree_files, verify_tree
 from kernforge.metadata import FILE, Metadata
-from kernforge.registry import DirectoryRegistry, Registry, Version3, versions
+from kernforge.names import SOURCE, tag_of
+from kernforge.promise import Choice, choose, dotted
+from kernforge.registry import DirectoryRegistry, Registry, Version3
 from kernforge.variant import Variant
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-Contents: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Variant name, to path in it, to hex SHA-256."""
+    from kernforge.apidiff import Offer
+    from kernforge.promise import Contents
 
 _VERSION = re.compile(r"v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
-_CARD = "README.md"
+_ATTEMPTS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,9 @@ class PublishResult:
         changed: whether the registry differs from before.
         variants: all that the version holds, sorted.
         url: of the commit.
+        branch: the branch of its major version.
+        pull_requests: the branch and URL of each that was opened; then nothing is published yet.
+        choice: why it is this version, and what changed since the last.
     """
 
     commit: str
@@ -47,6 +57,16 @@ class PublishResult:
     changed: bool
     variants: tuple[str, ...]
     url: str
+    branch: str
+    pull_requests: tuple[tuple[str, str], ...]
+    choice: Choice
+
+    @property
+    def status(self) -> str:
+        """``no_changes``, ``uploaded`` or ``pull_request_created``, as kernel-builder says it."""
+        if self.pull_requests:
+            return "pull_request_created"
+        return "uploaded" if self.changed else "no_changes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +74,7 @@ class _Built:
     """A variant on its way: its document, and its files with their hashes."""
 
     name: str
+    directory: Path
     metadata: Metadata
     files: Mapping[str, Path]
     hashes: Mapping[str, str]
@@ -66,13 +87,20 @@ def publish(
     version: str | None = None,
     *,
     card: str | None = None,
+    part: bool = False,
+    private: bool | None = None,
+    create_pr: bool = False,
+    source: Mapping[str, Path] | None = None,
 ) -> PublishResult:
     """Publish the variants of a build.
 
     Without a version: nothing changes if the newest version of this major has just these bytes;
     variants that it lacks are added to it, so that machines of a farm can each publish what they
-    built; any variant with other bytes makes the next patch version, which holds the variants of
-    this call alone. Farms that rebuild only a part should name the version.
+    built; any variant with other bytes makes the next version, patch or minor by what changed,
+    which holds the variants of this call alone.
+
+    A version is held against the one before it of the same major version, see ``apidiff``: it is
+    refused when its number promises more than it keeps.
 
     Args:
         build_dir: the directory that holds variants, or one variant.
@@ -80,67 +108,147 @@ def publish(
         repo_id: ``owner/name``.
         version: ``X.Y.Z``; X must be the major version of the build.
         card: Markdown that describes the kernel; None keeps the version's.
+        part: whether other machines publish the rest of the version, so that a variant which is
+            missing is no broken promise.
+        private: whether a kernel that is made on a hub by this is private.
+        create_pr: open a pull request on a hub instead of publishing.
+        source: files of the project, by path, that others can build more variants from. A version
+            keeps the source that it was first published with.
 
     Raises:
-        UsageError: the repo id or the version is impossible.
-        RegistryError: the variants do not belong together, or the version holds other bytes.
+        UsageError: the repo id or the version is impossible, or the registry has no such thing as
+            is asked for.
+        RegistryError: the variants do not belong together, the version holds other bytes, or it
+            breaks the promise of its number.
+        CheckError: the public names of a variant cannot be read.
         IntegrityError: a variant is not what was built, or does not say what it was.
     """
     wanted = None if version is None else _parse_version(version)
-    built = [_read(directory) for directory in _variant_dirs(build_dir)]
-    major = _agreed_major(built, wanted)
-    if not isinstance(registry, DirectoryRegistry):
-        raise RegistryError(
-            f"{registry.url} cannot be written to", hint="publish to a directory, then copy it"
+    built = _read_all(build_dir, wanted)
+    place = _destination(registry, private=private, create_pr=create_pr)
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(MovedError):
+            return _attempt(
+                place, repo_id, built, wanted=wanted, card=card, part=part, source=source or {}
+            )
+    return _attempt(place, repo_id, built, wanted=wanted, card=card, part=part, source=source or {})
+
+
+def _attempt(
+    place: Destination,
+    repo_id: str,
+    built: list[_Built],
+    *,
+    wanted: Version3 | None,
+    card: str | None,
+    part: bool,
+    source: Mapping[str, Path],
+) -> PublishResult:
+    """Choose a version by what is there, and write it."""
+    contents, local = _offered(built)
+    with place.writing(repo_id):
+        published = place.published(repo_id, contents, local)
+        choice = _choose(place.registry, repo_id, published, built, wanted, part=part)
+        keep = not source or _has_source(place.registry, repo_id, choice.version)
+        sources = {} if keep else {sha256_file(file): file for file in source.values()}
+        written = place.write(
+            repo_id,
+            Release(
+                version=choice.version,
+                contents=choice.contents,
+                files={**local, **sources},
+                card=card,
+                source=None if keep else {p: sha256_file(file) for p, file in source.items()},
+            ),
         )
-    with registry.writing(repo_id):
-        published = _published(registry, repo_id)
-        mine = {variant.name: variant.hashes for variant in built}
-        chosen, contents = choose_version(published, mine, major=major, wanted=wanted)
-        tree = {
-            f"build/{name}/{path}": digest
-            for name, paths in contents.items()
-            for path, digest in paths.items()
-        }
-        tree |= _card(registry, repo_id, chosen, card)
-        for variant in built:
-            for path, file in variant.files.items():
-                registry.add_blob(repo_id, variant.hashes[path], file)
-        commit, created = registry.add_snapshot(repo_id, tree)
-        moved = _set_refs(registry, repo_id, {*published, chosen}, chosen, commit)
     return PublishResult(
-        commit=commit,
-        version=".".join(map(str, chosen)),
-        changed=created or moved,
-        variants=tuple(sorted(contents)),
-        url=registry.snapshot(repo_id, commit).as_uri(),
+        commit=written.commit,
+        version=dotted(choice.version),
+        changed=written.changed,
+        variants=tuple(sorted(choice.contents)),
+        url=written.url,
+        branch=written.branch,
+        pull_requests=written.pull_requests,
+        choice=choice,
     )
 
 
-def choose_version(
-    published: Mapping[Version3, Contents],
-    contents: Contents,
+def preview(
+    build_dir: Path,
+    registry: Registry,
+    repo_id: str,
+    version: str | None = None,
     *,
-    major: int,
-    wanted: Version3 | None = None,
-) -> tuple[Version3, Contents]:
-    """The version to publish as, and all that it shall hold.
+    part: bool = False,
+) -> Choice:
+    """What ``publish`` would publish, and as which version; nothing is written.
+
+    The arguments and errors are those of ``publish``.
+    """
+    wanted = None if version is None else _parse_version(version)
+    built = _read_all(build_dir, wanted)
+    published = _destination(registry).published(repo_id, *_offered(built))
+    return _choose(registry, repo_id, published, built, wanted, part=part)
+
+
+def _has_source(registry: Registry, repo_id: str, version: Version3) -> bool:
+    """Whether a version holds the project that its variants were built from."""
+    commit = registry.ref(repo_id, tag_of(version))
+    lock = f"{SOURCE}/kernforge.lock"
+    return commit is not None and registry.small_file(repo_id, commit, lock) is not None
+
+
+def _destination(
+    registry: Registry, *, private: bool | None = None, create_pr: bool = False
+) -> Destination:
+    """Where a registry is written.
 
     Raises:
-        RegistryError: the wanted version holds other bytes for a variant.
+        RegistryError: it cannot be.
+        UsageError: it has no pull requests or private kernels.
     """
-    newest = max((v for v in published if v[0] == major), default=None)
-    target = wanted or newest or (major, 0, 0)
-    held = published.get(target, {})
-    differing = sorted(name for name in contents if name in held and held[name] != contents[name])
-    if not differing:
-        return target, {**held, **contents}
-    if wanted is None:
-        return (major, target[1], target[2] + 1), contents
+    if isinstance(registry, DirectoryRegistry):
+        if private or create_pr:
+            raise UsageError(
+                "a directory has neither private kernels nor pull requests",
+                hint="who may read and write it is the file system's affair",
+            )
+        return DirectoryDestination(registry)
+    if isinstance(registry, HubRegistry):
+        return HubDestination(registry, private=private, create_pr=create_pr)
     raise RegistryError(
-        f"version {'.'.join(map(str, wanted))} is published with other bytes for "
-        f"{', '.join(differing)}",
-        hint="a version never changes what it holds: publish the next one",
+        f"{registry.url} cannot be written to", hint="publish to a directory or to a hub"
+    )
+
+
+def _offered(built: list[_Built]) -> tuple[Contents, dict[str, Path]]:
+    """What was built by variant and path, and its files by their hashes."""
+    contents = {variant.name: variant.hashes for variant in built}
+    files = {v.hashes[path]: file for v in built for path, file in v.files.items()}
+    return contents, files
+
+
+def _choose(
+    registry: Registry,
+    repo_id: str,
+    published: Mapping[Version3, Contents],
+    built: list[_Built],
+    wanted: Version3 | None,
+    *,
+    part: bool,
+) -> Choice:
+    def offered(version: Version3) -> tuple[Offer, ...]:
+        commit = registry.ref(repo_id, tag_of(version))
+        return () if commit is None else offers.published(registry, repo_id, commit)
+
+    return choose(
+        published,
+        {variant.name: variant.hashes for variant in built},
+        [offers.offer(variant.directory, variant.metadata) for variant in built],
+        offered,
+        major=built[0].metadata.version,
+        wanted=wanted,
+        part=part,
     )
 
 
@@ -149,6 +257,12 @@ def _parse_version(text: str) -> Version3:
     if match is None:
         raise UsageError(f"{text!r} is no version to publish", hint="write it like 1.2.3")
     return int(match[1]), int(match[2]), int(match[3])
+
+
+def _read_all(build_dir: Path, wanted: Version3 | None) -> list[_Built]:
+    built = [_read(directory) for directory in _variant_dirs(build_dir)]
+    _check_together(built, wanted)
+    return built
 
 
 def _variant_dirs(build_dir: Path) -> list[Path]:
@@ -176,11 +290,11 @@ def _read(directory: Path) -> _Built:
     hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
     found = tree_files(directory)
     hashes |= {path: sha256(found[path].read_bytes()) for path in UNHASHED & set(found)}
-    return _Built(name=name, metadata=metadata, files=found, hashes=hashes)
+    return _Built(name=name, directory=directory, metadata=metadata, files=found, hashes=hashes)
 
 
-def _agreed_major(built: list[_Built], wanted: Version3 | None) -> int:
-    """The one major version of variants of one kernel."""
+def _check_together(built: list[_Built], wanted: Version3 | None) -> None:
+    """Refuse variants that are not of one kernel and major version."""
     said = {(variant.metadata.name, variant.metadata.version) for variant in built}
     if len(said) > 1:
         listing = "; ".join(
@@ -193,59 +307,6 @@ def _agreed_major(built: list[_Built], wanted: Version3 | None) -> int:
     major = built[0].metadata.version
     if wanted is not None and wanted[0] != major:
         raise UsageError(
-            f"version {'.'.join(map(str, wanted))} does not begin with {major}, the major version "
-            "of the build",
+            f"version {dotted(wanted)} does not begin with {major}, the major version of the build",
             hint=f"publish as {major}.Y.Z, or raise version in build.toml and build again",
         )
-    return major
-
-
-def _published(registry: DirectoryRegistry, repo_id: str) -> dict[Version3, Contents]:
-    """What every published version holds."""
-    found: dict[Version3, Contents] = {}
-    for version, tag in versions(registry.ref_names(repo_id)).items():
-        contents: dict[str, dict[str, str]] = {}
-        commit = registry.ref(repo_id, tag)
-        tree = {} if commit is None else registry.tree(repo_id, commit)
-        for path, digest in tree.items():
-            if path.startswith("build/") and path.count("/") > 1:
-                _, name, inner = path.split("/", 2)
-                contents.setdefault(name, {})[inner] = digest
-        found[version] = contents
-    return found
-
-
-def _card(
-    registry: DirectoryRegistry, repo_id: str, version: Version3, card: str | None
-) -> dict[str, str]:
-    """The card's part of the tree: the one given, or the one that the version has."""
-    if card is not None:
-        digest = sha256(card)
-        registry.add_blob(repo_id, digest, card.encode())
-        return {_CARD: digest}
-    commit = registry.ref(repo_id, _tag(version))
-    tree = {} if commit is None else registry.tree(repo_id, commit)
-    return {_CARD: tree[_CARD]} if _CARD in tree else {}
-
-
-def _set_refs(
-    registry: DirectoryRegistry,
-    repo_id: str,
-    published: set[Version3],
-    chosen: Version3,
-    commit: str,
-) -> bool:
-    """Move the tag, then the branch of its major version, then main, each to its newest version.
-
-    A publisher killed between two of them is mended by the next: all three follow from the tags.
-    """
-    moved = registry.set_ref(repo_id, _tag(chosen), commit)
-    newest_of_major = max(version for version in published if version[0] == chosen[0])
-    for name, version in ((f"v{chosen[0]}", newest_of_major), ("main", max(published))):
-        target = registry.ref(repo_id, _tag(version)) or commit
-        moved = registry.set_ref(repo_id, name, target) or moved
-    return moved
-
-
-def _tag(version: Version3) -> str:
-    return "v" + ".".join(map(str, version))

@@ -1,44 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where kernels are published: one protocol, and a directory that needs no server.
-
-A directory registry is laid out as the cache of ``huggingface_hub``, so that the hub's client
-loads from it with ``KERNELS_CACHE`` pointed at it, and this loader from a cache that the hub's
-client filled::
-
-    kernels--<owner>--<name>/
-        blobs/<sha256>                     every file once
-        snapshots/<commit>/build/<variant>/<file> -> ../../../../blobs/<sha256>
-        refs/v1, refs/v1.2.3, refs/main    the name of a commit each
-
-A commit never changes; a reference changes by one atomic write; nothing is ever removed.
-"""
+"""Where kernels are published: one protocol, and the door that opens a registry by its name."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol
 
-from kernforge import files
-from kernforge.digest import key
-from kernforge.errors import RegistryError, UsageError
-from kernforge.integrity import is_bytecode
+from kernforge import hubplace
+from kernforge.directory import DirectoryRegistry
+from kernforge.errors import RegistryError, RequestError
+from kernforge.home import default_registry
+from kernforge.names import COMMIT, SOURCE, Version3, check_repo_id, majors, versions
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+__all__ = [
+    "SOURCE",
+    "Chain",
+    "DirectoryRegistry",
+    "Registry",
+    "Version3",
+    "answering",
+    "check_repo_id",
+    "find_revision",
+    "find_version",
+    "majors",
+    "open_default",
+    "open_registry",
+    "versions",
+]
 
-Version3: TypeAlias = tuple[int, int, int]
-"""Major, minor and patch of a published version."""
-
-_REPO_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_TAG = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
-_BRANCH = re.compile(r"v(0|[1-9][0-9]*)")
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_REF = re.compile(r"(?!.*(?:^|/)\.)[A-Za-z0-9._/+-]+")
 _PREFIX = re.compile(r"[0-9a-f]{7,}")
 
 
@@ -63,7 +55,11 @@ class Registry(Protocol):
         ...
 
     def commits(self, repo_id: str) -> tuple[str, ...]:
-        """All commits, sorted."""
+        """The commits that can be listed, sorted: all, or those that a reference names."""
+        ...
+
+    def has_commit(self, repo_id: str, commit: str) -> bool:
+        """Whether there is a commit of this whole name."""
         ...
 
     def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
@@ -90,6 +86,18 @@ class Registry(Protocol):
         """
         ...
 
+    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
+        """The bytes of a small file of a commit, by its path; None without."""
+        ...
+
+    def source(self, repo_id: str, commit: str) -> Path | None:
+        """A local directory with the project that the variants were built from; None without."""
+        ...
+
+    def offline(self) -> Registry:
+        """The same registry, answering from what lies on this machine alone."""
+        ...
+
     def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
         """A local directory with the variant's files, not yet verified."""
         ...
@@ -99,8 +107,12 @@ class Registry(Protocol):
         ...
 
 
-def open_registry(location: str) -> DirectoryRegistry:
-    """The registry at a path or a ``file://`` URL.
+def open_registry(location: str) -> Registry:
+    """The registry at a path or a URL.
+
+    - a path, or ``file:///path``: a directory;
+    - ``hf://``: the Hugging Face hub, or the one that ``HF_ENDPOINT`` names;
+    - ``hf+https://host``, ``hf+http://host:port``: a hub at that address.
 
     Raises:
         RegistryError: the URL is of a kind that there is no registry for.
@@ -110,10 +122,24 @@ def open_registry(location: str) -> DirectoryRegistry:
         return _directory(os.path.abspath(os.path.expanduser(location)))  # noqa: PTH100, PTH111
     if scheme == "file" and rest.startswith("/"):
         return _directory(_unquote(rest))
+    if scheme in {"hf", "hf+http", "hf+https"} and (scheme == "hf") == (not rest):
+        return _hub(location, tuple(os.environ.get(name) for name in hubplace.NAMES))
     raise RegistryError(
         f"{location!r} is no registry that kernforge can open",
-        hint="name a directory, or a URL of the form file:///path",
+        hint="name a directory, file:///path, hf:// for the Hugging Face hub, or hf+https://host "
+        "for another one",
     )
+
+
+def open_default() -> Registry:
+    """The registry of a caller who names none.
+
+    It is ``KERNFORGE_REGISTRY`` and nothing else where that is set. Otherwise the user's own
+    directory, and the hub for kernels that the directory does not hold.
+    """
+    if chosen := os.environ.get("KERNFORGE_REGISTRY"):
+        return open_registry(chosen)
+    return Chain((open_registry(default_registry()), open_registry("hf://")))
 
 
 @functools.lru_cache(maxsize=64)
@@ -121,33 +147,18 @@ def _directory(path: str) -> DirectoryRegistry:
     return DirectoryRegistry(Path(path))
 
 
+@functools.lru_cache(maxsize=64)
+def _hub(location: str, values: tuple[str | None, ...]) -> Registry:
+    from kernforge.hub import HubRegistry  # noqa: PLC0415 - a directory needs none of it
+
+    environ = {name: value for name, value in zip(hubplace.NAMES, values, strict=True) if value}
+    return HubRegistry(hubplace.find(location, environ))
+
+
 def _unquote(text: str) -> str:
     """Undo the percent signs of a URL's path."""
     raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda m: bytes.fromhex(m[1].decode()), text.encode())
     return raw.decode()
-
-
-def check_repo_id(repo_id: str) -> str:
-    """The repo id, if it is ``owner/name``.
-
-    Raises:
-        UsageError: it is not, or it could name something outside of the registry.
-    """
-    if not _REPO_ID.fullmatch(repo_id) or "--" in repo_id or ".." in repo_id:
-        raise UsageError(f"{repo_id!r} is no repo id", hint="write it like owner/name")
-    return repo_id
-
-
-def versions(ref_names: Iterable[str]) -> dict[Version3, str]:
-    """The published versions among references and the tag of each, oldest first."""
-    matches = ((_TAG.fullmatch(name), name) for name in ref_names)
-    found = {(int(m[1]), int(m[2]), int(m[3])): name for m, name in matches if m}
-    return dict(sorted(found.items()))
-
-
-def majors(ref_names: Iterable[str]) -> tuple[int, ...]:
-    """The major versions that have a branch, ascending."""
-    return tuple(sorted(int(m[1]) for name in ref_names if (m := _BRANCH.fullmatch(name))))
 
 
 def find_version(registry: Registry, repo_id: str, version: int | str) -> str | None:
@@ -160,7 +171,7 @@ def find_version(registry: Registry, repo_id: str, version: int | str) -> str | 
             a PEP 440 specifier such as ``"~=1.2"`` or ``">=1.1,<2"``, of which the newest wins.
 
     Raises:
-        UsageError: the specifier cannot be read.
+        RequestError: the specifier cannot be read.
     """
     if isinstance(version, int) or version.isdecimal():
         return registry.ref(repo_id, f"v{int(version)}")
@@ -177,7 +188,7 @@ def _newest(specifier: str, ref_names: tuple[str, ...]) -> str | None:
     try:
         allowed = SpecifierSet(f"=={exact[1]}" if exact else specifier)
     except InvalidSpecifier:
-        raise UsageError(
+        raise RequestError(
             f"{specifier!r} is no version",
             hint='write a major version like 1, or a range like "~=1.2" or ">=1.1,<2"',
         ) from None
@@ -188,9 +199,14 @@ def _newest(specifier: str, ref_names: tuple[str, ...]) -> str | None:
 def find_revision(registry: Registry, repo_id: str, revision: str) -> str | None:
     """The commit of a branch, a tag, a commit or the first digits (7 or more) of one.
 
+    Digits are completed to the commits that the registry lists; a hub lists those that a branch
+    or tag names.
+
     Raises:
         RegistryError: several commits begin so.
     """
+    if COMMIT.fullmatch(revision) and registry.has_commit(repo_id, revision):
+        return revision
     if commit := registry.ref(repo_id, revision):
         return commit
     if not _PREFIX.fullmatch(revision):
@@ -204,168 +220,75 @@ def find_revision(registry: Registry, repo_id: str, revision: str) -> str | None
     return found[0] if found else None
 
 
-class DirectoryRegistry:
-    """A registry in a directory; see the module for its layout."""
+class Chain:
+    """Registries that are asked in turn: the first that has a kernel answers for it alone.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.url = root.as_uri()
-        # Plain strings: on the way to a kernel that is loaded, a Path is most of the time.
-        self._root = os.fspath(root)
+    The last one answers for what none has, so that its errors say what is missing. The methods are
+    those of ``Registry``.
+    """
 
-    def repo(self, repo_id: str) -> Path:
-        """The directory of one kernel."""
-        return Path(self._repo(repo_id))
+    def __init__(self, registries: tuple[Registry, ...]) -> None:
+        self.registries = registries
+        self.url = ", then ".join(registry.url for registry in registries)
 
-    def _repo(self, repo_id: str) -> str:
-        return f"{self._root}/kernels--{check_repo_id(repo_id).replace('/', '--')}"
-
-    def fence(self, repo_id: str) -> Path:
-        """The kernel's directory: links lead to its blobs."""
-        return self.repo(repo_id)
+    def member(self, repo_id: str) -> Registry:
+        """The registry that answers for a kernel."""
+        *first, last = self.registries
+        return next((one for one in first if one.ref_names(repo_id) or one.commits(repo_id)), last)
 
     def ref(self, repo_id: str, name: str) -> str | None:
-        """The commit that a branch or tag names; None when there is none."""
-        if not _REF.fullmatch(name):
-            return None
-        path = f"{self._repo(repo_id)}/refs/{name}"
-        try:
-            with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - see __init__
-                commit = stream.read().decode(errors="replace").strip()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            return None
-        if not _COMMIT.fullmatch(commit):
-            raise RegistryError(
-                f"{path} holds {commit!r}, which is no commit", hint="publish the kernel again"
-            )
-        return commit
+        """The commit that a branch or tag names."""
+        return self.member(repo_id).ref(repo_id, name)
 
     def ref_names(self, repo_id: str) -> tuple[str, ...]:
         """All branches and tags, sorted."""
-        return _names(self.repo(repo_id) / "refs", is_dir=False)
+        return self.member(repo_id).ref_names(repo_id)
 
     def commits(self, repo_id: str) -> tuple[str, ...]:
-        """All commits, sorted."""
-        names = _names(self.repo(repo_id) / "snapshots", is_dir=True)
-        return tuple(name for name in names if _COMMIT.fullmatch(name))
+        """The commits that can be listed, sorted."""
+        return self.member(repo_id).commits(repo_id)
+
+    def has_commit(self, repo_id: str, commit: str) -> bool:
+        """Whether there is a commit of this whole name."""
+        return self.member(repo_id).has_commit(repo_id, commit)
 
     def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
         """The names of a commit's variants, sorted."""
-        return _names(self.snapshot(repo_id, commit) / "build", is_dir=True)
-
-    def snapshot(self, repo_id: str, commit: str) -> Path:
-        """The directory of a commit."""
-        return self.repo(repo_id) / "snapshots" / commit
-
-    def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
-        """The directory of a variant."""
-        return self.snapshot(repo_id, commit) / "build" / variant
+        return self.member(repo_id).variants(repo_id, commit)
 
     def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
         """The bytes of a variant's ``metadata.json``."""
-        path = self.fetch(repo_id, commit, variant) / "metadata.json"
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            raise RegistryError(f"{path} is missing", hint="publish the kernel again") from None
+        return self.member(repo_id).metadata(repo_id, commit, variant)
 
     def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
-        """The bytes of a small file beside ``metadata.json``; None without."""
-        try:
-            return (self.fetch(repo_id, commit, variant) / name).read_bytes()
-        except FileNotFoundError:
-            return None
+        """The bytes of a small file beside it; None without."""
+        return self.member(repo_id).companion(repo_id, commit, variant, name)
 
-    def trusted_publisher(self, owner: str) -> bool | None:  # noqa: ARG002 - the protocol's
-        """None: who may write to a directory is the file system's affair."""
-        return None
+    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
+        """The bytes of a small file of a commit, by its path; None without."""
+        return self.member(repo_id).small_file(repo_id, commit, path)
 
-    @contextlib.contextmanager
-    def writing(self, repo_id: str) -> Iterator[None]:
-        """Be the only one who writes to this kernel; what a killed writer left is removed."""
-        repo = self.repo(repo_id)
-        with files.locked(self.root / ".locks" / f"{repo.name}.lock"):
-            for leftover in repo.glob("*/tmp-*"):
-                files.remove_tree(leftover)
-            yield
+    def trusted_publisher(self, owner: str) -> bool | None:
+        """What the last registry says; ask the one that ``answering`` gives."""
+        return self.registries[-1].trusted_publisher(owner)
 
-    def tree(self, repo_id: str, commit: str) -> dict[str, str]:
-        """A commit's files: path relative to the snapshot, to hex SHA-256 of its content.
+    def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
+        """A local directory with the variant's files."""
+        return self.member(repo_id).fetch(repo_id, commit, variant)
 
-        Bytecode is left out: Python writes it there when another client imports the kernel.
-        """
-        root = self.snapshot(repo_id, commit)
-        found = {}
-        for path in root.rglob("*"):
-            name = path.relative_to(root).as_posix()
-            if not is_bytecode(name) and (path.is_symlink() or path.is_file()):
-                found[name] = _content_name(path)
-        return dict(sorted(found.items()))
+    def source(self, repo_id: str, commit: str) -> Path | None:
+        """A local directory with the project that was published with a commit; None without."""
+        return self.member(repo_id).source(repo_id, commit)
 
-    def add_blob(self, repo_id: str, sha256: str, content: Path | bytes) -> None:
-        """Store a file's content, if it is not there or damaged.
+    def offline(self) -> Registry:
+        """The same, each answering from what lies on this machine alone."""
+        return Chain(tuple(registry.offline() for registry in self.registries))
 
-        Raises:
-            RegistryError: the content has another SHA-256.
-        """
-        blob = self.repo(repo_id) / "blobs" / sha256
-        if blob.is_file() and files.sha256_file(blob) == sha256:
-            return
-        with files.staging(blob.parent) as staged:
-            copy = staged / sha256
-            if isinstance(content, bytes):
-                files.write_new(copy, content)
-            else:
-                files.copy_file(content, copy)
-            if files.sha256_file(copy) != sha256:
-                raise RegistryError(
-                    f"{content if isinstance(content, Path) else 'a file'} changed while it was "
-                    "published",
-                    hint="publish again when nothing writes to it",
-                )
-            files.publish_tree(copy, blob)
-
-    def add_snapshot(self, repo_id: str, tree: Mapping[str, str]) -> tuple[str, bool]:
-        """Make a commit of stored blobs.
-
-        Args:
-            repo_id: ``owner/name``.
-            tree: as ``tree`` returns it.
-
-        Returns:
-            The commit, which follows from the tree alone, and whether it was not there before.
-        """
-        commit = key("registry-commit", tree=tree)[:40]
-        final = self.snapshot(repo_id, commit)
-        if final.is_dir() and self.tree(repo_id, commit) == dict(tree):
-            return commit, False
-        with files.staging(final.parent) as staged:
-            for path, sha256 in tree.items():
-                up = "../" * (path.count("/") + 2)
-                files.symlink(f"{up}blobs/{sha256}", staged / path)
-            files.replace_tree(staged, final)
-        return commit, True
-
-    def set_ref(self, repo_id: str, name: str, commit: str) -> bool:
-        """Let a branch or tag name a commit; says whether it did not before."""
-        if self.ref(repo_id, name) == commit:
-            return False
-        # No last newline: the hub's client reads the whole file as the commit.
-        files.write_atomic(self.repo(repo_id) / "refs" / name, commit)
-        return True
+    def fence(self, repo_id: str) -> Path:
+        """The directory that no file of ``fetch`` may lie outside of."""
+        return self.member(repo_id).fence(repo_id)
 
 
-def _content_name(path: Path) -> str:
-    """Hex SHA-256 of a file: a link to a blob of ours says it."""
-    name = os.path.basename(os.readlink(path)) if path.is_symlink() else ""  # noqa: PTH115, PTH119
-    return name if _SHA256.fullmatch(name) else files.sha256_file(path)
-
-
-def _names(directory: Path, *, is_dir: bool) -> tuple[str, ...]:
-    """The finished entries of one kind in a directory, sorted; nothing where there is none."""
-    try:
-        with os.scandir(directory) as entries:
-            found = [entry.name for entry in entries if entry.is_dir() == is_dir]
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    return tuple(sorted(name for name in found if not name.startswith("tmp-")))
+def answering(registry: Registry, repo_id: str) -> Registry:
+    """The one registry that answers for a kernel: the registry itself, or a member of it."""
+    return registry.member(repo_id) if isinstance(registry, Chain) else registry

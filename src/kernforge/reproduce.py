@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernforge.build import Events
     from kernforge.compare import Difference
     from kernforge.project import Project
-    from kernforge.provenance import Statement
+    from kernforge.provenance import Origin, Statement
     from kernforge.sandbox import Mode
     from kernforge.wheels import Progress
 
@@ -249,7 +249,7 @@ def _project(subject: Subject, source: Path | None, into: Path) -> Project:
     origin = subject.statement.origin
     checkout = source and _checkout(source)
     if origin.git and not origin.git.dirty and (source is None or checkout):
-        root = _cloned(subject, checkout, into)
+        root = cloned(origin, checkout, into)
         return pipeline.read_project(root / origin.folder)
     if source is None:
         raise UsageError(
@@ -260,13 +260,23 @@ def _project(subject: Subject, source: Path | None, into: Path) -> Project:
     return pipeline.read_project(source)
 
 
-def _cloned(subject: Subject, checkout: Path | None, into: Path) -> Path:
-    git = subject.statement.origin.git
-    url = str(checkout) if checkout else subject.statement.origin.url
+def cloned(origin: Origin, checkout: Path | None, into: Path) -> Path:
+    """A new checkout of the commit that a variant was built from.
+
+    Args:
+        origin: what it was built from.
+        checkout: where to take it from; None is the repository that it names.
+        into: the new directory.
+
+    Raises:
+        UsageError: it cannot be had.
+    """
+    git = origin.git
+    url = str(checkout) if checkout else origin.url
     commit = git.commit if git else ""
     if not url:
         raise UsageError(
-            f"{subject.statement.variant} names no repository of its sources",
+            "the artifact names no repository of its sources",
             hint=f"give --source a checkout that has commit {commit}",
         )
     url = url.removeprefix("git+")

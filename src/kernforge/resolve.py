@@ -42,7 +42,7 @@ class Step(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What was decided about one variant.
+    """What was decided about one variant: ``VariantAccepted`` or ``VariantRejected``.
 
     Attributes:
         name: the folder's name.
@@ -60,6 +60,18 @@ class Decision:
     def accepted(self) -> bool:
         """Whether the variant fits."""
         return self.step is Step.ACCEPTED
+
+
+class VariantAccepted(Decision):
+    """A variant that fits."""
+
+    __slots__ = ()
+
+
+class VariantRejected(Decision):
+    """A variant that does not fit."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +117,8 @@ def _parsed(names: Iterable[str]) -> Iterable[tuple[str, Variant]]:
 
 def _decide(name: str, variant: Variant, host: Host) -> Decision:
     step, reason = next(iter(_refusals(variant, host)), (Step.ACCEPTED, ""))
-    return Decision(name=name, variant=variant, step=step, reason=reason)
+    kind = VariantAccepted if step is Step.ACCEPTED else VariantRejected
+    return kind(name=name, variant=variant, step=step, reason=reason)
 
 
 def _refusals(variant: Variant, host: Host) -> Iterable[tuple[Step, str]]:
@@ -188,19 +201,56 @@ def way_out(resolution: Resolution, host: Host) -> str:
         return f'pass backend="cpu" to load {cpu_builds.best.name}'
     variant = nearest.variant
     wanted = f"build it for {host.backend} on {host.cpu}-{host.os}"
+    if nearest.step is Step.PYTHON:
+        return "use a Python with the global lock: limited-API builds load there"
     if nearest.step is Step.FRAMEWORK and variant.version:
         package = "tvm-ffi" if variant.framework == "tvm-ffi" else "torch"
         least = "" if variant.framework != "torch-stable-abi" else " or newer"
-        return f"install {package} {_dotted(variant.version)}{least}, or {wanted}"
+        return (
+            f"install {package} {_nearest_version(resolution, nearest, host)}{least}, or {wanted}"
+        )
     if nearest.step is Step.BACKEND and variant.backend.version and not variant.is_noarch:
         return f"install a torch for {variant.backend}, or {wanted}"
     return wanted
+
+
+def _nearest_version(resolution: Resolution, nearest: Decision, host: Host) -> str:
+    """Of the versions that would do, the one that is nearest to what is installed."""
+    framework = nearest.variant.framework
+    installed = host.tvm_ffi if framework == "tvm-ffi" else host.torch
+    found = {
+        d.variant.version
+        for d in resolution.decisions
+        if d.step is Step.FRAMEWORK and d.variant.framework == framework and d.variant.version
+    }
+    have = installed or max(found)
+    return _dotted(min(found, key=lambda v: (abs(v[0] - have[0]), abs(v[1] - have[1]), v)))
 
 
 def _on_cpu(host: Host) -> Host:
     from dataclasses import replace  # noqa: PLC0415 - only on the way to an error
 
     return replace(host, backend=Backend("cpu"))
+
+
+def check_driver(variant: str, host: Host) -> str:
+    """Why the CUDA driver is too old for a build; empty when it is not, or there is none to ask.
+
+    A driver runs what was built with any toolkit of its own CUDA major version or an older one.
+    """
+    try:
+        built = Variant.parse(variant).backend.version
+    except UsageError:
+        return ""
+    wanted = built or host.backend.version
+    if host.backend.name != "cuda" or wanted is None or host.driver is None:
+        return ""
+    if host.driver[0] >= wanted[0]:
+        return ""
+    return (
+        f"it needs a driver for CUDA {wanted[0]}.0 or newer, this one is for CUDA "
+        f"{_dotted(host.driver)}"
+    )
 
 
 def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:

@@ -96,6 +96,11 @@ class Variant:
     cxx11: bool | None = None
 
     @property
+    def variant_str(self) -> str:
+        """The name, as the hub's client calls it."""
+        return str(self)
+
+    @property
     def is_noarch(self) -> bool:
         """Whether the build has no machine code."""
         return self.framework == "noarch"

@@ -14,6 +14,8 @@ import torch
 from native import projects
 
 import kernforge
+from kernforge.metadata import Metadata
+from kernforge.opschema import read_operators
 
 pytestmark = pytest.mark.native
 
@@ -50,6 +52,21 @@ def test_a_stable_abi_project_builds_checks_and_runs(kernforge_cli, tmp_path):
     kernel = kernforge.get_local_kernel(root)
     x = torch.arange(7.0)
     assert torch.equal(kernel.times_two(x), 2 * x)
+
+
+def test_the_schemas_that_a_build_records_are_those_that_torch_then_has(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path)
+    kernforge_cli("build", root)
+    metadata = Metadata.from_json((root / "build" / CPU / "metadata.json").read_bytes())
+    recorded = metadata.provenance.kernforge["ops"]
+    kernforge.get_local_kernel(root)
+    known = [
+        str(schema)
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith(f"{metadata.id}::")
+    ]
+    assert recorded == ["times_two(Tensor x) -> Tensor"]
+    assert read_operators(recorded) == read_operators(known)
 
 
 def test_a_full_abi_project_builds_and_runs(kernforge_cli, tmp_path):

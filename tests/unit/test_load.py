@@ -13,7 +13,7 @@ import pytest
 
 import kernforge
 from kernels import _rust as rust
-from kernforge import files, importer, load, locate
+from kernforge import files, fitness, importer, load, locate
 from kernforge.digest import sha256
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
 from kernforge.facts import Host
@@ -39,7 +39,7 @@ def machine(monkeypatch, tmp_path):
     hosts = {None: CPU_HOST, "cpu": CPU_HOST}
     for module in (load, locate):
         monkeypatch.setattr(module, "probe", hosts.__getitem__)
-    monkeypatch.setattr(load, "with_device", lambda host: host)
+    monkeypatch.setattr(fitness, "with_device", lambda host: host)
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(tmp_path / "registry"))
     monkeypatch.delenv("LOCAL_KERNELS", raising=False)
     return hosts
@@ -332,6 +332,23 @@ def test_dependencies_are_loaded_first_and_can_be_asked_for(registry, build):
         kernforge.get_local_kernel(build(files=package))
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_kernel_written_for_the_hubs_client_finds_its_dependencies(
+    registry, build, monkeypatch, installed
+):
+    publish(build(name="base", files={"__init__.py": "VALUE = 5"}), registry, "owner/base")
+    package = {
+        "__init__.py": "from kernels import get_kernel_dep\nbase = get_kernel_dep('owner/base')\n"
+    }
+    publish(build(files=package, depends={"owner/base": 1}), registry, REPO)
+    if not installed:
+        for name in [n for n in sys.modules if n.partition(".")[0] == "kernels"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setattr(importer.importlib.util, "find_spec", lambda _name: None)
+    assert kernforge.get_kernel(REPO, version=1).base.VALUE == 5
+    assert ("kernels" in sys.modules) is installed
+
+
 def test_a_damaged_dependency_stops_everything(registry, build):
     base = publish(build(name="base"), registry, "owner/base")
     publish(build(depends={"owner/base": 1}), registry, REPO)
@@ -392,7 +409,7 @@ def test_the_old_nested_package_loads(build):
 def test_python_dependencies_are_a_closed_list_and_must_be_installed(build, monkeypatch):
     with pytest.raises(RegistryError, match="depends on Python package 'requests'"):
         kernforge.get_local_kernel(build(python_depends=("requests",)))
-    monkeypatch.setattr(load, "has_module", lambda name: name != "einops")
+    monkeypatch.setattr(fitness, "has_module", lambda name: name != "einops")
     with pytest.raises(UsageError, match="needs the Python package einops") as caught:
         kernforge.get_local_kernel(build(python_depends=("einops",)))
     assert caught.value.hint == "pip install einops"
@@ -402,7 +419,7 @@ def test_python_dependencies_are_a_closed_list_and_must_be_installed(build, monk
 def test_device_code_for_other_gpus_is_refused_unless_told(registry, build, machine, monkeypatch):
     machine[None] = CUDA_HOST
     monkeypatch.setattr(
-        load,
+        fitness,
         "with_device",
         lambda _: Host(cpu="", os="", backend=Backend("cuda"), capability=(7, 0)),
     )

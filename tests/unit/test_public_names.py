@@ -8,13 +8,21 @@ import pytest
 import kernforge
 
 NAMES = [
+    "LoadedKernel",
+    "Metadata",
+    "RepoInfo",
+    "VariantAccepted",
+    "VariantRejected",
     "__version__",
     "get_kernel",
     "get_kernel_dep",
     "get_kernel_variants",
     "get_loaded_kernels",
     "get_local_kernel",
+    "get_locked_kernel",
     "has_kernel",
+    "install_kernel",
+    "load_kernel",
 ]
 
 

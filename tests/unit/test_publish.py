@@ -10,7 +10,7 @@ import pytest
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.integrity import verify_tree
 from kernforge.metadata import Metadata
-from kernforge.publish import choose_version, publish
+from kernforge.publish import preview, publish
 from kernforge.registry import DirectoryRegistry, find_version
 
 REPO = "owner/toy"
@@ -81,7 +81,7 @@ def test_a_farm_adds_variants_to_a_version(registry, build):
 
 def test_other_bytes_make_the_next_patch_and_no_mixture(registry, build):
     publish(build("a", (CPU, CUDA)), registry, REPO)
-    result = publish(build("b", (CPU,)), registry, REPO)
+    result = publish(build("b", (CPU,)), registry, REPO, part=True)
     assert (result.version, result.variants) == ("1.0.1", (CPU,))
     assert registry.ref(REPO, "v1") == result.commit
     assert registry.variants(REPO, registry.ref(REPO, "v1.0.0")) == (CPU, CUDA)
@@ -180,12 +180,71 @@ def test_a_single_variant_can_be_published(registry, build):
     assert publish(build("a") / CPU, registry, REPO).variants == (CPU,)
 
 
-def test_the_choice_of_a_version_needs_no_registry():
-    old, new = {CPU: {"a": "1"}}, {CPU: {"a": "2"}}
-    published = {(1, 9, 9): old, (2, 0, 0): new}
-    assert choose_version(published, new, major=1) == ((1, 9, 10), new)
-    assert choose_version(published, old, major=3) == ((3, 0, 0), old)
-    assert choose_version(published, new, major=1, wanted=(1, 2, 0)) == ((1, 2, 0), new)
+@pytest.fixture
+def version_of(registry, tmp_path, write_variant):
+    """A function that publishes a kernel of one source file, and tells the version."""
+    made = iter(range(1000))
+
+    def make(source, version=None, *, variants=(CPU,), doing=publish, **options):
+        directory = tmp_path / f"api{next(made)}"
+        for variant in variants:
+            write_variant(
+                directory, variant=variant, files={"__init__.py": source}, unique="a", **options
+            )
+        found = doing(directory, registry, REPO, version)
+        return found.version
+
+    return make
+
+
+def test_the_next_version_says_what_changed(version_of):
+    assert version_of("def f(x): ...\n") == "1.0.0"
+    assert version_of("def f(x): return x\n") == "1.0.1"
+    assert version_of("def f(x, y=1): ...\n") == "1.1.0"
+    assert version_of("def f(x, y=1): return x\n") == "1.1.1"
+    assert version_of("def f(x, y=1): ...\ndef g(): ...\n", doing=preview) == (1, 2, 0)
+    assert version_of("def f(x, y=1): return 2\n") == "1.1.2"
+
+
+@pytest.mark.parametrize("version", [None, "1.0.1", "1.1.0"])
+def test_a_broken_promise_is_refused_and_named(version_of, registry, version):
+    version_of("def f(x): ...\n")
+    with pytest.raises(
+        RegistryError, match=r"f: parameter y is new and required \(torch-cpu\)"
+    ) as e:
+        version_of("def f(x, y): ...\n", version)
+    assert "the next version is 2.0.0: set version = 2 in build.toml" in e.value.hint
+    assert list(registry.ref_names(REPO)) == ["main", "v1", "v1.0.0"]
+
+
+def test_a_patch_that_adds_is_refused_with_the_right_number(version_of):
+    version_of("def f(x): ...\n", "1.4.2")
+    with pytest.raises(RegistryError, match=r"1\.4\.3 cannot follow 1\.4\.2, this is a minor") as e:
+        version_of("def f(x): ...\ndef g(): ...\n", "1.4.3")
+    assert "g is new (torch-cpu)" in e.value.message
+    assert e.value.hint == "publish as 1.5.0"
+    assert version_of("def f(x): ...\ndef g(): ...\n", "1.5.0") == "1.5.0"
+
+
+def test_a_variant_may_go_only_with_a_major_version(version_of):
+    version_of("A = 1\n", variants=(CPU, CUDA))
+    with pytest.raises(RegistryError, match="nothing serves the machines of torch-cuda") as e:
+        version_of("A = 2\n", variants=(CPU,))
+    assert "--part" in e.value.hint
+
+
+def test_a_backport_is_held_against_the_version_before_it(version_of):
+    version_of("def f(x): ...\n", "1.0.0")
+    version_of("def f(x): ...\ndef g(): ...\n", "1.1.0")
+    assert version_of("def f(x): return x\n", "1.0.1") == "1.0.1"
+
+
+def test_narrower_device_code_is_a_major_change(version_of):
+    options = {"variants": (CUDA,), "backend": "cuda"}
+    version_of("A = 1\n", archs=("8.0", "9.0"), **options)
+    with pytest.raises(RegistryError, match=r"no device code for 9\.0 any more \(torch-cuda\)"):
+        version_of("A = 2\n", archs=("8.0",), **options)
+    assert version_of("A = 2\n", archs=("8.0", "9.0", "10.0"), **options) == "1.0.1"
 
 
 CHILD = """
@@ -225,9 +284,9 @@ def test_a_kill_at_any_moment_leaves_a_whole_version(tmp_path, build):
     publish(old, whole, REPO)
     steps = int(child(new, whole).stdout)
     assert steps > 40
-    moments = random.Random(5).sample(range(1, steps + 1), 20)
+    moments = random.Random(5).sample(range(1, steps), 20)
     left = set()
-    for moment in [*moments, steps]:
+    for moment in {*moments, steps}:
         registry = DirectoryRegistry(tmp_path / f"killed{moment}")
         publish(old, registry, REPO)
         assert child(new, registry, moment).returncode == -signal.SIGKILL

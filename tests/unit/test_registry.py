@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import errno
+import subprocess
+import sys
+
 import pytest
 
 from kernforge.digest import sha256
 from kernforge.errors import RegistryError, UsageError
 from kernforge.home import default_registry, home
+from kernforge.integrity import verify_tree
+from kernforge.metadata import Metadata
 from kernforge.registry import (
     DirectoryRegistry,
     find_revision,
@@ -169,3 +175,58 @@ def test_the_default_registry_is_the_environments_then_the_users(tmp_path, monke
     monkeypatch.delenv("KERNFORGE_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert home() == tmp_path / "cache/kernforge"
+
+
+def test_a_reference_that_another_machine_replaces_is_read_again(registry, monkeypatch):
+    made = commit(registry, "v1.0.0", "one")
+    real, stale = open, [OSError(errno.ESTALE, "Stale file handle")] * 2
+
+    def shaky(path, *args, **kwargs):
+        if "/refs/" in str(path) and stale:
+            raise stale.pop()
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr("builtins.open", shaky)
+    assert registry.ref(REPO, "v1") == made
+    stale.extend([OSError(errno.ESTALE, "Stale file handle")] * 3)
+    with pytest.raises(OSError, match="Stale"):
+        registry.ref(REPO, "v1")
+
+
+PUBLISHER = """
+import pathlib, sys
+from kernforge.publish import publish
+from kernforge.registry import open_registry
+
+for build in sys.argv[2:]:
+    publish(pathlib.Path(build), open_registry(sys.argv[1]), "owner/toy", part=True)
+"""
+
+
+def test_a_reader_sees_whole_versions_while_others_publish(tmp_path, write_variant):
+    """Publishers are processes of their own, as on machines that share a directory."""
+    url = (tmp_path / "a share").as_uri()
+    texts = {}
+    for publisher in range(3):
+        texts[publisher] = []
+        for number in range(4):
+            directory = tmp_path / f"build-{publisher}-{number}"
+            for name in ("torch-cpu", f"torch-{('cuda', 'rocm', 'xpu')[publisher]}"):
+                backend = name.removeprefix("torch-")
+                files = {"__init__.py": f"N = {number}\n", "b.py": f"N = {number}\n"}
+                write_variant(directory, variant=name, backend=backend, files=files)
+            texts[publisher].append(str(directory))
+    argv = [sys.executable, "-c", PUBLISHER, url]
+    running = [subprocess.Popen([*argv, *builds]) for builds in texts.values()]
+    registry, seen = open_registry(url), set()
+    while any(process.poll() is None for process in running):
+        found = find_version(registry, REPO, 1)
+        seen.add(found)
+        for name in registry.variants(REPO, found) if found else ():
+            document = registry.metadata(REPO, found, name)
+            path = registry.fetch(REPO, found, name)
+            metadata = Metadata.from_json(document, source=name)
+            verify_tree(path, metadata.digest, within=registry.fence(REPO))
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert len(seen) > 1
+    assert not list(registry.root.rglob("tmp-*"))

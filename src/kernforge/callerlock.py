@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the ``kernels.lock`` that came with the application that is calling.
+
+It lies in the metadata of an installed distribution, where setuptools puts it, or in the package
+itself, which every build backend can ship.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.errors import RequestError
+from kernforge.kernellock import FILE, KernelLocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HINT = (
+    "lock its kernels (kernforge lock PROJECT) and install it again, or name the file: lockfile=..."
+)
+
+
+def read(path: Path) -> KernelLocks:
+    """The lock in a file.
+
+    Raises:
+        RequestError: there is none, or it is no lock.
+    """
+    try:
+        return KernelLocks.from_json(path.read_bytes(), source=str(path))
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}", hint=_HINT) from None
+
+
+def of_caller() -> KernelLocks:
+    """The lock of the code that called into kernforge.
+
+    Raises:
+        RequestError: it brought none, or it is no lock.
+    """
+    module = _calling_module()
+    if not module:
+        raise RequestError(
+            "the code that asks for a locked kernel belongs to no module, so no lock came with it",
+            hint="name the file: lockfile=...",
+        )
+    for text, where in _locks(module):
+        return KernelLocks.from_json(text, source=where)
+    raise RequestError(f"{module.partition('.')[0]!r} brought no {FILE} with it", hint=_HINT)
+
+
+def _calling_module() -> str:
+    """Full name of the nearest module up the stack that is not ours; empty for a bare script."""
+    frame = sys._getframe(1)  # noqa: SLF001 - inspect reads every source file on the way
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.partition(".")[0] not in {"kernforge", ""}:
+            spec = frame.f_globals.get("__spec__")
+            return getattr(spec, "name", "") if name == "__main__" else name
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    return ""
+
+
+def _locks(module: str) -> Iterator[tuple[str | bytes, str]]:
+    """Each lock that the module's application brought, and where it lies."""
+    package = module.partition(".")[0]
+    for name in importlib.metadata.packages_distributions().get(package, ()):
+        text = importlib.metadata.distribution(name).read_text(FILE)
+        if text is not None:
+            yield text, f"{FILE} of {name}"
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        spec = importlib.util.find_spec(".".join(parts[:count]))
+        for directory in (spec and spec.submodule_search_locations) or ():
+            path = Path(directory, FILE)
+            if path.is_file():
+                yield path.read_bytes(), str(path)

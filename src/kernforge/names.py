@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels, their versions and commits are called in every registry."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeAlias
+
+from kernforge.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Version3: TypeAlias = tuple[int, int, int]
+"""Major, minor and patch of a published version."""
+
+SOURCE = "source"
+"""The directory of a commit that holds the project its variants were built from."""
+
+COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+REF = re.compile(r"(?!.*(?:^|/)\.)[A-Za-z0-9._/+-]+")
+
+_REPO_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_TAG = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
+_BRANCH = re.compile(r"v(0|[1-9][0-9]*)")
+
+
+def check_repo_id(repo_id: str) -> str:
+    """The repo id, if it is ``owner/name``.
+
+    Raises:
+        RequestError: it is not, or it could name something outside of the registry.
+    """
+    if not _REPO_ID.fullmatch(repo_id) or "--" in repo_id or ".." in repo_id:
+        raise RequestError(f"{repo_id!r} is no repo id", hint="write it like owner/name")
+    return repo_id
+
+
+def versions(ref_names: Iterable[str]) -> dict[Version3, str]:
+    """The published versions among references and the tag of each, oldest first."""
+    matches = ((_TAG.fullmatch(name), name) for name in ref_names)
+    found = {(int(m[1]), int(m[2]), int(m[3])): name for m, name in matches if m}
+    return dict(sorted(found.items()))
+
+
+def majors(ref_names: Iterable[str]) -> tuple[int, ...]:
+    """The major versions that have a branch, ascending."""
+    return tuple(sorted(int(m[1]) for name in ref_names if (m := _BRANCH.fullmatch(name))))
+
+
+def tag_of(version: Version3) -> str:
+    """The tag of a version, as in ``v1.2.3``."""
+    return "v" + ".".join(map(str, version))

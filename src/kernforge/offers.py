@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read what built variants offer, for the comparison of versions; nothing of them is imported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernforge import opschema, pyapi
+from kernforge.apidiff import Offer
+from kernforge.errors import IntegrityError, UsageError
+from kernforge.metadata import FILE, Metadata
+from kernforge.variant import Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kernforge.pyapi import Entry
+    from kernforge.registry import Registry
+
+
+def offer(directory: Path, metadata: Metadata) -> Offer:
+    """What the variant in a directory offers.
+
+    Raises:
+        CheckError: a module of it cannot be parsed.
+    """
+    # Old builds hold the package in a directory of its own.
+    nested = directory / metadata.python_name
+    root = nested if not (directory / "__init__.py").is_file() and nested.is_dir() else directory
+    sources = {
+        path.relative_to(root).as_posix(): path.read_text(errors="replace")
+        for path in sorted(root.rglob("*.py"))
+    }
+    return Offer(
+        name=directory.name,
+        backend=metadata.backend,
+        archs=metadata.archs,
+        api=pyapi.read_package(sources),
+        ops=_operators(directory.name, metadata),
+        python_depends=metadata.python_depends,
+    )
+
+
+def _operators(name: str, metadata: Metadata) -> Mapping[str, Entry] | None:
+    recorded = metadata.provenance.kernforge.get("ops") if metadata.provenance else None
+    if recorded is None:
+        return {} if Variant.parse(name).is_noarch else None
+    if not isinstance(recorded, list) or not all(isinstance(text, str) for text in recorded):
+        raise IntegrityError(
+            f"{name}/{FILE}: 'ops' is no list of operator schemas", hint="build the kernel again"
+        )
+    return opschema.read_operators(recorded)
+
+
+def built(directory: Path) -> tuple[Offer, ...]:
+    """What every variant in a directory offers, by name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    documents = [directory / FILE] if (directory / FILE).is_file() else directory.glob(f"*/{FILE}")
+    found = tuple(
+        offer(path.parent.absolute(), Metadata.from_json(path.read_bytes(), source=str(path)))
+        for path in sorted(documents)
+    )
+    if not found:
+        raise UsageError(
+            f"{directory} holds no built variant",
+            hint="name a directory such as build, or a version such as owner/name@1.2.0",
+        )
+    return found
+
+
+def published(registry: Registry, repo_id: str, commit: str) -> tuple[Offer, ...]:
+    """What every variant of a published version offers, by name."""
+    return tuple(
+        offer(
+            registry.fetch(repo_id, commit, name),
+            Metadata.from_json(
+                registry.metadata(repo_id, commit, name), source=f"{repo_id}/build/{name}/{FILE}"
+            ),
+        )
+        for name in registry.variants(repo_id, commit)
+    )

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernel-status.toml``: where a kernel went that is published under another name now.
+
+The format is the hub's: ``kind = "redirect"``, ``destination = "owner/name"`` and, if it is not
+``main``, a ``revision`` there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernforge.errors import RegistryError
+
+FILE = "kernel-status.toml"
+_HINT = "ask the kernel's publisher to mend it, or name another version or revision"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redirect:
+    """Where to look instead: a repo id, and a branch, tag or commit there."""
+
+    repo_id: str
+    revision: str = "main"
+
+
+def parse(data: bytes, *, source: str = FILE) -> Redirect:
+    """Read the document.
+
+    Raises:
+        RegistryError: it cannot be read, or says something else than a redirect.
+    """
+    import tomllib  # noqa: PLC0415 - 13 ms, and few kernels have moved
+
+    try:
+        table = tomllib.loads(data.decode())
+    except ValueError as error:
+        raise RegistryError(f"{source} is not TOML: {error}", hint=_HINT) from None
+    kind, destination = table.get("kind"), table.get("destination")
+    revision = table.get("revision", "main")
+    if kind != "redirect":
+        raise RegistryError(f"{source} is of kind {kind!r}, not 'redirect'", hint=_HINT)
+    if not (isinstance(destination, str) and destination and isinstance(revision, str)):
+        raise RegistryError(f"{source} does not say where the kernel went", hint=_HINT)
+    return Redirect(repo_id=destination, revision=revision)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many processes on a cold store, and processes that are killed while they load."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernforge
+
+pytest.importorskip("huggingface_hub")
+
+REPO = "owner/toy"
+FILES = 12
+# One process that has imported everything forks the others, so that they all start at once.
+CHILDREN = """
+import json, os, signal, sys
+import kernforge
+from kernforge import host, load, locate, registry
+
+host._torch = lambda: None  # it takes seconds, and this kernel needs none
+options = json.loads(sys.argv[1])
+import huggingface_hub.hf_api
+WRITES = {"open", "os.mkdir", "os.rename", "os.symlink", "os.remove", "os.rmdir", "os.chmod"}
+
+
+def mortal(root, deadly):
+    seen = 0
+
+    def count(event, args):
+        nonlocal seen
+        if event in WRITES and root in str(args[0]):
+            seen += 1
+            if seen == deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def child(deadly):
+    try:
+        if deadly:
+            mortal(options["root"], deadly)
+        kernel = kernforge.get_kernel("owner/toy", version=1, trust_remote_code=True)
+        if kernel.total() != options["total"]:
+            os._exit(3)
+        os._exit(0)
+    except locate.NotPublishedError:
+        os._exit(4 if options["early"] else 5)
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+        os._exit(1)
+
+
+pids = []
+for deadly in options["deadly"]:
+    pid = os.fork()
+    if not pid:
+        child(deadly)
+    pids.append(pid)
+print("started", flush=True)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]))
+"""
+
+
+@pytest.fixture
+def build(tmp_path, write_variant):
+    """A kernel of many files; it says how long they are."""
+    files = {f"part{n}.py": f"TEXT = {'x' * 1000 * n!r}\n" for n in range(FILES)}
+    names = ", ".join(f"part{n}" for n in range(FILES))
+    total = f"from . import {names}\ndef total():\n    return sum(map(len, [{{}}]))\n".format(
+        ", ".join(f"part{n}.TEXT" for n in range(FILES))
+    )
+    write_variant(
+        tmp_path / "build",
+        variant="torch-universal",
+        unique="cold",
+        files={"__init__.py": total, **files},
+    )
+    return tmp_path / "build"
+
+
+def start(registry, place, deadly, *, early=False):
+    options = {
+        "root": str(place),
+        "deadly": deadly,
+        "total": sum(1000 * n for n in range(FILES)),
+        "early": early,
+    }
+    environment = {
+        **os.environ,
+        "KERNFORGE_REGISTRY": registry,
+        "KERNFORGE_HOME": str(place),
+        "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILDREN, json.dumps(options)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def statuses(process):
+    out = process.communicate(timeout=300)[0]
+    assert process.returncode == 0
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.fixture
+def on_hub(hub, build):
+    """The kernel on a hub; its registry's address."""
+    files = {
+        path.relative_to(build.parent).as_posix(): path.read_bytes()
+        for path in build.rglob("*")
+        if path.is_file()
+    }
+    hub.add(REPO, "v1", files)
+    return f"hf+{hub.url}"
+
+
+def leftovers(place):
+    return [path for path in place.rglob("*") if "tmp-" in path.name]
+
+
+def test_a_hundred_processes_on_a_cold_store_fetch_each_file_once(hub, on_hub, tmp_path):
+    assert statuses(start(on_hub, tmp_path / "home", [0] * 100)) == [0] * 100
+    # The parts, __init__.py and metadata.json.
+    assert hub.counted()["GET resolve"] == FILES + 2
+    assert not leftovers(tmp_path / "home")
+
+
+def test_a_process_that_is_killed_while_it_loads_leaves_nothing_half(on_hub, tmp_path):
+    for deadly in (1, 2, 3, 5, 9, 14, 20, 26, 33, 41, 50, 60):
+        place = tmp_path / f"home{deadly}"
+        (died,) = statuses(start(on_hub, place, [deadly]))
+        assert died == -signal.SIGKILL
+        assert statuses(start(on_hub, place, [0, 0])) == [0, 0]
+        assert not leftovers(place)
+
+
+def test_a_hundred_processes_load_while_the_kernel_is_published(build, tmp_path):
+    """Each sees a whole version or none, never a part."""
+    from kernforge.publish import publish  # noqa: PLC0415 - the children must start first
+    from kernforge.registry import DirectoryRegistry  # noqa: PLC0415
+
+    root = tmp_path / "registry"
+    early = start(str(root), tmp_path / "home", [0] * 50, early=True)
+    assert early.stdout.readline() == "started\n"
+    publish(build, DirectoryRegistry(root), REPO)
+    assert statuses(start(str(root), tmp_path / "home", [0] * 50)) == [0] * 50
+    assert set(statuses(early)) <= {0, 4}

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hub's own tools and ours, over one hub: what either publishes the other loads."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hubserver import WRITER
+
+from kernforge.integrity import digest_tree
+from kernforge.metadata import Metadata, Provenance
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+pytest.importorskip("kernels")
+
+REPO = "famous/shift-relu"
+FILES = {
+    "__init__.py": "from .shift import shift_relu\nfrom . import deep\n",
+    "shift.py": "import torch\n\n\ndef shift_relu(x, s):\n    return torch.clamp(x + s, min=0.0)\n",
+    "deep/__init__.py": "",
+    "weights.bin": "x" * 100_000,
+}
+USE = "print(kernel.shift_relu(__import__('torch').tensor([-2.0, 0.5]), 1.0).tolist())"
+THEIRS = f"from kernels import get_kernel\nkernel = get_kernel({REPO!r}, version=1)\n{USE}"
+OURS = f"import kernforge as kernels\nkernel = kernels.get_kernel({REPO!r}, version=1)\n{USE}"
+PUBLISH = f"""
+import pathlib, sys
+from kernforge.publish import publish
+from kernforge.registry import open_registry
+
+publish(pathlib.Path(sys.argv[1]), open_registry("hf://"), {REPO!r}, card="# shift")
+"""
+UPLOAD = f"""
+import sys
+from huggingface_hub import HfApi
+
+api = HfApi()
+api.create_repo({REPO!r}, repo_type="kernel", exist_ok=True)
+api.create_branch({REPO!r}, branch="v1", repo_type="kernel", exist_ok=True)
+api.upload_folder(repo_id={REPO!r}, repo_type="kernel", revision="v1", folder_path=sys.argv[1],
+                  path_in_repo="build")
+"""
+
+
+@pytest.fixture
+def built(tmp_path):
+    """Two variants of a kernel in pure Python, as a build lays them out."""
+    for name, backend in (("torch-cpu", "cpu"), ("torch-cuda", "cuda")):
+        directory = tmp_path / "build" / name
+        for path, text in FILES.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_text(text)
+        metadata = Metadata(
+            name="shift-relu",
+            id=f"_shift_relu_{backend}_0123456",
+            version=1,
+            license="Apache-2.0",
+            backend=backend,
+            digest=digest_tree(directory),
+            provenance=Provenance(builder_version="test"),
+        )
+        (directory / "metadata.json").write_bytes(metadata.to_json())
+    return tmp_path / "build"
+
+
+@pytest.fixture
+def run(hub, tmp_path):
+    """Run a program in a fresh process that knows the hub and nothing else."""
+    hub.publishers.add("famous")
+    paths = [str(Path(__file__).parents[2] / "src")]
+
+    def start(program, *arguments, home="a", started=None, **environ):
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("HF_", "KERN"))},
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(tmp_path / home / "hf"),
+            "HF_HUB_DISABLE_XET": "1",
+            "KERNFORGE_HOME": str(tmp_path / home / "kernforge"),
+            "HF_TOKEN": WRITER,
+            "PYTHONPATH": os.pathsep.join(paths),
+            **environ,
+        }
+        argv = [sys.executable, "-c", program, *map(str, arguments)]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, env=environment) as child:
+            if started:
+                started(child)
+            out, err = child.communicate(timeout=300)
+        return subprocess.CompletedProcess(argv, child.returncode, out, err)
+
+    return start
+
+
+def assert_used(done):
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [0.0, 1.5]
+
+
+def test_what_we_publish_the_hubs_client_loads(hub, run, built):
+    done = run(PUBLISH, built)
+    assert done.returncode == 0, done.stderr
+    hub.counted()
+    assert_used(run(THEIRS))
+    theirs = hub.counted()
+    assert_used(run(OURS, home="b"))
+    ours = hub.counted()
+    # Whether the owner is trusted, the references, the listing; and each file that is not empty.
+    assert ours == {
+        "GET overview": 1,
+        "GET refs": 1,
+        "GET tree": 1,
+        "GET resolve": 4,
+        "GET cdn": 1,
+    }
+    assert theirs.total() > 1.5 * ours.total()
+
+
+def test_what_huggingface_hub_uploads_we_load(hub, run, built):
+    done = run(UPLOAD, built)
+    assert done.returncode == 0, done.stderr
+    assert_used(run(OURS))
+    hub.counted()
+    assert_used(run(OURS, KERNFORGE_REGISTRY="hf://"))
+    assert hub.counted() == {"GET overview": 1, "GET refs": 1}, "all the rest is in the cache"
+
+
+def test_one_cache_serves_both_clients_offline(hub, run, built):
+    assert run(PUBLISH, built).returncode == 0
+    assert_used(run(OURS))
+    assert_used(run(OURS, HF_HUB_OFFLINE="1"))
+    assert_used(run(THEIRS, HF_HUB_OFFLINE="1"))
+    hub.counted()
+    assert_used(run(THEIRS))
+    assert "GET cdn" not in hub.counted(), "the hub's client takes our blobs for its own"
+    assert_used(run(THEIRS, home="c"))
+    hub.counted()
+    assert_used(run(OURS, home="c"))
+    assert hub.counted() == {"GET overview": 1, "GET refs": 1, "GET tree": 1}
+
+
+@pytest.mark.parametrize("moment", ["/commit/", "/tag/"])
+def test_a_publisher_that_was_killed_can_run_again(hub, run, built, moment):
+    victim = []
+
+    def kill(line):
+        if moment in line and victim:
+            victim.pop().send_signal(signal.SIGKILL)
+
+    hub.next_fault = kill
+    done = run(PUBLISH, built, started=victim.append)
+    assert done.returncode == -signal.SIGKILL
+    assert run(PUBLISH, built).returncode == 0
+    assert_used(run(OURS))
+    assert list(hub.repos[REPO].tags) == ["v1.0.0"]
+    assert sorted(hub.repos[REPO].branches) == ["main", "v1"]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel that was published for another torch alone is built from its source where it is used."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from native import projects
+
+import kernforge
+from kernforge import files
+from kernforge.registry import DirectoryRegistry
+
+pytestmark = pytest.mark.native
+
+REPO = "owner/times-two"
+USE = """
+import sys, logging, torch, kernforge
+logging.basicConfig(level=logging.WARNING)
+kernel = kernforge.get_kernel("owner/times-two", version=1, build=True)
+x = torch.arange(7.0)
+assert torch.equal(kernel.times_two(x), 2 * x)
+print(kernel.__file__, "kernforge.pipeline" in sys.modules)
+"""
+
+
+URL = "https://example.org/times-two.git"
+
+
+def git(root, *arguments):
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    subprocess.run(["git", "-C", root, *identity, *arguments], check=True)
+
+
+def series():
+    """Torch's series here, and one that it is not."""
+    here = "".join(torch.__version__.split(".")[:2])
+    return here, "210" if here != "210" else "211"
+
+
+@pytest.fixture(scope="module")
+def shared(kept_home, tmp_path_factory):
+    """Where a project of the full ABI is published, for another torch alone."""
+    place = tmp_path_factory.mktemp("shared")
+    files.make_dir(kept_home / "store/toolchains")
+    files.symlink(str(kept_home / "store/toolchains"), place / "home/store/toolchains")
+    root = projects.write(place / "project", stable=False)
+    manifest = (root / "build.toml").read_text()
+    named = manifest.replace("edition = 5", f'edition = 5\nsource = "{URL}"')
+    (root / "build.toml").write_text(named)
+    for arguments in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "all")):
+        git(root, *arguments)
+    _, other = series()
+    call(place, "-m", "kernforge", "build", root, "--variant", f"torch{other}-cxx11-cpu-*")
+    call(place, "-m", "kernforge", "publish", root, "--repo-id", REPO)
+    return place
+
+
+@pytest.fixture
+def place(shared, tmp_path):
+    """The same in a place of the test's own."""
+    shutil.copytree(shared, tmp_path / "place", symlinks=True)
+    return tmp_path / "place"
+
+
+def call(place, *arguments, expect=0, **more):
+    environment = {
+        **os.environ,
+        **more,
+        "KERNFORGE_HOME": str(place / "home"),
+        "KERNFORGE_REGISTRY": str(place / "registry"),
+        "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
+    }
+    argv = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done
+
+
+def source_of(place):
+    registry = DirectoryRegistry(place / "registry")
+    return registry.source(REPO, registry.ref(REPO, "v1"))
+
+
+def test_the_variant_that_is_lacking_is_built_once_and_kept(place):
+    assert {path.name for path in source_of(place).iterdir()} == {
+        *("build.toml", "kernforge.lock", "times_two.cpp", "times_two.cu", "times_two.h"),
+        "torch-ext",
+    }
+    refused = call(place, "-c", USE.replace(", build=True", ""), expect=1)
+    assert "needs torch 2." in refused.stderr
+    assert "or pass build=True: its source and lock are published" in refused.stderr
+    first = call(place, "-c", USE)
+    assert "no published build of owner/times-two fits: it is built here, once" in first.stderr
+    path, met_the_builder = first.stdout.split()
+    assert met_the_builder == "True"
+    assert Path(path).is_relative_to(place / "home/built")
+    here, _ = series()
+    assert Path(path).parent.name.startswith(f"torch{here}-cxx11-cpu-")
+    second = call(place, "-c", USE)
+    assert (second.stdout, second.stderr) == (first.stdout, "")
+    assert not list((place / "home/built/work").iterdir())
+
+
+def test_a_source_that_is_not_the_published_variants_is_not_built(place):
+    source = source_of(place) / "times_two.cpp"
+    text = source.read_text()
+    source.unlink()
+    source.write_text(text.replace("2 *", "3 *"))
+    refused = call(place, "-c", USE, expect=1)
+    assert "IntegrityError: the source of owner/times-two at" in refused.stderr
+
+
+def test_a_project_that_cannot_serve_this_machine_says_so(place):
+    _, other = series()
+    manifest = place / "project/build.toml"
+    dotted = f"{other[0]}.{other[1:]}"
+    bounds = f'[torch]\nminver = "{dotted}"\nmaxver = "{dotted}"'
+    manifest.write_text(manifest.read_text().replace("[torch]", bounds))
+    publish = ("-m", "kernforge", "publish", place / "project", "--repo-id", REPO)
+    call(place, *publish, "--version", "1.1.0", "--with-source")
+    refused = call(place, "-c", USE, expect=1)
+    assert "NoVariantError: the source of owner/times-two has no variant for cpu" in refused.stderr
+
+
+def test_a_variant_that_names_its_repository_is_enough(place):
+    publish = ("-m", "kernforge", "publish", place / "project", "--repo-id", REPO)
+    call(place, *publish, "--version", "1.1.0", "--no-with-source")
+    assert source_of(place) is None
+    refused = call(place, "-c", USE, expect=1, GIT_ALLOW_PROTOCOL="file")
+    assert "was published without its source, and https://example.org" in refused.stderr
+    elsewhere = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{place / 'project'}.insteadOf",
+        "GIT_CONFIG_VALUE_0": URL,
+    }
+    path, _ = call(place, "-c", USE, **elsewhere).stdout.split()
+    assert Path(path).is_relative_to(place / "home/built")
