@@ -12,7 +12,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from kernforge import __version__, cli_build, cli_project, cli_publish
+from kernforge import __version__, cli_build, cli_lock, cli_project, cli_publish
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.report import Report
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-_COMMANDS = (cli_project, cli_build, cli_publish)
+_COMMANDS = (cli_project, cli_build, cli_publish, cli_lock)
 
 _EXTRA_OF = dict.fromkeys(
     (
