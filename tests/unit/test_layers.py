@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"compare"},
     # decisions
     {"floor", "matrix", "pyapi", "resolve", "schema", "sourcerules", "units"},
-    {"abirules", "apidiff", "flags", "opschema"},
+    {"abirules", "apidiff", "flags", "opschema", "platforms"},
     {"hubplan", "plan", "promise"},
     {"estimate"},
     {"schedule"},
@@ -46,7 +46,7 @@ LAYERS: list[set[str]] = [
     {"build", "callerlock", "checked", "destination", "locate"},
     {"hubpublish"},
     {"publish"},
-    {"fitness", "kernelpins", "pipeline", "sourcepack"},
+    {"download", "fitness", "kernelpins", "pipeline", "sourcepack"},
     {"load", "lockfiles"},
     {"buildhere", "cluster", "hook_hatchling", "hook_setuptools", "reproduce"},
     # surface
@@ -99,6 +99,7 @@ BUILDER = {
     "cudahome",
     "dependencies",
     "depends",
+    "download",
     "crew",
     "enter",
     "floor",
@@ -120,6 +121,7 @@ BUILDER = {
     "own",
     "pipeline",
     "plan",
+    "platforms",
     "project",
     "promise",
     "provenance",
