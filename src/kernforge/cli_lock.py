@@ -116,8 +116,7 @@ def _add_trust(verb: argparse.ArgumentParser) -> None:
 
 
 def _lock(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import lockfiles, registry  # noqa: PLC0415
-    from kernforge.home import default_registry  # noqa: PLC0415
+    from kernforge import lockfiles  # noqa: PLC0415
 
     application = lockfiles.read(arguments.project)
     if arguments.check:
@@ -127,7 +126,7 @@ def _lock(arguments: argparse.Namespace, report: Report) -> None:
     upgrade = arguments.upgrade
     chosen = lockfiles.lock(
         application,
-        registry.open_registry(arguments.registry or default_registry()),
+        options.registry(arguments),
         upgrade=() if upgrade is None else upgrade or None,
     )
     if not application.route.arrives:
@@ -165,10 +164,9 @@ def _say_locked(application: Application, chosen: Pins, report: Report) -> None:
 
 
 def _download(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import download, files, registry  # noqa: PLC0415
-    from kernforge.home import default_registry  # noqa: PLC0415
+    from kernforge import download, files  # noqa: PLC0415
 
-    store = registry.open_registry(arguments.registry or default_registry())
+    store = options.registry(arguments)
     source, wanted = _wanted(arguments, store)
     selection = _selection(arguments)
     out: Path | None = arguments.to
@@ -207,9 +205,10 @@ def _fetched(
     report: Report,
 ) -> list[Fetched]:
     """Fetch what is wanted, and copy each variant as soon as it is here."""
-    from kernforge import download, registry  # noqa: PLC0415
+    from kernforge import download  # noqa: PLC0415
+    from kernforge.directory import DirectoryRegistry  # noqa: PLC0415
 
-    target = None if to is None else registry.open_registry(str(to.absolute()))
+    target = None if to is None else DirectoryRegistry(to.absolute())
     found = []
     for one in download.fetch(source, wanted, selection):
         new = target is None or download.copy(one, target)
