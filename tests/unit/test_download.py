@@ -13,6 +13,9 @@ import pytest
 from kernforge import callerlock, download, files, lockfiles, pack
 from kernforge.download import Selection, Source
 from kernforge.errors import IntegrityError, NoVariantError
+from kernforge.hub import HubRegistry
+from kernforge.hubclient import HubClient
+from kernforge.hubplace import HubPlace
 from kernforge.integrity import verify_tree
 from kernforge.metadata import KernelDepend, Metadata
 from kernforge.platforms import parse
@@ -240,3 +243,32 @@ def test_a_tar_is_whole_or_not_there(tmp_path, monkeypatch):
     with pytest.raises(Exception, match="No space left"):
         download.write_tar(tmp_path / "tree", tmp_path / "out/kernels.tar")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_path, write_variant):
+    pytest.importorskip("huggingface_hub")
+    for variant in (CPU, CUDA):
+        files_of = {"__init__.py": "A = 1\n", "big.so": variant * 1000}
+        write_variant(tmp_path / "build", variant=variant, files=files_of, unique="abc")
+    tree = {
+        path.relative_to(tmp_path).as_posix(): path.read_bytes()
+        for path in (tmp_path / "build").rglob("*")
+        if path.is_file()
+    }
+    commit = hub.add(OUTER, "v1", tree)
+    place = HubPlace(endpoint=hub.url, cache=tmp_path / "cache", offline=False, own_token=False)
+    registry = HubRegistry(place, HubClient(place))
+    root = tmp_path / "app"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{OUTER}" = 1\n')
+    lockfiles.lock(lockfiles.read(root), registry)
+    assert not any("big.so" in str(request) for request in hub.requests)
+    hub.add(OUTER, "v1", {**tree, "build/torch-cpu/__init__.py": b"B = 1\n"})
+    locks = callerlock.read(root / "kernels.lock")
+    source = Source(registry=registry, locks=locks, trust_remote_code=True)
+    (found,) = download.fetch(source, download.locked(locks), HERE)
+    target = DirectoryRegistry(tmp_path / "copy")
+    assert found.commit == commit
+    assert download.copy(found, target)
+    assert_whole(target, [found])
+    assert find_version(target, OUTER, 1) == commit

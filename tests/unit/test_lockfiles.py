@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import callerlock, lockfiles
+from kernforge import callerlock, load, locate, lockfiles
 from kernforge.errors import CheckError, IntegrityError, RegistryError, RequestError, UsageError
 from kernforge.kernellock import KernelLocks
 from kernforge.metadata import KernelDepend
+from kernforge.platforms import parse
 from kernforge.publish import publish
 from kernforge.registry import DirectoryRegistry
 
@@ -158,6 +159,23 @@ def test_a_registry_that_changes_a_commit_is_found_out(project, released, regist
         locks.check("o/n", "0" * 40, "torch-cpu", document)
     (project.root / "kernforge-kernels.lock").unlink()
     callerlock.read(project.root / "kernels.lock").check("o/n", commit, "torch-cpu", b"")
+
+
+def test_loading_holds_a_kernel_to_its_lock(project, released, registry, monkeypatch):
+    commit = released("o/n", "1.0.0")
+    project('"o/n" = 1')
+    for module in (load, locate):
+        if hasattr(module, "probe"):
+            monkeypatch.setattr(module, "probe", lambda _backend: parse("cpu-x86_64-linux"))
+    ask = {"lockfile": project.root / "kernels.lock", "registry": registry}
+    path = registry.fetch("o/n", commit, "torch-cpu") / "metadata.json"
+    document = path.read_bytes()
+    path.unlink()
+    path.write_bytes(document.replace(b"Apache-2.0", b"MIT"))
+    with pytest.raises(IntegrityError, match="is not what was locked"):
+        load.load_kernel("o/n", **ask)
+    path.write_bytes(document)
+    assert load.load_kernel("o/n", **ask).ANSWER == 42
 
 
 def test_check_asks_no_registry_and_tells_every_reason(project, released, registry):
