@@ -10,9 +10,11 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernforge import pins
 from kernforge.errors import RequestError
 from kernforge.kernellock import FILE, KernelLocks
 
@@ -31,9 +33,28 @@ def read(path: Path) -> KernelLocks:
         RequestError: there is none, or it is no lock.
     """
     try:
-        return KernelLocks.from_json(path.read_bytes(), source=str(path))
+        beside = path.with_name(pins.FILE)
+        pinned = beside.read_bytes() if beside.is_file() else None
+        return parse(path.read_bytes(), pinned, source=str(path))
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}", hint=_HINT) from None
+
+
+def parse(lock: bytes | str, pinned: bytes | str | None, *, source: str) -> KernelLocks:
+    """A lock with what lies beside it.
+
+    Args:
+        lock: content of ``kernels.lock``.
+        pinned: content of ``pins.FILE``; None where there is none.
+        source: what errors call the former.
+
+    Raises:
+        RequestError: either cannot be read.
+    """
+    locks = KernelLocks.from_json(lock, source=source)
+    if pinned is None:
+        return locks
+    return replace(locks, pins=pins.Pins.from_json(pinned, source=f"{pins.FILE} beside {source}"))
 
 
 def of_caller() -> KernelLocks:
@@ -48,8 +69,8 @@ def of_caller() -> KernelLocks:
             "the code that asks for a locked kernel belongs to no module, so no lock came with it",
             hint="name the file: lockfile=...",
         )
-    for text, where in _locks(module):
-        return KernelLocks.from_json(text, source=where)
+    for text, pinned, where in _locks(module):
+        return parse(text, pinned, source=where)
     raise RequestError(f"{module.partition('.')[0]!r} brought no {FILE} with it", hint=_HINT)
 
 
@@ -65,17 +86,20 @@ def _calling_module() -> str:
     return ""
 
 
-def _locks(module: str) -> Iterator[tuple[str | bytes, str]]:
-    """Each lock that the module's application brought, and where it lies."""
+def _locks(module: str) -> Iterator[tuple[str | bytes, str | bytes | None, str]]:
+    """Each lock that the module's application brought, what lies beside it, and where."""
     package = module.partition(".")[0]
     for name in importlib.metadata.packages_distributions().get(package, ()):
-        text = importlib.metadata.distribution(name).read_text(FILE)
+        distribution = importlib.metadata.distribution(name)
+        text = distribution.read_text(FILE)
         if text is not None:
-            yield text, f"{FILE} of {name}"
+            yield text, distribution.read_text(pins.FILE), f"{FILE} of {name}"
     parts = module.split(".")
     for count in range(1, len(parts) + 1):
         spec = importlib.util.find_spec(".".join(parts[:count]))
         for directory in (spec and spec.submodule_search_locations) or ():
             path = Path(directory, FILE)
             if path.is_file():
-                yield path.read_bytes(), str(path)
+                beside = path.with_name(pins.FILE)
+                pinned = beside.read_bytes() if beside.is_file() else None
+                yield path.read_bytes(), pinned, str(path)

@@ -16,6 +16,7 @@ from kernforge import (
     __version__,
     cli_build,
     cli_completion,
+    cli_lock,
     cli_project,
     cli_publish,
     cli_trust,
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-_COMMANDS = (cli_project, cli_build, cli_publish, cli_trust, cli_wheel, cli_completion)
+_COMMANDS = (
+    cli_project,
+    cli_build,
+    cli_publish,
+    cli_lock,
+    cli_trust,
+    cli_wheel,
+    cli_completion,
+)
 
 _EXTRA_OF = dict.fromkeys(
     (

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kernforge.own import Brought
     from kernforge.pipeline import Bench
+    from kernforge.registry import Registry
     from kernforge.report import Report
 
     # The type has no public name.
@@ -58,6 +59,14 @@ def add_registry(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--registry", help="directory or URL (default: KERNFORGE_REGISTRY, else the user's own)"
     )
+
+
+def registry(arguments: argparse.Namespace) -> Registry:
+    """The registry of the command line, to read from."""
+    from kernforge import registry as registries  # noqa: PLC0415
+
+    named: str | None = arguments.registry
+    return registries.open_registry(named) if named else registries.open_default()
 
 
 def add_toolchain(verb: argparse.ArgumentParser) -> None:

@@ -156,10 +156,9 @@ def _choice_lines(choice: Choice) -> list[str]:
 
 
 def _apidiff(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import apidiff, registry  # noqa: PLC0415
-    from kernforge.home import default_registry  # noqa: PLC0415
+    from kernforge import apidiff  # noqa: PLC0415
 
-    store = registry.open_registry(arguments.registry or default_registry())
+    store = options.registry(arguments)
     old, new = (_offers(text, store) for text in (arguments.old, arguments.new))
     changes = apidiff.compare(old, new)
     level, unrecorded = apidiff.level_of(changes), apidiff.unrecorded((*old, *new))

@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from kernforge.errors import StorageError
 
@@ -127,6 +127,22 @@ def atomic_stream(path: Path) -> Iterator[BinaryIO]:
         temporary = Path(name)
         try:
             with os.fdopen(handle, "w+b") as stream:
+                yield stream
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a stream whose content gets the final name when all of it is written."""
+    with disk_errors(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=_STAGING_PREFIX, dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
                 yield stream
             temporary.chmod(0o644)
             temporary.replace(path)

@@ -21,11 +21,14 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernforge.errors import RequestError
+from kernforge.digest import sha256
+from kernforge.errors import IntegrityError, RequestError
 from kernforge.metadata import KernelDepend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from kernforge.pins import Pins
 
 FILE = "kernels.lock"
 
@@ -58,11 +61,13 @@ class KernelLocks:
         kernels: each of them, sorted by repo id, then by version or revision.
         source: what errors call the file.
         old: whether it has the form of ``kernels`` 0.16 and before.
+        pins: what lies beside it, ``pins.FILE``; None when there is none.
     """
 
     kernels: tuple[LockedKernel, ...]
     source: str = FILE
     old: bool = False
+    pins: Pins | None = None
 
     @classmethod
     def from_json(cls, data: bytes | str, *, source: str = FILE) -> KernelLocks:
@@ -86,13 +91,16 @@ class KernelLocks:
         return cls(kernels=tuple(sorted(found, key=_order)), source=source, old=old)
 
     def of(self, repo_id: str) -> LockedKernel:
-        """The kernel that an application asks for by its repo id alone; the first of several.
+        """The kernel that an application asks for by its repo id alone.
+
+        Of several the one that the project itself asks for, where that is known; else the first.
 
         Raises:
             RequestError: it is not locked.
         """
+        direct = self.pins.direct(repo_id) if self.pins else None
         for kernel in self.kernels:
-            if kernel.depend.repo_id == repo_id:
+            if kernel.depend.repo_id == repo_id and direct in {None, kernel.depend}:
                 return kernel
         raise self._unlocked(repo_id)
 
@@ -107,6 +115,31 @@ class KernelLocks:
                 return kernel
         asked = depend.revision if depend.version is None else f"version {depend.version}"
         raise self._unlocked(f"{depend.repo_id} ({asked})")
+
+    def check(self, repo_id: str, commit: str, variant: str, document: bytes) -> None:
+        """Hold a variant's ``metadata.json`` against what it was when it was locked.
+
+        Nothing is known of it where another tool wrote the lock.
+
+        Raises:
+            IntegrityError: it is another.
+            RequestError: the commit or variant is not in the file beside the lock.
+        """
+        if self.pins is None:
+            return
+        expected = self.pins.expected(repo_id, commit, variant)
+        if expected is None:
+            raise RequestError(
+                f"{self.source} locks {repo_id} to {commit}, the file beside it does not",
+                hint=_HINT,
+            )
+        if sha256(document) != expected:
+            raise IntegrityError(
+                f"{repo_id} at commit {commit} is not what was locked: metadata.json of {variant} "
+                "has changed",
+                hint="nothing of it was run; ask who publishes it why a commit changed, or lock "
+                f"again: kernforge lock --upgrade {repo_id}",
+            )
 
     def _unlocked(self, what: str) -> RequestError:
         return RequestError(

@@ -217,6 +217,8 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
         return _built(search, repo_id, commit, resolution, host)
     name = resolution.best.name
     document = registry.metadata(repo_id, commit, name)
+    if search.locks is not None:
+        search.locks.check(repo_id, commit, name, document)
     admission = trust.admit(
         Subject(repo_id=repo_id, registry=registry.url),
         document,

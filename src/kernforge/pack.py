@@ -50,10 +50,10 @@ class _Hashing(io.RawIOBase):
 def pack(tree: Path, out: IO[bytes]) -> None:
     """Write a tree to a stream. It is read twice, because its hash comes first."""
     first = _Hashing()
-    _write_tar(tree, first)
+    write_tar(tree, first)
     out.write(_MAGIC + first.hash.hexdigest().encode() + b"\n")
     second = _Hashing(out)
-    _write_tar(tree, second)
+    write_tar(tree, second)
     second.finish()
 
 
@@ -111,7 +111,8 @@ class _Inflating(io.RawIOBase):
             raise EOFError("it is cut off")
 
 
-def _write_tar(tree: Path, out: _Hashing) -> None:
+def write_tar(tree: Path, out: IO[bytes] | _Hashing) -> None:
+    """Write a tree as a plain tar, uncompressed: the same bytes for the same tree."""
     # One format, named: the default may change, and with it the bytes.
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for path in _walk(tree):

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from kernforge import files
 from kernforge.integrity import digest_tree
 from kernforge.metadata import Metadata, Provenance
 from kernforge.publish import publish
@@ -92,11 +94,12 @@ def built(tmp_path):
     return directory.parent
 
 
-def run(load, root, asked="version=1"):
+def run(load, root, asked="version=1", environment=None):
     """Use the kernel in a fresh process that has nothing but a cache."""
     program = USE.format(load=load.format(repo=REPO, asked=asked, root=str(root)))
     environment = {
         **os.environ,
+        **(environment or {}),
         "HF_HUB_OFFLINE": "1",
         "KERNELS_CACHE": str(root),
         "HF_HOME": str(root.parent / "hf-home"),
@@ -129,6 +132,39 @@ def test_the_hubs_client_loads_what_we_publish(built, tmp_path):
     assert_used(by_commit, registry.root)
     # The hub's client leaves bytecode behind; it is no reason to refuse the kernel.
     assert_used(run(OURS, registry.root, "version='~=1.0'"), registry.root)
+
+
+def kernforge(*argv):
+    argv = [sys.executable, "-m", "kernforge", *map(str, argv)]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300)
+
+
+LOCKED = """
+import pathlib
+from {client} import load_kernel
+kernel = load_kernel({{repo!r}}, lockfile=pathlib.Path({lock!r}))"""
+
+
+def test_both_clients_load_a_locked_kernel_from_what_was_downloaded(built, tmp_path):
+    registry = tmp_path / "registry"
+    publish(built, DirectoryRegistry(registry), REPO)
+    app = tmp_path / "app"
+    app.mkdir()
+    (app / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{REPO}" = "~=1.0"\n')
+    kernforge("lock", app, "--registry", registry)
+    out = tmp_path / "kernels.tar"
+    platform = ("--platform", "torch2.11-cpu-x86_64-linux")
+    kernforge("download", app, "--registry", registry, "--to", out, *platform)
+    files.remove_tree(registry)
+    cache = tmp_path / "cache"
+    with tarfile.open(out) as archive:
+        archive.extractall(cache, filter="data")
+    place = {"KERNFORGE_REGISTRY": str(cache)}
+    for client in ("kernels", "kernforge"):
+        load = LOCKED.format(client=client, lock=str(app / "kernels.lock"))
+        assert_used(run(load, cache, environment=place), cache)
+    found = kernforge("get", REPO, "--version", "~=1.0", "--registry", cache).stdout.strip()
+    assert (Path(found) / "metadata.json").is_file()
 
 
 def git_blob(data):

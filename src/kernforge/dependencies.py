@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[tool.kernels.dependencies]`` of a pyproject.toml: the kernels that an application asks for.
+
+A whole number asks for a major version, as the ``kernels`` client has it. Beyond that client's
+table, a string bounds the version (PEP 440), and a table names a revision::
+
+    [tool.kernels.dependencies]
+    "owner/relu" = 1
+    "owner/norm" = ">=1.2,<2"
+    "owner/test" = { revision = "main" }
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+from kernforge.errors import UsageError
+
+FILE = "pyproject.toml"
+_REPO_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """A kernel that is asked for: exactly one of version, bounds and revision is given.
+
+    Attributes:
+        repo_id: ``owner/name``.
+        version: a major version.
+        bounds: a PEP 440 specifier.
+        revision: a branch, tag or commit.
+    """
+
+    repo_id: str
+    version: int | None = None
+    bounds: str | None = None
+    revision: str | None = None
+
+    @property
+    def asked(self) -> str:
+        """What is asked for, as a lock records it."""
+        if self.revision is not None:
+            return f"revision {self.revision}"
+        return str(self.version) if self.bounds is None else self.bounds
+
+    def allows(self, release: str) -> bool:
+        """Whether a release such as ``1.4.2`` is within what is asked for."""
+        from packaging.specifiers import SpecifierSet  # noqa: PLC0415 - slow
+
+        if self.bounds is not None:
+            return release in SpecifierSet(self.bounds)
+        return self.version is not None and release.partition(".")[0] == str(self.version)
+
+
+def load_document(text: str, *, source: str = FILE) -> dict[str, Any]:
+    """The document as TOML.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{source} is not TOML: {error}", hint="mend the file") from None
+
+
+def read(document: dict[str, Any], *, source: str = FILE) -> tuple[Dependency, ...]:
+    """Every kernel that a project asks for, by repo id; none without the table.
+
+    Raises:
+        UsageError: entries cannot be read; the message has all of them.
+    """
+    table: Any = document
+    for key in ("tool", "kernels", "dependencies"):
+        table = table.get(key, {}) if isinstance(table, dict) else None
+    if not isinstance(table, dict):
+        raise UsageError(f"{source}: [tool.kernels.dependencies] is no table", hint=_HINT)
+    found: list[Dependency] = []
+    mistakes: list[str] = []
+    for repo_id, asked in sorted(table.items()):
+        problem = "" if _REPO_ID.fullmatch(repo_id) else "is no owner/name"
+        dependency, reason = _read(repo_id, asked)
+        problem = problem or reason
+        if problem or dependency is None:
+            mistakes.append(f"{repo_id!r} {problem}")
+        else:
+            found.append(dependency)
+    if mistakes:
+        listing = "\n  ".join(mistakes)
+        raise UsageError(f"{source}, [tool.kernels.dependencies]:\n  {listing}", hint=_HINT)
+    return tuple(found)
+
+
+_HINT = (
+    'write it like "owner/name" = 1, "owner/name" = ">=1.2,<2" or '
+    '"owner/name" = { revision = "main" }'
+)
+
+
+def _read(repo_id: str, asked: object) -> tuple[Dependency | None, str]:
+    """The dependency, or what is wrong with it."""
+    match asked:
+        case bool():
+            pass
+        case int():
+            if asked >= 0:
+                return Dependency(repo_id=repo_id, version=asked), ""
+        case str():
+            return _bounded(repo_id, asked)
+        case {"revision": str(revision), **rest} if revision and not rest:
+            return Dependency(repo_id=repo_id, revision=revision), ""
+        case {"version": (int() | str()) as version, **rest} if not rest:
+            return _read(repo_id, version)
+    return None, f"is {asked!r}, neither a version nor a revision"
+
+
+def _bounded(repo_id: str, text: str) -> tuple[Dependency | None, str]:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - slow
+
+    if text.isdecimal():
+        return Dependency(repo_id=repo_id, version=int(text)), ""
+    exact = re.fullmatch(r"v?([0-9]+(?:\.[0-9]+)+)", text)
+    try:
+        bounds = str(SpecifierSet(f"=={exact[1]}" if exact else text))
+    except InvalidSpecifier:
+        return None, f"is {text!r}, which is no version specifier"
+    if not bounds:
+        return None, "is empty"
+    return Dependency(repo_id=repo_id, bounds=bounds), ""

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a project's lock reaches those who install it: decided from its pyproject.toml.
+
+An installed application finds its lock in its distribution's metadata or in its package. Build
+backends with hooks (setuptools, hatchling) put it into the metadata, if kernforge is among what
+the build requires. Every other backend ships what lies in the package, so there a copy is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where a lock goes.
+
+    Attributes:
+        package: the directory, relative to the project, that gets a copy; None for none.
+        told: how it travels, or what to do so that it does.
+        arrives: whether it does.
+    """
+
+    package: str | None
+    told: str
+    arrives: bool = True
+
+
+def route(document: dict[str, Any], is_package: Callable[[str], bool]) -> Route:
+    """How the lock of a project travels.
+
+    Args:
+        document: its pyproject.toml.
+        is_package: whether a directory, relative to the project, is a Python package.
+
+    Raises:
+        UsageError: ``[tool.kernforge.lock] package`` names what is no package.
+    """
+    named = _get(document, "tool", "kernforge", "lock").get("package")
+    if named is not None:
+        if not isinstance(named, str) or not is_package(named):
+            raise UsageError(
+                f"pyproject.toml: [tool.kernforge.lock] package is {named!r}, which is no package",
+                hint='name a directory with __init__.py, relative to the project: "src/app"',
+            )
+        return Route(package=named, told=f"it travels in the package {named}")
+    build = _get(document, "build-system")
+    if not build and not document.get("project"):
+        return Route(
+            package=None,
+            told="the project is no package: pass the file, as load_kernel(..., lockfile=...)",
+        )
+    backend = str(build.get("build-backend", "setuptools"))
+    requires = [_project(text) for text in build.get("requires", ()) if isinstance(text, str)]
+    if backend.startswith("setuptools") and {"kernforge", "kernels"} & set(requires):
+        return Route(package=None, told="setuptools writes it into the distribution's metadata")
+    hooks = _get(document, "tool", "hatch", "build", "hooks")
+    if backend.startswith("hatchling") and "kernforge" in hooks:
+        return Route(package=None, told="hatchling writes it into the distribution's metadata")
+    if backend.startswith("setuptools"):
+        return Route(
+            package=None,
+            told="it will not reach who installs the project: add kernforge to requires of "
+            "[build-system]",
+            arrives=False,
+        )
+    package = next((path for path in _packages(document, backend) if is_package(path)), None)
+    if package is None:
+        return Route(
+            package=None,
+            told="it will not reach who installs the project: no package was found; name it: "
+            '[tool.kernforge.lock] package = "src/app"',
+            arrives=False,
+        )
+    return Route(package=package, told=f"it travels in the package {package}")
+
+
+def _packages(document: dict[str, Any], backend: str) -> Iterator[str]:
+    """Where the package may lie, what the backend is told first."""
+    tool = _get(document, "tool")
+    if backend.startswith("uv_build"):
+        yield from _uv_modules(_get(tool, "uv", "build-backend"))
+    if backend.startswith("poetry"):
+        for entry in _get(tool, "poetry").get("packages", ()):
+            if isinstance(entry, dict):
+                yield "/".join(filter(None, (entry.get("from", ""), entry.get("include", ""))))
+    if backend.startswith("hatchling"):
+        yield from map(str, _get(tool, "hatch", "build", "targets", "wheel").get("packages", ()))
+    named = (_get(tool, "flit", "module"), _get(document, "project"), _get(tool, "poetry"))
+    for table in named:
+        if module := re.sub(r"[-.]+", "_", str(table.get("name", ""))):
+            yield from (f"src/{module}", module, f"src/{module.lower()}", module.lower())
+
+
+def _uv_modules(table: dict[str, Any]) -> Iterator[str]:
+    root, modules = str(table.get("module-root", "src")), table.get("module-name", [])
+    for module in [modules] if isinstance(modules, str) else modules:
+        yield "/".join(filter(None, (root, *str(module).split("."))))
+
+
+def _get(table: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """The table below, empty where there is none."""
+    found: Any = table
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _project(requirement: str) -> str:
+    match = _NAME.match(requirement.strip())
+    return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""

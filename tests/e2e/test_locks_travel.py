@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An application's lock reaches those who install its wheel, whatever backend built it."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kernforge.integrity import digest_tree
+from kernforge.metadata import Metadata
+from kernforge.publish import publish
+from kernforge.registry import DirectoryRegistry
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+pytest.importorskip("kernels")
+pytest.importorskip("build")
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = """
+[build-system]
+requires = [{requires}]
+build-backend = "{backend}"
+
+[project]
+name = "lock-app"
+version = "1.2"
+description = "an application"
+{extra}
+[tool.kernels.dependencies]
+"owner/toy" = ">=1.0,<2"
+"""
+APP = '''
+"""An application."""
+
+
+def ours():
+    import kernforge
+
+    return kernforge.load_kernel("owner/toy").ANSWER
+
+
+def theirs():
+    # Without a file that client looks for the lock of its own distribution, kernels 0.17.2.
+    import importlib.metadata
+    import kernels
+
+    home = importlib.metadata.distribution("lock-app")
+    lock = home.locate_file("lock_app-1.2.dist-info/kernels.lock")
+    return kernels.load_kernel("owner/toy", lockfile=lock).ANSWER
+'''
+HATCH = "[tool.hatch.build.targets.wheel]\npackages = ['src/lock_app']\n"
+BACKENDS = {  # requires, build-backend, more of pyproject.toml, whether it is in the metadata
+    "setuptools": ("'setuptools', 'kernforge'", "setuptools.build_meta", "", True),
+    "hatchling": (
+        "'hatchling', 'kernforge'",
+        "hatchling.build",
+        HATCH + "[tool.hatch.build.hooks.kernforge]\n",
+        True,
+    ),
+    "hatchling without the hook": ("'hatchling'", "hatchling.build", HATCH, False),
+    "flit": ("'flit_core'", "flit_core.buildapi", "", False),
+    "uv": ("'uv_build'", "uv_build", "", False),
+    "poetry": ("'poetry-core'", "poetry.core.masonry.api", "", False),
+}
+
+
+def run(*argv, cwd, path, registry, expect=0):
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "KERNFORGE_REGISTRY": str(registry),
+        "KERNELS_CACHE": str(registry),
+        "HF_HUB_OFFLINE": "1",
+    }
+    environment.pop("LOCAL_KERNELS", None)
+    done = subprocess.run(
+        [sys.executable, *map(str, argv)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done
+
+
+def unpack(wheel, into):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(into)
+    return into
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Kernforge as it is installed, with the entry points that build backends look for."""
+    out = tmp_path_factory.mktemp("wheel")
+    program = f"from hatchling.build import build_wheel; print(build_wheel({str(out)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return unpack(out / done.stdout.split()[-1], tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory):
+    """A registry with one kernel in pure Python, in a version that is asked for and a newer."""
+    root = tmp_path_factory.mktemp("registry")
+    for answer, version in ((42, "1.3.0"), (43, "2.0.0")):
+        directory = tmp_path_factory.mktemp("build") / "torch-cpu"
+        directory.mkdir()
+        (directory / "__init__.py").write_text(f"ANSWER = {answer}\n")
+        metadata = Metadata(
+            name="toy",
+            id=f"_toy_cpu_{answer}",
+            version=int(version[0]),
+            license="MIT",
+            backend="cpu",
+            digest=digest_tree(directory),
+        )
+        (directory / "metadata.json").write_bytes(metadata.to_json())
+        publish(directory.parent, DirectoryRegistry(root), "owner/toy", version)
+    return root
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_an_installed_application_finds_its_lock(name, site, registry, tmp_path):
+    requires, backend, extra, in_metadata = BACKENDS[name]
+    pytest.importorskip(backend.partition(".")[0])
+    project = tmp_path / "project"
+    package = project / "src/lock_app"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(APP)
+    text = PYPROJECT.format(requires=requires, backend=backend, extra=extra)
+    (project / "pyproject.toml").write_text(text)
+    place = {"path": [site], "registry": registry}
+    locked = run("-m", "kernforge", "lock", project, "--json", cwd=tmp_path, **place)
+    assert json.loads(locked.stdout)["arrives"], locked.stdout
+    # By way of a source distribution, which has to carry the lock too.
+    run(
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        tmp_path / "dist",
+        project,
+        cwd=tmp_path,
+        **place,
+    )
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    installed = unpack(wheel, tmp_path / "installed")
+    place["path"] = [installed, site]
+    for who in ("ours", "theirs") if in_metadata else ("ours",):
+        done = run("-c", f"import lock_app; print(lock_app.{who}())", cwd=tmp_path, **place)
+        assert done.stdout.split()[-1] == "42"
+    names = zipfile.ZipFile(wheel).namelist()
+    home = "lock_app-1.2.dist-info" if in_metadata else "lock_app"
+    assert {f"{home}/kernels.lock", f"{home}/kernforge-kernels.lock"} <= set(names)
+
+
+@pytest.mark.parametrize("name", ["setuptools", "hatchling"])
+def test_a_build_with_a_lock_of_another_state_is_refused(name, site, registry, tmp_path):
+    requires, backend, extra, _ = BACKENDS[name]
+    (tmp_path / "src/lock_app").mkdir(parents=True)
+    (tmp_path / "src/lock_app/__init__.py").write_text(APP)
+    text = PYPROJECT.format(requires=requires, backend=backend, extra=extra)
+    (tmp_path / "pyproject.toml").write_text(text)
+    build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", tmp_path)
+    place = {"cwd": tmp_path, "path": [site], "registry": registry}
+    assert "there is no kernels.lock" in run(*build, expect=1, **place).stderr
+    run("-m", "kernforge", "lock", **place)
+    (tmp_path / "pyproject.toml").write_text(text.replace(">=1.0,<2", ">=2"))
+    done = run(*build, expect=1, **place)
+    assert "locked for <2,>=1.0, the project asks for >=2" in done.stderr
+    assert not list((tmp_path / "dist").glob("*.whl"))
