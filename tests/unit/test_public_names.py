@@ -8,6 +8,18 @@ import pytest
 import kernforge
 
 NAMES = [
+    "CUDAProperties",
+    "Device",
+    "FuncRepository",
+    "KernelSource",
+    "KernelizeFallback",
+    "KernelizeReport",
+    "LayerOutcome",
+    "LayerRepository",
+    "LocalFuncRepository",
+    "LocalLayerRepository",
+    "Mode",
+    "ROCMProperties",
     "__version__",
     "get_kernel",
     "get_kernel_dep",
@@ -15,6 +27,16 @@ NAMES = [
     "get_loaded_kernels",
     "get_local_kernel",
     "has_kernel",
+    "kernelize",
+    "kernelize_report",
+    "kernelized",
+    "register_kernel_mapping",
+    "replace_kernel_forward_from_hub",
+    "unkernelize",
+    "use_kernel_forward_from_hub",
+    "use_kernel_func_from_hub",
+    "use_kernel_mapping",
+    "use_kernelized_func",
 ]
 
 
