@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import LayerError
@@ -120,7 +121,7 @@ def _outcome(path: str, module: nn.Module) -> LayerOutcome:
     if known is None:
         reason = "another forward was put over it" if is_overlaid(module) else "not kernelized"
         return LayerOutcome(path=path, layer_name=name, replaced=False, reason=reason)
-    return known
+    return replace(known, path=path)
 
 
 def _extensible(model: nn.Module) -> Iterator[tuple[str, Any]]:
