@@ -6,8 +6,10 @@ import io
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -237,6 +239,17 @@ def test_within_a_block_only(mapped):
         assert ops_of(same, X) == ["silu_and_mul"]
     assert ops_of(model, X) == []
     assert "forward" not in model.act.__dict__
+
+
+GUIDE = Path(__file__).parents[2] / "docs/how-to/kernelize-a-model.md"
+
+
+def test_the_guide_does_what_it_says(registry, monkeypatch, capsys):
+    monkeypatch.setenv("KERNFORGE_REGISTRY", str(registry))
+    code = "\n".join(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL))
+    with use_kernel_mapping({}, inherit_mapping=False):
+        exec(compile(code, GUIDE.name, "exec"), {"__name__": "guide"})  # noqa: S102 - our page
+    assert "1 of 1 layers run a kernel" in capsys.readouterr().out
 
 
 THEIRS = """

@@ -251,7 +251,7 @@ def test_a_function_is_replaced_for_its_callers_and_copied_as_itself(mapped):
     assert copy.deepcopy(same_function) is same_function
     assert pickle.loads(pickle.dumps(same_function)) is same_function  # noqa: S301 - ours
     (layer,) = kernelize_report(nn.Sequential(model, Caller())).layers
-    assert (layer.path, layer.layer_name) == ("same_function", "same_function")
+    assert (layer.path, layer.layer_name) == ("0.same_function", "same_function")
     assert unkernelize(model)(0) == 0
 
 
