@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kernel project with layers: two of a Llama block's parts, for the CPU and for CUDA."""
 
+import sys
 from pathlib import Path
 
 MANIFEST = """
@@ -284,3 +285,7 @@ def write(root: Path, *, backends: tuple[str, ...] = ("cpu",)) -> Path:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content)
     return root
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), backends=tuple(sys.argv[2:]))
