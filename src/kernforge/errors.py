@@ -3,8 +3,8 @@
 
 - KernforgeError        1   something went wrong that no class below names
   - UsageError          2   the command line or a call asks for something impossible
-    - LayerError        2   a layer, a kernel mapping and a mode do not go together
-    - LayerTypeError    2   what stands for a layer or a mapping has another form
+    - LayerError            a layer, a mapping and a mode do not go together; also a ValueError
+    - LayerTypeError        a layer or a mapping has another form; also a TypeError
   - ManifestError       3   build.toml is wrong
   - ToolchainError      4   a compiler, header or lock is missing, wrong or disagrees
   - BuildError          5   a compiler ran and failed
@@ -46,21 +46,11 @@ class UsageError(KernforgeError):
 
 
 class LayerError(UsageError, ValueError):
-    """A layer, a kernel mapping and a mode do not go together.
-
-    It is a ``ValueError`` too, because that is what the ``kernels`` client raises.
-    """
-
-    __str__ = KernforgeError.__str__
+    """A layer, a kernel mapping and a mode do not go together."""
 
 
 class LayerTypeError(UsageError, TypeError):
-    """What stands for a layer or a mapping has another form.
-
-    It is a ``TypeError`` too, because that is what the ``kernels`` client raises.
-    """
-
-    __str__ = KernforgeError.__str__
+    """What stands for a layer or a mapping has another form."""
 
 
 class ManifestError(KernforgeError):
