@@ -98,16 +98,16 @@ def use_kernel_func_from_hub(func_name: str) -> Callable[[Any], Any]:
     return use_kernel_forward_from_hub(func_name)
 
 
-def use_kernelized_func(*functions: Any) -> Callable[[_Class], _Class]:
+def use_kernelized_func(*args: Any) -> Callable[[_Class], _Class]:
     """Tell ``kernelize`` that a class of layers calls functions that may be replaced.
 
     Args:
-        functions: functions that ``use_kernel_forward_from_hub`` decorated.
+        args: functions that ``use_kernel_forward_from_hub`` decorated.
 
     Raises:
         LayerError: one of them is not.
     """
-    for function in functions:
+    for function in args:
         if not hasattr(function, "kernel_layer_name"):
             name = getattr(function, "__name__", function)
             raise LayerError(
@@ -119,11 +119,11 @@ def use_kernelized_func(*functions: Any) -> Callable[[_Class], _Class]:
         original: Any = cls.__init__  # type: ignore[misc]
 
         @functools.wraps(original)
-        def init(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-            original(self, *args, **kwargs)
+        def init(self: nn.Module, *given: Any, **named: Any) -> None:
+            original(self, *given, **named)
             # In the dict itself: as an attribute each would become a submodule.
             attached = self.__dict__.setdefault("_kernel_funcs", {})
-            for function in functions:
+            for function in args:
                 attached[getattr(function, "__name__", function.kernel_layer_name)] = function
 
         cls.__init__ = init  # type: ignore[misc]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -40,17 +41,25 @@ def register_kernel_mapping(mapping: UserMapping, inherit_mapping: bool = True) 
         _scoped.set(result)
 
 
-class use_kernel_mapping:  # noqa: N801 - a context manager, called as a function is
+def use_kernel_mapping(
+    mapping: UserMapping, *, inherit_mapping: bool = True
+) -> AbstractContextManager[None]:
     """Use a mapping for the duration of a ``with`` block, in this thread or task.
 
     Args:
         mapping: as for ``register_kernel_mapping``.
         inherit_mapping: whether what is registered outside is used too.
-    """
 
-    def __init__(self, mapping: UserMapping, *, inherit_mapping: bool = True) -> None:
+    Returns:
+        What to enter; it can be entered again. Its errors are ``register_kernel_mapping``'s.
+    """
+    return _Scope(mapping, inherit=inherit_mapping)
+
+
+class _Scope(AbstractContextManager[None]):
+    def __init__(self, mapping: UserMapping, *, inherit: bool) -> None:
         self._mapping = mapping
-        self._inherit = inherit_mapping
+        self._inherit = inherit
         self._tokens: list[Token[Registered | None]] = []
 
     def __enter__(self) -> None:
