@@ -6,6 +6,40 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
     from kernforge.importer import LoadedKernel, RepoInfo, get_kernel_dep, get_loaded_kernels
+    from kernforge.layer_extend import (
+        replace_kernel_forward_from_hub,
+        use_kernel_forward_from_hub,
+        use_kernel_func_from_hub,
+        use_kernelized_func,
+    )
+    from kernforge.layer_kernelize import (
+        kernelize,
+        kernelize_report,
+        kernelized,
+        unkernelize,
+    )
+    from kernforge.layer_report import (
+        KernelizeReport,
+        KernelSource,
+        LayerOutcome,
+    )
+    from kernforge.layer_repos import (
+        FuncRepository,
+        LayerRepository,
+        LocalFuncRepository,
+        LocalLayerRepository,
+    )
+    from kernforge.layer_scope import (
+        register_kernel_mapping,
+        use_kernel_mapping,
+    )
+    from kernforge.layer_values import (
+        CUDAProperties,
+        Device,
+        KernelizeFallback,
+        Mode,
+        ROCMProperties,
+    )
     from kernforge.load import (
         get_kernel,
         get_kernel_variants,
@@ -21,8 +55,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CUDAProperties",
+    "Device",
+    "FuncRepository",
+    "KernelSource",
+    "KernelizeFallback",
+    "KernelizeReport",
+    "LayerOutcome",
+    "LayerRepository",
     "LoadedKernel",
+    "LocalFuncRepository",
+    "LocalLayerRepository",
     "Metadata",
+    "Mode",
+    "ROCMProperties",
     "RepoInfo",
     "VariantAccepted",
     "VariantRejected",
@@ -35,7 +81,17 @@ __all__ = [
     "get_locked_kernel",
     "has_kernel",
     "install_kernel",
+    "kernelize",
+    "kernelize_report",
+    "kernelized",
     "load_kernel",
+    "register_kernel_mapping",
+    "replace_kernel_forward_from_hub",
+    "unkernelize",
+    "use_kernel_forward_from_hub",
+    "use_kernel_func_from_hub",
+    "use_kernel_mapping",
+    "use_kernelized_func",
 ]
 
 # Each name is imported when it is first used: ``import kernforge`` itself costs nothing.
@@ -45,6 +101,18 @@ _HOME_OF = {
     "RepoInfo": "importer",
     "VariantAccepted": "resolve",
     "VariantRejected": "resolve",
+    "CUDAProperties": "layer_values",
+    "Device": "layer_values",
+    "FuncRepository": "layer_repos",
+    "KernelSource": "layer_report",
+    "KernelizeFallback": "layer_values",
+    "KernelizeReport": "layer_report",
+    "LayerOutcome": "layer_report",
+    "LayerRepository": "layer_repos",
+    "LocalFuncRepository": "layer_repos",
+    "LocalLayerRepository": "layer_repos",
+    "Mode": "layer_values",
+    "ROCMProperties": "layer_values",
     "get_kernel": "load",
     "get_kernel_dep": "importer",
     "get_kernel_variants": "load",
@@ -54,6 +122,16 @@ _HOME_OF = {
     "has_kernel": "load",
     "install_kernel": "load",
     "load_kernel": "load",
+    "kernelize": "layer_kernelize",
+    "kernelize_report": "layer_kernelize",
+    "kernelized": "layer_kernelize",
+    "register_kernel_mapping": "layer_scope",
+    "replace_kernel_forward_from_hub": "layer_extend",
+    "unkernelize": "layer_kernelize",
+    "use_kernel_forward_from_hub": "layer_extend",
+    "use_kernel_func_from_hub": "layer_extend",
+    "use_kernel_mapping": "layer_scope",
+    "use_kernelized_func": "layer_extend",
 }
 
 

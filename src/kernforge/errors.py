@@ -5,6 +5,8 @@
   - UsageError          2   the command line or a call asks for something impossible
     - RequestError          a call of the loader does; also a ValueError
     - MissingPackageError   a kernel needs a Python package; also an ImportError
+    - LayerError            a layer, a mapping and a mode do not go together; also a ValueError
+    - LayerTypeError        a layer or a mapping has another form; also a TypeError
   - ManifestError       3   build.toml is wrong
   - ToolchainError      4   a compiler, header or lock is missing, wrong or disagrees
   - BuildError          5   a compiler ran and failed
@@ -60,6 +62,14 @@ class MissingPackageError(UsageError, ImportError):
 
     def __str__(self) -> str:
         return KernforgeError.__str__(self)
+
+
+class LayerError(UsageError, ValueError):
+    """A layer, a kernel mapping and a mode do not go together."""
+
+
+class LayerTypeError(UsageError, TypeError):
+    """What stands for a layer or a mapping has another form."""
 
 
 class ManifestError(KernforgeError):

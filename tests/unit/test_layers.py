@@ -10,6 +10,10 @@ SRC = Path(__file__).parents[2] / "src" / "kernforge"
 
 LAYERS: list[set[str]] = [
     {"errors"},
+    # layers of models: what is decided about them
+    {"layer_values"},
+    {"layer_mapping"},
+    {"layer_report"},
     # values
     {"arch", "digest", "elf", "finding", "includes", "names", "pipconfig", "variant"},
     {"facts", "fatbin", "manifest_legacy", "manifest_values", "pydepends", "tomllines"},
@@ -51,6 +55,10 @@ LAYERS: list[set[str]] = [
     {"verify"},
     {"cluster", "hook_hatchling", "hook_setuptools", "reproduce"},
     {"buildhere"},
+    # layers of models: what is done
+    {"layer_class", "layer_scope", "layer_swap"},
+    {"layer_decide", "layer_extend", "layer_repos"},
+    {"layer_kernelize"},
     # surface
     {"live"},
     {"report"},
@@ -213,7 +221,7 @@ def test_torch_is_imported_late(module):
 
 def test_a_loading_process_never_meets_the_builder():
     seen: set[str] = set()
-    todo = {"load"}
+    todo = {"load", "layer_extend", "layer_kernelize", "layer_repos"}
     while todo:
         seen |= todo
         todo = {n for m in todo for n in _imports(SRC / f"{m}.py") if n in RANK} - seen

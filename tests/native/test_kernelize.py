@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that run a kernel which our builder built: eager and compiled, forward and backward."""
+
+import copy
+import io
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.torch,
+    # Torch's own, when it imports its compiler.
+    pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning"),
+]
+torch = pytest.importorskip("torch")
+
+from native import llama_model, llama_parts  # noqa: E402 - skipped without torch
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+import kernforge  # noqa: E402
+from kernforge import (  # noqa: E402
+    FuncRepository,
+    LayerRepository,
+    Mode,
+    kernelize,
+    kernelize_report,
+    kernelized,
+    unkernelize,
+    use_kernel_mapping,
+)
+
+REPO = "me/llama-parts"
+COMPILED = Mode.INFERENCE | Mode.TORCH_COMPILE
+
+
+def command(home, *arguments):
+    subprocess.run(
+        [sys.executable, "-m", "kernforge", *map(str, arguments), "--quiet"],
+        check=True,
+        env={**os.environ, "KERNFORGE_HOME": str(home)},
+    )
+
+
+@pytest.fixture(scope="module")
+def registry(kept_home, tmp_path_factory):
+    """A registry with the kernel, built and published as a user does."""
+    root = tmp_path_factory.mktemp("llama")
+    project = llama_parts.write(root / "project")
+    command(kept_home, "build", project)
+    command(kept_home, "publish", project, "--registry", root / "registry", "--repo-id", REPO)
+    return root / "registry"
+
+
+@pytest.fixture
+def mapped(registry):
+    kernel = {"repo_id": REPO, "version": 1, "registry": str(registry)}
+    layers = {
+        name: {"cpu": LayerRepository(layer_name=name, **kernel)}
+        for name in ("RMSNorm", "SiluAndMul")
+    }
+    function = {"swiglu": {"cpu": FuncRepository(func_name="silu_and_mul", **kernel)}}
+    with use_kernel_mapping({**layers, **function}, inherit_mapping=False):
+        yield
+
+
+class Ran(TorchDispatchMode):
+    """Remembers the kernel's ops that ran."""
+
+    def __init__(self):
+        super().__init__()
+        self.ops = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        namespace, _, name = func._schema.name.partition("::")
+        if namespace.startswith("_llama_parts_cpu_"):
+            self.ops.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def ops_of(model, *inputs):
+    with Ran() as ran:
+        model(*inputs)
+    return ran.ops
+
+
+X = torch.linspace(-2, 2, 2 * 5 * 32).reshape(2, 5, 32)
+
+
+def test_a_llama_runs_the_kernel_and_gives_the_same(mapped, registry):
+    model = llama_model.llama()
+    expected, keys = model(X), model.state_dict().keys()
+    assert kernelize(model, mode=Mode.INFERENCE) is model
+    torch.testing.assert_close(model(X), expected)
+    assert ops_of(model, X) == 2 * ["rms_norm", "rms_norm", "silu_and_mul"] + ["rms_norm"]
+    assert model.state_dict().keys() == keys
+
+    report = kernelize_report(model)
+    assert [layer.path for layer in report.replaced] == [
+        "0.norm1", "0.norm2", "0.mlp.act", "1.norm1", "1.norm2", "1.mlp.act", "2",
+    ]  # fmt: skip
+    (source,) = {layer.source for layer in report.layers}
+    assert (source.repo_id, source.variant[:5]) == (REPO, "torch")
+    assert source.commit == (registry / "kernels--me--llama-parts/refs/v1").read_text()
+    assert f"{REPO}@{source.commit[:7]} {source.variant}" in str(report)
+    assert "*.norm1 (2)" in str(report)
+    assert str(report).endswith("7 of 7 layers run a kernel")
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_compiled_model_has_one_graph_with_the_kernel_in_it(mapped, backend):
+    model = llama_model.MLP(32)
+    expected = model(X)
+    kernelize(model, mode=COMPILED)
+    counter = CompileCounterWithBackend(backend)
+    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(X), expected)
+        compiled(X + 1)
+        assert counter.frame_count == 1
+        with torch.profiler.profile() as profile:
+            compiled(X)
+        assert any("::silu_and_mul" in event.key for event in profile.key_averages())
+        # What was compiled with the kernel is not run without it.
+        unkernelize(model)
+        torch.testing.assert_close(compiled(X), expected)
+    assert counter.frame_count == 2
+
+
+def test_a_llama_compiles_whole(mapped):
+    model = llama_model.llama()
+    expected = model(X)
+    kernelize(model, mode=COMPILED)
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, fullgraph=True, backend=counter)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(X), expected)
+    assert counter.frame_count == 1
+    called = [str(node.target) for node in counter.graphs[0].graph.nodes]
+    assert sum("llama_parts" in target for target in called) == 7
+
+
+def gradients(model, call):
+    model.zero_grad()
+    call(X).square().sum().backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def test_training_runs_the_kernels_that_have_a_backward(mapped):
+    model = llama_model.llama()
+    expected = gradients(model, model)
+    kernelize(model, mode=Mode.TRAINING | Mode.TORCH_COMPILE)
+    report = kernelize_report(model)
+    assert {layer.layer_name for layer in report.replaced} == {"SiluAndMul"}
+    assert {layer.reason for layer in report.kept} == {
+        f"`{REPO}` (version 1), layer `RMSNorm` does not support backward"
+    }
+    torch.testing.assert_close(gradients(model, model), expected)
+    with Ran() as ran:
+        gradients(model, model)
+    assert ran.ops == 2 * ["silu_and_mul"] + 2 * ["silu_and_mul_backward"]
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(gradients(model, compiled), expected)
+
+
+def test_a_function_is_replaced_for_those_that_call_it(mapped):
+    model = llama_model.FunctionMLP(32)
+    expected = model(X)
+    kernelize(model, mode=COMPILED)
+    assert ops_of(model, X) == ["silu_and_mul"]
+    assert kernelize_report(model).layers[0].path == "swiglu"
+    torch.testing.assert_close(model(X), expected)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(X), expected)
+    # A copy of the model calls the same function; so does one that went through a file.
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301 - ours
+        assert ops_of(twin, X) == ["silu_and_mul"]
+    unkernelize(model)
+    assert ops_of(model, X) == []
+
+
+def test_a_deep_copy_runs_the_kernel_on_its_own_weights_and_can_be_restored(mapped):
+    model = kernelize(llama_model.llama(), mode=Mode.INFERENCE)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin[-1].weight.zero_()
+    assert len(ops_of(twin, X)) == 7
+    assert not twin(X).any()
+    assert model(X).any()
+    assert kernelize_report(twin) == kernelize_report(model)
+    assert ops_of(unkernelize(twin), X) == []
+    assert len(ops_of(model, X)) == 7
+
+
+def test_a_pickled_model_comes_back_without_the_kernel(mapped, tmp_path):
+    model = kernelize(llama_model.MLP(32), mode=Mode.INFERENCE)
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    # In a process that has no kernel, nor kernforge's leave to load one.
+    (tmp_path / "model.pt").write_bytes(buffer.getvalue())
+    program = (
+        "import sys, torch; m = torch.load(sys.argv[1], weights_only=False)\n"
+        "m(torch.ones(1, 32)); print(any('llama_parts_cpu' in n for n in sys.modules))"
+    )
+    argv = [sys.executable, "-c", program, str(tmp_path / "model.pt")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=True)
+    assert done.stdout.strip() == "False"
+    twin = torch.load(buffer, weights_only=False)
+    assert ops_of(twin, X) == []
+    assert kernelize_report(twin).layers[0].reason == "not kernelized"
+    assert ops_of(kernelize(twin, mode=Mode.INFERENCE), X) == ["silu_and_mul"]
+    assert ops_of(unkernelize(twin), X) == []
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_program_holds_the_kernel(mapped, strict):
+    model = llama_model.llama()
+    expected = model(X)
+    kernelize(model, mode=COMPILED)
+    program = torch.export.export(model, (X,), strict=strict)
+    called = [str(node.target) for node in program.graph.nodes]
+    assert sum("llama_parts" in target for target in called) == 7
+    torch.testing.assert_close(program.module()(X), expected)
+
+
+def test_within_a_block_only(mapped):
+    model = llama_model.MLP(32)
+    with kernelized(model, mode=Mode.INFERENCE) as same:
+        assert ops_of(same, X) == ["silu_and_mul"]
+    assert ops_of(model, X) == []
+    assert "forward" not in model.act.__dict__
+
+
+GUIDE = Path(__file__).parents[2] / "docs/how-to/kernelize-a-model.md"
+
+
+def test_the_guide_does_what_it_says(registry, monkeypatch, capsys):
+    monkeypatch.setenv("KERNFORGE_REGISTRY", str(registry))
+    code = "\n".join(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL))
+    with use_kernel_mapping({}, inherit_mapping=False):
+        exec(compile(code, GUIDE.name, "exec"), {"__name__": "guide"})  # noqa: S102 - our page
+    assert "1 of 1 layers run a kernel" in capsys.readouterr().out
+
+
+THEIRS = """
+import json, sys, torch
+from kernels import LayerRepository, Mode, kernelize, use_kernel_mapping
+from native import llama_model
+names = ("RMSNorm", "SiluAndMul")
+mapping = {n: {"cpu": LayerRepository(sys.argv[1], layer_name=n, version=1)} for n in names}
+model = llama_model.llama()
+with use_kernel_mapping(mapping, inherit_mapping=False):
+    kernelize(model, mode=Mode.INFERENCE)
+x = torch.linspace(-2, 2, 2 * 5 * 32).reshape(2, 5, 32)
+modules = (model[0].norm1, model[0].mlp.act)
+print(json.dumps([model(x).tolist(), [m.forward.__func__.__module__ for m in modules]]))
+"""
+
+
+def test_the_hubs_client_kernelizes_the_same_from_the_same_registry(mapped, registry):
+    pytest.importorskip("kernels")
+    env = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "KERNELS_CACHE": str(registry),
+        "HF_HOME": str(registry.parent / "hf-home"),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    argv = [sys.executable, "-c", THEIRS, REPO]
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    outputs, modules = json.loads(done.stdout.splitlines()[-1])
+    assert all(name.startswith("_llama_parts_cpu_") for name in modules)
+    model = kernelize(llama_model.llama(), mode=Mode.INFERENCE)
+    torch.testing.assert_close(model(X), torch.tensor(outputs), rtol=0, atol=0)
+    assert kernforge.get_loaded_kernels()[-1].metadata.id in modules[0]
