@@ -23,6 +23,8 @@ NAMES = [
     "LayerRepository",
     "LocalFuncRepository",
     "LocalLayerRepository",
+    "LockedFuncRepository",
+    "LockedLayerRepository",
     "Mode",
     "ROCMProperties",
     "__version__",
