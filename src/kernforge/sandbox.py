@@ -41,6 +41,9 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _KEY_LENGTH = 24
+# A directory that is part of the host compiler's installation: what lies in it is found by its
+# place among the others, so it is seen where it is.
+_IN_PLACE = "gcc"
 _SIGNAL_BASE, _LAST_SIGNAL = 128, 64
 # Files that say why a kernel refuses, and what to do about each.
 _SWITCHES = {
@@ -107,13 +110,12 @@ class Room:
         return self.path / "work"
 
     def seen(self, root: str) -> str:
-        """Path of a toolchain's tree as the action sees it; a program keeps its own."""
-        real = self.roots[root]
-        return f"{self.place}/roots/{root}" if os.path.isdir(real) else real  # noqa: PTH112
+        """Path of a toolchain's tree as the action sees it; the host compiler keeps its own."""
+        return f"{self.place}/roots/{root}" if root in self.trees() else self.roots[root]
 
     def trees(self) -> dict[str, str]:
-        """The roots that are directories."""
-        return {name: real for name, real in self.roots.items() if Path(real).is_dir()}
+        """The roots that are directories of their own."""
+        return {n: real for n, real in self.roots.items() if n != _IN_PLACE and Path(real).is_dir()}
 
 
 def place_of(key: str) -> str:

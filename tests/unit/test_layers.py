@@ -21,6 +21,7 @@ LAYERS: list[set[str]] = [
     # decisions
     {"floor", "matrix", "resolve", "schema", "simpleindex", "sourcerules", "units"},
     {"abirules", "flags", "wheelplan"},
+    {"clangflags"},
     {"plan"},
     {"estimate"},
     {"schedule"},
@@ -34,7 +35,8 @@ LAYERS: list[set[str]] = [
     {"store"},
     {"sandbox", "wheels"},
     {"redist"},
-    {"own"},
+    {"own", "wheelpick"},
+    {"clangkit"},
     # stages
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
     {"scaffold", "sourcefiles", "toolchain", "trust", "wheelfile", "wheelneeds"},
@@ -81,6 +83,8 @@ BUILDER = {
     "build",
     "check",
     "checked",
+    "clangflags",
+    "clangkit",
     "cli",
     "cli_build",
     "cli_completion",
@@ -127,6 +131,7 @@ BUILDER = {
     "wheelbuild",
     "wheelfile",
     "wheelneeds",
+    "wheelpick",
     "wheelplan",
     "wheels",
 }
