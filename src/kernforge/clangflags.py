@@ -10,6 +10,7 @@ for one, takes square roots from libdevice approximately unless it is told other
 from __future__ import annotations
 
 import re
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from kernforge import digest, flags
@@ -28,6 +29,9 @@ RESOURCES = "clang"
 """Directory of clang's own headers in the tree."""
 EMPTY = "clang/empty"
 """Directory of a header for which an empty one will do, searched after all others."""
+
+HOST_HEADER = "nvcc_host.h"
+"""File that every unit begins with: what nvcc declares unasked."""
 
 _DEVICE, _HOST, _PTXAS, _FATBINARY = (
     *("-Xarch_device", "-Xarch_host"),
@@ -131,8 +135,13 @@ def clang(
         # A loop that nvcc unrolls and clang does not is no mistake of the author's.
         "-Wno-pass-failed",
         *_architectures(archs),
-        *("-idirafter", flags.tree(root, EMPTY)),
+        *("-include", HOST_HEADER, "-idirafter", flags.tree(root, EMPTY)),
     )
+
+
+def host_header() -> str:
+    """Text of the file that every unit begins with."""
+    return resources.files("kernforge").joinpath(f"data/{HOST_HEADER}").read_text()
 
 
 def _architectures(archs: Sequence[Arch]) -> Iterator[str]:

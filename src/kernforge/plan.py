@@ -230,6 +230,8 @@ class _Planner:
         standard = flags.standard(target) if framework else self._shared_standard(target)
         if unit.is_cuda:
             argv = self._device(unit, target, standard, common)
+            if clangflags.HOST_HEADER in argv:
+                inputs.append(self._text(clangflags.HOST_HEADER, clangflags.host_header()))
         else:
             argv = (flags.CXX, *flags.cxx(standard), *common, *unit.cxx_flags)
         where = f" for {target.name}" if framework else ""

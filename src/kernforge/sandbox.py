@@ -247,7 +247,7 @@ def _view(room: Room | None, roots: Mapping[str, str]) -> _View:
             binds.append((path, path, False))
     binds += [(path, path, False) for path in _SYSTEM_FILES if Path(path).exists()]
     binds += [(f"/dev/{name}", f"/dev/{name}", True) for name in _DEVICES]
-    prefixes = {prefix for real in roots.values() for prefix in _prefixes(real)}
+    prefixes = {prefix for name, real in roots.items() for prefix in _prefixes(name, real)}
     binds += [(prefix, prefix, False) for prefix in sorted(prefixes)]
     if room is not None:
         binds.append((str(room.path), room.place, True))
@@ -256,15 +256,15 @@ def _view(room: Room | None, roots: Mapping[str, str]) -> _View:
     return _View(binds=tuple(binds), links=tuple(links))
 
 
-def _prefixes(program: str) -> Iterator[str]:
-    """Where a program that is not the system's was installed, by its name and behind its links."""
-    for path in (Path(program).absolute(), Path(os.path.realpath(program))):
-        prefix = str(path.parent.parent)
-        if (
-            path.is_file()
-            and prefix != "/"
-            and not f"{path}".startswith(tuple(f"{d}/" for d in _SYSTEM))
-        ):
+def _prefixes(name: str, real: str) -> Iterator[str]:
+    """Where what is not the system's was installed, by its name and behind its links."""
+    # A program lies in PREFIX/bin, the compiler's own libraries in PREFIX/lib/gcc/TARGET/VERSION.
+    depth = 3 if name == _IN_PLACE else 1
+    for path in (Path(real).absolute(), Path(os.path.realpath(real))):
+        if len(path.parents) <= depth or (name != _IN_PLACE and not path.is_file()):
+            continue
+        prefix = str(path.parents[depth])
+        if prefix != "/" and not f"{path}".startswith(tuple(f"{d}/" for d in _SYSTEM)):
             yield prefix
 
 
