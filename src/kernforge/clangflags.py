@@ -52,6 +52,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
         (*_FTZ, *_FAST_FUNCTIONS, *_FAST_DIVISION, *_FAST_SQRT),
     ),
     **dict.fromkeys(("-lineinfo", "--generate-line-info", "-generate-line-info"), _LINES),
+    **dict.fromkeys(("-g", "--debug"), (_HOST, "-g")),
     **dict.fromkeys(("-G", "--device-debug"), ("--cuda-noopt-device-debug",)),
     **dict.fromkeys(("-res-usage", "--resource-usage", "-resource-usage"), (_PTXAS, "-v")),
     **dict.fromkeys(
@@ -101,7 +102,7 @@ _SWITCHES = {
 _VALUED = {*_NEEDLESS, *_HANDED_ON, *_FOR_HOST, *_REGISTERS, *_SAME, *_SWITCHES}
 # What both understand alike: joined to its value, and apart from it.
 _ALIKE = re.compile(
-    r"-[DUIO].+|-O|-g|-W(?!no-deprecated-gpu|a,|l,|p,).+"
+    r"-[DUIO].+|-O|-W(?!no-deprecated-gpu|a,|l,|p,).+"
     r"|(-isystem|-iquote|-idirafter|-include|-imacros).+"
 )
 _APART = ("-isystem", "-iquote", "-idirafter", "-include", "-imacros", "-D", "-U", "-I")
@@ -135,6 +136,8 @@ def clang(
         # A loop that nvcc unrolls and clang does not is no mistake of the author's.
         "-Wno-pass-failed",
         *_architectures(archs),
+        # CUDA 13's fatbinary packs PTX in a way that is not CUDA 12's, unless it is told otherwise.
+        *(_FATBINARY, "--compress-mode=speed"),
         *("-include", HOST_HEADER, "-idirafter", flags.tree(root, EMPTY)),
     )
 

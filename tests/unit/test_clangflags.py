@@ -42,6 +42,7 @@ FAST = (
         ("-Xcompiler -fPIC,-fopenmp", ("-Xarch_host", "-fopenmp", *SQRT)),
         ("-Xcompiler=-fno-gnu-unique", SQRT),
         ("-lineinfo", (DEVICE, "-gline-tables-only", *SQRT)),
+        ("-g", ("-Xarch_host", "-g", *SQRT)),
         ("--use_fast_math", FAST),
         ("-ftz=true", ("-fgpu-flush-denormals-to-zero", *SQRT)),
         ("--ftz false --prec-div=1 -prec-sqrt=true", SQRT),
@@ -82,6 +83,11 @@ def test_architectures_get_machine_code_and_ptx_only_where_asked():
         *("--no-cuda-include-ptx=all", "--cuda-gpu-arch=sm_80", "--cuda-gpu-arch=sm_90a"),
         *("--cuda-gpu-arch=sm_120", "--cuda-include-ptx=sm_120"),
     ]
+
+
+def test_ptx_is_packed_as_drivers_of_cuda_12_read_it():
+    found = said("9.0+PTX")
+    assert found[found.index("-Xcuda-fatbinary") + 1] == "--compress-mode=speed"
 
 
 def test_a_family_of_gpus_is_refused():
