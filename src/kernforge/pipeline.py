@@ -170,12 +170,18 @@ def look_for_own(
 def candidates(one: Project, cpu: str, mine: Own) -> tuple[Candidate, ...]:
     """The project's variants, given what the user brings and what its lock has."""
     locked = read_lock(one.root)
-    has = {_version(name) for name in (locked.cuda if locked else ())}
+    kits = locked.cuda if locked else {}
+    clang = {_version(name) for name, kit in kits.items() if kit.clang}
+    if mine.cuda_compiler == "clang":
+        clang |= set(matrix.CLANG)
+    elif mine.cuda_compiler == "nvcc":
+        clang = set()
+    has = {_version(name) for name, kit in kits.items() if not kit.clang}
     if mine.cuda_home:
         has.add(mine.cuda_home.version)
     if mine.redist:
         has |= {cuda for known in matrix.torch_releases().values() for cuda in known}
-    return matrix.candidates(one.manifest, cpu=cpu, own_toolkits=has)
+    return matrix.candidates(one.manifest, cpu=cpu, own_toolkits=has, by_clang=clang - has)
 
 
 def _version(text: str) -> Version2:
@@ -266,6 +272,16 @@ def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tup
     if complete and old is not None:
         return lockfile.with_compiler(old, here), False
     return lockfile.with_compiler(write_lock(bench, wanted, upgrade=False), here), True
+
+
+def cuda_notes(targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
+    """What a user should know of the compilers of these targets' device code."""
+    kits = {f"{t.cuda[0]}.{t.cuda[1]}": lockfile.toolkit(locked, t.cuda) for t in targets if t.cuda}
+    return tuple(
+        f"CUDA {version} is compiled by clang {kit.clang.release} instead of nvcc, an experiment"
+        for version, kit in sorted(kits.items())
+        if kit.clang
+    )
 
 
 def locked_compiler(bench: Bench) -> LockedCompiler:
@@ -432,6 +448,8 @@ def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
     kind, _, rest = name.partition("-")
     if kind == "cxx":
         return bench.compiler.path
+    if kind == "gcc":
+        return bench.compiler.directory
     if kind == "python":
         return _python_headers()
     if kind == "torch":

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge import arch, digest, flags, floor, lockfile, units
+from kernforge import arch, clangflags, digest, flags, floor, lockfile, units
 from kernforge.errors import ManifestError
 from kernforge.manifest import Torch
 
@@ -229,7 +229,9 @@ class _Planner:
         framework = closure.reaches_torch
         standard = flags.standard(target) if framework else self._shared_standard(target)
         if unit.is_cuda:
-            argv = self._nvcc(unit, target, standard, common)
+            argv = self._device(unit, target, standard, common)
+            if clangflags.HOST_HEADER in argv:
+                inputs.append(self._text(clangflags.HOST_HEADER, clangflags.host_header()))
         else:
             argv = (flags.CXX, *flags.cxx(standard), *common, *unit.cxx_flags)
         where = f" for {target.name}" if framework else ""
@@ -237,12 +239,20 @@ class _Planner:
         title = f"{unit.path}{toolkit}{where}"
         return self._add(title, (*argv, unit.path, "-o", OBJECT), inputs, (OBJECT,), target)
 
-    def _nvcc(
+    def _device(
         self, unit: Unit, target: Target, standard: str, common: tuple[str, ...]
     ) -> tuple[str, ...]:
+        """What compiles a CUDA unit: nvcc, or clang where the lock says so."""
         if target.cuda is None:
             raise ManifestError(f"build.toml: {unit.path} is CUDA, {target.name} is not")
-        gencode = (part for one in self._narrowed(unit, target.cuda) for part in one.gencode())
+        archs = self._narrowed(unit, target.cuda)
+        if lockfile.toolkit(self.lock, target.cuda).clang:
+            return (
+                *clangflags.clang(target, target.cuda, standard, archs, unit.path),
+                *common,
+                *clangflags.translate(unit.cuda_flags, unit.path),
+            )
+        gencode = (part for one in archs for part in one.gencode())
         return (
             flags.tree(flags.cuda_root(target.cuda), "bin/nvcc"),
             *flags.nvcc(target, standard),
@@ -284,7 +294,7 @@ class _Planner:
             yield from (*flags.stable_target(target), *flags.torch_includes(target))
         if closure.reaches_python:
             yield from ("-isystem", flags.tree("python"))
-        # nvcc finds its own headers.
+        # What compiles CUDA finds its own headers.
         if target.cuda and not unit.is_cuda:
             yield from flags.cuda_includes(target.cuda)
         if target.cuda and closure.reaches_cuda_libraries:

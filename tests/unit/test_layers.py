@@ -26,6 +26,7 @@ LAYERS: list[set[str]] = [
     # decisions
     {"floor", "matrix", "pyapi", "resolve", "schema", "simpleindex", "sourcerules", "units"},
     {"abirules", "apidiff", "flags", "opschema", "platforms", "wheelplan"},
+    {"clangflags"},
     {"hubplan", "plan", "promise"},
     {"estimate"},
     {"schedule"},
@@ -39,7 +40,8 @@ LAYERS: list[set[str]] = [
     {"store"},
     {"sandbox", "wheels"},
     {"redist"},
-    {"own"},
+    {"own", "wheelpick"},
+    {"clangkit"},
     # stages
     {"directory", "hubplace"},
     {"hubclient"},
@@ -101,7 +103,20 @@ BUILDER = {
     "buildhere",
     "check",
     "checked",
+<<<<<<< HEAD
     *COMMANDS,
+=======
+    "clangflags",
+    "clangkit",
+    "cli",
+    "cli_build",
+    "cli_completion",
+    "cli_options",
+    "cli_project",
+    "cli_publish",
+    "cli_trust",
+    "cli_wheel",
+>>>>>>> clang
     "cluster",
     "compare",
     "compiler",
@@ -156,6 +171,7 @@ BUILDER = {
     "wheelbuild",
     "wheelfile",
     "wheelneeds",
+    "wheelpick",
     "wheelplan",
     "wheels",
 }
