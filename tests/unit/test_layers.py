@@ -103,20 +103,9 @@ BUILDER = {
     "buildhere",
     "check",
     "checked",
-<<<<<<< HEAD
     *COMMANDS,
-=======
     "clangflags",
     "clangkit",
-    "cli",
-    "cli_build",
-    "cli_completion",
-    "cli_options",
-    "cli_project",
-    "cli_publish",
-    "cli_trust",
-    "cli_wheel",
->>>>>>> clang
     "cluster",
     "compare",
     "compiler",
