@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kernforge.estimate import Estimate
-    from kernforge.plan import Action
+    from kernforge.graph import Action
 
 T = TypeVar("T")
 # Others on the machine may free memory without telling us.

@@ -16,7 +16,7 @@ from kernforge import digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kernforge.plan import Action
+    from kernforge.graph import Action
 
 _MIB = 2**20
 # Part of an op namespace that changes with every edit.

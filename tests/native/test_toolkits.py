@@ -11,7 +11,7 @@ import tarfile
 import pytest
 from native import projects
 
-from kernforge import pipeline
+from kernforge import workbench
 from kernforge.store import Store
 from kernforge.toolchain import Toolchains
 
@@ -59,14 +59,14 @@ def toolkit(kept_home, build, tmp_path):
     """Tree of CUDA 13.0 from the index's wheels."""
     root = projects.write(tmp_path / "first", backends=("cuda",))
     build(root)
-    locked = pipeline.read_lock(root).cuda["13.0"]
+    locked = workbench.read_lock(root).cuda["13.0"]
     return Toolchains(Store(kept_home / "store"), None).toolkit(locked)
 
 
 def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",))
     build(root, "--cuda-home", toolkit)
-    lock = pipeline.read_lock(root)
+    lock = workbench.read_lock(root)
     assert lock.cuda["13.0"].directory
     assert not lock.cuda["13.0"].wheels
     assert str(toolkit) not in lock.to_json()
@@ -99,7 +99,7 @@ def test_archives_of_a_server_build(build, toolkit, index_server, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",))
     done = build(root, "--variant", "*-cu129-*", "--cuda-redist", f"{index_server.url}/redist")
     assert "torch-stable-abi210-cu129-x86_64-linux" in done.stdout
-    assert pipeline.read_lock(root).cuda["12.9"].release == "12.9.1"
+    assert workbench.read_lock(root).cuda["12.9"].release == "12.9.1"
     # The store has it now: no address is needed, and the lock makes the variant buildable.
     build(root, "--variant", "*-cu129-*", "--locked")
 

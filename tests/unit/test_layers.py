@@ -26,8 +26,10 @@ LAYERS: list[set[str]] = [
     # decisions
     {"floor", "matrix", "pyapi", "resolve", "schema", "simpleindex", "sourcerules", "units"},
     {"abirules", "apidiff", "flags", "opschema", "platforms", "wheelplan"},
+    {"graph"},
+    {"actions", "estimate"},
+    {"linking"},
     {"hubplan", "plan", "promise"},
-    {"estimate"},
     {"schedule"},
     # doors
     {"files", "meter", "net"},
@@ -35,9 +37,9 @@ LAYERS: list[set[str]] = [
     # probes
     {"compiler", "cudahome", "depends", "home", "host", "index", "integrity", "memory", "pack"},
     {"signature"},
-    {"measures", "project", "rangezip", "shared_store"},
+    {"measures", "outcome", "project", "rangezip", "shared_store"},
     {"store"},
-    {"sandbox", "wheels"},
+    {"results", "sandbox", "wheels"},
     {"redist"},
     {"own"},
     # stages
@@ -47,14 +49,14 @@ LAYERS: list[set[str]] = [
     {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
     {"scaffold", "sourcefiles", "toolchain", "trust", "wheelfile", "wheelneeds"},
     {"offers"},
-    {"build", "callerlock", "checked", "destination", "locate", "signing"},
-    {"hubpublish"},
+    {"callerlock", "checked", "destination", "locate", "perform", "signing", "workbench"},
+    {"build", "hubpublish", "locking", "parcel", "roots"},
     {"publish"},
     {"download", "fitness", "kernelpins", "pipeline", "sourcepack"},
     {"about", "load", "lockfiles", "wheelbuild"},
     {"verify"},
-    {"cluster", "hook_hatchling", "hook_setuptools", "reproduce"},
-    {"buildhere"},
+    {"hook_hatchling", "hook_setuptools", "reproduce", "worker"},
+    {"buildhere", "cluster"},
     # layers of models: what is done
     {"layer_class", "layer_scope", "layer_swap"},
     {"layer_decide", "layer_extend", "layer_repos"},
@@ -76,7 +78,7 @@ COMMANDS = {module for module in RANK if module == "cli" or module.startswith("c
 # The modules that may import each of these; most have one door.
 DOORS = {
     "argparse": {"completion", *COMMANDS},
-    "distributed": {"cluster"},
+    "distributed": {"cluster", "worker"},
     "fsspec": {"shared_store"},
     "huggingface_hub": {"hubclient", "hubpublish"},
     "fcntl": {"files"},
@@ -96,6 +98,7 @@ PURE_EXCEPTIONS = {("pipconfig", "urllib"), ("simpleindex", "urllib")}  # urllib
 BUILDER = {
     "about",
     "apidiff",
+    "actions",
     "artifact",
     "build",
     "buildhere",
@@ -120,7 +123,10 @@ BUILDER = {
     "hubpublish",
     "index",
     "kernelpins",
+    "graph",
+    "linking",
     "lock",
+    "locking",
     "lockfile",
     "lockfiles",
     "lockship",
@@ -131,7 +137,10 @@ BUILDER = {
     "net",
     "opschema",
     "offers",
+    "outcome",
     "own",
+    "parcel",
+    "perform",
     "pipeline",
     "plan",
     "platforms",
@@ -141,6 +150,8 @@ BUILDER = {
     "pyapi",
     "reproduce",
     "redist",
+    "results",
+    "roots",
     "run",
     "sandbox",
     "scaffold",
@@ -158,6 +169,8 @@ BUILDER = {
     "wheelneeds",
     "wheelplan",
     "wheels",
+    "workbench",
+    "worker",
 }
 
 
