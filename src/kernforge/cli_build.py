@@ -141,7 +141,13 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
     out = arguments.out or bench.project.root / "build"
     findings: list[Finding] = []
     with bench.store.lease():
-        isolation = pipeline.prepare_sandbox(bench, made, arguments.sandbox, note=report.note)
+        isolation = pipeline.prepare_sandbox(
+            bench,
+            made,
+            arguments.sandbox,
+            elsewhere=bool(arguments.scheduler),
+            note=report.note,
+        )
         crew: BuildCrew
         if arguments.scheduler:
             from kernforge.cluster import Cluster  # noqa: PLC0415

@@ -60,18 +60,43 @@ def choose_sandbox(bench: Bench, mode: sandbox.Mode) -> Sandbox:
 
 
 def prepare_sandbox(
-    bench: Bench, made: Plan, mode: sandbox.Mode, *, note: Callable[[str], None]
+    bench: Bench,
+    made: Plan,
+    mode: sandbox.Mode,
+    *,
+    elsewhere: bool = False,
+    note: Callable[[str], None],
 ) -> Sandbox:
-    """Choose the sandbox of a build, and forget the results that none saw made if there is one.
+    """Choose the sandbox of a build; if there is one, refuse the results that none saw made.
 
-    Nothing is tried when nothing is left to run. ``note`` is told why there is none.
+    Those that are here are forgotten, those of the shared store are not taken: both are made
+    again. Nothing is tried when nothing is left to run.
+
+    Args:
+        bench: the project.
+        made: what will be built.
+        mode: what the user wants.
+        elsewhere: whether other machines run the actions; they isolate as far as each can, so
+            that what none saw made is refused only if a sandbox is required.
+        note: is told why there is no sandbox, and what was refused.
     """
-    if mode != "off" and results.all_isolated(made, bench.store):
+    store, anything = bench.store, bench.store.accepts
+    insists = mode == "required" or (mode == "auto" and not elsewhere)
+    if insists:
+        store.accepts = results.isolated
+        results.pull(made, store)
+    if mode != "off" and results.all_isolated(made, store):
         return Sandbox(kind="off", reason="nothing is left to run", wanted=mode)
     found = choose_sandbox(bench, mode)
-    if found.isolates:
-        results.forget_unisolated(made, bench.store)
-    else:
+    if found.isolates and insists:
+        results.forget_unisolated([action.key for action in made.actions], store)
+        if store.refused:
+            note(
+                f"{len(store.refused)} results of the shared store were made without a sandbox: "
+                "they are made again"
+            )
+    if not found.isolates:
+        store.accepts = anything
         note(f"note: actions run without a sandbox: {found.reason}")
     return found
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernforge.provenance import Made
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from kernforge.graph import Action, Artifact, Plan
@@ -71,17 +71,16 @@ def read(tree: Path) -> dict[str, Any]:
     return known
 
 
-def forget_unisolated(plan: Plan, store: Store) -> int:
-    """Remove the results of a plan that no sandbox saw made, so that they are made again.
+def forget_unisolated(keys: Iterable[str], store: Store) -> None:
+    """Remove those of these results that no sandbox saw made, so that they are made again."""
+    for key in keys:
+        if store.has(SHELF, key) and not isolated(SHELF, store.path(SHELF, key)):
+            store.forget(SHELF, key)
 
-    Returns:
-        How many these were.
-    """
-    keys = [action.key for action in plan.actions if store.has(SHELF, action.key)]
-    doubtful = [key for key in keys if not _isolated(read(store.path(SHELF, key)))]
-    for key in doubtful:
-        store.forget(SHELF, key)
-    return len(doubtful)
+
+def isolated(kind: str, tree: Path) -> bool:
+    """Whether a tree is no result, or every action behind it ran in a sandbox."""
+    return kind != SHELF or _isolated(read(tree))
 
 
 def _isolated(history: Mapping[str, Any]) -> bool:

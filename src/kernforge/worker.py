@@ -16,11 +16,13 @@ from kernforge import (
     __version__,
     compiler,
     files,
+    graph,
     lockfile,
     locking,
     parcel,
     perform,
     pipeline,
+    results,
     roots,
 )
 from kernforge.errors import KernforgeError, ToolchainError
@@ -65,6 +67,9 @@ def _work(sent: Parcel, where: str) -> Delivery:
     store = Store(home() / "store", shared)
     action = sent.action
     with store.lease(), files.staging(store.root / "work") as scratch:
+        if sent.workshop.sandbox.wanted == "required":
+            store.accepts = results.isolated
+            results.forget_unisolated({action.key, *graph.needs(action)}, store)
         _receive_results(sent, store)
         project = replace(sent.bench.project, files=_write_sources(sent, scratch))
         index, downloads = functools.cache(Index.from_environment), store.root / "downloads"
