@@ -28,11 +28,10 @@ class Actions:
     Args:
         sources: the project's files.
         lock: the toolchain; it must have what the actions name.
-        python: version of the Python whose headers are there.
     """
 
-    def __init__(self, sources: Sources, lock: Lock, python: str) -> None:
-        self._sources, self._lock, self._python = sources, lock, python
+    def __init__(self, sources: Sources, lock: Lock) -> None:
+        self._sources, self._lock = sources, lock
         self.found: dict[str, Action] = {}
         self.texts: dict[str, str] = {}
 
@@ -53,7 +52,7 @@ class Actions:
             inputs={i.path: i.digest for i in ordered},
             outputs=list(outputs),
             recipe=_RECIPE,
-            roots={root: lockfile.identity(root, self._lock, self._python) for root in roots},
+            roots={root: lockfile.identity(root, self._lock) for root in roots},
         )
         old = self.found.get(key)
         action = old or Action(

@@ -168,8 +168,8 @@ class _Loop:
                     self._note(action, done)
                     order.done(action.key)
 
-    def _perform(self, action: Action) -> Done:
-        return perform.perform(action, self._plan, self._project, self._shop)
+    def _perform(self, action: Action, threads: int) -> Done:
+        return perform.perform(action, self._plan, self._project, self._shop, threads=threads)
 
     def _again(self, action: Action, done: Done) -> bool:
         """Whether an action that failed is to be tried once more, with nothing beside it."""

@@ -49,7 +49,7 @@ class Cluster:
         bench: the project.
         plan: what will be built.
         locked: what with.
-        jobs: how many architectures one nvcc compiles at once.
+        jobs: how many architectures one nvcc compiles at once, if its worker has threads for them.
         isolation: what the workers are to do as far as they can.
         note: is told what the workers have to say.
 
@@ -109,7 +109,7 @@ class Cluster:
         expected: Estimate,
         *,
         alone: bool,
-        work: Callable[[Action], Done],  # noqa: ARG002 - a worker does it
+        work: Callable[[Action, int], Done],  # noqa: ARG002 - a worker does it
     ) -> concurrent.futures.Future[Done]:
         """Send an action to the cluster."""
         outer: concurrent.futures.Future[Done] = concurrent.futures.Future()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.metadata import parse_email
@@ -26,10 +26,10 @@ from kernforge.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch, 
 from kernforge.own import Own
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kernforge.index import Wheel
-    from kernforge.lockfile import LockedCompiler
+    from kernforge.lockfile import LockedCompiler, LockedPython
     from kernforge.wheels import Wheels
 
 # The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries.
@@ -45,6 +45,7 @@ LIBRARIES = (
     *("nvidia-cublas", "nvidia-cusolver", "nvidia-cusparse", "nvidia-curand", "nvidia-cufft"),
     *("nvidia-cuda-nvrtc", "nvidia-nvtx", "nvidia-cuda-profiler-api"),
 )
+_META = "cuda-toolkit"
 _TVM_FFI = "apache-tvm-ffi"
 _OLDEST_WHEELS = 13
 
@@ -61,12 +62,14 @@ class Needs:
         torch: header releases, as ``"2.10"``.
         libraries: whether sources include headers of CUDA's libraries.
         headers: other header libraries, as ``"cutlass_3_6"`` or ``"tvm-ffi-0.1"``.
+        python: whether sources include Python's own headers.
     """
 
     cuda: frozenset[str]
     torch: frozenset[str]
     libraries: bool = False
     headers: frozenset[str] = field(default_factory=frozenset)
+    python: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,6 +78,7 @@ class Needs:
             *(f"CUDA {version}" for version in sorted(self.cuda)),
             *(f"torch {version}" for version in sorted(self.torch)),
             *sorted(self.headers),
+            *(["headers of Python"] if self.python else []),
         )
 
 
@@ -91,6 +95,7 @@ def lacking(needs: Needs, lock: Lock | None, own: Own = _NOTHING) -> Needs:
     return Needs(
         cuda=frozenset(v for v in needs.cuda if not _serves(lock, v, own, needs.libraries)),
         torch=needs.torch - set(lock.torch),
+        python=needs.python and lock.python is None,
         libraries=needs.libraries,
         headers=frozenset(
             name
@@ -107,11 +112,24 @@ def _serves(lock: Lock, version: str, own: Own, libraries: bool) -> bool:  # noq
         return False
     if home := own.home_of(version):
         return toolkit.directory == home.digest
-    return not (toolkit.wheels and libraries and not toolkit.libraries)
+    return not (toolkit.wheels and libraries and _lacks_libraries(toolkit))
+
+
+def _lacks_libraries(toolkit: LockedToolkit) -> bool:
+    """Whether it has none of them, or only those that an older kernforge knew."""
+    there = {canonicalize_name(wheel.file.partition("-")[0]) for wheel in toolkit.libraries}
+    return not there >= set(LIBRARIES)
 
 
 def make(
-    needs: Needs, wheels: Wheels, *, cpu: str, compiler: LockedCompiler, own: Own = _NOTHING
+    needs: Needs,
+    wheels: Wheels,
+    *,
+    cpu: str,
+    compiler: LockedCompiler,
+    python: LockedPython | None = None,
+    own: Own = _NOTHING,
+    old: Lock | None = None,
 ) -> Lock:
     """Resolve needs to files and hashes.
 
@@ -120,18 +138,25 @@ def make(
         wheels: the user's indexes.
         cpu: the building machine's processor, as ``"x86_64"``.
         compiler: the host compiler that is there.
+        python: the headers of Python that are there, if they are wanted.
         own: what the user brings.
+        old: a lock whose toolkits are completed in their release; without it the newest is taken.
 
     Raises:
         ToolchainError: nothing has a release that is asked for.
         NetworkError: no index can be reached.
     """
+    known = old.cuda if old else {}
     return Lock(
         platform=f"{cpu}-linux",
         compiler=compiler,
-        cuda={v: _toolkit(v, wheels, cpu, needs.libraries, own) for v in sorted(needs.cuda)},
+        cuda={
+            v: _toolkit(v, wheels, cpu, own, libraries=needs.libraries, old=known.get(v))
+            for v in sorted(needs.cuda)
+        },
         torch={v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
         headers={name: _headers(name, wheels, cpu, own) for name in sorted(needs.headers)},
+        python=python,
     )
 
 
@@ -139,21 +164,26 @@ def _toolkit(
     version: str,
     wheels: Wheels,
     cpu: str,
-    libraries: bool,  # noqa: FBT001
     own: Own,
+    *,
+    libraries: bool,
+    old: LockedToolkit | None,
 ) -> LockedToolkit:
     if home := own.home_of(version):
         return LockedToolkit(release=home.release, directory=home.digest)
     major, minor = map(int, version.split("."))
     if own.redist and major < _OLDEST_WHEELS:
         return own.redist.resolve((major, minor), cpu)
+    if old and old.wheels:
+        meta = _matching(wheels, _META, SpecifierSet(f"=={old.release}"), cpu)
+        return replace(old, libraries=_libraries(_pins(wheels, meta), wheels, cpu))
     return _from_wheels(version, wheels, cpu, libraries)
 
 
 def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
-    meta = _newest(wheels, "cuda-toolkit", version, cpu)
+    meta = _newest(wheels, _META, version, cpu)
     pins = _pins(wheels, meta)
-    missing = [name for name in TOOLKIT if name not in pins]
+    missing = [name for name in (*TOOLKIT, *LIBRARIES) if name not in pins]
     if missing:
         raise ToolchainError(
             f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
@@ -163,12 +193,14 @@ def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> Loc
     return LockedToolkit(
         release=str(meta.version),
         wheels=tuple(_whole(_matching(wheels, name, pins[name], cpu), wheels) for name in TOOLKIT),
-        libraries=tuple(
-            _by_record(_matching(wheels, name, pins[name], cpu), wheels)
-            for name in LIBRARIES
-            if libraries and name in pins
-        ),
+        libraries=_libraries(pins, wheels, cpu) if libraries else (),
     )
+
+
+def _libraries(
+    pins: Mapping[str, SpecifierSet], wheels: Wheels, cpu: str
+) -> tuple[LockedWheel, ...]:
+    return tuple(_by_record(_matching(wheels, name, pins[name], cpu), wheels) for name in LIBRARIES)
 
 
 def _torch(version: str, wheels: Wheels, cpu: str) -> LockedTorch:

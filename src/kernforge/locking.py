@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernforge import compiler, files, flags, lock, lockfile, plan, units
+from kernforge import compiler, files, flags, lock, lockfile, plan, pyheaders, units
 from kernforge.errors import ToolchainError
 from kernforge.run import run
 from kernforge.workbench import read_lock
@@ -26,6 +26,7 @@ def needs(bench: Bench, targets: Sequence[Target]) -> lock.Needs:
         cuda=frozenset(f"{v[0]}.{v[1]}" for v in cuda),
         torch=frozenset(f"{v[0]}.{v[1]}" for v in torch),
         headers=frozenset(_headers(bench, targets)),
+        python=plan.wants_python(bench.project.manifest, bench.sources, targets),
         libraries=bool(cuda) and plan.wants_cuda_libraries(bench.project.manifest, bench.sources),
     )
 
@@ -52,7 +53,16 @@ def write_lock(bench: Bench, wanted: lock.Needs, *, upgrade: bool) -> Lock:
     old = read_lock(bench.project.root)
     missing = wanted if upgrade else lock.lacking(wanted, old, bench.own)
     here = locked_compiler(bench)
-    found = lock.make(missing, bench.wheels, cpu=bench.cpu, compiler=here, own=bench.own)
+    python = pyheaders.locked() if wanted.python else None
+    found = lock.make(
+        missing,
+        bench.wheels,
+        cpu=bench.cpu,
+        compiler=here,
+        python=python,
+        own=bench.own,
+        old=None if upgrade else old,
+    )
     new = old.merged(found) if old else found
     if new != old:
         files.write_atomic(bench.project.root / lockfile.FILE_NAME, new.to_json())
@@ -88,9 +98,27 @@ def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tup
             f"{lockfile.FILE_NAME} names another compiler: {wrong}",
             hint="install that compiler and name it in CXX, or build without --locked",
         )
+    if locked and old is not None and wanted.python and (wrong := other_python(old)):
+        raise ToolchainError(
+            f"{lockfile.FILE_NAME} names {wrong}",
+            hint="build with that Python, or build without --locked",
+        )
+    python = pyheaders.locked() if wanted.python else None
     if complete and old is not None:
-        return lockfile.with_compiler(old, here), False
-    return lockfile.with_compiler(write_lock(bench, wanted, upgrade=False), here), True
+        return lockfile.on_machine(old, here, python), False
+    return lockfile.on_machine(write_lock(bench, wanted, upgrade=False), here, python), True
+
+
+def other_python(wanted: Lock) -> str:
+    """In words how the headers of Python here differ from a lock's; empty when they do not.
+
+    Raises:
+        ToolchainError: the lock names some, and none are installed here.
+    """
+    if wanted.python is None or wanted.python.headers == pyheaders.locked().headers:
+        return ""
+    here = pyheaders.locked().release
+    return f"other headers of Python ({wanted.python.release}) than those that are here ({here})"
 
 
 def locked_compiler(bench: Bench) -> LockedCompiler:

@@ -59,9 +59,14 @@ class Crew(Protocol):
         ...
 
     def submit(
-        self, action: Action, expected: Estimate, *, alone: bool, work: Callable[[Action], Done]
+        self,
+        action: Action,
+        expected: Estimate,
+        *,
+        alone: bool,
+        work: Callable[[Action, int], Done],
     ) -> concurrent.futures.Future[Done]:
-        """Start an action; ``work`` does it in this process."""
+        """Start an action; ``work`` does it in this process, with so many threads."""
         ...
 
     def usage(self) -> Mapping[str, int]:

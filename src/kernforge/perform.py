@@ -57,10 +57,15 @@ class Workshop:
         return self.store.root / "work"
 
 
-def perform(action: Action, plan: Plan, project: Project, workshop: Workshop) -> Done:
-    """Get one action's result into the workshop's store, whose other results it may read."""
+def perform(
+    action: Action, plan: Plan, project: Project, workshop: Workshop, *, threads: int = 1
+) -> Done:
+    """Get one action's result into the workshop's store, whose other results it may read.
+
+    ``threads`` is how many it may use; its result does not depend on them.
+    """
     try:
-        completed = _Hands(plan, project, workshop).one(action)
+        completed = _Hands(plan, project, workshop, threads).one(action)
     except _FailedError as error:
         return Done(origin="failed", failure=error.failure)
     if completed:
@@ -81,8 +86,9 @@ def resolve(text: str, roots: Mapping[str, str]) -> str:
 class _Hands:
     """What one action is run with."""
 
-    def __init__(self, plan: Plan, project: Project, workshop: Workshop) -> None:
+    def __init__(self, plan: Plan, project: Project, workshop: Workshop, threads: int) -> None:
         self._plan, self._project, self._shop = plan, project, workshop
+        self._threads = threads
 
     def one(self, action: Action) -> Completed | None:
         """Get an action's result into the store; None when it was there."""
@@ -149,7 +155,7 @@ class _Hands:
         return room
 
     def _run_in(self, action: Action, room: Room) -> Completed:
-        roots = {name: room.seen(name) for name in room.roots} | {"threads": str(self._shop.jobs)}
+        roots = {name: room.seen(name) for name in room.roots} | {"threads": str(self._threads)}
         argv = tuple(resolve(part, roots) for part in action.argv)
         command = sandbox.command(self._shop.sandbox, room, argv)
         try:

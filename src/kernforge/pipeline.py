@@ -8,7 +8,6 @@ steps.
 from __future__ import annotations
 
 import os
-import platform
 import re
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,6 @@ def make_plan(
         bench.sources,
         targets,
         locked,
-        python=platform.python_version(),
         static_libstdcxx=bench.compiler.static_libstdcxx,
         only=tuple(map(Arch.parse, only)),
     )
@@ -161,7 +159,6 @@ def origin(bench: Bench, made: Plan, locked: Lock) -> Origin:
         url=one.manifest.general.source,
         git=one.git,
         folder=run(Command(argv=asked)).stdout.strip().strip("/") if one.git else "",
-        python=platform.python_version(),
     )
 
 

@@ -38,7 +38,6 @@ def make(
     targets: Sequence[Target],
     lock: Lock,
     *,
-    python: str,
     static_libstdcxx: bool = True,
     only: tuple[Arch, ...] = (),
 ) -> Plan:
@@ -49,7 +48,6 @@ def make(
         sources: its files.
         targets: the variants to build.
         lock: the toolchain; it must have what the targets need.
-        python: version of the Python whose headers are there, for sources that include them.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
 
@@ -57,9 +55,7 @@ def make(
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
-    planner = _Planner(
-        manifest, sources, lock, python, static_libstdcxx=static_libstdcxx, only=only
-    )
+    planner = _Planner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.found.values()),
@@ -75,6 +71,18 @@ def wants_cuda_libraries(manifest: Manifest, sources: Sources) -> bool:
     return any(units.closure(unit, sources).reaches_cuda_libraries for unit in found)
 
 
+def wants_python(manifest: Manifest, sources: Sources, targets: Sequence[Target]) -> bool:
+    """Whether some unit of the targets may read Python's own headers."""
+    found = {u for t in targets for u in _compiled(manifest, t)}
+    return any(units.closure(unit, sources).reaches_python for unit in found)
+
+
+def _compiled(manifest: Manifest, target: Target) -> tuple[Unit, ...]:
+    if target.variant.is_noarch:
+        return ()
+    return units.units(manifest, target.backend, target.cuda)
+
+
 class _Planner:
     """Decides what each unit of each target is compiled with."""
 
@@ -83,14 +91,13 @@ class _Planner:
         manifest: Manifest,
         sources: Sources,
         lock: Lock,
-        python: str,
         *,
         static_libstdcxx: bool,
         only: tuple[Arch, ...],
     ) -> None:
         self.manifest, self.sources, self.lock = manifest, sources, lock
         self.static_libstdcxx, self.only = static_libstdcxx, only
-        self.actions = Actions(sources, lock, python)
+        self.actions = Actions(sources, lock)
         self._closures: dict[Unit, Closure] = {}
         self.sources_id = self._sources_id()
 

@@ -7,7 +7,6 @@ build shares nothing with earlier ones but the toolchain's trees, which are keye
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,6 +155,11 @@ def _again(
                 f"{statement.variant} was built with another compiler: {wrong}",
                 hint="reproduce it where that compiler is, or name it in CXX",
             )
+        if wrong := locking.other_python(statement.origin.lock):
+            raise ToolchainError(
+                f"{statement.variant} was built with {wrong}",
+                hint="reproduce it with that Python",
+            )
     bench = replace(bench, store=_fresh_store(bench.store, home))
     targets = matrix.choose(bench.candidates, [statement.variant])
     lock = statement.origin.lock
@@ -178,7 +182,7 @@ def _again(
         jobs=manner.jobs,
         events=manner.events,
         isolation=pipeline.choose_sandbox(bench, manner.mode),
-        start=replace(statement.origin, version=__version__, python=platform.python_version()),
+        start=replace(statement.origin, version=__version__),
     )
     pipeline.refuse_failures(made, outcome)
     found = _contents(outcome.variants[statement.variant], workplace / "out")
@@ -198,11 +202,6 @@ def _verdict(
             "documents say of it was not compared"
         )
         there, here = compare.without_isolation(there), compare.without_isolation(here)
-    if statement.origin.python != again.origin.python:
-        notes.append(
-            f"built with the headers of Python {statement.origin.python}, here with those of "
-            f"{again.origin.python}"
-        )
     if statement.origin.version != __version__:
         notes.append(f"built by kernforge {statement.origin.version}, here by {__version__}")
     return Verdict(

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge import files, flags, results, sandbox
-from kernforge.errors import ToolchainError
+from kernforge import files, flags, pyheaders, results, sandbox
 from kernforge.toolchain import SHELF, Toolchains
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
     if kind == "cxx":
         return bench.compiler.path
     if kind == "python":
-        return _python_headers()
+        return str(pyheaders.directory())
     if kind == "torch":
         return str(toolchains.torch_headers(locked.torch[rest].wheel))
     if name in locked.headers:
@@ -69,14 +67,3 @@ def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
         if flags.library_root((int(major), int(minor)), w.file.partition("-")[0]) == name
     )
     return str(toolchains.library_headers(wheel))
-
-
-def _python_headers() -> str:
-    found = Path(sysconfig.get_path("include"))
-    if not (found / "Python.h").is_file():
-        raise ToolchainError(
-            f"a source includes Python's headers, and {found}/Python.h is not there",
-            hint="install them (Debian, Ubuntu: python3-dev; Fedora: python3-devel), or keep the "
-            "binding to torch's stable ABI, which does not need them",
-        )
-    return str(found)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.compiler import Compiler
+    from kernforge.graph import Action
     from kernforge.lockfile import Lock
     from kernforge.parcel import Parcel
     from kernforge.workbench import Bench
@@ -88,11 +89,14 @@ def _work(sent: Parcel, where: str) -> Delivery:
         )
         plan = Plan(actions=(action,), artifacts=(), texts=sent.texts, sources_id="")
         locked = lockfile.from_json(sent.lock)
-        _same_parts(bench, locked)
+        _same_parts(action, bench, locked)
         paths = roots.fetch(bench, plan, locked)
         isolation = pipeline.choose_sandbox(bench, sent.workshop.sandbox.wanted)
         workshop = replace(sent.workshop, store=store, roots=paths, sandbox=isolation)
-        done = replace(perform.perform(action, plan, project, workshop), where=where)
+        done = replace(
+            perform.perform(action, plan, project, workshop, threads=_threads(workshop.jobs)),
+            where=where,
+        )
         if done.failure or (shared and shared.has(SHELF, action.key)):
             packed = None
         else:
@@ -128,10 +132,15 @@ def _same_compiler(wanted: Compiler) -> Compiler:
     return here
 
 
-def _same_parts(bench: Bench, locked: Lock) -> None:
+def _same_parts(action: Action, bench: Bench, locked: Lock) -> None:
     if wrong := locked.compiler.difference(locking.locked_compiler(bench)):
         raise ToolchainError(
             f"the host compiler is not the one of the build: {wrong}",
+            hint="start the workers in the same image as the build",
+        )
+    if "python" in action.roots and (wrong := locking.other_python(locked)):
+        raise ToolchainError(
+            f"Python's headers are not those of the build: it is for {wrong}",
             hint="start the workers in the same image as the build",
         )
 
@@ -139,6 +148,18 @@ def _same_parts(bench: Bench, locked: Lock) -> None:
 @functools.cache
 def _compiler_here() -> Compiler:
     return compiler.find(os.environ, run)
+
+
+def _threads(wanted: int) -> int:
+    """This action's share of the worker's threads."""
+    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
+
+    try:
+        state = get_worker().state
+    except ValueError:  # not on a worker: a test calls it
+        return wanted
+    share: int = state.nthreads // max(1, len(state.executing))
+    return max(1, min(wanted, share))
 
 
 def _here() -> str:

@@ -167,7 +167,7 @@ def test_another_user(first, kept_home, mode):
 
 
 def python_of(files: dict[str, bytes]) -> str:
-    return provenance.read(files[f"{CUDA}/{provenance.FILE}"].decode()).origin.python
+    return provenance.read(files[f"{CUDA}/{provenance.FILE}"].decode()).origin.lock.python
 
 
 def somebody_else(base: Path) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -54,6 +54,21 @@ def build(kept_home):
     return call
 
 
+def test_an_old_lock_gets_the_libraries_that_it_lacks_and_keeps_its_release(kept_home, tmp_path):
+    root = projects.write(tmp_path / "project", backends=("cuda",), stable=False)
+    argv = [sys.executable, "-m", "kernforge", "lock-toolchain", str(root)]
+    argv += ["--variant", "torch210-*-cu130-*"]
+    env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
+    subprocess.run(argv, env=env, check=True)
+    path = root / "kernforge.lock"
+    whole = json.loads(path.read_text())
+    old = json.loads(path.read_text())
+    old["cuda"]["13.0"]["libraries"] = old["cuda"]["13.0"]["libraries"][:4]
+    path.write_text(json.dumps(old))
+    subprocess.run(argv, env=env, check=True)
+    assert json.loads(path.read_text()) == whole
+
+
 @pytest.fixture
 def toolkit(kept_home, build, tmp_path):
     """Tree of CUDA 13.0 from the index's wheels."""

@@ -37,7 +37,7 @@ LAYERS: list[set[str]] = [
     # probes
     {"compiler", "cudahome", "depends", "home", "host", "index", "integrity", "memory", "pack"},
     {"signature"},
-    {"measures", "outcome", "project", "rangezip", "shared_store"},
+    {"measures", "outcome", "project", "pyheaders", "rangezip", "shared_store"},
     {"store"},
     {"results", "sandbox", "wheels"},
     {"redist"},
@@ -148,6 +148,7 @@ BUILDER = {
     "promise",
     "provenance",
     "pyapi",
+    "pyheaders",
     "reproduce",
     "redist",
     "results",
