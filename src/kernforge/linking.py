@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernforge import flags, floor
+from kernforge import flags, floor, opsname
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,13 @@ def link(
     )
     argv = (flags.CXX, "-o", output, *names, *runtime, *link_args)
     return actions.add(f"link {target.name}", argv, inputs, (output,), target)
+
+
+def namespace(actions: Actions, target: Target, ops_name: str) -> Action:
+    """Compile the object that holds a build's op namespace."""
+    text = actions.text(opsname.SOURCE, opsname.source(ops_name))
+    argv = (flags.CXX, *flags.cxx("17"), opsname.SOURCE, "-o", OBJECT)
+    return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target)
 
 
 def _compat(actions: Actions, target: Target) -> Input:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernforge import arch, digest, flags, linking, lockfile, units
+from kernforge import arch, digest, flags, linking, lockfile, opsname, units
 from kernforge.actions import Actions
 from kernforge.errors import ManifestError
 from kernforge.graph import Artifact, Plan
@@ -114,6 +114,8 @@ class _Planner:
         if not chosen:
             raise ManifestError(f"build.toml: {target.name} has no source to compile")
         objects = [self._compile(unit, target, ops_name) for unit in chosen]
+        if any(self._use(unit, target).linked for unit in chosen):
+            objects.append(linking.namespace(self.actions, target, ops_name))
         linked = linking.link(
             self.actions, target, ops_name, objects, static_libstdcxx=self.static_libstdcxx
         )
@@ -142,9 +144,10 @@ class _Planner:
     def _compile(self, unit: Unit, target: Target, ops_name: str) -> Action:
         closure = self._closure(unit)
         inputs = [self.actions.file(path) for path in closure.files]
-        mentions = any(flags.mentions_ops_name(self._text_of(path)) for path in closure.files)
+        use = self._use(unit, target)
         common = (
-            *flags.defines(target, ops_name if mentions else None),
+            *flags.defines(target, ops_name if use.compiled else None),
+            *([opsname.AT_LINK] if use.linked else []),
             *(f"-I{directory}" for directory in unit.include),
             *_common_include(closure),
             *self._includes(unit, target, closure),
@@ -160,8 +163,15 @@ class _Planner:
         title = f"{unit.path}{toolkit}{where}"
         return self.actions.add(title, (*argv, unit.path, "-o", OBJECT), inputs, (OBJECT,), target)
 
-    def _text_of(self, path: str) -> str:
-        return self.sources.texts.get(path) or self.sources.brought.get(path, "")
+    def _use(self, unit: Unit, target: Target) -> opsname.Use:
+        """How a unit uses the op namespace; what kernforge brings does not use it of itself."""
+        closure, brought = self._closure(unit), self.sources.brought
+        own = [path for path in closure.files if path not in brought]
+        return opsname.use(
+            [self.sources.texts.get(path, "") for path in own],
+            bundled=len(own) < len(closure.files) and not closure.opaque,
+            torch=target.torch,
+        )
 
     def _nvcc(
         self, unit: Unit, target: Target, standard: str, common: tuple[str, ...]

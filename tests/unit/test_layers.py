@@ -26,7 +26,7 @@ LAYERS: list[set[str]] = [
     # decisions
     {"floor", "matrix", "pyapi", "resolve", "schema", "simpleindex", "sourcerules", "units"},
     {"abirules", "apidiff", "flags", "opschema", "platforms", "wheelplan"},
-    {"graph"},
+    {"graph", "opsname"},
     {"actions", "estimate"},
     {"linking"},
     {"hubplan", "plan", "promise"},
@@ -138,6 +138,7 @@ BUILDER = {
     "opschema",
     "offers",
     "outcome",
+    "opsname",
     "own",
     "parcel",
     "perform",

@@ -361,3 +361,25 @@ def test_registration_alone_needs_no_python_headers():
     own = {"torch-ext/registration.h": bundled}  # one of the project's own may mean it
     made = make(["*-cpu-*"], own, abi='stable-abi = "2.10"', lock=with_python("a" * 64))
     assert any("python" in action.roots for action in made.actions)
+
+
+REGISTERED = """#include <torch/library.h>
+#include "registration.h"
+TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {}
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+
+
+def test_an_edit_of_another_source_leaves_a_binding_that_is_named_at_link_time():
+    binding = {"torch-ext/torch_binding.cpp": REGISTERED}
+    edited = binding | {"op.cpp": FILES["op.cpp"] + "// edited\n"}
+    before, after = make(["torch213-*-cpu-*"], binding), make(["torch213-*-cpu-*"], edited)
+    moved = {a.title for a in after.actions} - {
+        a.title for a in after.actions if a.key in {b.key for b in before.actions}
+    }
+    assert moved == {
+        "op.cpp",
+        f"namespace {after.artifacts[0].ops_name}",
+        "link torch213-cxx11-cpu-x86_64-linux",
+    }
+    assert before.artifacts[0].ops_name != after.artifacts[0].ops_name
