@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         LayerRepository,
         LocalFuncRepository,
         LocalLayerRepository,
+        LockedFuncRepository,
+        LockedLayerRepository,
     )
     from kernforge.layer_scope import (
         register_kernel_mapping,
@@ -66,6 +68,8 @@ __all__ = [
     "LoadedKernel",
     "LocalFuncRepository",
     "LocalLayerRepository",
+    "LockedFuncRepository",
+    "LockedLayerRepository",
     "Metadata",
     "Mode",
     "ROCMProperties",
@@ -111,6 +115,8 @@ _HOME_OF = {
     "LayerRepository": "layer_repos",
     "LocalFuncRepository": "layer_repos",
     "LocalLayerRepository": "layer_repos",
+    "LockedFuncRepository": "layer_repos",
+    "LockedLayerRepository": "layer_repos",
     "Mode": "layer_values",
     "ROCMProperties": "layer_values",
     "get_kernel": "load",

@@ -133,6 +133,8 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
     locked, written = locking.ensure_lock(bench, targets, locked=arguments.locked)
     if written:
         report.note(f"wrote {bench.project.root / 'kernforge.lock'}: keep it in version control")
+    for note in locking.cuda_notes(targets, locked):
+        report.note(f"note: {note}")
     made = pipeline.make_plan(bench, targets, locked, only=arguments.arch)
     if arguments.dry_run:
         known = results.cached(made, bench.store)

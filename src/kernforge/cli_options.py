@@ -84,6 +84,13 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
         help="where NVIDIA's redistrib_*.json and archives lie, for CUDA before 13 "
         "(default: KERNFORGE_CUDA_REDIST)",
     )
+    verb.add_argument(
+        "--cuda-compiler",
+        choices=("nvcc", "clang"),
+        default=os.environ.get("KERNFORGE_CUDA_COMPILER") or None,
+        help="clang compiles CUDA 12.6, 12.8 and 12.9 with nothing but the package index's wheels, "
+        "an experiment (default: KERNFORGE_CUDA_COMPILER, else what kernforge.lock has)",
+    )
     source = os.environ.get("CUTLASS_SRC_DIR")
     verb.add_argument(
         "--depends",
@@ -165,4 +172,5 @@ def brought(arguments: argparse.Namespace) -> Brought:
         cuda_home=Path(home) if home else None,
         cuda_redist=redist or None,
         depends=dict(arguments.depends),
+        cuda_compiler=arguments.cuda_compiler or "",
     )

@@ -105,7 +105,10 @@ def _lock(arguments: argparse.Namespace, report: Report) -> None:
         torch=wanted.torch | set(arguments.torch),
     )
     locked = locking.write_lock(bench, wanted, upgrade=arguments.upgrade)
-    lines = [f"CUDA {name}: {kit.release}" for name, kit in sorted(locked.cuda.items())]
+    lines = [
+        f"CUDA {name}: {kit.release}{f', clang {kit.clang.release}' if kit.clang else ''}"
+        for name, kit in sorted(locked.cuda.items())
+    ]
     lines += [f"torch {name}: {torch.release}" for name, torch in sorted(locked.torch.items())]
     lines += [f"{name}: {headers.release}" for name, headers in sorted(locked.headers.items())]
     lines.append(f"host compiler: {locked.compiler.identity}")

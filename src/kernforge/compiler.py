@@ -43,12 +43,14 @@ class Compiler:
         identity: first line of ``--version``.
         target: ``-dumpmachine``.
         static_libstdcxx: whether it has a ``libstdc++.a``, which some distributions package apart.
+        directory: of its own libraries, from which another compiler finds its headers.
     """
 
     path: str
     identity: str
     target: str
     static_libstdcxx: bool = True
+    directory: str = ""
 
 
 def find(env: Mapping[str, str], runner: Runner) -> Compiler:
@@ -99,6 +101,7 @@ def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
         target=ask(program, "-dumpmachine").strip(),
         # The compiler answers with the bare name when it does not have the file.
         static_libstdcxx="/" in archive,
+        directory=str(Path(ask(program, "-print-libgcc-file-name").strip()).parent),
     )
 
 

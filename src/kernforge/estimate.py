@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import digest
+from kernforge import clangflags, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -56,14 +56,14 @@ def identity(action: Action, *, jobs: int) -> str:
 
 
 def guess(action: Action, *, jobs: int) -> Estimate:
-    """First guess by kind: nvcc, C++, with torch's headers or without, link.
+    """First guess by kind: CUDA, C++, with torch's headers or without, link.
 
     The figures are those of heavy kernels of their kind, because too much costs some waiting and
     too little costs the build.
     """
-    threads, count = width(action, jobs), max(1, action.argv.count("-gencode"))
+    threads, count = width(action, jobs), max(1, _architectures(action))
     torch = any(root.startswith("torch") for root in action.roots)
-    if _is_nvcc(action):
+    if _is_cuda(action):
         if torch:
             return Estimate(memory=(2500 + 1500 * threads) * _MIB, seconds=40 + 20 * count)
         return Estimate(memory=(300 + 500 * threads) * _MIB, seconds=2 + 2 * count)
@@ -106,10 +106,15 @@ def distances(
     return found
 
 
-def _is_nvcc(action: Action) -> bool:
-    return action.argv[0].endswith("/nvcc")
+def _is_cuda(action: Action) -> bool:
+    return action.argv[0].endswith(("/nvcc", f"/{clangflags.PROGRAM}"))
 
 
 def width(action: Action, jobs: int) -> int:
     """How many threads an action can use: nvcc, one for each architecture."""
-    return max(1, min(jobs, action.argv.count("-gencode"))) if _is_nvcc(action) else 1
+    # clang takes one architecture after the other.
+    return max(1, min(jobs, action.argv.count("-gencode")))
+
+
+def _architectures(action: Action) -> int:
+    return sum(word.startswith(("-gencode", "--cuda-gpu-arch=")) for word in action.argv)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kernforge.variant import Version2
 
 CXX = "%{cxx}"
+GCC = "%{gcc}"  # the directory where the host compiler keeps its own libraries
 THREADS = "%{threads}"
 PYTHON_LIMITED_API = "-DPy_LIMITED_API=0x03090000"
 # From this release on torch's headers are compiled as C++20; 2.14 and later demand it.
@@ -33,12 +34,8 @@ _TORCH_CUDA_DEFINES = ("-DUSE_C10D_NCCL",)
 _CCCL_SINCE: Version2 = (13, 0)
 # Torch's cmake files and cpp_extension give these to every CUDA unit; rotary, for one, does not
 # compile without extended lambdas.
-_NVCC = (
-    "--expt-relaxed-constexpr",
-    "--expt-extended-lambda",
-    "-DONNX_NAMESPACE=onnx_c2",
-    "-DENABLE_FP8",
-)
+NVCC_DEFINES = ("-DONNX_NAMESPACE=onnx_c2", "-DENABLE_FP8")
+_NVCC = ("--expt-relaxed-constexpr", "--expt-extended-lambda", *NVCC_DEFINES)
 # Diagnostics that torch's own headers raise.
 _NVCC_QUIET = (
     "cc_clobber_ignored",

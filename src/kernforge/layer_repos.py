@@ -13,13 +13,22 @@ from typing import TYPE_CHECKING
 
 from kernforge.errors import LayerError
 from kernforge.layer_class import layer_of
-from kernforge.load import AnyRegistry, get_kernel, get_local_kernel
+from kernforge.load import (
+    AnyRegistry,
+    get_kernel,
+    get_local_kernel,
+    get_locked_kernel,
+    read_locks,
+)
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
     from types import ModuleType
 
     from torch import nn
+
+    from kernforge.kernellock import KernelLocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +167,90 @@ class LocalFuncRepository:
 
     def __str__(self) -> str:
         return f"`{self.repo_path}`, function `{self.func_name}`"
+
+
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """A kernel in a registry, at the commit of a lock that is read at once."""
+
+    repo_id: str
+    _: KW_ONLY
+    lockfile: str | os.PathLike[str] | None = None
+    registry: AnyRegistry = None
+    trust_remote_code: bool | list[str] | tuple[str, ...] = False
+    locks: KernelLocks = field(init=False, compare=False, repr=False)
+    commit: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        locks = read_locks(self.lockfile)
+        object.__setattr__(self, "locks", locks)
+        object.__setattr__(self, "commit", locks.of(self.repo_id).commit)
+        # What else it locks may differ, so two locks are not the same.
+        object.__setattr__(self, "lockfile", locks.source)
+        if isinstance(self.trust_remote_code, list):  # so that it can be hashed
+            object.__setattr__(self, "trust_remote_code", tuple(self.trust_remote_code))
+
+    def _kernel(self) -> ModuleType:
+        trusted = self.trust_remote_code
+        return get_locked_kernel(
+            self.repo_id,
+            lockfile=self.locks,
+            registry=self.registry,
+            trust_remote_code=list(trusted) if isinstance(trusted, tuple) else trusted,
+        )
+
+    def __str__(self) -> str:
+        return f"`{self.repo_id}` (commit {self.commit})"
+
+
+@dataclass(frozen=True, slots=True)
+class LockedLayerRepository(_Locked):
+    """A layer of a published kernel, at the commit that an application was locked to.
+
+    Args:
+        repo_id: ``owner/name``.
+        layer_name: the layer's class in the kernel's ``layers``.
+        lockfile: as for ``get_locked_kernel``; it is read at once.
+        registry: as for ``get_kernel``.
+        trust_remote_code: as for ``get_kernel``.
+
+    Raises:
+        RequestError: there is no lock, or it does not have the kernel.
+    """
+
+    _: KW_ONLY
+    layer_name: str
+
+    def load(self) -> type[nn.Module]:
+        """The layer's class.
+
+        Raises:
+            LayerError: the kernel has no such layer.
+            KernforgeError: what ``get_locked_kernel`` raises.
+        """
+        return _layer(self._kernel(), self.layer_name, self)
+
+    def __str__(self) -> str:
+        return f"{_Locked.__str__(self)}, layer `{self.layer_name}`"
+
+
+@dataclass(frozen=True, slots=True)
+class LockedFuncRepository(_Locked):
+    """A function of a locked kernel, used as a layer; else as LockedLayerRepository.
+
+    Args:
+        func_name: the function's name in the kernel's package.
+    """
+
+    _: KW_ONLY
+    func_name: str
+
+    def load(self) -> type[nn.Module]:
+        """A layer that calls the function; the errors are those of ``LockedLayerRepository``."""
+        return _function(self._kernel(), self.func_name, self)
+
+    def __str__(self) -> str:
+        return f"{_Locked.__str__(self)}, function `{self.func_name}`"
 
 
 def _layer(kernel: ModuleType, layer_name: str, repo: object) -> type[nn.Module]:

@@ -227,7 +227,7 @@ def install_kernel(
 def get_locked_kernel(
     repo_id: str,
     *,
-    lockfile: str | os.PathLike[str] | None = None,
+    lockfile: str | os.PathLike[str] | KernelLocks | None = None,
     registry: AnyRegistry = None,
     backend: str | None = None,
     trust_remote_code: bool | list[str] = False,
@@ -238,8 +238,8 @@ def get_locked_kernel(
 
     Args:
         repo_id: ``owner/name``.
-        lockfile: a ``kernels.lock``; None takes the one that the calling package brought with it,
-            in its distribution's metadata or beside its modules.
+        lockfile: a ``kernels.lock``, or what was read of one; None takes the one that the calling
+            package brought with it, in its distribution's metadata or beside its modules.
         registry: as for ``get_kernel``.
         backend: as for ``get_kernel``.
         trust_remote_code: as for ``get_kernel``.
@@ -250,7 +250,7 @@ def get_locked_kernel(
         RequestError: there is no lock, or it does not have the kernel or one it depends on.
         RegistryError: the registry lacks what is locked.
     """
-    locks = _locks(lockfile)
+    locks = read_locks(lockfile)
     search = Search(_opened(registry), backend, trust_remote_code, locks=locks)
     return _load_locked(search, locks, repo_id, check_arch=check_arch)
 
@@ -265,14 +265,21 @@ def load_kernel(
     check_arch: bool = True,
 ) -> ModuleType:
     """``get_locked_kernel`` for what was downloaded before: nothing is asked of any network."""
-    locks = _locks(lockfile)
+    locks = read_locks(lockfile)
     search = Search(_opened(registry).offline(), backend, trust_remote_code, locks=locks)
     return _load_locked(search, locks, repo_id, check_arch=check_arch)
 
 
-def _locks(lockfile: str | os.PathLike[str] | None) -> KernelLocks:
-    from kernforge import callerlock  # noqa: PLC0415 - slow, and only for locked kernels
+def read_locks(lockfile: str | os.PathLike[str] | KernelLocks | None) -> KernelLocks:
+    """The lock in a file; None is the one that the calling package brought with it.
 
+    Raises:
+        RequestError: there is none, or it is no lock.
+    """
+    from kernforge import callerlock, kernellock  # noqa: PLC0415 - slow, only for locked kernels
+
+    if isinstance(lockfile, kernellock.KernelLocks):
+        return lockfile
     return callerlock.of_caller() if lockfile is None else callerlock.read(Path(lockfile))
 
 

@@ -9,27 +9,21 @@ files) goes before the index.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from packaging.metadata import parse_email
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from kernforge import depends, rangezip
-from kernforge.digest import sha256
+from kernforge import clangkit, depends, wheelpick
 from kernforge.errors import ToolchainError
-from kernforge.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch, LockedWheel
+from kernforge.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch
 from kernforge.own import Own
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from kernforge.index import Wheel
-    from kernforge.lockfile import LockedCompiler, LockedPython
+    from kernforge.lockfile import LockedCompiler, LockedPython, LockedWheel
     from kernforge.wheels import Wheels
 
 # The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries.
@@ -112,11 +106,15 @@ def _serves(lock: Lock, version: str, own: Own, libraries: bool) -> bool:  # noq
         return False
     if home := own.home_of(version):
         return toolkit.directory == home.digest
+    if own.cuda_compiler and (toolkit.clang is not None) != own.by_clang(version):
+        return False
     return not (toolkit.wheels and libraries and _lacks_libraries(toolkit))
 
 
 def _lacks_libraries(toolkit: LockedToolkit) -> bool:
     """Whether it has none of them, or only those that an older kernforge knew."""
+    if toolkit.clang:  # locked with all that its CUDA has from the beginning
+        return not toolkit.libraries
     there = {canonicalize_name(wheel.file.partition("-")[0]) for wheel in toolkit.libraries}
     return not there >= set(LIBRARIES)
 
@@ -174,25 +172,30 @@ def _toolkit(
     major, minor = map(int, version.split("."))
     if own.redist and major < _OLDEST_WHEELS:
         return own.redist.resolve((major, minor), cpu)
-    if old and old.wheels:
-        meta = _matching(wheels, _META, SpecifierSet(f"=={old.release}"), cpu)
-        return replace(old, libraries=_libraries(_pins(wheels, meta), wheels, cpu))
+    if own.by_clang(version):
+        return clangkit.resolve(version, wheels, cpu, LIBRARIES if libraries else ())
+    if old and old.wheels and not old.clang:
+        meta = wheelpick.matching(wheels, _META, SpecifierSet(f"=={old.release}"), cpu)
+        return replace(old, libraries=_libraries(wheelpick.pins(wheels, meta), wheels, cpu))
     return _from_wheels(version, wheels, cpu, libraries)
 
 
 def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
-    meta = _newest(wheels, _META, version, cpu)
-    pins = _pins(wheels, meta)
+    meta = wheelpick.newest(wheels, _META, version, cpu)
+    pins = wheelpick.pins(wheels, meta)
     missing = [name for name in (*TOOLKIT, *LIBRARIES) if name not in pins]
     if missing:
         raise ToolchainError(
             f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
             hint="wheels carry a whole compiler from CUDA 13.0 on; for an older one name a toolkit "
-            "with --cuda-home, or NVIDIA's redistributables with --cuda-redist",
+            "with --cuda-home, NVIDIA's redistributables with --cuda-redist, or --cuda-compiler clang",
         )
     return LockedToolkit(
         release=str(meta.version),
-        wheels=tuple(_whole(_matching(wheels, name, pins[name], cpu), wheels) for name in TOOLKIT),
+        wheels=tuple(
+            wheelpick.whole(wheelpick.matching(wheels, name, pins[name], cpu), wheels)
+            for name in TOOLKIT
+        ),
         libraries=_libraries(pins, wheels, cpu) if libraries else (),
     )
 
@@ -200,90 +203,27 @@ def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> Loc
 def _libraries(
     pins: Mapping[str, SpecifierSet], wheels: Wheels, cpu: str
 ) -> tuple[LockedWheel, ...]:
-    return tuple(_by_record(_matching(wheels, name, pins[name], cpu), wheels) for name in LIBRARIES)
+    return tuple(
+        wheelpick.by_record(wheelpick.matching(wheels, name, pins[name], cpu), wheels)
+        for name in LIBRARIES
+    )
 
 
 def _torch(version: str, wheels: Wheels, cpu: str) -> LockedTorch:
     # The wheels without a local version are the CUDA ones: a CPU wheel lacks headers that CUDA
     # sources want. Headers do not differ between Pythons, so any interpreter's wheel will do.
-    newest = _newest(wheels, "torch", version, cpu)
-    return LockedTorch(release=str(newest.version), wheel=_by_record(newest, wheels))
+    newest = wheelpick.newest(wheels, "torch", version, cpu)
+    return LockedTorch(release=str(newest.version), wheel=wheelpick.by_record(newest, wheels))
 
 
 def _headers(name: str, wheels: Wheels, cpu: str, own: Own) -> LockedHeaders:
     if brought := own.headers.get(name):
         return LockedHeaders(release=brought.release, digest=brought.digest)
     if name.startswith("tvm-ffi-"):
-        wheel = _newest(wheels, _TVM_FFI, name.removeprefix("tvm-ffi-"), cpu)
-        return LockedHeaders(release=str(wheel.version), wheel=_by_record(wheel, wheels))
+        wheel = wheelpick.newest(wheels, _TVM_FFI, name.removeprefix("tvm-ffi-"), cpu)
+        return LockedHeaders(release=str(wheel.version), wheel=wheelpick.by_record(wheel, wheels))
     release, carried = depends.RELEASES[name]
     if carried is None:
         raise depends.no_wheel(name)
-    wheel = _matching(wheels, depends.PROJECT, SpecifierSet(f"=={carried}"), cpu)
-    return LockedHeaders(release=release, wheel=_by_record(wheel, wheels))
-
-
-def _newest(wheels: Wheels, project: str, version: str, cpu: str) -> Wheel:
-    """Newest wheel of a project's release series, as ``"13.0"``."""
-    found = [
-        wheel
-        for wheel in wheels.index.wheels(project)
-        if f"{wheel.version.major}.{wheel.version.minor}" == version
-        and not wheel.version.is_prerelease
-        and wheel.version.local is None
-        and _runs_on(wheel, cpu)
-    ]
-    if not found:
-        there = {f"{w.version.major}.{w.version.minor}" for w in wheels.index.wheels(project)}
-        newest = sorted(there, key=lambda v: tuple(map(int, v.split("."))))[-8:]
-        raise ToolchainError(
-            f"no configured package index has {project} {version} for {cpu} Linux",
-            hint=f"it has {', '.join(newest)}" if newest else "check pip's index-url",
-        )
-    best = max((wheel.version, wheel.build) for wheel in found)
-    return min(
-        (wheel for wheel in found if (wheel.version, wheel.build) == best),
-        key=lambda wheel: wheel.file,
-    )
-
-
-def _matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) -> Wheel:
-    found = [
-        wheel
-        for wheel in wheels.index.wheels(project)
-        if wheel.version in specifier and _runs_on(wheel, cpu)
-    ]
-    if not found:
-        raise ToolchainError(
-            f"no configured package index has {project}{specifier} for {cpu} Linux",
-            hint="the index lacks a part of this toolkit: ask for another CUDA version",
-        )
-    return max(found, key=lambda wheel: (wheel.version, wheel.build, wheel.file))
-
-
-def _runs_on(wheel: Wheel, cpu: str) -> bool:
-    platforms = {tag.platform for tag in wheel.tags}
-    return any(p == "any" or (p.startswith("manylinux") and p.endswith(cpu)) for p in platforms)
-
-
-def _pins(wheels: Wheels, meta: Wheel) -> dict[str, SpecifierSet]:
-    """Which version of each wheel a release of the metapackage asks for."""
-    data = wheels.index.transport.body(meta.url).read()
-    if meta.sha256 and sha256(data) != meta.sha256:
-        raise ToolchainError(f"{meta.file} is not what the index promises (sha256 {meta.sha256})")
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
-        raw, _ = parse_email(archive.read(name))
-    requirements: Iterable[Requirement] = map(Requirement, raw.get("requires_dist", []))
-    return {canonicalize_name(r.name): r.specifier for r in requirements}
-
-
-def _whole(wheel: Wheel, wheels: Wheels) -> LockedWheel:
-    found = wheel.sha256 or sha256(wheels.index.transport.body(wheel.url).read())
-    return LockedWheel(file=wheel.file, sha256=found)
-
-
-def _by_record(wheel: Wheel, wheels: Wheels) -> LockedWheel:
-    archive = wheels.parts(wheel.file, wheel.sha256)
-    ((_, record),) = archive.fetch([rangezip.record_name(archive.names())])
-    return LockedWheel(file=wheel.file, sha256=wheel.sha256, record=sha256(record))
+    wheel = wheelpick.matching(wheels, depends.PROJECT, SpecifierSet(f"=={carried}"), cpu)
+    return LockedHeaders(release=release, wheel=wheelpick.by_record(wheel, wheels))

@@ -53,6 +53,30 @@ class LockedArchive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LockedClang:
+    """What compiles CUDA in the place of nvcc, each part read by ranges from a wheel.
+
+    Attributes:
+        release: clang's version.
+        compiler: the wheel with its program.
+        headers: the wheel with the headers that belong to it.
+        fatbinary: a later nvcc's, for the program that packs machine code.
+        runtime: for the static runtime library, which not every release's wheel has.
+    """
+
+    release: str
+    compiler: LockedWheel
+    headers: LockedWheel
+    fatbinary: LockedWheel
+    runtime: LockedWheel
+
+    @property
+    def wheels(self) -> tuple[LockedWheel, ...]:
+        """All of its wheels."""
+        return (self.compiler, self.headers, self.fatbinary, self.runtime)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockedToolkit:
     """A CUDA toolkit: from wheels, from NVIDIA's archives, or a directory on the user's machine.
 
@@ -63,6 +87,8 @@ class LockedToolkit:
             CUDA's libraries.
         archives: components that hold all of it, libraries included.
         directory: hex digest of what a directory that the user names says of itself.
+        clang: what compiles in the place of nvcc; then ``wheels`` are read by ranges and hold
+            the rest. None where nvcc compiles.
     """
 
     release: str
@@ -70,6 +96,7 @@ class LockedToolkit:
     libraries: tuple[LockedWheel, ...] = ()
     archives: tuple[LockedArchive, ...] = ()
     directory: str = ""
+    clang: LockedClang | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +188,11 @@ class Lock:
 
     def to_json(self) -> str:
         """Text of the lock file."""
-        return (
-            json.dumps({"lock-version": VERSION, **asdict(self)}, indent=2, sort_keys=True) + "\n"
-        )
+        document = {"lock-version": VERSION, **asdict(self)}
+        for toolkit in document["cuda"].values():
+            if toolkit["clang"] is None:  # locks and statements from before clang stay as they are
+                del toolkit["clang"]
+        return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
     def merged(self, other: Lock) -> Lock:
         """Return this lock with what ``other`` has more or newer."""
@@ -251,6 +280,9 @@ def toolkit_key(toolkit: LockedToolkit) -> str:
     if toolkit.archives:
         hashes = [archive.sha256 for archive in sorted(toolkit.archives)]
         return digest.key("cuda-archives", layout=1, archives=hashes)
+    if toolkit.clang:
+        records = [wheel.record for wheel in (*toolkit.wheels, *toolkit.clang.wheels)]
+        return digest.key("cuda-clang", layout=1, records=records)
     return digest.key("cuda-toolkit", layout=1, wheels=[w.sha256 for w in sorted(toolkit.wheels)])
 
 
@@ -277,7 +309,7 @@ def identity(root: str, lock: Lock) -> str:
         ToolchainError: the lock does not have it.
     """
     kind, _, rest = root.partition("-")
-    if kind == "cxx":
+    if kind in {"cxx", "gcc"}:
         return lock.compiler.key
     if kind == "python":
         if lock.python is None:
@@ -307,7 +339,13 @@ def _toolkit(entry: dict[str, Any]) -> LockedToolkit:
         libraries=tuple(LockedWheel(**wheel) for wheel in entry["libraries"]),
         archives=tuple(LockedArchive(**archive) for archive in entry.get("archives", ())),
         directory=entry.get("directory", ""),
+        clang=_clang(entry["clang"]) if entry.get("clang") else None,
     )
+
+
+def _clang(entry: dict[str, Any]) -> LockedClang:
+    wheels = {name: LockedWheel(**wheel) for name, wheel in entry.items() if name != "release"}
+    return LockedClang(release=entry["release"], **wheels)
 
 
 def _headers(entry: dict[str, Any]) -> LockedHeaders:

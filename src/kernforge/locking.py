@@ -121,6 +121,16 @@ def other_python(wanted: Lock) -> str:
     return f"other headers of Python ({wanted.python.release}) than those that are here ({here})"
 
 
+def cuda_notes(targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
+    """What a user should know of the compilers of these targets' device code."""
+    kits = {f"{t.cuda[0]}.{t.cuda[1]}": lockfile.toolkit(locked, t.cuda) for t in targets if t.cuda}
+    return tuple(
+        f"CUDA {version} is compiled by clang {kit.clang.release} instead of nvcc, an experiment"
+        for version, kit in sorted(kits.items())
+        if kit.clang
+    )
+
+
 def locked_compiler(bench: Bench) -> LockedCompiler:
     """The host compiler as a lock records it."""
     return compiler.locked(bench.compiler, run, bench.store.root / "compilers")

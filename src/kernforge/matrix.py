@@ -25,11 +25,14 @@ COMPILED = ("cpu", "cuda")
 # CUDA toolkits whose compilers the package index carries and that are built for unasked; the first
 # serves every CUDA 13.
 TOOLKITS: tuple[Version2, ...] = ((13, 0), (13, 2))
+# Those that clang compiles for with what the index carries, for users who ask for it.
+CLANG: tuple[Version2, ...] = ((12, 6), (12, 8), (12, 9))
 # Headers older than this lack what a stable-ABI binding registers its operators with.
 _OLDEST_STABLE: Version2 = (2, 10)
 _DEFAULT_RELEASES = 2
 # The one series of tvm-ffi that the hub's clients know.
 TVM_FFI: Version2 = (0, 1)
+_BY_CLANG = "compiled by clang instead of nvcc, an experiment; ask for it with --variant"
 _NOT_HERE = {
     "cann": "needs Huawei's CANN toolkit, which kernforge does not drive",
     "metal": "needs Apple's compiler on a Mac",
@@ -99,6 +102,7 @@ def candidates(
     cpu: str,
     releases: Mapping[Version2, tuple[Version2, ...]] | None = None,
     own_toolkits: Iterable[Version2] = (),
+    by_clang: Iterable[Version2] = (),
 ) -> tuple[Candidate, ...]:
     """Every variant that a manifest could mean, each accepted or with the reason why not.
 
@@ -107,10 +111,12 @@ def candidates(
         cpu: processor of the machines to build for, as ``"x86_64"``.
         releases: what ``torch_releases`` gives; tests pass their own.
         own_toolkits: CUDA versions that the user has compilers of, besides the index.
+        by_clang: CUDA versions that the user, or the lock, wants compiled by clang.
     """
     known = torch_releases() if releases is None else releases
-    toolkits = tuple(sorted({*TOOLKITS, *own_toolkits}))
-    given = _Given(manifest=manifest, cpu=cpu, releases=known, toolkits=toolkits)
+    clang = frozenset(by_clang)
+    toolkits = tuple(sorted({*TOOLKITS, *own_toolkits, *clang}))
+    given = _Given(manifest=manifest, cpu=cpu, releases=known, toolkits=toolkits, clang=clang)
     found: list[Candidate] = []
     for backend in dict.fromkeys(manifest.general.backends):  # one may be listed twice
         found += _for_backend(given, backend)
@@ -125,9 +131,11 @@ class _Given:
     cpu: str
     releases: Mapping[Version2, tuple[Version2, ...]]
     toolkits: tuple[Version2, ...]
+    clang: frozenset[Version2]
 
     def toolkits_for(self, backend: str) -> tuple[Version2 | None, ...]:
-        return self.toolkits if backend == "cuda" else (None,)
+        """With those that could be had by clang."""
+        return tuple(sorted({*self.toolkits, *CLANG})) if backend == "cuda" else (None,)
 
 
 def choose(considered: Sequence[Candidate], patterns: Sequence[str]) -> tuple[Target, ...]:
@@ -190,13 +198,16 @@ def _for_all_cuda(
     """Variants of a binary that serves every later CUDA of its major version, too."""
     for cuda in given.toolkits_for(backend):
         target = make(Backend(backend, cuda), given.cpu)
-        if reason := _outside_cuda_bounds(given.manifest, cuda):
+        if reason := _outside_cuda_bounds(given.manifest, cuda) or _no_compiler(given, cuda):
             yield _left_out(target.name, reason)
             continue
         needless = f"{Backend(backend, TOOLKITS[0])} serves it too; ask for it with --variant"
         if cuda and cuda < TOOLKITS[0]:
             needless = f"built with the CUDA {cuda[0]}.{cuda[1]} that you have; ask for it"
-        default = cuda in {None, TOOLKITS[0]} or not _in_cuda_bounds(given.manifest, TOOLKITS[0])
+        needless = _BY_CLANG if cuda in given.clang else needless
+        default = cuda in {None, TOOLKITS[0]} or (
+            cuda not in given.clang and not _in_cuda_bounds(given.manifest, TOOLKITS[0])
+        )
         yield Candidate(
             name=target.name, target=target, default=default, reason="" if default else needless
         )
@@ -229,20 +240,23 @@ def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Can
             if reason:
                 yield _left_out(str(variant), reason)
                 continue
+            unasked = "" if torch in newest else "an older torch; ask for it with --variant"
+            unasked = _BY_CLANG if cuda in given.clang else unasked
             yield Candidate(
                 name=str(variant),
                 target=Target(variant=variant, torch=torch, cuda=cuda),
-                default=torch in newest,
-                reason="" if torch in newest else "an older torch; ask for it with --variant",
+                default=not unasked,
+                reason=unasked,
             )
 
 
 def _no_compiler(given: _Given, cuda: Version2 | None) -> str:
     if cuda is None or cuda in given.toolkits:
         return ""
+    clang = ", or try --cuda-compiler clang" if cuda in CLANG else ""
     return (
-        f"the package index carries no compiler of CUDA {cuda[0]}.{cuda[1]}: name a toolkit with "
-        "--cuda-home, or NVIDIA's redistributables with --cuda-redist"
+        f"the package index carries no nvcc of CUDA {cuda[0]}.{cuda[1]}: name a toolkit with "
+        f"--cuda-home, or NVIDIA's redistributables with --cuda-redist{clang}"
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from kernforge import cudahome, depends
+from kernforge.errors import UsageError
+from kernforge.matrix import CLANG
 from kernforge.redist import Redist
 from kernforge.run import run
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from kernforge.wheels import Progress
 
 
+CudaCompiler: TypeAlias = Literal["nvcc", "clang"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
     """Where the user's own parts of a toolchain lie.
@@ -30,11 +35,13 @@ class Brought:
         cuda_redist: address of NVIDIA's redistributable manifests; a directory will do.
         depends: place of each header library that a manifest may depend on; the empty name
             stands for every CUTLASS.
+        cuda_compiler: what compiles CUDA where the index has no nvcc; empty leaves it to the lock.
     """
 
     cuda_home: Path | None = None
     cuda_redist: str | None = None
     depends: Mapping[str, Path] = field(default_factory=dict)
+    cuda_compiler: CudaCompiler | Literal[""] = ""
 
 
 NOTHING = Brought()
@@ -48,11 +55,17 @@ class Own:
         cuda_home: an installed toolkit.
         redist: an address with NVIDIA's redistributables.
         headers: header libraries by the name in ``depends``.
+        cuda_compiler: what the user wants CUDA compiled with where the index has no nvcc.
     """
 
     cuda_home: CudaHome | None = None
     redist: Redist | None = None
     headers: Mapping[str, HeaderFiles] = field(default_factory=dict)
+    cuda_compiler: CudaCompiler | Literal[""] = ""
+
+    def by_clang(self, version: str) -> bool:
+        """Whether the user wants clang to compile for this toolkit, as ``"12.8"``."""
+        return self.cuda_compiler == "clang" and _version(version) in CLANG
 
     def home_of(self, version: str) -> CudaHome | None:
         """The installed toolkit if it is of this version, as ``"12.8"``."""
@@ -81,11 +94,24 @@ def find(
         UsageError: something is not there or not what it should be.
     """
     home, redist = brought.cuda_home, brought.cuda_redist
+    if brought.cuda_compiler not in {"", *get_args(CudaCompiler)}:
+        raise UsageError(
+            f"KERNFORGE_CUDA_COMPILER is {brought.cuda_compiler!r}",
+            hint=f"it may be {' or '.join(get_args(CudaCompiler))}",
+        )
+    if brought.cuda_compiler == "clang" and (home or redist):
+        raise UsageError(
+            f"clang and {'an installed toolkit' if home else 'archives of a toolkit'} are both "
+            "named to compile CUDA",
+            hint="keep one of --cuda-compiler clang, --cuda-home and --cuda-redist, and look for "
+            "KERNFORGE_CUDA_COMPILER, KERNFORGE_CUDA_HOME and KERNFORGE_CUDA_REDIST",
+        )
     place = (brought.depends.get(cutlass) or brought.depends.get("")) if cutlass else None
     return Own(
         cuda_home=cudahome.identify(home, run) if home else None,
         redist=Redist(_address(redist), connect, downloads, progress) if redist else None,
         headers={cutlass: depends.read(place)} if place else {},
+        cuda_compiler=brought.cuda_compiler,
     )
 
 

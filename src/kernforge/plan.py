@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernforge import arch, digest, flags, linking, lockfile, opsname, units
+from kernforge import arch, clangflags, digest, flags, linking, lockfile, opsname, units
 from kernforge.actions import Actions
 from kernforge.errors import ManifestError
 from kernforge.graph import Artifact, Plan
@@ -155,7 +155,9 @@ class _Planner:
         framework = closure.reaches_torch
         standard = flags.standard(target) if framework else self._shared_standard(target)
         if unit.is_cuda:
-            argv = self._nvcc(unit, target, standard, common)
+            argv = self._device(unit, target, standard, common)
+            if clangflags.HOST_HEADER in argv:
+                inputs.append(self.actions.text(clangflags.HOST_HEADER, clangflags.host_header()))
         else:
             argv = (flags.CXX, *flags.cxx(standard), *common, *unit.cxx_flags)
         where = f" for {target.name}" if framework else ""
@@ -173,12 +175,20 @@ class _Planner:
             torch=target.torch,
         )
 
-    def _nvcc(
+    def _device(
         self, unit: Unit, target: Target, standard: str, common: tuple[str, ...]
     ) -> tuple[str, ...]:
+        """What compiles a CUDA unit: nvcc, or clang where the lock says so."""
         if target.cuda is None:
             raise ManifestError(f"build.toml: {unit.path} is CUDA, {target.name} is not")
-        gencode = (part for one in self._narrowed(unit, target.cuda) for part in one.gencode())
+        archs = self._narrowed(unit, target.cuda)
+        if lockfile.toolkit(self.lock, target.cuda).clang:
+            return (
+                *clangflags.clang(target, target.cuda, standard, archs, unit.path),
+                *common,
+                *clangflags.translate(unit.cuda_flags, unit.path),
+            )
+        gencode = (part for one in archs for part in one.gencode())
         return (
             flags.tree(flags.cuda_root(target.cuda), "bin/nvcc"),
             *flags.nvcc(target, standard),
@@ -220,7 +230,7 @@ class _Planner:
             yield from (*flags.stable_target(target), *flags.torch_includes(target))
         if closure.reaches_python:
             yield from ("-isystem", flags.tree("python"))
-        # nvcc finds its own headers.
+        # What compiles CUDA finds its own headers.
         if target.cuda and not unit.is_cuda:
             yield from flags.cuda_includes(target.cuda)
         if target.cuda and closure.reaches_cuda_libraries:

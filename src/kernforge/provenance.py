@@ -118,6 +118,8 @@ def facts(variant: str, origin: Origin, actions: Sequence[Made]) -> dict[str, st
         lock = used_lock(origin, actions)
         found["lock"] = digest.sha256(lock.to_json())
         found["compiler"] = lock.compiler.identity
+        if clang := {kit.clang.release for kit in lock.cuda.values() if kit.clang}:
+            found["cuda-compiler"] = f"clang {', '.join(sorted(clang))}"
     return found
 
 

@@ -9,6 +9,7 @@ Format (NVIDIA's "redistrib" manifests): ``redistrib_<release>.json`` maps each 
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ _WANTED = (
 _HEADERS_ONLY = frozenset(_WANTED) - {"cuda_crt", "libnvvm", "libnvptxcompiler"}
 _PLATFORMS = {"x86_64": "linux-x86_64", "aarch64": "linux-sbsa"}
 _NEWEST_PATCH = 9
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Redist:
@@ -72,7 +74,7 @@ class Redist:
                     hint="ask for another CUDA version",
                 )
             if entry is not None:
-                archives.append(LockedArchive(path=entry["relative_path"], sha256=entry["sha256"]))
+                archives.append(_archive(entry, name, release))
         return LockedToolkit(release=release, archives=tuple(archives))
 
     def unpack(self, toolkit: LockedToolkit, tree: Path) -> None:
@@ -98,13 +100,7 @@ class Redist:
             release = f"{version[0]}.{version[1]}.{patch}"
             page = self._connect().page(f"{self.base}/redistrib_{release}.json")
             if page is not None:
-                try:
-                    return release, json.loads(page.text)
-                except ValueError as error:
-                    raise ToolchainError(
-                        f"redistrib_{release}.json is not a manifest: {error}",
-                        hint="check the address that --cuda-redist names",
-                    ) from error
+                return release, _manifest(page.text, release)
         raise ToolchainError(
             f"no redistrib_{version[0]}.{version[1]}.*.json at the address of --cuda-redist",
             hint="name the directory that holds the manifests",
@@ -124,6 +120,32 @@ class Redist:
                 hint="the download is damaged or was tampered with; nothing was stored. "
                 "Run the command again, or use another address",
             )
+
+
+def _manifest(text: str, release: str) -> dict[str, Any]:
+    """The components of a manifest; what else it says, such as its date, is left out."""
+    try:
+        found = json.loads(text)
+        return {name: one for name, one in found.items() if isinstance(one, dict)}
+    except (ValueError, AttributeError) as error:
+        raise _no_manifest(release, str(error)) from error
+
+
+def _archive(entry: dict[str, Any], component: str, release: str) -> LockedArchive:
+    try:
+        path, sha256 = str(entry["relative_path"]), str(entry["sha256"])
+    except (KeyError, TypeError) as error:
+        raise _no_manifest(release, f"{component} has no {error}") from error
+    if not _SHA256.fullmatch(sha256) or _leaves(path) or "://" in path:
+        raise _no_manifest(release, f"{component} names {path!r} with sha256 {sha256!r}")
+    return LockedArchive(path=path, sha256=sha256)
+
+
+def _no_manifest(release: str, reason: str) -> ToolchainError:
+    return ToolchainError(
+        f"redistrib_{release}.json is not a manifest: {reason}",
+        hint="check the address that --cuda-redist names",
+    )
 
 
 def _unpack(part: Path, archive: LockedArchive, tree: Path) -> None:

@@ -50,6 +50,8 @@ def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
     kind, _, rest = name.partition("-")
     if kind == "cxx":
         return bench.compiler.path
+    if kind == "gcc":
+        return bench.compiler.directory
     if kind == "python":
         return str(pyheaders.directory())
     if kind == "torch":

@@ -41,6 +41,9 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _KEY_LENGTH = 24
+# A directory that is part of the host compiler's installation: what lies in it is found by its
+# place among the others, so it is seen where it is.
+_IN_PLACE = "gcc"
 _SIGNAL_BASE, _LAST_SIGNAL = 128, 64
 # Files that say why a kernel refuses, and what to do about each.
 _SWITCHES = {
@@ -107,13 +110,12 @@ class Room:
         return self.path / "work"
 
     def seen(self, root: str) -> str:
-        """Path of a toolchain's tree as the action sees it; a program keeps its own."""
-        real = self.roots[root]
-        return f"{self.place}/roots/{root}" if os.path.isdir(real) else real  # noqa: PTH112
+        """Path of a toolchain's tree as the action sees it; the host compiler keeps its own."""
+        return f"{self.place}/roots/{root}" if root in self.trees() else self.roots[root]
 
     def trees(self) -> dict[str, str]:
-        """The roots that are directories."""
-        return {name: real for name, real in self.roots.items() if Path(real).is_dir()}
+        """The roots that are directories of their own."""
+        return {n: real for n, real in self.roots.items() if n != _IN_PLACE and Path(real).is_dir()}
 
 
 def place_of(key: str) -> str:
@@ -245,7 +247,7 @@ def _view(room: Room | None, roots: Mapping[str, str]) -> _View:
             binds.append((path, path, False))
     binds += [(path, path, False) for path in _SYSTEM_FILES if Path(path).exists()]
     binds += [(f"/dev/{name}", f"/dev/{name}", True) for name in _DEVICES]
-    prefixes = {prefix for real in roots.values() for prefix in _prefixes(real)}
+    prefixes = {prefix for name, real in roots.items() for prefix in _prefixes(name, real)}
     binds += [(prefix, prefix, False) for prefix in sorted(prefixes)]
     if room is not None:
         binds.append((str(room.path), room.place, True))
@@ -254,15 +256,15 @@ def _view(room: Room | None, roots: Mapping[str, str]) -> _View:
     return _View(binds=tuple(binds), links=tuple(links))
 
 
-def _prefixes(program: str) -> Iterator[str]:
-    """Where a program that is not the system's was installed, by its name and behind its links."""
-    for path in (Path(program).absolute(), Path(os.path.realpath(program))):
-        prefix = str(path.parent.parent)
-        if (
-            path.is_file()
-            and prefix != "/"
-            and not f"{path}".startswith(tuple(f"{d}/" for d in _SYSTEM))
-        ):
+def _prefixes(name: str, real: str) -> Iterator[str]:
+    """Where what is not the system's was installed, by its name and behind its links."""
+    # A program lies in PREFIX/bin, the compiler's own libraries in PREFIX/lib/gcc/TARGET/VERSION.
+    depth = 3 if name == _IN_PLACE else 1
+    for path in (Path(real).absolute(), Path(os.path.realpath(real))):
+        if len(path.parents) <= depth or (name != _IN_PLACE and not path.is_file()):
+            continue
+        prefix = str(path.parents[depth])
+        if prefix != "/" and not f"{path}".startswith(tuple(f"{d}/" for d in _SYSTEM)):
             yield prefix
 
 

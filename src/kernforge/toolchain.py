@@ -7,9 +7,10 @@ store no connection is opened.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
-from kernforge import depends, files, lockfile, rangezip
+from kernforge import clangkit, depends, files, lockfile, rangezip
 from kernforge.digest import sha256
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.own import Own
@@ -40,7 +41,7 @@ class Toolchains:
         self._store, self._wheels, self._own = store, wheels, own or Own()
 
     def toolkit(self, toolkit: LockedToolkit) -> Path:
-        """Directory of a CUDA toolkit: ``bin/nvcc``, ``include``, ``lib64``, ``nvvm``.
+        """Directory of a CUDA toolkit: ``bin/nvcc`` or clang, ``include``, ``lib64``, ``nvvm``.
 
         Raises:
             IntegrityError: a wheel or an archive is not what the lock says.
@@ -51,6 +52,9 @@ class Toolchains:
             return self._installed(toolkit)
 
         def fill(tree: Path) -> None:
+            if toolkit.clang:
+                self._gather(toolkit, tree)
+                return
             if toolkit.archives:
                 self._unpack(toolkit, tree)
             for wheel in toolkit.wheels:
@@ -133,8 +137,16 @@ class Toolchains:
             )
         self._own.redist.unpack(toolkit, tree)
 
+    def _gather(self, toolkit: LockedToolkit, tree: Path) -> None:
+        """Put together a toolkit in which clang compiles."""
+        for wheel, starts in clangkit.layout(toolkit):
+            for name, data in self._members(wheel, functools.partial(clangkit.placed, starts)):
+                path = clangkit.placed(starts, name)
+                files.write_new(tree / path, data, executable=path.startswith("bin/"))
+        files.write_new(tree / clangkit.EMPTY_HEADER, b"")
+
     def _members(
-        self, wheel: LockedWheel, wanted: Callable[[str], bool]
+        self, wheel: LockedWheel, wanted: Callable[[str], object]
     ) -> Iterator[tuple[str, bytes]]:
         """Some members of a wheel, each verified against the RECORD that the lock pins."""
         archive = self._wheels.parts(wheel.file, wheel.sha256)

@@ -143,12 +143,18 @@ def look_for_own(
 def candidates(one: Project, cpu: str, mine: Own) -> tuple[Candidate, ...]:
     """The project's variants, given what the user brings and what its lock has."""
     locked = read_lock(one.root)
-    has = {_version(name) for name in (locked.cuda if locked else ())}
+    kits = locked.cuda if locked else {}
+    clang = {_version(name) for name, kit in kits.items() if kit.clang}
+    if mine.cuda_compiler == "clang":
+        clang |= set(matrix.CLANG)
+    elif mine.cuda_compiler == "nvcc":
+        clang = set()
+    has = {_version(name) for name, kit in kits.items() if not kit.clang}
     if mine.cuda_home:
         has.add(mine.cuda_home.version)
     if mine.redist:
         has |= {cuda for known in matrix.torch_releases().values() for cuda in known}
-    return matrix.candidates(one.manifest, cpu=cpu, own_toolkits=has)
+    return matrix.candidates(one.manifest, cpu=cpu, own_toolkits=has, by_clang=clang - has)
 
 
 def _version(text: str) -> Version2:

@@ -29,6 +29,8 @@ import kernforge  # noqa: E402
 from kernforge import (  # noqa: E402
     FuncRepository,
     LayerRepository,
+    LockedFuncRepository,
+    LockedLayerRepository,
     Mode,
     kernelize,
     kernelize_report,
@@ -36,6 +38,7 @@ from kernforge import (  # noqa: E402
     unkernelize,
     use_kernel_mapping,
 )
+from kernforge.errors import RegistryError, RequestError  # noqa: E402
 
 REPO = "me/llama-parts"
 COMPILED = Mode.INFERENCE | Mode.TORCH_COMPILE
@@ -239,6 +242,33 @@ def test_within_a_block_only(mapped):
         assert ops_of(same, X) == ["silu_and_mul"]
     assert ops_of(model, X) == []
     assert "forward" not in model.act.__dict__
+
+
+def test_a_locked_layer_is_that_of_the_locked_commit(registry, tmp_path, monkeypatch):
+    commit = (registry / "kernels--me--llama-parts/refs/v1").read_text()
+    entry = {"dependency": {"repo-id": REPO, "version": 1}, "lock": {"commit": commit}}
+    lock = tmp_path / "kernels.lock"
+    lock.write_text(json.dumps([entry]))
+    where = {"lockfile": lock, "registry": str(registry)}
+    mapping = {
+        "SiluAndMul": {"cpu": LockedLayerRepository(REPO, layer_name="SiluAndMul", **where)},
+        "swiglu": {"cpu": LockedFuncRepository(REPO, func_name="silu_and_mul", **where)},
+    }
+    lock.unlink()  # it was read
+    for model in (llama_model.MLP(32), llama_model.FunctionMLP(32)):
+        with use_kernel_mapping(mapping), kernelized(model, mode=Mode.INFERENCE):
+            assert ops_of(model, X) == ["silu_and_mul"]
+            (layer,) = kernelize_report(model).layers
+            assert layer.source.commit == commit
+
+    lock.write_text(json.dumps([{**entry, "lock": {"commit": "0" * 40}}]))
+    other = LockedLayerRepository(REPO, layer_name="SiluAndMul", **where)
+    assert other != mapping["SiluAndMul"]["cpu"]
+    assert str(other) == f"`{REPO}` (commit {'0' * 40}), layer `SiluAndMul`"
+    with use_kernel_mapping({"SiluAndMul": {"cpu": other}}), pytest.raises(RegistryError):
+        kernelize(llama_model.MLP(32), mode=Mode.INFERENCE)
+    with pytest.raises(RequestError, match="me/other is not locked"):
+        LockedLayerRepository("me/other", layer_name="SiluAndMul", **where)
 
 
 GUIDE = Path(__file__).parents[2] / "docs/how-to/kernelize-a-model.md"

@@ -11,9 +11,11 @@ import tarfile
 import pytest
 from native import projects
 
-from kernforge import workbench
+from kernforge import digest, files, workbench
+from kernforge.index import Index
 from kernforge.store import Store
 from kernforge.toolchain import Toolchains
+from kernforge.wheels import Wheels
 
 pytestmark = pytest.mark.native
 
@@ -92,26 +94,68 @@ def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     assert "--cuda-home" in done.stderr
 
 
-def as_archive(root, component, toolkit, members):
+def as_archive(root, component, members):
+    """Pack trees as NVIDIA does: ``members`` are directories and what of each is packed."""
     path = f"{component}/linux-x86_64/{component}-linux-x86_64-12.9.1-archive.tar.xz"
     (root / path).parent.mkdir(parents=True)
     with tarfile.open(root / path, "w:xz", preset=0) as archive:
-        for member in members:
-            archive.add(toolkit / member, f"{component}-linux-x86_64-12.9.1-archive/{member}")
+        for tree, member in members:
+            archive.add(tree / member, f"{component}-linux-x86_64-12.9.1-archive/{member}")
     sha256 = hashlib.sha256((root / path).read_bytes()).hexdigest()
     return {"version": "12.9.1", "linux-x86_64": {"relative_path": path, "sha256": sha256}}
 
 
-def test_archives_of_a_server_build(build, toolkit, index_server, tmp_path):
+@pytest.fixture
+def real_cuda12(kept_home):
+    """Trees of what the package index has of CUDA 12.9: the runtime and the C++ core libraries."""
+    store = Store(kept_home / "store")
+    wheels = Wheels(Index.from_environment, store.root / "downloads", Quiet())
+
+    def tree(project, version):
+        def fill(root):
+            (one, *_) = (
+                wheel
+                for wheel in wheels.index.wheels(project)
+                if str(wheel.version) == version
+                and "manylinux" in wheel.file
+                and "x86_64" in wheel.file
+            )
+            archive = wheels.whole(one.file, one.sha256)
+            for name, data in archive.fetch(n for n in archive.names() if not n.endswith("/")):
+                if (path := name.split("/", 2))[0] == "nvidia" and len(path) == 3:
+                    files.write_new(root / path[2], data)
+
+        return store.tree("toolchains", digest.key("test", of=[project, version]), fill)
+
+    return tree("nvidia-cuda-runtime-cu12", "12.9.79"), tree("nvidia-cuda-cccl-cu12", "12.9.27")
+
+
+class Quiet:
+    def fetching(self, what, total):
+        return lambda count: None
+
+    def note(self, text):
+        pass
+
+
+def test_archives_of_a_server_build(build, toolkit, real_cuda12, index_server, tmp_path):
+    # nvcc is 13.0's, since no wheel has an older one; the runtime and CUB are really 12.9's.
+    runtime, cccl = real_cuda12
     components = {
-        "cuda_nvcc": ("bin", "nvvm"),
-        "cuda_cudart": ("lib/libcudart_static.a", "lib/libcudadevrt.a"),
-        "cuda_cccl": ("include",),
+        "cuda_nvcc": [
+            (toolkit, path)
+            for path in ("bin", "nvvm", "include/crt", "include/fatbinary_section.h")
+        ],
+        "cuda_cudart": [(runtime, "include"), (runtime, "lib")],
+        "cuda_cccl": [(cccl, "include")],
     }
     base = index_server.root / "redist"
-    manifest = {c: as_archive(base, c, toolkit, m) for c, m in components.items()}
+    manifest = {c: as_archive(base, c, m) for c, m in components.items()}
     (base / "redistrib_12.9.1.json").write_text(json.dumps(manifest))
-    root = projects.write(tmp_path / "project", backends=("cuda",))
+    version = "#include <cuda.h>\nstatic_assert(CUDA_VERSION == 12090);\n"
+    cub = "#include <cub/version.cuh>\nstatic_assert(CUB_VERSION < 300000);\n"
+    cu = version + cub + projects.CU
+    root = projects.write(tmp_path / "project", backends=("cuda",), cu=cu)
     done = build(root, "--variant", "*-cu129-*", "--cuda-redist", f"{index_server.url}/redist")
     assert "torch-stable-abi210-cu129-x86_64-linux" in done.stdout
     assert workbench.read_lock(root).cuda["12.9"].release == "12.9.1"

@@ -34,11 +34,38 @@ def test_a_toolkit_of_the_users_makes_its_variants_buildable():
     assert (one.target.torch, one.target.cuda) == ((2, 11), (12, 6))
 
 
+STABLE = '[torch]\nstable-abi = "2.10"\n'
+
+
+@pytest.mark.parametrize(
+    ("rest", "name"),
+    [
+        ("[torch]\n" + CUDA, "torch211-cxx11-cu126-x86_64-linux"),
+        (STABLE + CUDA, "torch-stable-abi210-cu128-x86_64-linux"),
+        ('[tvm-ffi]\nsrc = ["b.cpp"]\n' + CUDA, "tvm-ffi01-cu129-x86_64-linux"),
+    ],
+)
+def test_what_clang_can_compile_is_built_on_request_alone(rest, name):
+    parsed = manifest.parse(GENERAL.format(backends='"cuda"') + rest)
+
+    def found(**given):
+        every = matrix.candidates(parsed, cpu="x86_64", releases=RELEASES, **given)
+        return next(one for one in every if one.name == name)
+
+    without = found()
+    assert without.target is None
+    assert "--cuda-compiler clang" in without.reason
+    asked = found(by_clang=matrix.CLANG)
+    assert asked.target is not None
+    assert not asked.default
+    assert "clang instead of nvcc" in asked.reason
+
+
 def test_tvm_ffi_has_a_variant_per_backend_and_no_torch():
     text = '[tvm-ffi]\nsrc = ["tvm-ffi-ext/b.cpp"]\n'
     found = considered(["cpu", "cuda"], text + CPU + CUDA)
     assert defaults(found) == ["tvm-ffi01-cpu-x86_64-linux", "tvm-ffi01-cu130-x86_64-linux"]
-    assert {c.target.torch for c in found} == {None}
+    assert {c.target.torch for c in found if c.target} == {None}
 
 
 def defaults(found):
@@ -84,7 +111,7 @@ def test_a_full_abi_project_builds_for_the_two_newest_torches():
             "torch212-cxx11-cu130-x86_64-linux",
             "CUDA minver 13.1",
         ),
-        ("[torch]\n", "torch211-cxx11-cu126-x86_64-linux", "no compiler of CUDA 12.6"),
+        ("[torch]\n", "torch211-cxx11-cu126-x86_64-linux", "no nvcc of CUDA 12.6"),
     ],
 )
 def test_what_is_left_out_says_why(rest, name, reason):

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from kernforge import flags, manifest, matrix, plan, units
+from kernforge import clangflags, flags, manifest, matrix, plan, units
 from kernforge.arch import Arch
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.lockfile import (
     Lock,
+    LockedClang,
     LockedCompiler,
     LockedHeaders,
     LockedPython,
@@ -383,3 +384,34 @@ def test_an_edit_of_another_source_leaves_a_binding_that_is_named_at_link_time()
         "link torch213-cxx11-cpu-x86_64-linux",
     }
     assert before.artifacts[0].ops_name != after.artifacts[0].ops_name
+
+
+def by_clang(release="22"):
+    """The lock, with another clang for each release."""
+    parts = {p: wheel(f"{p}{release}") for p in ("compiler", "headers", "fatbinary", "runtime")}
+    kit = LockedToolkit(
+        release="13.0", wheels=(wheel("ptxas"),), clang=LockedClang(release=release, **parts)
+    )
+    return replace(LOCK, cuda={**LOCK.cuda, "13.0": kit})
+
+
+def test_clang_compiles_what_the_lock_says_it_compiles():
+    made = make(lock=by_clang(), abi='stable-abi = "2.10"')
+    (action,) = titled(made, "op.cu, CUDA 13.0")
+    assert action.argv[:2] == ("%{cuda-13.0}/bin/zig", "clang")
+    assert set(action.roots) == {"cuda-13.0", "gcc"}
+    assert "-fgpu-flush-denormals-to-zero" in action.argv
+    assert "--cuda-gpu-arch=sm_90a" in action.argv
+    # What nvcc declares unasked is brought, and is part of the key.
+    (header,) = [one for one in action.inputs if one.path == clangflags.HOST_HEADER]
+    assert "min" in made.texts[header.name]
+    (other,) = titled(made, "op.cu, CUDA 13.2")
+    assert other.argv[0] == "%{cuda-13.2}/bin/nvcc"
+
+
+def test_the_compiler_is_part_of_the_key():
+    keys = {
+        titled(make(lock=lock), "op.cu, CUDA 13.0")[0].key
+        for lock in (LOCK, by_clang("22"), by_clang("23"))
+    }
+    assert len(keys) == 3

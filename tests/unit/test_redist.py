@@ -127,6 +127,109 @@ def test_a_version_that_is_not_there_is_said(redist):
         redist.resolve((12, 4), "x86_64")
 
 
+RELEASES = {"12.6.3": "12.6.85", "12.8.1": "12.8.93", "12.9.1": "12.9.86"}
+
+
+@pytest.fixture
+def mirror(index_server):
+    """Manifests as NVIDIA writes them: several releases, each with several platforms."""
+    root = index_server.root / "mirror"
+    root.mkdir(parents=True)
+    for release, version in RELEASES.items():
+        manifest = {
+            "release_date": "2025-06-01",
+            "release_label": release,
+            "release_product": "cuda",
+        }
+        for component in (*COMPONENTS, "cuda_gdb"):
+            about = {"name": component, "license": "CUDA Toolkit", "version": version}
+            about["license_path"] = f"{component}/LICENSE.txt"
+            for platform in ("linux-x86_64", "linux-sbsa", "linux-aarch64", "windows-x86_64"):
+                suffix = "zip" if platform.startswith("windows") else "tar.xz"
+                file = f"{component}-{platform}-{version}-archive.{suffix}"
+                text = f"{release} {component} {platform}".encode()
+                about[platform] = {
+                    "relative_path": f"{component}/{platform}/{file}",
+                    "sha256": hashlib.sha256(text).hexdigest(),
+                    "md5": "0" * 32,
+                    "size": str(len(text)),
+                }
+            manifest[component] = about
+        (root / f"redistrib_{release}.json").write_text(json.dumps(manifest))
+    return root
+
+
+@pytest.fixture
+def at_mirror(mirror, index_server, transport, tmp_path, progress):
+    address = f"{index_server.url}/mirror/"
+    return Redist(address, lambda: transport, tmp_path / "downloads", progress)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("cpu", "platform"), [("x86_64", "linux-x86_64"), ("aarch64", "linux-sbsa")]
+)
+def test_each_release_is_found_for_each_processor(at_mirror, release, cpu, platform):
+    major, minor, _ = release.split(".")
+    found = at_mirror.resolve((int(major), int(minor)), cpu)
+    assert found.release == release
+    assert [archive.path.split("/")[:2] for archive in found.archives] == [
+        [component, platform] for component in COMPONENTS
+    ]
+    version = RELEASES[release]
+    assert all(f"-{version}-archive.tar.xz" in archive.path for archive in found.archives)
+
+
+def test_a_lock_holds_wherever_the_archives_lie(
+    redist, index_server, transport, tmp_path, progress
+):
+    toolkit = lock_of(Own(redist=redist)).cuda["12.8"]
+    (index_server.root / "redist").rename(index_server.root / "elsewhere")
+    moved = Redist(f"{index_server.url}/elsewhere", lambda: transport, tmp_path / "d", progress)
+    own = Own(redist=moved)
+    tree = Toolchains(Store(tmp_path / "store"), None, own).toolkit(toolkit)
+    assert (tree / "bin/nvcc").is_file()
+
+
+def change(root, release, component, entry):
+    path = root / f"redistrib_{release}.json"
+    manifest = json.loads(path.read_text())
+    manifest[component] = entry
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("component", "entry", "message"),
+    [
+        ("cuda_nvcc", {"windows-x86_64": {}}, "have no cuda_nvcc for linux-x86_64"),
+        ("cuda_cudart", {}, "have no cuda_cudart for linux-x86_64"),
+        ("cuda_nvcc", {"linux-x86_64": {"relative_path": "a/b"}}, "no 'sha256'"),
+        ("cuda_nvcc", {"linux-x86_64": ["a/b"]}, "not a manifest"),
+        (
+            "cuda_nvcc",
+            {"linux-x86_64": {"relative_path": "a/b", "sha256": "../../evil"}},
+            "evil",
+        ),
+        (
+            "cuda_nvcc",
+            {"linux-x86_64": {"relative_path": "../b.tar.xz", "sha256": "0" * 64}},
+            "cuda_nvcc names",
+        ),
+    ],
+)
+def test_a_component_that_cannot_be_had_is_said(at_mirror, mirror, component, entry, message):
+    change(mirror, "12.9.1", component, entry)
+    with pytest.raises(ToolchainError, match=message):
+        at_mirror.resolve((12, 9), "x86_64")
+
+
+@pytest.mark.parametrize("text", ["[]", "<html>not here</html>", "null"])
+def test_a_page_that_is_no_manifest_is_said(at_mirror, mirror, text):
+    (mirror / "redistrib_12.9.1.json").write_text(text)
+    with pytest.raises(ToolchainError, match=r"redistrib_12\.9\.1\.json is not a manifest"):
+        at_mirror.resolve((12, 9), "x86_64")
+
+
 @pytest.fixture
 def installed(tmp_path):
     root = tmp_path / "cuda"

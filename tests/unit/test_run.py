@@ -72,9 +72,12 @@ def test_a_distribution_without_a_static_libstdcxx_is_recognised(answer, there):
         ("g++", "-dumpfullversion"): "14.2.1",
         ("g++", "-dumpmachine"): "x86_64-redhat-linux",
         ("g++", "-print-file-name=libstdc++.a"): answer,
+        ("g++", "-print-libgcc-file-name"): "/usr/lib/gcc/x86_64-redhat-linux/14/libgcc.a",
         ("/bin/sh",): "/usr/bin/g++",
     }
-    assert compiler.find({}, answers(table)).static_libstdcxx is there
+    found = compiler.find({}, answers(table))
+    assert found.static_libstdcxx is there
+    assert found.directory == "/usr/lib/gcc/x86_64-redhat-linux/14"
 
 
 def test_no_compiler_says_how_to_get_one():

@@ -132,3 +132,18 @@ def test_everything_in_a_tree_gets_one_time(tmp_path):
     assert files.set_times(tmp_path, 7)
     paths = [tmp_path, *tmp_path.rglob("*")]
     assert {path.lstat().st_mtime for path in paths} == {7}
+
+
+@pytest.mark.skipif(not kinds(), reason="this machine allows no namespaces")
+@pytest.mark.parametrize("kind", kinds(), ids=lambda one: one.kind)
+def test_the_host_compilers_own_directory_is_seen_where_it_is(kind, room, tmp_path):
+    own = tmp_path / "opt" / "lib" / "gcc" / "x86_64" / "12"
+    beside = tmp_path / "opt" / "include"
+    for directory in (own, beside):
+        directory.mkdir(parents=True)
+    (beside / "vector").write_text("of the compiler\n")
+    room = Room(path=room.path, place=PLACE, roots={**room.roots, "gcc": str(own)})
+    assert room.seen("gcc") == str(own)
+    assert room.seen("tree") == f"{PLACE}/roots/tree"
+    done = run.run(sandbox.command(kind, room, ("/bin/cat", f"{own}/../../../../include/vector")))
+    assert done.stdout == "of the compiler\n", done.stderr
