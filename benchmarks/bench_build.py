@@ -2,13 +2,15 @@
 """CPU seconds to build img2gray for every torch that it serves, beside torch.utils.cpp_extension.
 
     python benchmarks/bench_build.py
+    python benchmarks/bench_build.py --cuda-home /usr/local/cuda --store home --lock home/kernforge.lock
 
-Both build the same sources with the same host compiler in the same run, from a copy of the
-project: first everything, then again without a change, then after a one-line edit of a device (or
-CPU) source, then after one of the binding. kernforge builds once for all torches, because the
-binding is on the stable ABI; cpp_extension builds for the torch that is installed, so it is
-measured once and multiplied by the number of torches. CUDA is built, too, where torch has CUDA
-and nvcc is there; elsewhere only the CPU half is, and the result says so.
+Both build the same sources with the same compilers in the same run, from a copy of the project:
+first everything, then again without a change, then after a one-line edit of a device (or CPU)
+source, then after one of the binding. Two bindings are built: the kernel's own on the stable ABI,
+of which kernforge makes one build for all torches, and one on ATen, of which it makes one for each
+torch. cpp_extension builds for the torch that is installed, so it is measured once and multiplied
+by the number of torches. CUDA is built where torch has CUDA and a toolkit is there; elsewhere only
+the CPU half is, and the result says so. The second form needs no network: see carry.py.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ ROOT = Path(__file__).parents[1]
 KERNEL = ROOT / "kernels" / "img2gray"
 INCLUDE = ROOT / "src" / "kernforge" / "include"
 RESULT = ROOT / "benchmarks" / "results" / "build.json"
+BINDING = "torch-ext/torch_binding.cpp"
 STABLE = (2, 10)
+ARCHS = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
 PEER = """
 import sys
 from torch.utils.cpp_extension import load
@@ -44,35 +48,94 @@ load(
 )
 """
 # The same optimisation and definitions as kernforge gives.
-FLAGS = ["-O3", "-DNDEBUG", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+FLAGS = ["-O3", "-DNDEBUG"]
+STABLE_FLAG = "-DTORCH_TARGET_VERSION=0x020a000000000000"
 
 
 @dataclass(frozen=True)
 class Half:
-    """One backend of the project: what an edit touches."""
+    """One backend of one binding: what an edit touches, and what is built.
+
+    Attributes:
+        backend: ``"cpu"`` or ``"cuda"``.
+        source: what the first edit touches.
+        stable: whether the binding is the one on the stable ABI.
+        archs: architectures of device code.
+    """
 
     backend: str
     source: str
+    stable: bool
     archs: tuple[str, ...] = ()
 
+    @property
+    def title(self) -> str:
+        """What a person calls it."""
+        return f"{self.backend}, {'stable ABI' if self.stable else 'ATen'}"
 
-def kernforge_build(project: Path, store: Path, half: Half, options: list[str]) -> float:
-    """CPU seconds of one ``kernforge build``."""
-    backend = "cpu" if half.backend == "cpu" else "cu130"
-    argv = [sys.executable, "-m", "kernforge", "build", str(project), "--no-check", *options]
-    argv += ["--variant", f"torch-stable-abi*-{backend}-*"]
+    @property
+    def pattern(self) -> str:
+        """The variants that kernforge builds."""
+        kind = "torch-stable-abi*" if self.stable else "torch2*-cxx11"
+        return f"{kind}-{'cpu' if self.backend == 'cpu' else 'cu130'}-*"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where both build, and with what.
+
+    Attributes:
+        project: a copy of the kernel.
+        store: a home with toolchains and without results.
+        peer: directory of the other's builds.
+        options: more for kernforge build.
+        env: more for both.
+    """
+
+    project: Path
+    store: Path
+    peer: Path
+    options: tuple[str, ...]
+    env: dict[str, str]
+
+
+def kernforge_build(place: Place, half: Half) -> dict[str, object]:
+    """One ``kernforge build``: CPU and wall seconds, compiler runs and variants."""
+    argv = [sys.executable, "-m", "kernforge", "build", str(place.project), "--no-check", "--json"]
+    argv += ["--variant", half.pattern, *place.options]
     argv += [part for arch in half.archs for part in ("--arch", arch)]
-    return _measured(argv, {"KERNFORGE_HOME": str(store)})
+    done = _run(argv, {**place.env, "KERNFORGE_HOME": str(place.store)})
+    document = json.loads(done.stdout)
+    ran = [one["title"] for one in document["actions"]["spent"]]
+    return {
+        "kernforge_cpu_s": done.cpu_s,
+        "kernforge_wall_s": done.wall_s,
+        "compiled": sorted(title for title in ran if ".c" in title.split(",")[0].split()[0]),
+        "torches": _torches(half, list(document["variants"])),
+    }
 
 
-def peer_build(project: Path, out: Path, half: Half) -> float:
-    """CPU seconds of one ``torch.utils.cpp_extension.load``."""
-    out.mkdir(exist_ok=True)
+def _torches(half: Half, variants: list[str]) -> int:
+    """How many torch releases the variants serve with this backend."""
+    if not half.stable:
+        return len(variants)
+    releases = matrix.torch_releases().items()
+    wanted = (13, 0)
+    return sum(
+        series >= STABLE and (half.backend == "cpu" or wanted in cuda) for series, cuda in releases
+    )
+
+
+def peer_build(place: Place, half: Half) -> dict[str, object]:
+    """One ``torch.utils.cpp_extension.load``: CPU and wall seconds."""
+    out = place.peer / f"{half.backend}-{half.stable}"
+    out.mkdir(exist_ok=True, parents=True)
     cuda = half.backend == "cuda"
     define = ["-DUSE_CUDA=1", "-DCUDA_KERNEL"] if cuda else ["-DCPU_KERNEL"]
+    define += [STABLE_FLAG] if half.stable else []
     script = PEER.format(
         name=f"img2gray_{half.backend}",
-        sources=[str(project / "torch-ext/torch_binding.cpp"), str(project / half.source)],
+        sources=[str(place.project / BINDING), str(place.project / half.source)],
         out=str(out),
         include=[str(INCLUDE)],
         flags=[*FLAGS, *define],
@@ -81,85 +144,116 @@ def peer_build(project: Path, out: Path, half: Half) -> float:
     )
     # Newer torch uses ccache when it finds it; a cold build must be cold.
     env = {
+        **place.env,
         "CCACHE_DISABLE": "1",
         "SCCACHE_RECACHE": "1",
         "TORCH_CUDA_ARCH_LIST": ";".join(half.archs),
     }
-    return _measured([sys.executable, "-c", script], env)
+    done = _run([sys.executable, "-c", script], env)
+    return {"peer_cpu_s": done.cpu_s, "peer_wall_s": done.wall_s}
 
 
-def _measured(argv: list[str], env: dict[str, str]) -> float:
+def _run(argv: list[str], env: dict[str, str]):  # noqa: ANN202 - run.Completed
     done = run(Command(argv=tuple(argv), env={**os.environ, **env}))
     if done.returncode:
         sys.exit(f"{argv}\n{done.stdout}{done.stderr}")
-    return done.cpu_s
+    return done
 
 
-def measure(half: Half, options: list[str]) -> list[dict[str, object]]:
-    """The four cases of one backend."""
+def prepare(directory: Path, half: Half, arguments: argparse.Namespace) -> Place:
+    """A copy of the kernel with the half's binding, and a home without results."""
+    project = directory / "project"
+    shutil.copytree(KERNEL, project, ignore=shutil.ignore_patterns("build"))
+    if not half.stable:
+        shutil.copy(Path(__file__).parent / "full_abi_binding.cpp", project / BINDING)
+        manifest = project / "build.toml"
+        manifest.write_text(manifest.read_text().replace('stable-abi = "2.10"\n', ""))
+    if arguments.lock:
+        shutil.copy(arguments.lock, project / "kernforge.lock")
+    store = directory / "home"
+    (store / "store").mkdir(parents=True)
+    # Toolchains are fetched once and are no part of a build; results start from nothing.
+    shelf = (arguments.store or home()) / "store" / "toolchains"
+    shelf.mkdir(parents=True, exist_ok=True)
+    (store / "store" / "toolchains").symlink_to(shelf.absolute())
+    options, env = tuple(arguments.options), {}
+    if arguments.cuda_home:
+        options += ("--cuda-home", str(arguments.cuda_home))
+        env = {"CUDA_HOME": str(arguments.cuda_home)}
+    return Place(project=project, store=store, peer=directory / "peer", options=options, env=env)
+
+
+def measure(half: Half, arguments: argparse.Namespace) -> list[dict[str, object]]:
+    """The four cases of one half."""
     with tempfile.TemporaryDirectory() as directory:
-        project = Path(directory) / "project"
-        shutil.copytree(KERNEL, project, ignore=shutil.ignore_patterns("build"))
-        store = Path(directory) / "home"
-        (store / "store").mkdir(parents=True)
-        # Toolchains are fetched once and are no part of a build; results start from nothing.
-        shelf = home() / "store" / "toolchains"
-        shelf.mkdir(parents=True, exist_ok=True)
-        (store / "store" / "toolchains").symlink_to(shelf)
+        place = prepare(Path(directory), half, arguments)
+        # What a fetch of the toolchain, or the first look at it, would cost is not measured here.
+        kernforge_build(place, half)
+        shutil.rmtree(place.store / "store" / "actions")
         cases = []
         for case, edited in (
             ("cold", None),
             ("no change", None),
             (f"edit of {half.source}", half.source),
-            ("edit of the binding", "torch-ext/torch_binding.cpp"),
+            ("edit of the binding", BINDING),
         ):
             if edited:
-                with (project / edited).open("a") as stream:
+                with (place.project / edited).open("a") as stream:
                     stream.write("// one line more\n")
-            ours = kernforge_build(project, store, half, options)
-            peer = peer_build(project, Path(directory) / "peer", half)
-            cases.append(
-                {"backend": half.backend, "case": case, "kernforge_cpu_s": ours, "peer_cpu_s": peer}
-            )
-            print(half.backend, case, f"{ours:.2f}", f"{peer:.2f}", flush=True)
+            found = {"half": half.title, "case": case, **kernforge_build(place, half)}
+            cases.append({**found, **peer_build(place, half)})
+            print(json.dumps(cases[-1]), flush=True)
         return cases
+
+
+def halves(cuda: bool) -> list[Half]:  # noqa: FBT001
+    """What is built here."""
+    found = [Half(backend="cpu", source="img2gray_cpu.cpp", stable=s) for s in (True, False)]
+    if cuda:
+        found += [
+            Half(backend="cuda", source="img2gray.cu", stable=s, archs=ARCHS) for s in (True, False)
+        ]
+    return found
+
+
+def table(cases: list[dict], *, cuda: bool) -> dict[str, object]:
+    """The cases as the README shows them."""
+    rows = [
+        [
+            f"{one['half']}, {one['case']}",
+            f"{one['kernforge_cpu_s']:.1f} ({one['kernforge_wall_s']:.1f})",
+            f"{one['peer_cpu_s']:.1f} x {one['torches']}",
+            f"{one['torches'] * one['peer_cpu_s'] / one['kernforge_cpu_s']:.1f}x",
+        ]
+        for one in cases
+    ]
+    note = f"cpp_extension was measured with torch {torch.__version__} and counted once for each "
+    note += "torch that the variants serve."
+    note += "" if cuda else " CUDA was not built: torch has none here, or there is no toolkit."
+    return {
+        "title": "img2gray for every torch, CPU seconds",
+        "head": ["", "kernforge (wall s)", "cpp_extension", "ratio"],
+        "rows": rows,
+        "note": note,
+    }
 
 
 def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, default=RESULT)
+    parser.add_argument("--store", type=Path, help="a home whose toolchains are used")
+    parser.add_argument("--lock", type=Path, help="a kernforge.lock for the project")
+    parser.add_argument("--cuda-home", type=Path, help="the toolkit of both, which must be 13.0")
     parser.add_argument("options", nargs="*", help="more for kernforge build, after --")
     arguments = parser.parse_args()
-    halves = [Half(backend="cpu", source="img2gray_cpu.cpp")]
-    if torch.version.cuda and shutil.which("nvcc"):
-        archs = ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
-        halves.append(Half(backend="cuda", source="img2gray.cu", archs=archs))
-    # What a fetch of the toolchain would cost is not what is measured here.
-    warm = [sys.executable, "-m", "kernforge", "build", str(KERNEL), *arguments.options]
-    _measured([*warm, "--no-check", "--out", tempfile.mkdtemp()], {})
-    cases = [case for half in halves for case in measure(half, arguments.options)]
-    served = [series for series in matrix.torch_releases() if series >= STABLE]
-    rows = [
-        [
-            f"{case['backend']}, {case['case']}",
-            f"{case['kernforge_cpu_s']:.1f}",
-            f"{case['peer_cpu_s']:.1f} x {len(served)}",
-            f"{len(served) * case['peer_cpu_s'] / case['kernforge_cpu_s']:.1f}x",
-        ]
-        for case in cases
-    ]
+    cuda = bool(torch.version.cuda and (arguments.cuda_home or shutil.which("nvcc")))
+    cases = [case for half in halves(cuda) for case in measure(half, arguments)]
     document = {
         "machine": describe("kernforge", "torch"),
-        "torches": [f"{v[0]}.{v[1]}" for v in served],
+        "archs": list(ARCHS) if cuda else [],
         "cases": cases,
-        "table": {
-            "title": f"img2gray for {len(served)} torch releases, CPU seconds",
-            "head": ["", "kernforge", "cpp_extension", "ratio"],
-            "rows": rows,
-            "note": f"cpp_extension was measured with torch {torch.__version__} and counted once for "
-            f"each of torch {served[0][0]}.{served[0][1]} to {served[-1][0]}.{served[-1][1]}.",
-        },
+        "table": table(cases, cuda=cuda),
     }
     arguments.json.write_text(json.dumps(document, indent=2) + "\n")
 

@@ -2,12 +2,13 @@
 """How a build scales with the number of actions that run at once.
 
     python benchmarks/bench_scaling.py --jobs 1 2 4 8 16
+    python benchmarks/bench_scaling.py --cuda-home DIR --store home --lock home/kernforge.lock
 
 The script makes a kernel project of many heavy units, all torch-free and equally heavy, and builds
 it from an empty result store with each number of jobs; the toolchain is fetched before. Efficiency
 is against the time that the same actions took with the first number of jobs (give 1), over the part of the
 build in which there was an action to start for every job: what comes after, the last units and
-the link, no scheduler can spread.
+the link, no scheduler can spread. The second form needs no network: see carry.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -85,14 +87,15 @@ def write_project(root: Path, *, backend: str, units: int, weight: int) -> Path:
     return root
 
 
-def build(project: Path, *, jobs: int) -> dict[str, object]:
+def build(project: Path, *, jobs: int, toolchains: Path, options: list[str]) -> dict[str, object]:
     """Build from an empty result store; returns what the build says of its actions."""
     with tempfile.TemporaryDirectory() as directory:
         store = Path(directory) / "store"
         store.mkdir()
-        (store / "toolchains").symlink_to(home() / "store" / "toolchains")
+        (store / "toolchains").symlink_to(toolchains.absolute())
         argv = [sys.executable, "-m", "kernforge", "build", str(project), "--json", "--quiet"]
         argv += ["--jobs", str(jobs), "--no-check", "--out", str(Path(directory) / "out")]
+        argv += options
         done = run(Command(argv=tuple(argv), env={**os.environ, "KERNFORGE_HOME": directory}))
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
@@ -119,7 +122,13 @@ def main() -> None:
     parser.add_argument("--weight", type=int, default=12, help="instantiations in a unit")
     parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--json", type=Path, default=RESULT)
+    parser.add_argument("--store", type=Path, help="a home whose toolchains are used")
+    parser.add_argument("--lock", type=Path, help="a kernforge.lock for the project")
+    parser.add_argument("--cuda-home", type=Path, help="a toolkit, which must be 13.0")
     arguments = parser.parse_args()
+    base = arguments.store or home()
+    options = ["--cuda-home", str(arguments.cuda_home)] if arguments.cuda_home else []
+    options += ["--variant", "*-cpu-*" if arguments.backend == "cpu" else "*-cu130-*"]
     cases = []
     baseline: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as directory:
@@ -129,13 +138,17 @@ def main() -> None:
             units=arguments.units,
             weight=arguments.weight,
         )
+        if arguments.lock:
+            shutil.copy(arguments.lock, project / "kernforge.lock")
         # Fetches the toolchain, and lets the first measured build know what the others know.
-        warm = [sys.executable, "-m", "kernforge", "build", str(project), "--no-check"]
-        done = run(Command(argv=tuple(warm)))
+        warm = [sys.executable, "-m", "kernforge", "build", str(project), "--no-check", *options]
+        done = run(Command(argv=tuple(warm), env={**os.environ, "KERNFORGE_HOME": str(base)}))
         if done.returncode:
             sys.exit(done.stderr)
         for jobs in arguments.jobs:
-            document = build(project, jobs=jobs)
+            document = build(
+                project, jobs=jobs, toolchains=base / "store" / "toolchains", options=options
+            )
             spent = document["spent"]
             baseline = baseline or {one["key"]: one["wall_s"] for one in spent}
             share = efficiency(spent, baseline, jobs)

@@ -9,6 +9,8 @@ import os
 import platform
 from pathlib import Path
 
+import kernforge
+
 
 def describe(*packages: str) -> dict[str, object]:
     """Machine, versions and date.
@@ -30,5 +32,10 @@ def describe(*packages: str) -> dict[str, object]:
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.freedesktop_os_release().get("PRETTY_NAME", platform.system()),
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "versions": {name: _version(name) for name in packages},
     }
+
+
+def _version(name: str) -> str:
+    # From a checkout, kernforge is on the path without being installed.
+    return kernforge.__version__ if name == "kernforge" else importlib.metadata.version(name)

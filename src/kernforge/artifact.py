@@ -16,8 +16,8 @@ from kernforge.metadata import KernelDepend, Metadata, Provenance
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kernforge.graph import Artifact
     from kernforge.manifest import Manifest
-    from kernforge.plan import Artifact
     from kernforge.project import Project
     from kernforge.provenance import Made, Origin
     from kernforge.variant import Variant

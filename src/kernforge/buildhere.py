@@ -15,7 +15,17 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import build, files, lockfile, matrix, pipeline, provenance, reproduce
+from kernforge import (
+    files,
+    lockfile,
+    locking,
+    matrix,
+    pipeline,
+    provenance,
+    reproduce,
+    roots,
+    workbench,
+)
 from kernforge.crew import Crew
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
 from kernforge.home import home
@@ -31,8 +41,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.facts import Host
+    from kernforge.graph import Action
     from kernforge.matrix import Target
-    from kernforge.plan import Action
+    from kernforge.outcome import Done
     from kernforge.provenance import Statement
     from kernforge.registry import Registry
 
@@ -131,9 +142,9 @@ def _keep(kept: DirectoryRegistry, wanted: _Wanted, variant: Path) -> None:
 
 def _build(root: Path, wanted: _Wanted, said: Statement | None, out: Path) -> Path:
     """Build the one variant of a project; its path below ``out``."""
-    bench = pipeline.set_up(pipeline.read_project(root), _Told())
+    bench = workbench.set_up(workbench.read_project(root), _Told())
     targets = _choose(bench.candidates, wanted.repo_id, wanted.host)
-    locked, _ = pipeline.ensure_lock(bench, targets, locked=False)
+    locked, _ = locking.ensure_lock(bench, targets, locked=False)
     made = pipeline.make_plan(bench, targets, locked, only=wanted.only)
     if said is not None and said.origin.sources != made.sources_id:
         raise IntegrityError(
@@ -147,7 +158,7 @@ def _build(root: Path, wanted: _Wanted, said: Statement | None, out: Path) -> Pa
         outcome = pipeline.run_plan(
             bench,
             made,
-            pipeline.fetch(bench, made, locked),
+            roots.fetch(bench, made, locked),
             locked,
             out=out,
             jobs=jobs,
@@ -230,7 +241,7 @@ class _Told:
     def started(self, action: Action) -> None:
         _LOG.info("%s", action.title)
 
-    def ended(self, action: Action, done: build.Done) -> None:
+    def ended(self, action: Action, done: Done) -> None:
         """Nothing: what failed is told at the end."""
 
     def finished(self) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from kernforge.build import Crew as BuildCrew
     from kernforge.check import Finding
+    from kernforge.outcome import Crew as BuildCrew
     from kernforge.report import Report
 
 
@@ -121,7 +121,7 @@ def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _build(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import build, checked, eviction, matrix, pipeline  # noqa: PLC0415
+    from kernforge import checked, eviction, locking, matrix, pipeline, results, roots  # noqa: PLC0415
     from kernforge.crew import Crew  # noqa: PLC0415
     from kernforge.run import run  # noqa: PLC0415
 
@@ -130,26 +130,32 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
     for note in bench.project.manifest.notes:
         report.note(f"note: {note}")
     targets = matrix.choose(bench.candidates, arguments.variant)
-    locked, written = pipeline.ensure_lock(bench, targets, locked=arguments.locked)
+    locked, written = locking.ensure_lock(bench, targets, locked=arguments.locked)
     if written:
         report.note(f"wrote {bench.project.root / 'kernforge.lock'}: keep it in version control")
-    for note in pipeline.cuda_notes(targets, locked):
+    for note in locking.cuda_notes(targets, locked):
         report.note(f"note: {note}")
     made = pipeline.make_plan(bench, targets, locked, only=arguments.arch)
     if arguments.dry_run:
-        known = build.cached(made, bench.store)
+        known = results.cached(made, bench.store)
         report.result(reports.graph_document(made, known), reports.graph_text(made, known))
         return
     out = arguments.out or bench.project.root / "build"
     findings: list[Finding] = []
     with bench.store.lease():
-        isolation = pipeline.prepare_sandbox(bench, made, arguments.sandbox, note=report.note)
+        isolation = pipeline.prepare_sandbox(
+            bench,
+            made,
+            arguments.sandbox,
+            elsewhere=bool(arguments.scheduler),
+            note=report.note,
+        )
         crew: BuildCrew
         if arguments.scheduler:
             from kernforge.cluster import Cluster  # noqa: PLC0415
 
-            build.pull(made, bench.store)
-            roots: dict[str, str] = {}
+            results.pull(made, bench.store)
+            paths: dict[str, str] = {}
             crew = Cluster(
                 arguments.scheduler,
                 bench=bench,
@@ -160,14 +166,14 @@ def _build(arguments: argparse.Namespace, report: Report) -> None:
                 note=report.note,
             )
         else:
-            roots = pipeline.fetch(bench, made, locked)
+            paths = roots.fetch(bench, made, locked)
             if received := bench.wheels.received:
                 report.note(f"{received / 1e6:.0f} MB came over the network")
             crew = Crew(jobs=arguments.jobs, limit=arguments.memory)
         outcome = pipeline.run_plan(
             bench,
             made,
-            roots,
+            paths,
             locked,
             out=out,
             jobs=arguments.jobs,

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernforge.own import Brought
-    from kernforge.pipeline import Bench
     from kernforge.registry import Registry
     from kernforge.report import Report
+    from kernforge.workbench import Bench
 
     # The type has no public name.
     Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
@@ -155,12 +155,12 @@ def positive(text: str) -> int:
 
 def bench(arguments: argparse.Namespace, report: Report, *, shared: str | None = None) -> Bench:
     """The project of the command line, on this machine, ready to be planned."""
-    from kernforge import pipeline  # noqa: PLC0415
+    from kernforge import workbench  # noqa: PLC0415
     from kernforge.shared_store import SharedStore  # noqa: PLC0415
 
     second = SharedStore(shared, report.note) if shared else None
-    project = pipeline.read_project(arguments.project)
-    return pipeline.set_up(project, report, brought(arguments), shared=second)
+    project = workbench.read_project(arguments.project)
+    return workbench.set_up(project, report, brought(arguments), shared=second)
 
 
 def brought(arguments: argparse.Namespace) -> Brought:

@@ -79,11 +79,11 @@ def _new(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _variants(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import pipeline  # noqa: PLC0415
+    from kernforge import workbench  # noqa: PLC0415
 
-    project = pipeline.read_project(arguments.project)
-    own = pipeline.look_for_own(project, report, options.brought(arguments))
-    found = pipeline.candidates(project, pipeline.this_cpu(), own)
+    project = workbench.read_project(arguments.project)
+    own = workbench.look_for_own(project, report, options.brought(arguments))
+    found = workbench.candidates(project, workbench.this_cpu(), own)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
         for c in found
@@ -94,17 +94,17 @@ def _variants(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _lock(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import matrix, pipeline  # noqa: PLC0415
+    from kernforge import locking, matrix  # noqa: PLC0415
 
     bench = options.bench(arguments, report)
     targets = matrix.choose(bench.candidates, [])
-    wanted = pipeline.needs(bench, targets)
+    wanted = locking.needs(bench, targets)
     wanted = dataclasses.replace(
         wanted,
         cuda=wanted.cuda | set(arguments.cuda),
         torch=wanted.torch | set(arguments.torch),
     )
-    locked = pipeline.write_lock(bench, wanted, upgrade=arguments.upgrade)
+    locked = locking.write_lock(bench, wanted, upgrade=arguments.upgrade)
     lines = [
         f"CUDA {name}: {kit.release}{f', clang {kit.clang.release}' if kit.clang else ''}"
         for name, kit in sorted(locked.cuda.items())

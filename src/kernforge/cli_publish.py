@@ -73,10 +73,10 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _publish(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import pipeline, publish, registry, sourcepack  # noqa: PLC0415
+    from kernforge import pipeline, publish, registry, sourcepack, workbench  # noqa: PLC0415
     from kernforge.home import default_registry  # noqa: PLC0415
 
-    project = pipeline.read_project(arguments.project)
+    project = workbench.read_project(arguments.project)
     repo_id = arguments.repo_id or project.manifest.general.hub.repo_id
     if not repo_id:
         raise UsageError(

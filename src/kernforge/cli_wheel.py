@@ -122,11 +122,11 @@ def _sources(arguments: argparse.Namespace, report: Report) -> tuple[list[Source
 
 def _tag(directory: Path) -> str | None:
     """The version that git gives a project's directory, or that of the project around a build."""
-    from kernforge import pipeline  # noqa: PLC0415
+    from kernforge import pipeline, workbench  # noqa: PLC0415
 
     for root in (directory, directory.absolute().parent):
         if (root / "build.toml").is_file():
-            return pipeline.tagged_version(pipeline.read_project(root))
+            return pipeline.tagged_version(workbench.read_project(root))
     return None
 
 

@@ -2,44 +2,36 @@
 """The crew that works elsewhere: the same graph on a Dask cluster.
 
 An action travels with everything that it reads: the text of its sources, the lock, and the results
-that it needs unless the shared store has them. A worker brings the locked toolchain into a store
-of its own, runs the action as a local build would, and gives the result to the shared store, or
-sends it back when there is none. When a worker dies, the scheduler gives its actions to others.
+that it needs unless the shared store has them. When a worker dies, the scheduler gives its actions
+to others.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import functools
-import io
-import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import __version__, build, compiler, files, lockfile, pack, pipeline
-from kernforge.build import SHELF, Done, Failure
-from kernforge.errors import KernforgeError, NetworkError, ToolchainError
-from kernforge.home import home
+from kernforge import __version__, parcel, pipeline
+from kernforge.errors import NetworkError, ToolchainError
 from kernforge.index import Index
-from kernforge.plan import Plan
-from kernforge.redist import Redist
-from kernforge.run import run
-from kernforge.shared_store import SharedStore
+from kernforge.outcome import Done, Failure
+from kernforge.parcel import Delivery, LostResultError, Mute, Parcel
+from kernforge.results import SHELF
 from kernforge.store import Store
 from kernforge.units import Sources
 from kernforge.wheels import Wheels
+from kernforge.worker import work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from kernforge.build import Workshop
-    from kernforge.compiler import Compiler
     from kernforge.estimate import Estimate
+    from kernforge.graph import Action, Plan
     from kernforge.lockfile import Lock
-    from kernforge.pipeline import Bench
-    from kernforge.plan import Action
     from kernforge.sandbox import Sandbox
+    from kernforge.workbench import Bench
 
 MEMORY = "MEMORY"
 """The Dask resource, in bytes, that workers may offer and actions then ask for."""
@@ -47,179 +39,6 @@ MEMORY = "MEMORY"
 _CONNECT_S = 10
 _WORKERS_S = 60
 _HANDS = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
-    """An action with all that a worker needs for it.
-
-    Attributes:
-        version: of the kernforge that sends it.
-        action: what to run.
-        texts: generated inputs by digest.
-        sources: the project's inputs by path.
-        results: packed results of other actions by key, where no shared store has them.
-        bench: the project and the compiler, without what only the sender can use.
-        workshop: likewise.
-        lock: text of the lock.
-        shared: URL of the shared store.
-        redist: address of NVIDIA's redistributables.
-    """
-
-    version: str
-    action: Action
-    texts: Mapping[str, str]
-    sources: Mapping[str, bytes]
-    results: Mapping[str, bytes]
-    bench: Bench
-    workshop: Workshop
-    lock: str
-    shared: str | None
-    redist: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """What a worker sends back.
-
-    Attributes:
-        done: how the action ended.
-        packed: its result; None when it failed or when the shared store has it.
-        notes: what the worker wants to be said.
-    """
-
-    done: Done
-    packed: bytes | None
-    notes: tuple[str, ...] = ()
-
-
-class LostResultError(Exception):
-    """A result was to be in the shared store and is not."""
-
-
-# -- on a worker -------------------------------------------------------------------------------
-
-
-def work(parcel: Parcel) -> Delivery:
-    """Do an action on the machine where this is called.
-
-    Raises:
-        LostResultError: the shared store lacks a result that was not sent along.
-        KernforgeError: this machine cannot do it; the message names the machine.
-    """
-    where = _here()
-    try:
-        return _work(parcel, where)
-    except KernforgeError as error:
-        raise type(error)(f"worker {where}: {error.message}", hint=error.hint) from error
-
-
-def _work(parcel: Parcel, where: str) -> Delivery:
-    _same_version(parcel.version, __version__)
-    notes: list[str] = []
-    shared = SharedStore(parcel.shared, notes.append) if parcel.shared else None
-    store = Store(home() / "store", shared)
-    action = parcel.action
-    with store.lease(), files.staging(store.root / "work") as scratch:
-        _receive_results(parcel, store)
-        project = replace(parcel.bench.project, files=_write_sources(parcel, scratch))
-        index, downloads = functools.cache(Index.from_environment), store.root / "downloads"
-        redist = (
-            Redist(parcel.redist, lambda: index().transport, downloads, _Mute())
-            if parcel.redist
-            else None
-        )
-        bench = replace(
-            parcel.bench,
-            project=project,
-            store=store,
-            own=replace(parcel.bench.own, redist=redist),
-            compiler=_same_compiler(parcel.bench.compiler),
-            wheels=Wheels(index, downloads, _Mute()),
-        )
-        plan = Plan(actions=(action,), artifacts=(), texts=parcel.texts, sources_id="")
-        locked = lockfile.from_json(parcel.lock)
-        _same_parts(bench, locked)
-        roots = pipeline.fetch(bench, plan, locked)
-        isolation = pipeline.choose_sandbox(bench, parcel.workshop.sandbox.wanted)
-        workshop = replace(parcel.workshop, store=store, roots=roots, sandbox=isolation)
-        done = replace(build.perform(action, plan, project, workshop), where=where)
-        if done.failure or (shared and shared.has(SHELF, action.key)):
-            packed = None
-        else:
-            packed = _packed(store, action.key)
-    return Delivery(done=done, packed=packed, notes=tuple(notes))
-
-
-def _receive_results(parcel: Parcel, store: Store) -> None:
-    for key, data in parcel.results.items():
-        _unpack(store, key, data, shared=False)
-    for one in parcel.action.inputs:
-        key = one.name.partition("/")[0]
-        if one.origin == "action" and not store.pull(SHELF, key):
-            raise LostResultError(key)
-
-
-def _write_sources(parcel: Parcel, scratch: Path) -> dict[str, Path]:
-    found = {}
-    for path, data in parcel.sources.items():
-        files.write_new(scratch / path, data)
-        found[path] = scratch / path
-    return found
-
-
-def _same_compiler(wanted: Compiler) -> Compiler:
-    here = _compiler_here()
-    if (here.identity, here.target) != (wanted.identity, wanted.target):
-        raise ToolchainError(
-            f"the host compiler is {here.identity!r} for {here.target}; the build is for "
-            f"{wanted.identity!r} for {wanted.target}",
-            hint="start the workers in the same image as the build, or name that compiler in CXX",
-        )
-    return here
-
-
-def _same_parts(bench: Bench, locked: Lock) -> None:
-    if wrong := locked.compiler.difference(pipeline.locked_compiler(bench)):
-        raise ToolchainError(
-            f"the host compiler is not the one of the build: {wrong}",
-            hint="start the workers in the same image as the build",
-        )
-
-
-@functools.cache
-def _compiler_here() -> Compiler:
-    return compiler.find(os.environ, run)
-
-
-def _same_version(theirs: str, ours: str) -> None:
-    if theirs != ours:
-        raise ToolchainError(
-            f"it has kernforge {ours}, the build is by {theirs}",
-            hint=f"pip install 'kernforge[build,cluster]=={theirs}' on the workers",
-        )
-
-
-def _here() -> str:
-    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
-
-    try:
-        return str(get_worker().name)
-    except ValueError:  # not on a worker: a test calls it
-        return "here"
-
-
-class _Mute:
-    """Nobody watches a worker's downloads."""
-
-    def fetching(self, _what: str, _total: int | None) -> Callable[[int], None]:
-        return lambda _count: None
-
-    def note(self, _text: str) -> None:
-        pass
-
-
-# -- at home -----------------------------------------------------------------------------------
 
 
 class Cluster:
@@ -230,7 +49,7 @@ class Cluster:
         bench: the project.
         plan: what will be built.
         locked: what with.
-        jobs: how many architectures one nvcc compiles at once.
+        jobs: how many architectures one nvcc compiles at once, if its worker has threads for them.
         isolation: what the workers are to do as far as they can.
         note: is told what the workers have to say.
 
@@ -268,7 +87,7 @@ class Cluster:
             candidates=(),
             store=Store(Path()),
             own=replace(bench.own, redist=None),
-            wheels=Wheels(Index.from_environment, Path(), _Mute()),
+            wheels=Wheels(Index.from_environment, Path(), Mute()),
         )
         workshop = pipeline.make_workshop(bench, {}, jobs=jobs, isolation=isolation)
         self._workshop = replace(workshop, store=Store(Path()))
@@ -290,7 +109,7 @@ class Cluster:
         expected: Estimate,
         *,
         alone: bool,
-        work: Callable[[Action], Done],  # noqa: ARG002 - a worker does it
+        work: Callable[[Action, int], Done],  # noqa: ARG002 - a worker does it
     ) -> concurrent.futures.Future[Done]:
         """Send an action to the cluster."""
         outer: concurrent.futures.Future[Done] = concurrent.futures.Future()
@@ -352,7 +171,7 @@ class Cluster:
                 self._note(f"{delivery.done.where}: {text}")
         store = self._bench.store
         if delivery.packed is not None:
-            _unpack(store, action.key, delivery.packed, shared=True)
+            parcel.unpack(store, action.key, delivery.packed, shared=True)
         elif (
             action.key in self._links
             and not delivery.done.failure
@@ -369,7 +188,7 @@ class Cluster:
         for key in {name.partition("/")[0] for name in names["action"]}:
             known = store.shared is not None and not inline and store.shared.has(SHELF, key)
             if not known and store.pull(SHELF, key):
-                results[key] = _packed(store, key)
+                results[key] = parcel.packed(store, key)
         return Parcel(
             version=__version__,
             action=action,
@@ -405,7 +224,7 @@ def _connect(address: str) -> Any:
         ) from error
     for worker, version in versions.items():
         try:
-            _same_version(__version__, version if isinstance(version, str) else "absent")
+            parcel.same_version(__version__, version if isinstance(version, str) else "absent")
         except ToolchainError as error:
             client.close()
             raise ToolchainError(f"worker {worker}: {error.message}", hint=error.hint) from error
@@ -420,16 +239,6 @@ def _largest(client: Any) -> int:
     """Most memory that a worker offers as a resource; 0 when none says."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     return int(max((worker["resources"].get(MEMORY, 0) for worker in workers), default=0))
-
-
-def _packed(store: Store, key: str) -> bytes:
-    out = io.BytesIO()
-    pack.pack(store.path(SHELF, key), out)
-    return out.getvalue()
-
-
-def _unpack(store: Store, key: str, data: bytes, *, shared: bool) -> None:
-    store.tree(SHELF, key, lambda tree: pack.unpack(io.BytesIO(data), tree), shared=shared)
 
 
 def _lost(action: Action) -> NetworkError:

@@ -9,14 +9,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernforge import memory, schedule
+from kernforge import estimate, memory, schedule
 from kernforge.run import kill_all, meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kernforge.estimate import Estimate
-    from kernforge.plan import Action
+    from kernforge.graph import Action
 
 T = TypeVar("T")
 # Others on the machine may free memory without telling us.
@@ -30,6 +30,7 @@ class _Working:
     estimate: Estimate
     started: float
     alone: bool
+    threads: int
     thread: int = 0
 
 
@@ -37,7 +38,7 @@ class Crew:
     """Threads of this process.
 
     Args:
-        jobs: how many actions run at once.
+        jobs: how many threads all actions together may have; most actions have one.
         limit: bytes that all of them together may take; None for what the machine has.
         available: tells how many bytes are left now.
     """
@@ -52,6 +53,7 @@ class Crew:
         self._jobs, self._limit, self._available = jobs, limit, available
         self._pool = concurrent.futures.ThreadPoolExecutor(jobs)
         self._working: dict[str, _Working] = {}
+        self._given: dict[str, int] = {}
         self._futures: list[concurrent.futures.Future[Any]] = []
         self._lock = threading.Lock()
         self.patience: float | None = None
@@ -64,35 +66,48 @@ class Crew:
         alone: Collection[str],
     ) -> tuple[Action, ...]:
         """Actions that may start now; see ``schedule.admit``."""
-        if not waiting or len(self._working) >= self._jobs:
+        running = self._running()
+        taken = sum(one.threads for one in running)
+        if not waiting or taken >= self._jobs:
             self.patience = None
             return ()
         jobs = [
             schedule.Waiting(
-                key=a.key, estimate=expected[a.key], distance=distance[a.key], alone=a.key in alone
+                key=a.key,
+                estimate=expected[a.key],
+                distance=distance[a.key],
+                alone=a.key in alone,
+                width=estimate.width(a, self._jobs),
             )
             for a in waiting
         ]
         room = schedule.Room(slots=self._jobs, available=self._available(), limit=self._limit)
-        chosen = {one.key for one in schedule.admit(jobs, self._running(), room)}
-        held_back = len(chosen) < len(waiting) and len(self._working) + len(chosen) < self._jobs
+        admitted = schedule.admit(jobs, running, room)
+        chosen = {one.key for one in admitted}
+        held_back = len(chosen) < len(waiting) and taken + len(chosen) < self._jobs
+        # What the memory keeps waiting will want its slots.
+        slots = self._jobs - (len(waiting) - len(chosen))
+        self._given |= schedule.threads(admitted, running, slots)
         self.patience = _LOOK_AGAIN_S if held_back else None
         order = {one.key: -one.distance for one in jobs}
         picked = [action for action in waiting if action.key in chosen]
         return tuple(sorted(picked, key=lambda action: order[action.key]))
 
     def submit(
-        self, action: Action, expected: Estimate, *, alone: bool, work: Callable[[Action], T]
+        self, action: Action, expected: Estimate, *, alone: bool, work: Callable[[Action, int], T]
     ) -> concurrent.futures.Future[T]:
         """Start an action in a thread."""
-        working = _Working(estimate=expected, started=time.monotonic(), alone=alone)
+        threads = self._given.pop(action.key, 1)
+        working = _Working(
+            estimate=expected, started=time.monotonic(), alone=alone, threads=threads
+        )
         with self._lock:
             self._working[action.key] = working
 
         def run() -> T:
             working.thread = threading.get_ident()
             try:
-                return work(action)
+                return work(action, threads)
             finally:
                 with self._lock:
                     del self._working[action.key]
@@ -134,6 +149,7 @@ class Crew:
                 elapsed=now - w.started,
                 current=usage.get(key, 0),
                 alone=w.alone,
+                threads=w.threads,
             )
             for key, w in working.items()
         ]

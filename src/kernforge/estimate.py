@@ -16,7 +16,7 @@ from kernforge import clangflags, digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kernforge.plan import Action
+    from kernforge.graph import Action
 
 _MIB = 2**20
 # Part of an op namespace that changes with every edit.
@@ -51,7 +51,7 @@ def identity(action: Action, *, jobs: int) -> str:
         "measured",
         argv=[_SOURCES_ID.sub("", part) for part in action.argv],
         inputs=sorted(_SOURCES_ID.sub("", one.path) for one in action.inputs),
-        width=_width(action, jobs),
+        width=width(action, jobs),
     )
 
 
@@ -61,12 +61,12 @@ def guess(action: Action, *, jobs: int) -> Estimate:
     The figures are those of heavy kernels of their kind, because too much costs some waiting and
     too little costs the build.
     """
-    width, count = _width(action, jobs), max(1, _architectures(action))
+    threads, count = width(action, jobs), max(1, _architectures(action))
     torch = any(root.startswith("torch") for root in action.roots)
     if _is_cuda(action):
         if torch:
-            return Estimate(memory=(2500 + 1500 * width) * _MIB, seconds=40 + 20 * count)
-        return Estimate(memory=(300 + 500 * width) * _MIB, seconds=2 + 2 * count)
+            return Estimate(memory=(2500 + 1500 * threads) * _MIB, seconds=40 + 20 * count)
+        return Estimate(memory=(300 + 500 * threads) * _MIB, seconds=2 + 2 * count)
     if "-c" not in action.argv:
         return Estimate(memory=300 * _MIB, seconds=0.5)
     return (
@@ -110,7 +110,8 @@ def _is_cuda(action: Action) -> bool:
     return action.argv[0].endswith(("/nvcc", f"/{clangflags.PROGRAM}"))
 
 
-def _width(action: Action, jobs: int) -> int:
+def width(action: Action, jobs: int) -> int:
+    """How many threads an action can use: nvcc, one for each architecture."""
     # clang takes one architecture after the other.
     return max(1, min(jobs, action.argv.count("-gencode")))
 

@@ -27,7 +27,6 @@ _AS_NAMED = "-fno-canonical-system-headers"
 _NVCC_STEADY = ("--keep", "--keep-dir=../tmp")
 _OPTIMISE = ("-O3", "-DNDEBUG")
 _BACKEND_DEFINES = {"cpu": "-DCPU_KERNEL", "cuda": "-DCUDA_KERNEL"}
-_OPS_NAMES = ("TORCH_EXTENSION_NAME", "TVM_FFI_EXTENSION_NAME")
 # What torch's own cmake target defines for everyone who links to it.
 _TORCH_DEFINES = ("-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DUSE_RPC", "-DUSE_TENSORPIPE")
 _TORCH_CUDA_DEFINES = ("-DUSE_C10D_NCCL",)
@@ -113,11 +112,6 @@ def defines(target: Target, ops_name: str | None) -> tuple[str, ...]:
     own = [*(["-DUSE_CUDA=1"] if target.cuda else []), *own, PYTHON_LIMITED_API]
     own += [f"-DTORCH_EXTENSION_NAME={ops_name}"] if ops_name else []
     return tuple(own)
-
-
-def mentions_ops_name(text: str) -> bool:
-    """Whether a source uses the op namespace; torch's own headers do not."""
-    return any(name in text for name in _OPS_NAMES)
 
 
 def cuda_includes(version: Version2) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 _INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))',
@@ -79,6 +79,7 @@ def closure(
     include_dirs: tuple[str, ...],
     *,
     first: tuple[str, ...] = (),
+    content: Collection[str] = (),
 ) -> Closure:
     """Follow the includes of a unit.
 
@@ -87,6 +88,8 @@ def closure(
         sources: text of each file of the project that could be included, by relative path.
         include_dirs: directories relative to the project, in search order.
         first: files that the command line includes before the unit's first line.
+        content: files that do without what the project does not have: they look before they
+            include it.
     """
     seen: set[str] = set()
     foreign: set[str] = set()
@@ -106,7 +109,7 @@ def closure(
             here = (posixpath.dirname(path),) if quoted else ()
             found = [p for p in _candidates(name, here + include_dirs) if p in sources]
             todo += found
-            if not found:
+            if not found and path not in content:
                 foreign.add(name)
     files = set(sources) if opaque else seen
     return Closure(files=tuple(sorted(files)), foreign=tuple(sorted(foreign)), opaque=opaque)

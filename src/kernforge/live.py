@@ -14,7 +14,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernforge.plan import Action
+    from kernforge.graph import Action
 
 _ROWS = 12
 

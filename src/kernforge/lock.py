@@ -9,10 +9,11 @@ files) goes before the index.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from kernforge import clangkit, depends, wheelpick
 from kernforge.errors import ToolchainError
@@ -20,7 +21,9 @@ from kernforge.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch
 from kernforge.own import Own
 
 if TYPE_CHECKING:
-    from kernforge.lockfile import LockedCompiler
+    from collections.abc import Mapping
+
+    from kernforge.lockfile import LockedCompiler, LockedPython, LockedWheel
     from kernforge.wheels import Wheels
 
 # The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries.
@@ -36,6 +39,7 @@ LIBRARIES = (
     *("nvidia-cublas", "nvidia-cusolver", "nvidia-cusparse", "nvidia-curand", "nvidia-cufft"),
     *("nvidia-cuda-nvrtc", "nvidia-nvtx", "nvidia-cuda-profiler-api"),
 )
+_META = "cuda-toolkit"
 _TVM_FFI = "apache-tvm-ffi"
 _OLDEST_WHEELS = 13
 
@@ -52,12 +56,14 @@ class Needs:
         torch: header releases, as ``"2.10"``.
         libraries: whether sources include headers of CUDA's libraries.
         headers: other header libraries, as ``"cutlass_3_6"`` or ``"tvm-ffi-0.1"``.
+        python: whether sources include Python's own headers.
     """
 
     cuda: frozenset[str]
     torch: frozenset[str]
     libraries: bool = False
     headers: frozenset[str] = field(default_factory=frozenset)
+    python: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,6 +72,7 @@ class Needs:
             *(f"CUDA {version}" for version in sorted(self.cuda)),
             *(f"torch {version}" for version in sorted(self.torch)),
             *sorted(self.headers),
+            *(["headers of Python"] if self.python else []),
         )
 
 
@@ -82,6 +89,7 @@ def lacking(needs: Needs, lock: Lock | None, own: Own = _NOTHING) -> Needs:
     return Needs(
         cuda=frozenset(v for v in needs.cuda if not _serves(lock, v, own, needs.libraries)),
         torch=needs.torch - set(lock.torch),
+        python=needs.python and lock.python is None,
         libraries=needs.libraries,
         headers=frozenset(
             name
@@ -100,11 +108,26 @@ def _serves(lock: Lock, version: str, own: Own, libraries: bool) -> bool:  # noq
         return toolkit.directory == home.digest
     if own.cuda_compiler and (toolkit.clang is not None) != own.by_clang(version):
         return False
-    return not (toolkit.wheels and libraries and not toolkit.libraries)
+    return not (toolkit.wheels and libraries and _lacks_libraries(toolkit))
+
+
+def _lacks_libraries(toolkit: LockedToolkit) -> bool:
+    """Whether it has none of them, or only those that an older kernforge knew."""
+    if toolkit.clang:  # locked with all that its CUDA has from the beginning
+        return not toolkit.libraries
+    there = {canonicalize_name(wheel.file.partition("-")[0]) for wheel in toolkit.libraries}
+    return not there >= set(LIBRARIES)
 
 
 def make(
-    needs: Needs, wheels: Wheels, *, cpu: str, compiler: LockedCompiler, own: Own = _NOTHING
+    needs: Needs,
+    wheels: Wheels,
+    *,
+    cpu: str,
+    compiler: LockedCompiler,
+    python: LockedPython | None = None,
+    own: Own = _NOTHING,
+    old: Lock | None = None,
 ) -> Lock:
     """Resolve needs to files and hashes.
 
@@ -113,18 +136,25 @@ def make(
         wheels: the user's indexes.
         cpu: the building machine's processor, as ``"x86_64"``.
         compiler: the host compiler that is there.
+        python: the headers of Python that are there, if they are wanted.
         own: what the user brings.
+        old: a lock whose toolkits are completed in their release; without it the newest is taken.
 
     Raises:
         ToolchainError: nothing has a release that is asked for.
         NetworkError: no index can be reached.
     """
+    known = old.cuda if old else {}
     return Lock(
         platform=f"{cpu}-linux",
         compiler=compiler,
-        cuda={v: _toolkit(v, wheels, cpu, needs.libraries, own) for v in sorted(needs.cuda)},
+        cuda={
+            v: _toolkit(v, wheels, cpu, own, libraries=needs.libraries, old=known.get(v))
+            for v in sorted(needs.cuda)
+        },
         torch={v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
         headers={name: _headers(name, wheels, cpu, own) for name in sorted(needs.headers)},
+        python=python,
     )
 
 
@@ -132,8 +162,10 @@ def _toolkit(
     version: str,
     wheels: Wheels,
     cpu: str,
-    libraries: bool,  # noqa: FBT001
     own: Own,
+    *,
+    libraries: bool,
+    old: LockedToolkit | None,
 ) -> LockedToolkit:
     if home := own.home_of(version):
         return LockedToolkit(release=home.release, directory=home.digest)
@@ -142,13 +174,16 @@ def _toolkit(
         return own.redist.resolve((major, minor), cpu)
     if own.by_clang(version):
         return clangkit.resolve(version, wheels, cpu, LIBRARIES if libraries else ())
+    if old and old.wheels and not old.clang:
+        meta = wheelpick.matching(wheels, _META, SpecifierSet(f"=={old.release}"), cpu)
+        return replace(old, libraries=_libraries(wheelpick.pins(wheels, meta), wheels, cpu))
     return _from_wheels(version, wheels, cpu, libraries)
 
 
 def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
-    meta = wheelpick.newest(wheels, "cuda-toolkit", version, cpu)
+    meta = wheelpick.newest(wheels, _META, version, cpu)
     pins = wheelpick.pins(wheels, meta)
-    missing = [name for name in TOOLKIT if name not in pins]
+    missing = [name for name in (*TOOLKIT, *LIBRARIES) if name not in pins]
     if missing:
         raise ToolchainError(
             f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
@@ -161,11 +196,16 @@ def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> Loc
             wheelpick.whole(wheelpick.matching(wheels, name, pins[name], cpu), wheels)
             for name in TOOLKIT
         ),
-        libraries=tuple(
-            wheelpick.by_record(wheelpick.matching(wheels, name, pins[name], cpu), wheels)
-            for name in LIBRARIES
-            if libraries and name in pins
-        ),
+        libraries=_libraries(pins, wheels, cpu) if libraries else (),
+    )
+
+
+def _libraries(
+    pins: Mapping[str, SpecifierSet], wheels: Wheels, cpu: str
+) -> tuple[LockedWheel, ...]:
+    return tuple(
+        wheelpick.by_record(wheelpick.matching(wheels, name, pins[name], cpu), wheels)
+        for name in LIBRARIES
     )
 
 

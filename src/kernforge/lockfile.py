@@ -154,6 +154,19 @@ class LockedCompiler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LockedPython:
+    """Python's own headers: not shipped, only recognised.
+
+    Attributes:
+        release: the version of the Python that they belong to.
+        headers: hex digest of their names and contents.
+    """
+
+    release: str
+    headers: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
     """A toolchain lock.
 
@@ -163,6 +176,7 @@ class Lock:
         cuda: toolkits by ``"major.minor"``.
         torch: header releases by ``"major.minor"``.
         headers: other libraries' headers by the name of their tree, as ``"cutlass_3_6"``.
+        python: Python's headers, if a source includes them.
     """
 
     platform: str
@@ -170,6 +184,7 @@ class Lock:
     cuda: Mapping[str, LockedToolkit] = field(default_factory=dict)
     torch: Mapping[str, LockedTorch] = field(default_factory=dict)
     headers: Mapping[str, LockedHeaders] = field(default_factory=dict)
+    python: LockedPython | None = None
 
     def to_json(self) -> str:
         """Text of the lock file."""
@@ -186,6 +201,7 @@ class Lock:
             cuda={**self.cuda, **other.cuda},
             torch={**self.torch, **other.torch},
             headers={**self.headers, **other.headers},
+            python=other.python or self.python,
         )
 
 
@@ -215,14 +231,15 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
                 for name, entry in data["torch"].items()
             },
             headers={n: _headers(entry) for n, entry in data.get("headers", {}).items()},
+            python=LockedPython(**data["python"]) if data.get("python") else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise _damaged(source, str(error)) from error
 
 
-def with_compiler(lock: Lock, compiler: LockedCompiler) -> Lock:
-    """Return the lock as it is on a machine with this compiler."""
-    return replace(lock, compiler=compiler)
+def on_machine(lock: Lock, compiler: LockedCompiler, python: LockedPython | None) -> Lock:
+    """Return the lock as it is on a machine with this compiler and these headers of Python."""
+    return replace(lock, compiler=compiler, python=python or lock.python)
 
 
 def toolkit(lock: Lock, version: tuple[int, int]) -> LockedToolkit:
@@ -253,7 +270,7 @@ def part(lock: Lock, roots: Collection[str]) -> Lock:
         entries = getattr(lock, one.name)
         if isinstance(entries, Mapping):
             kept[one.name] = {name: e for name, e in entries.items() if read(one.name, name)}
-    return replace(lock, **kept)
+    return replace(lock, python=lock.python if "python" in roots else None, **kept)
 
 
 def toolkit_key(toolkit: LockedToolkit) -> str:
@@ -281,13 +298,12 @@ def wheel_headers_key(wheel: LockedWheel) -> str:
     return digest.key("wheel-headers", layout=1, record=wheel.record)
 
 
-def identity(root: str, lock: Lock, python: str) -> str:
+def identity(root: str, lock: Lock) -> str:
     """What a tree of the toolchain is, whatever its path.
 
     Args:
         root: name of the tree, as ``flags`` makes them.
         lock: the toolchain.
-        python: version of the Python whose headers are there.
 
     Raises:
         ToolchainError: the lock does not have it.
@@ -296,7 +312,9 @@ def identity(root: str, lock: Lock, python: str) -> str:
     if kind in {"cxx", "gcc"}:
         return lock.compiler.key
     if kind == "python":
-        return digest.key("python-headers", version=python)
+        if lock.python is None:
+            raise _not_locked("headers of Python")
+        return lock.python.headers
     if kind == "torch":
         if rest not in lock.torch:
             raise _not_locked(f"torch {rest}")

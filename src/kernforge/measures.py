@@ -13,7 +13,7 @@ from kernforge.estimate import Estimate
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kernforge.plan import Action
+    from kernforge.graph import Action
 
 
 class Measures:

@@ -8,18 +8,20 @@ of a toolchain stands in its argv as ``%{root}``; the key holds the root's ident
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge import arch, clangflags, digest, flags, floor, lockfile, units
+from kernforge import arch, clangflags, digest, flags, linking, lockfile, opsname, units
+from kernforge.actions import Actions
 from kernforge.errors import ManifestError
+from kernforge.graph import Artifact, Plan
+from kernforge.linking import OBJECT
 from kernforge.manifest import Torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kernforge.arch import Arch
+    from kernforge.graph import Action
     from kernforge.includes import Closure
     from kernforge.lockfile import Lock
     from kernforge.manifest import Manifest
@@ -27,93 +29,7 @@ if TYPE_CHECKING:
     from kernforge.units import Sources, Unit
     from kernforge.variant import Version2
 
-OBJECT = "out.o"
-_STUB_DIR = "stubs"
-# How actions are run, as far as it can change a result; see docs/decisions/0010.
-_RECIPE = 2
-_ROOT = re.compile(r"%\{([\w.+-]+)\}")
 _ID_LENGTH = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """A file that an action finds in its directory.
-
-    Attributes:
-        path: where, relative to the directory.
-        origin: ``"project"``, ``"text"`` or ``"action"``.
-        name: the project's path, the text's digest, or ``<action key>/<output>``.
-        digest: of the content; for another action's output, of that action's key and its name.
-    """
-
-    path: str
-    origin: str
-    name: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """One run of one program.
-
-    Attributes:
-        title: what a person calls it.
-        argv: program and arguments; ``%{root}`` stands for a tree of the toolchain.
-        inputs: the files that it finds, and no others.
-        outputs: the files that it makes, relative to its directory.
-        roots: the trees that its argv names.
-        key: of everything above but the title.
-        variants: names of the targets that need it.
-    """
-
-    title: str
-    argv: tuple[str, ...]
-    inputs: tuple[Input, ...]
-    outputs: tuple[str, ...]
-    roots: tuple[str, ...]
-    key: str
-    variants: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """One variant's directory, as it will be laid out.
-
-    Attributes:
-        target: what it is for.
-        ops_name: op namespace, extension module and module name.
-        extension: key of the link action; None without machine code.
-        archs: architectures of its device code.
-        package: path in the variant -> path in the project.
-    """
-
-    target: Target
-    ops_name: str
-    extension: str | None
-    archs: tuple[str, ...] | None
-    package: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Everything that a build will do.
-
-    Attributes:
-        actions: in an order in which each comes after those it needs.
-        artifacts: what comes out.
-        texts: generated files by digest.
-        sources_id: names the sources that go into any variant.
-    """
-
-    actions: tuple[Action, ...]
-    artifacts: tuple[Artifact, ...]
-    texts: Mapping[str, str]
-    sources_id: str
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """Every toolchain tree that some action reads."""
-        return tuple(sorted({root for action in self.actions for root in action.roots}))
 
 
 def make(
@@ -122,7 +38,6 @@ def make(
     targets: Sequence[Target],
     lock: Lock,
     *,
-    python: str,
     static_libstdcxx: bool = True,
     only: tuple[Arch, ...] = (),
 ) -> Plan:
@@ -133,7 +48,6 @@ def make(
         sources: its files.
         targets: the variants to build.
         lock: the toolchain; it must have what the targets need.
-        python: version of the Python whose headers are there, for sources that include them.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
 
@@ -141,14 +55,12 @@ def make(
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
-    planner = _Planner(
-        manifest, sources, lock, python, static_libstdcxx=static_libstdcxx, only=only
-    )
+    planner = _Planner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
-        actions=tuple(planner.actions.values()),
+        actions=tuple(planner.actions.found.values()),
         artifacts=artifacts,
-        texts=planner.texts,
+        texts=planner.actions.texts,
         sources_id=planner.sources_id,
     )
 
@@ -159,23 +71,33 @@ def wants_cuda_libraries(manifest: Manifest, sources: Sources) -> bool:
     return any(units.closure(unit, sources).reaches_cuda_libraries for unit in found)
 
 
+def wants_python(manifest: Manifest, sources: Sources, targets: Sequence[Target]) -> bool:
+    """Whether some unit of the targets may read Python's own headers."""
+    found = {u for t in targets for u in _compiled(manifest, t)}
+    return any(units.closure(unit, sources).reaches_python for unit in found)
+
+
+def _compiled(manifest: Manifest, target: Target) -> tuple[Unit, ...]:
+    if target.variant.is_noarch:
+        return ()
+    return units.units(manifest, target.backend, target.cuda)
+
+
 class _Planner:
-    """Collects actions; each is made once however many targets ask for it."""
+    """Decides what each unit of each target is compiled with."""
 
     def __init__(
         self,
         manifest: Manifest,
         sources: Sources,
         lock: Lock,
-        python: str,
         *,
         static_libstdcxx: bool,
         only: tuple[Arch, ...],
     ) -> None:
-        self.manifest, self.sources, self.lock, self.python = manifest, sources, lock, python
+        self.manifest, self.sources, self.lock = manifest, sources, lock
         self.static_libstdcxx, self.only = static_libstdcxx, only
-        self.actions: dict[str, Action] = {}
-        self.texts: dict[str, str] = {}
+        self.actions = Actions(sources, lock)
         self._closures: dict[Unit, Closure] = {}
         self.sources_id = self._sources_id()
 
@@ -192,10 +114,15 @@ class _Planner:
         if not chosen:
             raise ManifestError(f"build.toml: {target.name} has no source to compile")
         objects = [self._compile(unit, target, ops_name) for unit in chosen]
+        if any(self._use(unit, target).linked for unit in chosen):
+            objects.append(linking.namespace(self.actions, target, ops_name))
+        linked = linking.link(
+            self.actions, target, ops_name, objects, static_libstdcxx=self.static_libstdcxx
+        )
         return Artifact(
             target=target,
             ops_name=ops_name,
-            extension=self._link(target, ops_name, objects).key,
+            extension=linked.key,
             archs=self._archs(chosen, target),
             package=package,
         )
@@ -214,14 +141,13 @@ class _Planner:
             self._closures[unit] = units.closure(unit, self.sources)
         return self._closures[unit]
 
-    # -- compiling -------------------------------------------------------------------------
-
     def _compile(self, unit: Unit, target: Target, ops_name: str) -> Action:
         closure = self._closure(unit)
-        inputs = [self._file(path) for path in closure.files]
-        mentions = any(flags.mentions_ops_name(self._text_of(path)) for path in closure.files)
+        inputs = [self.actions.file(path) for path in closure.files]
+        use = self._use(unit, target)
         common = (
-            *flags.defines(target, ops_name if mentions else None),
+            *flags.defines(target, ops_name if use.compiled else None),
+            *([opsname.AT_LINK] if use.linked else []),
             *(f"-I{directory}" for directory in unit.include),
             *_common_include(closure),
             *self._includes(unit, target, closure),
@@ -231,13 +157,23 @@ class _Planner:
         if unit.is_cuda:
             argv = self._device(unit, target, standard, common)
             if clangflags.HOST_HEADER in argv:
-                inputs.append(self._text(clangflags.HOST_HEADER, clangflags.host_header()))
+                inputs.append(self.actions.text(clangflags.HOST_HEADER, clangflags.host_header()))
         else:
             argv = (flags.CXX, *flags.cxx(standard), *common, *unit.cxx_flags)
         where = f" for {target.name}" if framework else ""
         toolkit = "" if target.cuda is None else f", CUDA {target.cuda[0]}.{target.cuda[1]}"
         title = f"{unit.path}{toolkit}{where}"
-        return self._add(title, (*argv, unit.path, "-o", OBJECT), inputs, (OBJECT,), target)
+        return self.actions.add(title, (*argv, unit.path, "-o", OBJECT), inputs, (OBJECT,), target)
+
+    def _use(self, unit: Unit, target: Target) -> opsname.Use:
+        """How a unit uses the op namespace; what kernforge brings does not use it of itself."""
+        closure, brought = self._closure(unit), self.sources.brought
+        own = [path for path in closure.files if path not in brought]
+        return opsname.use(
+            [self.sources.texts.get(path, "") for path in own],
+            bundled=len(own) < len(closure.files) and not closure.opaque,
+            torch=target.torch,
+        )
 
     def _device(
         self, unit: Unit, target: Target, standard: str, common: tuple[str, ...]
@@ -303,93 +239,6 @@ class _Planner:
                 yield from ("-isystem", flags.tree(root, "include"))
 
     # -- linking ---------------------------------------------------------------------------
-
-    def _link(self, target: Target, ops_name: str, objects: list[Action]) -> Action:
-        tvm_ffi = target.variant.framework == "tvm-ffi"
-        output = f"{ops_name}.so" if tvm_ffi else f"{ops_name}.abi3.so"
-        needed = floor.TVM_FFI if tvm_ffi else floor.torch_sonames(target.backend)
-        names = [f"objects/{number}.o" for number in range(len(objects))]
-        inputs = [self._made(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
-        inputs.append(self._compat(target))
-        stubs = (*floor.system_stubs(target.variant.cpu), *floor.empty_stubs(needed))
-        inputs += [self._stub(stub, target) for stub in stubs]
-        runtime: tuple[str, ...] = ()
-        if target.cuda:
-            runtime = (flags.tree(flags.cuda_root(target.cuda), "lib64/libcudart_static.a"),)
-        link_args = floor.link_args(
-            stub_dir=_STUB_DIR,
-            backend=target.backend,
-            libstdcxx_archive=self.static_libstdcxx,
-            needed=needed,
-        )
-        argv = (flags.CXX, "-o", output, *names, *runtime, *link_args)
-        return self._add(f"link {target.name}", argv, inputs, (output,), target)
-
-    def _compat(self, target: Target) -> Input:
-        text = self._text(floor.COMPAT_SOURCE, floor.compat_source())
-        argv = floor.compat_argv(cxx=flags.CXX, out_dir=".")
-        action = self._add("the ABI floor's extras", argv, [text], (floor.COMPAT_OBJECT,), target)
-        return self._made(action, floor.COMPAT_OBJECT, f"{_STUB_DIR}/{floor.COMPAT_OBJECT}")
-
-    def _stub(self, stub: floor.StubLibrary, target: Target) -> Input:
-        inputs = [
-            self._text(stub.source_file, stub.source),
-            self._text(stub.script_file, stub.version_script),
-        ]
-        argv = floor.stub_argv(stub, cxx=flags.CXX, out_dir=".")
-        action = self._add(f"stub of {stub.soname}", argv, inputs, (stub.file,), target)
-        return self._made(action, stub.file, f"{_STUB_DIR}/{stub.file}")
-
-    # -- actions and their inputs ----------------------------------------------------------
-
-    def _add(
-        self,
-        title: str,
-        argv: Sequence[str],
-        inputs: Sequence[Input],
-        outputs: tuple[str, ...],
-        target: Target,
-    ) -> Action:
-        roots = tuple(sorted({r for part in argv for r in _ROOT.findall(part)} - {"threads"}))
-        ordered = tuple(sorted(inputs, key=lambda i: i.path))
-        key = digest.key(
-            "action",
-            argv=list(argv),
-            inputs={i.path: i.digest for i in ordered},
-            outputs=list(outputs),
-            recipe=_RECIPE,
-            roots={root: lockfile.identity(root, self.lock, self.python) for root in roots},
-        )
-        old = self.actions.get(key)
-        action = old or Action(
-            title=title,
-            argv=tuple(argv),
-            inputs=ordered,
-            outputs=outputs,
-            roots=roots,
-            key=key,
-        )
-        if target.name not in action.variants:
-            action = replace(action, variants=(*action.variants, target.name))
-        self.actions[key] = action
-        return action
-
-    def _text_of(self, path: str) -> str:
-        return self.sources.texts.get(path) or self.sources.brought.get(path, "")
-
-    def _file(self, path: str) -> Input:
-        if path not in self.sources.digests:
-            return self._text(path, self.sources.brought[path])
-        return Input(path=path, origin="project", name=path, digest=self.sources.digests[path])
-
-    def _text(self, path: str, text: str) -> Input:
-        name = digest.sha256(text)
-        self.texts[name] = text
-        return Input(path=path, origin="text", name=name, digest=name)
-
-    def _made(self, action: Action, output: str, path: str) -> Input:
-        made = digest.key("output", action=action.key, output=output)
-        return Input(path=path, origin="action", name=f"{action.key}/{output}", digest=made)
 
 
 def _common_include(closure: Closure) -> tuple[str, ...]:

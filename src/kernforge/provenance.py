@@ -41,7 +41,6 @@ class Origin:
         url: git URL of the kernel project, as the manifest gives it.
         git: commit and whether tracked files differed from it; None outside a checkout.
         folder: the project's path in its checkout, with ``/``; empty at the top.
-        python: version of the Python whose headers were there.
     """
 
     sources: str
@@ -50,7 +49,6 @@ class Origin:
     url: str | None = None
     git: GitState | None = None
     folder: str = ""
-    python: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +151,6 @@ def write(
     internal: dict[str, Any] = {"sandbox": dict(sandbox), "actions": [_action(a) for a in actions]}
     if actions:
         internal["lock"] = json.loads(lock.to_json())
-    if any("python" in action.roots for action in actions):
-        internal["python"] = origin.python
     predicate = {
         "buildDefinition": {
             "buildType": _BUILD_TYPE,
@@ -213,7 +209,6 @@ def read(text: str, *, source: str = FILE) -> Statement:
                 url=where["repository"],
                 git=GitState(commit=commit, dirty=where["dirty"]) if commit else None,
                 folder=where["folder"],
-                python=internal.get("python", ""),
             ),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -255,6 +250,9 @@ def _dependencies(origin: Origin, lock: Lock | None) -> list[dict[str, Any]]:
         return [{k: v for k, v in one.items() if v is not None} for one in found]
     compiler = {"name": "host compiler", "annotations": asdict(lock.compiler)}
     found.append({**compiler, "digest": {"sha256": lock.compiler.key}})
+    if lock.python:
+        headers = {"name": "Python's headers", "annotations": asdict(lock.python)}
+        found.append({**headers, "digest": {"sha256": lock.python.headers}})
     found += sorted(_fetched(asdict(lock)), key=lambda one: str(one["name"]))
     return [{k: v for k, v in one.items() if v is not None} for one in found]
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from kernforge.build import Done, Failure, Outcome
     from kernforge.check import Finding
     from kernforge.errors import KernforgeError
     from kernforge.eviction import Removed, Shelf
+    from kernforge.graph import Action, Plan
     from kernforge.live import Live
-    from kernforge.plan import Action, Plan
+    from kernforge.outcome import Done, Failure, Outcome
     from kernforge.reproduce import Verdict
 
 _BETWEEN_LINES_S = 2.0

@@ -7,12 +7,23 @@ build shares nothing with earlier ones but the toolchain's trees, which are keye
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge import __version__, build, compare, files, integrity, matrix, pipeline, provenance
+from kernforge import (
+    __version__,
+    compare,
+    files,
+    integrity,
+    locking,
+    matrix,
+    pipeline,
+    provenance,
+    results,
+    roots,
+    workbench,
+)
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.locate import find_commit
 from kernforge.metadata import FILE, Metadata
@@ -24,8 +35,8 @@ from kernforge.toolchain import SHELF as _SHELF_OF_TOOLCHAINS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernforge.build import Events
     from kernforge.compare import Difference
+    from kernforge.outcome import Events
     from kernforge.project import Project
     from kernforge.provenance import Origin, Statement
     from kernforge.sandbox import Mode
@@ -136,13 +147,18 @@ def _again(
 ) -> Verdict:
     statement = subject.statement
     one = _project(subject, source, workplace / "source")
-    bench = pipeline.set_up(one, manner.progress)
+    bench = workbench.set_up(one, manner.progress)
     if statement.actions:
-        here = pipeline.locked_compiler(bench)
+        here = locking.locked_compiler(bench)
         if wrong := statement.origin.lock.compiler.difference(here):
             raise ToolchainError(
                 f"{statement.variant} was built with another compiler: {wrong}",
                 hint="reproduce it where that compiler is, or name it in CXX",
+            )
+        if wrong := locking.other_python(statement.origin.lock):
+            raise ToolchainError(
+                f"{statement.variant} was built with {wrong}",
+                hint="reproduce it with that Python",
             )
     bench = replace(bench, store=_fresh_store(bench.store, home))
     targets = matrix.choose(bench.candidates, [statement.variant])
@@ -160,17 +176,17 @@ def _again(
     outcome = pipeline.run_plan(
         bench,
         made,
-        pipeline.fetch(bench, made, lock),
+        roots.fetch(bench, made, lock),
         lock,
         out=workplace / "out",
         jobs=manner.jobs,
         events=manner.events,
         isolation=pipeline.choose_sandbox(bench, manner.mode),
-        start=replace(statement.origin, version=__version__, python=platform.python_version()),
+        start=replace(statement.origin, version=__version__),
     )
     pipeline.refuse_failures(made, outcome)
     found = _contents(outcome.variants[statement.variant], workplace / "out")
-    made_here = build.made_for(made, made.artifacts[0], bench.store)
+    made_here = results.made_for(made, made.artifacts[0], bench.store)
     return _verdict(subject, found, made_here)
 
 
@@ -186,11 +202,6 @@ def _verdict(
             "documents say of it was not compared"
         )
         there, here = compare.without_isolation(there), compare.without_isolation(here)
-    if statement.origin.python != again.origin.python:
-        notes.append(
-            f"built with the headers of Python {statement.origin.python}, here with those of "
-            f"{again.origin.python}"
-        )
     if statement.origin.version != __version__:
         notes.append(f"built by kernforge {statement.origin.version}, here by {__version__}")
     return Verdict(
@@ -250,14 +261,14 @@ def _project(subject: Subject, source: Path | None, into: Path) -> Project:
     checkout = source and _checkout(source)
     if origin.git and not origin.git.dirty and (source is None or checkout):
         root = cloned(origin, checkout, into)
-        return pipeline.read_project(root / origin.folder)
+        return workbench.read_project(root / origin.folder)
     if source is None:
         raise UsageError(
             f"{subject.statement.variant} was not built from a commit alone",
             hint=_what_was_built(subject.statement),
         )
     # What no commit holds is taken as it lies there; its digest decides whether it is the same.
-    return pipeline.read_project(source)
+    return workbench.read_project(source)
 
 
 def cloned(origin: Origin, checkout: Path | None, into: Path) -> Path:

@@ -21,12 +21,14 @@ class Waiting:
         estimate: what it is expected to need.
         distance: seconds from its start to the end of the longest chain that waits for it.
         alone: whether nothing may run beside it, because it was killed for its memory before.
+        width: how many threads it can use.
     """
 
     key: str
     estimate: Estimate
     distance: float
     alone: bool = False
+    width: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +40,14 @@ class Running:
         elapsed: seconds since its start.
         current: bytes that it uses now.
         alone: whether nothing may run beside it.
+        threads: how many it was given.
     """
 
     estimate: Estimate
     elapsed: float = 0.0
     current: int = 0
     alone: bool = False
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class Room:
     """What there is to run in.
 
     Attributes:
-        slots: how many actions may run at once.
+        slots: how many threads all actions together may have.
         available: bytes that the machine has left now.
         limit: bytes that all actions together may take; None leaves it to ``available``.
     """
@@ -74,10 +78,11 @@ def admit(
         return ()
     free = _free(running, room)
     horizon = max((one.estimate.seconds - one.elapsed for one in running), default=0.0)
+    taken = sum(one.threads for one in running)
     chosen: list[Waiting] = []
     blocked = False
     for one in sorted(waiting, key=lambda w: (w.alone, -w.distance, w.key)):
-        busy = len(running) + len(chosen)
+        busy = taken + len(chosen)
         if busy >= room.slots or (one.alone and busy):
             break
         fits = one.estimate.memory <= free and not (blocked and one.estimate.seconds > horizon)
@@ -90,6 +95,22 @@ def admit(
         else:
             blocked = True
     return tuple(chosen)
+
+
+def threads(chosen: Sequence[Waiting], running: Sequence[Running], slots: int) -> dict[str, int]:
+    """How many threads each of those that start now gets, by key.
+
+    One each; what nobody takes goes around, the most urgent first, to those that can use more.
+    """
+    given = {one.key: 1 for one in chosen}
+    spare = slots - sum(one.threads for one in running) - len(chosen)
+    able = [one for one in chosen if one.width > 1 and not one.alone]
+    while spare > 0 and able:
+        for one in able[:spare]:
+            given[one.key] += 1
+            spare -= 1
+        able = [one for one in able if one.width > given[one.key]]
+    return given
 
 
 def _free(running: Sequence[Running], room: Room) -> int:

@@ -33,12 +33,19 @@ class Store:
     Args:
         root: the directory; made on first use.
         shared: where trees are looked for that are not here, and put after they were made.
+
+    Attributes:
+        accepts: told a shelf and a tree that came from the second level, says whether it may be
+            used; one that may not is made here, and replaces the other there.
+        refused: keys of those that were not.
     """
 
     def __init__(self, root: Path, shared: SharedStore | None = None) -> None:
         self.root, self.shared = root, shared
         self.made: set[str] = set()
         self.fetched: set[str] = set()
+        self.refused: set[str] = set()
+        self.accepts: Callable[[str, Path], bool] = lambda _kind, _tree: True
 
     def path(self, kind: str, key: str) -> Path:
         """Where the tree with this key lies, or would."""
@@ -113,10 +120,13 @@ class Store:
     def _fetch(self, second: SharedStore, kind: str, key: str) -> bool:
         final = self.path(kind, key)
         with files.staging(final.parent) as staged:
-            came = second.fetch(kind, key, staged)
-            if came:
-                self._publish(staged, kind, key)
-        return came
+            if not second.fetch(kind, key, staged):
+                return False
+            if not self.accepts(kind, staged):
+                self.refused.add(key)
+                return False
+            self._publish(staged, kind, key)
+        return True
 
     def _publish(self, staged: Path, kind: str, key: str) -> None:
         files.touch(self.mark(kind, key))  # first, so that it is young from the beginning

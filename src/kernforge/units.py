@@ -127,6 +127,8 @@ def closure(unit: Unit, sources: Sources) -> Closure:
         {**sources.texts, **sources.brought},
         (*unit.include, *directories, COMMON_INCLUDE),
         first=files,
+        # registration.h takes Python's headers where something else brings them.
+        content=sources.brought,
     )
 
 

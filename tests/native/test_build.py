@@ -77,6 +77,23 @@ def test_a_full_abi_project_builds_and_runs(kernforge_cli, tmp_path):
     assert torch.equal(kernforge.get_local_kernel(root).times_two(x), 2 * x)
 
 
+@pytest.mark.parametrize("stable", [True, False], ids=["stable ABI", "full ABI"])
+def test_an_edited_source_is_compiled_alone_and_both_builds_load(kernforge_cli, tmp_path, stable):
+    root = projects.write(tmp_path / "project", stable=stable)
+    series = "".join(torch.__version__.split(".")[:2])
+    pattern = CPU if stable else f"torch{series}-cxx11-cpu-*"
+    call = ("build", root, "--variant", pattern, "--json")
+    kernforge_cli(*call, "--out", tmp_path / "one")
+    never_seen = f"// {time.time_ns()}\n"  # or the store would have it from an earlier run
+    (root / "times_two.cpp").write_text(projects.CPP.replace("2 *", "3 *") + never_seen)
+    document = json.loads(kernforge_cli(*call, "--out", tmp_path / "two").stdout)
+    ran = {one["title"].split()[0] for one in document["actions"]["spent"]}
+    assert ran == {"times_two.cpp", "namespace", "link"}
+    x = torch.arange(7.0)
+    loaded = [kernforge.get_local_kernel(tmp_path / name) for name in ("one", "two")]
+    assert [k.times_two(x)[1].item() for k in loaded] == [2, 3]
+
+
 def test_cuda_is_built_with_the_locked_compiler_and_no_other(kernforge_cli, tmp_path):
     # A CUDA of the system, first on the path, that would be noticed at once.
     fake = tmp_path / "bin"

@@ -10,7 +10,7 @@ import sys
 import pytest
 from native import projects
 
-from kernforge import fatbin, pipeline
+from kernforge import fatbin, workbench
 
 pytestmark = pytest.mark.native
 
@@ -69,7 +69,7 @@ def built(kept_home, tmp_path_factory):
 def test_it_builds_and_passes_the_checks(built):
     root, done = built
     assert "clang 22.1.8 instead of nvcc" in done.stderr
-    kit = pipeline.read_lock(root).cuda["12.8"]
+    kit = workbench.read_lock(root).cuda["12.8"]
     assert kit.clang.release == "22.1.8"
     variant = root / "build" / VARIANT
     metadata = json.loads((variant / "metadata.json").read_text())

@@ -16,8 +16,10 @@ import pytest
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.torch,
-    # Torch's own, when it imports its compiler.
+    # Torch's own, of its compiler and its profiler.
     pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning"),
 ]
 torch = pytest.importorskip("torch")
 

@@ -167,7 +167,7 @@ def test_another_user(first, kept_home, mode):
 
 
 def python_of(files: dict[str, bytes]) -> str:
-    return provenance.read(files[f"{CUDA}/{provenance.FILE}"].decode()).origin.python
+    return provenance.read(files[f"{CUDA}/{provenance.FILE}"].decode()).origin.lock.python
 
 
 def somebody_else(base: Path) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -204,3 +204,29 @@ def test_the_statement_names_every_file_and_wheel(first):
     assert any(name.startswith("nvidia_cuda_nvcc-13.0") for name in named)
     assert any(name.startswith("torch-2.10") for name in named)
     assert "host compiler" in named
+
+
+def test_a_shared_result_without_a_sandbox_is_made_again_and_replaced(bare, tmp_path):
+    root = projects.write(tmp_path / "project")
+    far = f"file://{tmp_path}/far"
+
+    def shared(mode):
+        """Build in a new home; how many actions ran, and what the statement says of them."""
+        home, out = bare(), tmp_path / "out"
+        argv = [sys.executable, "-m", "kernforge", "build", str(root), "--out", str(out)]
+        argv += ["--sandbox", mode, "--shared-store", far, "--no-check", "--json"]
+        env = {**os.environ, "KERNFORGE_HOME": str(home)}
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (statement,) = out.glob("*/provenance.intoto.json")
+        isolation = provenance.read(statement.read_text()).isolation
+        return json.loads(done.stdout)["actions"]["ran"], isolation, done.stderr
+
+    all_of_them, isolation, _ = shared("off")
+    assert (all_of_them > 10, isolation) == (True, "none")
+    assert shared("off")[:2] == (0, "none")
+    ran, isolation, said = shared("required")
+    assert (ran, isolation) == (all_of_them, "namespaces")
+    assert f"{all_of_them} results of the shared store were made without a sandbox" in said
+    assert shared("required")[:2] == (0, "namespaces")
+    assert shared("off")[:2] == (0, "namespaces")

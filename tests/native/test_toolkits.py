@@ -11,7 +11,7 @@ import tarfile
 import pytest
 from native import projects
 
-from kernforge import digest, files, pipeline
+from kernforge import digest, files, workbench
 from kernforge.index import Index
 from kernforge.store import Store
 from kernforge.toolchain import Toolchains
@@ -56,19 +56,34 @@ def build(kept_home):
     return call
 
 
+def test_an_old_lock_gets_the_libraries_that_it_lacks_and_keeps_its_release(kept_home, tmp_path):
+    root = projects.write(tmp_path / "project", backends=("cuda",), stable=False)
+    argv = [sys.executable, "-m", "kernforge", "build", str(root), "--dry-run"]
+    argv += ["--variant", "torch210-*-cu130-*"]
+    env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
+    subprocess.run(argv, env=env, check=True, stdout=subprocess.DEVNULL)
+    path = root / "kernforge.lock"
+    whole = json.loads(path.read_text())
+    old = json.loads(path.read_text())
+    old["cuda"]["13.0"]["libraries"] = old["cuda"]["13.0"]["libraries"][:4]
+    path.write_text(json.dumps(old))
+    subprocess.run(argv, env=env, check=True, stdout=subprocess.DEVNULL)
+    assert json.loads(path.read_text()) == whole
+
+
 @pytest.fixture
 def toolkit(kept_home, build, tmp_path):
     """Tree of CUDA 13.0 from the index's wheels."""
     root = projects.write(tmp_path / "first", backends=("cuda",))
     build(root)
-    locked = pipeline.read_lock(root).cuda["13.0"]
+    locked = workbench.read_lock(root).cuda["13.0"]
     return Toolchains(Store(kept_home / "store"), None).toolkit(locked)
 
 
 def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",))
     build(root, "--cuda-home", toolkit)
-    lock = pipeline.read_lock(root)
+    lock = workbench.read_lock(root)
     assert lock.cuda["13.0"].directory
     assert not lock.cuda["13.0"].wheels
     assert str(toolkit) not in lock.to_json()
@@ -143,7 +158,7 @@ def test_archives_of_a_server_build(build, toolkit, real_cuda12, index_server, t
     root = projects.write(tmp_path / "project", backends=("cuda",), cu=cu)
     done = build(root, "--variant", "*-cu129-*", "--cuda-redist", f"{index_server.url}/redist")
     assert "torch-stable-abi210-cu129-x86_64-linux" in done.stdout
-    assert pipeline.read_lock(root).cuda["12.9"].release == "12.9.1"
+    assert workbench.read_lock(root).cuda["12.9"].release == "12.9.1"
     # The store has it now: no address is needed, and the lock makes the variant buildable.
     build(root, "--variant", "*-cu129-*", "--locked")
 

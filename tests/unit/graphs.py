@@ -4,7 +4,8 @@
 import types
 
 from kernforge import build, digest
-from kernforge.plan import Action, Input, Plan
+from kernforge.graph import Action, Input, Plan
+from kernforge.perform import Workshop
 from kernforge.run import run
 from kernforge.store import Store
 
@@ -27,7 +28,7 @@ def plan(*actions):
 
 
 def workshop(root, *, jobs=4, shared=None, runner=run):
-    return build.Workshop(store=Store(root, shared), roots={}, runner=runner, jobs=jobs)
+    return Workshop(store=Store(root, shared), roots={}, runner=runner, jobs=jobs)
 
 
 class Events:

@@ -7,7 +7,7 @@ import time
 import pytest
 from unit import graphs
 
-from kernforge import build
+from kernforge import build, results
 from kernforge import run as run_module
 from kernforge.crew import Crew
 from kernforge.measures import Measures
@@ -142,7 +142,7 @@ def test_pulling_leaves_only_what_must_run(tmp_path):
     url = f"file://{tmp_path}/far"
     graphs.go(tmp_path / "a", first, shared=SharedStore(url, print))
     shop = graphs.workshop(tmp_path / "b", shared=SharedStore(url, print))
-    assert build.pull(graphs.plan(first, second), shop.store) == (second,)
+    assert results.pull(graphs.plan(first, second), shop.store) == (second,)
     outcome, _ = graphs.go(tmp_path / "b", first, second, shop=shop)
     assert (outcome.ran, outcome.shared) == (1, 1)
 

@@ -64,3 +64,10 @@ def test_what_a_header_brings_along(name, torch, aten_cuda, python):
         aten_cuda,
         python,
     )
+
+
+def test_a_header_that_looks_before_it_includes_asks_for_nothing():
+    sources = {"x.cpp": '#include "r.h"\n', "r.h": "#include <Python.h>\n"}
+    assert closure("x.cpp", sources, ()).reaches_python
+    found = closure("x.cpp", sources, (), content=["r.h"])
+    assert (found.files, found.foreign) == (("r.h", "x.cpp"), ())

@@ -6,8 +6,8 @@ from rich.console import Console
 from unit import graphs
 
 from kernforge import report
-from kernforge.build import Done, Outcome, Spent
 from kernforge.live import Live
+from kernforge.outcome import Done, Outcome, Spent
 from kernforge.run import Completed
 
 

@@ -14,6 +14,7 @@ from kernforge.lockfile import (
     LockedClang,
     LockedCompiler,
     LockedHeaders,
+    LockedPython,
     LockedToolkit,
     LockedTorch,
     LockedWheel,
@@ -71,18 +72,29 @@ LOCK = Lock(
 )
 
 
-def make(patterns=("*",), files=None, abi="", lock=LOCK, *, manifest_text=MANIFEST, only=()):
+def make(
+    patterns=("*",),
+    files=None,
+    abi="",
+    lock=LOCK,
+    *,
+    manifest_text=MANIFEST,
+    only=(),
+    bundled="// bundled\n",
+):
     files = FILES | (files or {})
     parsed = manifest.parse(manifest_text.format(abi=abi))
     sources = units.Sources(
         digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()},
         texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
-        bundled={"registration.h": "// bundled\n"},
+        bundled={"registration.h": bundled},
     )
     found = matrix.candidates(parsed, cpu="x86_64", releases=RELEASES)
-    return plan.make(
-        parsed, sources, matrix.choose(found, patterns), lock, python="3.11.7", only=only
-    )
+    return plan.make(parsed, sources, matrix.choose(found, patterns), lock, only=only)
+
+
+def with_python(headers):
+    return replace(LOCK, python=LockedPython(release="3.11.7", headers=headers))
 
 
 def titled(made, start):
@@ -326,6 +338,52 @@ def test_tvm_ffi_knows_nothing_of_torch_and_python():
     assert link.outputs == (f"{cpu.ops_name}.so",)
     assert "stubs/libtvm_ffi.so" in link.argv
     assert cpu.package == {"__init__.py": "tvm-ffi-ext/my_op/__init__.py"}
+
+
+def test_python_headers_are_keyed_by_content_where_a_source_includes_them():
+    binding = {"torch-ext/torch_binding.cpp": "#include <torch/extension.h>\n"}
+    keys = set()
+    for headers in ("a" * 64, "b" * 64):
+        (action,) = titled(
+            make(["torch213-*-cpu-*"], binding, lock=with_python(headers)),
+            "torch-ext/torch_binding.cpp",
+        )
+        assert "python" in action.roots
+        keys.add(action.key)
+    assert len(keys) == 2
+    with pytest.raises(ToolchainError, match="headers of Python"):
+        make(["torch213-*-cpu-*"], binding)
+
+
+def test_registration_alone_needs_no_python_headers():
+    bundled = "#if __has_include(<Python.h>)\n#include <Python.h>\n#endif\n"
+    made = make(["*-cpu-*"], abi='stable-abi = "2.10"', bundled=bundled)
+    assert not any("python" in action.roots for action in made.actions)
+    own = {"torch-ext/registration.h": bundled}  # one of the project's own may mean it
+    made = make(["*-cpu-*"], own, abi='stable-abi = "2.10"', lock=with_python("a" * 64))
+    assert any("python" in action.roots for action in made.actions)
+
+
+REGISTERED = """#include <torch/library.h>
+#include "registration.h"
+TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {}
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+
+
+def test_an_edit_of_another_source_leaves_a_binding_that_is_named_at_link_time():
+    binding = {"torch-ext/torch_binding.cpp": REGISTERED}
+    edited = binding | {"op.cpp": FILES["op.cpp"] + "// edited\n"}
+    before, after = make(["torch213-*-cpu-*"], binding), make(["torch213-*-cpu-*"], edited)
+    moved = {a.title for a in after.actions} - {
+        a.title for a in after.actions if a.key in {b.key for b in before.actions}
+    }
+    assert moved == {
+        "op.cpp",
+        f"namespace {after.artifacts[0].ops_name}",
+        "link torch213-cxx11-cpu-x86_64-linux",
+    }
+    assert before.artifacts[0].ops_name != after.artifacts[0].ops_name
 
 
 def by_clang(release="22"):

@@ -4,7 +4,7 @@
 import pytest
 
 from kernforge.estimate import Estimate
-from kernforge.schedule import Room, Running, Waiting, admit
+from kernforge.schedule import Room, Running, Waiting, admit, threads
 
 GB = 10**9
 
@@ -73,6 +73,32 @@ def room(slots=8, available=16.0, limit=None):
 )
 def test_who_may_start(waiting, running, space, chosen):
     assert "".join(one.key for one in admit(waiting, running, space)) == chosen
+
+
+def test_threads_of_running_actions_are_slots():
+    running = [Running(estimate=Estimate(memory=GB, seconds=1), threads=6)]
+    waiting = [wants(key, 1) for key in "abc"]
+    assert [one.key for one in admit(waiting, running, room(slots=8))] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("widths", "taken", "slots", "given"),
+    [
+        pytest.param([7], 1, 16, [7], id="as many as it can use"),
+        pytest.param([7], 1, 4, [3], id="as many as there are"),
+        pytest.param([7, 7], 1, 8, [4, 3], id="the first gets what is left over"),
+        pytest.param([1, 7, 2], 1, 16, [1, 7, 2], id="no more than each can use"),
+        pytest.param([7, 7, 7], 1, 4, [1, 1, 1], id="one each when all are taken"),
+        pytest.param([7], 1, -3, [1], id="others wait for the slots"),
+    ],
+)
+def test_spare_slots_become_threads(widths, taken, slots, given):
+    running = [Running(estimate=Estimate(memory=GB, seconds=1), threads=taken)]
+    chosen = [
+        Waiting(key=str(n), estimate=Estimate(memory=GB, seconds=1), distance=1, width=width)
+        for n, width in enumerate(widths)
+    ]
+    assert list(threads(chosen, running, slots).values()) == given
 
 
 def test_no_admission_is_beyond_the_memory():

@@ -97,3 +97,13 @@ def test_pulling_never_makes(tmp_path, url):
     make(tmp_path / "a", url, "one")
     assert store.pull("actions", KEY)
     assert store.fetched == {KEY}
+
+
+def test_what_a_store_does_not_accept_is_made_here_and_replaced_there(tmp_path, url):
+    make(tmp_path / "a", url, "one")
+    store, calls = Store(tmp_path / "b", SharedStore(url, print)), []
+    store.accepts = lambda kind, tree: (kind, (tree / "content").read_text()) != ("actions", "one")
+    assert not store.pull("actions", KEY)
+    assert (store.tree("actions", KEY, fill_with("two", calls)) / "content").read_text() == "two"
+    assert (calls, store.refused, store.fetched) == (["two"], {KEY}, set())
+    assert make(tmp_path / "c", url, "three") == ("two", False, [])

@@ -89,6 +89,51 @@ PyObject* PyModule_Create2(PyModuleDef* definition, int abi_version);
 #define STRINGIFY(A) KERNFORGE_STRINGIFY_TOKENS(A)
 #endif
 
+#if defined(KERNFORGE_NAMESPACE_AT_LINK)
+
+// The build defines this where NAME is TORCH_EXTENSION_NAME throughout. The namespace then comes
+// from an object of its own at link time, so that this one serves every build: the name changes
+// with each edit of any source. What is left of torch's macros is what they are for every torch
+// from 2.8 on (the stable ones: 2.10): an object of the same class with the same arguments.
+extern "C" __attribute__((visibility("hidden"))) const char kernforge_namespace[];
+
+#define TORCH_LIBRARY_EXPAND(NAME, MODULE)                                                 \
+  static void kernforge_define(torch::Library&);                                           \
+  static const torch::detail::TorchLibraryInit kernforge_defined(                          \
+      torch::Library::DEF, &kernforge_define, kernforge_namespace, std::nullopt, __FILE__, \
+      __LINE__);                                                                           \
+  void kernforge_define(torch::Library& MODULE)
+#define TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) \
+  KERNFORGE_IMPL(DEVICE, MODULE, CONCAT(kernforge_implement_, __COUNTER__))
+#define KERNFORGE_IMPL(DEVICE, MODULE, FUNCTION)                         \
+  static void FUNCTION(torch::Library&);                                 \
+  static const torch::detail::TorchLibraryInit CONCAT(FUNCTION, _done)(  \
+      torch::Library::IMPL, &FUNCTION, kernforge_namespace,              \
+      std::make_optional(c10::DispatchKey::DEVICE), __FILE__, __LINE__); \
+  void FUNCTION(torch::Library& MODULE)
+
+#define STABLE_TORCH_LIBRARY_EXPAND(NAME, MODULE)                                              \
+  static void kernforge_define(torch::stable::detail::StableLibrary&);                         \
+  static const torch::stable::detail::StableTorchLibraryInit kernforge_defined(                \
+      torch::stable::detail::StableLibrary::Kind::DEF, &kernforge_define, kernforge_namespace, \
+      nullptr, __FILE__, __LINE__);                                                            \
+  void kernforge_define(torch::stable::detail::StableLibrary& MODULE)
+#define STABLE_TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) \
+  KERNFORGE_STABLE_IMPL(DEVICE, MODULE, CONCAT(kernforge_implement_, __COUNTER__))
+#define KERNFORGE_STABLE_IMPL(DEVICE, MODULE, FUNCTION)                                 \
+  static void FUNCTION(torch::stable::detail::StableLibrary&);                          \
+  static const torch::stable::detail::StableTorchLibraryInit CONCAT(FUNCTION, _done)(   \
+      torch::stable::detail::StableLibrary::Kind::IMPL, &FUNCTION, kernforge_namespace, \
+      STRINGIFY(DEVICE), __FILE__, __LINE__);                                           \
+  void FUNCTION(torch::stable::detail::StableLibrary& MODULE)
+
+// PyInit_<NAME> stands beside the name and calls this.
+#define REGISTER_EXTENSION(NAME)                                                \
+  extern "C" __attribute__((visibility("hidden"))) PyObject* kernforge_module() \
+      KERNFORGE_MODULE(kernforge_namespace)
+
+#else
+
 // torch's macros of the same names without _EXPAND, with NAME expanded first.
 #define TORCH_LIBRARY_EXPAND(NAME, MODULE) TORCH_LIBRARY(NAME, MODULE)
 #define TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) TORCH_LIBRARY_IMPL(NAME, DEVICE, MODULE)
@@ -98,16 +143,14 @@ PyObject* PyModule_Create2(PyModuleDef* definition, int abi_version);
 
 // Defines PyInit_<NAME>: importing the shared object as NAME gives an empty module, and loading it
 // has run the registrations above.
-#define REGISTER_EXTENSION(NAME)                            \
-  PyMODINIT_FUNC CONCAT(PyInit_, NAME)() {                  \
-    static PyModuleDef definition = {PyModuleDef_HEAD_INIT, \
-                                     STRINGIFY(NAME),       \
-                                     nullptr,               \
-                                     0,                     \
-                                     nullptr,               \
-                                     nullptr,               \
-                                     nullptr,               \
-                                     nullptr,               \
-                                     nullptr};              \
-    return PyModule_Create(&definition);                    \
+#define REGISTER_EXTENSION(NAME) \
+  PyMODINIT_FUNC CONCAT(PyInit_, NAME)() KERNFORGE_MODULE(STRINGIFY(NAME))
+
+#endif
+
+#define KERNFORGE_MODULE(NAME)                                                                 \
+  {                                                                                            \
+    static PyModuleDef definition = {                                                          \
+        PyModuleDef_HEAD_INIT, NAME, nullptr, 0, nullptr, nullptr, nullptr, nullptr, nullptr}; \
+    return PyModule_Create(&definition);                                                       \
   }

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The actions that make a loadable module of objects: stubs, the ABI floor's extras, the link."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernforge import flags, floor, opsname
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernforge.actions import Actions
+    from kernforge.graph import Action, Input
+    from kernforge.matrix import Target
+
+OBJECT = "out.o"
+"""The output of every compile action."""
+_STUB_DIR = "stubs"
+
+
+def link(
+    actions: Actions,
+    target: Target,
+    ops_name: str,
+    objects: Sequence[Action],
+    *,
+    static_libstdcxx: bool,
+) -> Action:
+    """Link a target's objects.
+
+    Args:
+        actions: the plan's, to which the link and all that it needs are added.
+        target: what is built.
+        ops_name: the module's name.
+        objects: the compile actions.
+        static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
+    """
+    tvm_ffi = target.variant.framework == "tvm-ffi"
+    output = f"{ops_name}.so" if tvm_ffi else f"{ops_name}.abi3.so"
+    needed = floor.TVM_FFI if tvm_ffi else floor.torch_sonames(target.backend)
+    names = [f"objects/{number}.o" for number in range(len(objects))]
+    inputs = [actions.made(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
+    inputs.append(_compat(actions, target))
+    stubs = (*floor.system_stubs(target.variant.cpu), *floor.empty_stubs(needed))
+    inputs += [_stub(actions, stub, target) for stub in stubs]
+    runtime: tuple[str, ...] = ()
+    if target.cuda:
+        runtime = (flags.tree(flags.cuda_root(target.cuda), "lib64/libcudart_static.a"),)
+    link_args = floor.link_args(
+        stub_dir=_STUB_DIR,
+        backend=target.backend,
+        libstdcxx_archive=static_libstdcxx,
+        needed=needed,
+    )
+    argv = (flags.CXX, "-o", output, *names, *runtime, *link_args)
+    return actions.add(f"link {target.name}", argv, inputs, (output,), target)
+
+
+def namespace(actions: Actions, target: Target, ops_name: str) -> Action:
+    """Compile the object that holds a build's op namespace."""
+    text = actions.text(opsname.SOURCE, opsname.source(ops_name))
+    argv = (flags.CXX, *flags.cxx("17"), opsname.SOURCE, "-o", OBJECT)
+    return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target)
+
+
+def _compat(actions: Actions, target: Target) -> Input:
+    text = actions.text(floor.COMPAT_SOURCE, floor.compat_source())
+    argv = floor.compat_argv(cxx=flags.CXX, out_dir=".")
+    action = actions.add("the ABI floor's extras", argv, [text], (floor.COMPAT_OBJECT,), target)
+    return actions.made(action, floor.COMPAT_OBJECT, f"{_STUB_DIR}/{floor.COMPAT_OBJECT}")
+
+
+def _stub(actions: Actions, stub: floor.StubLibrary, target: Target) -> Input:
+    inputs = [
+        actions.text(stub.source_file, stub.source),
+        actions.text(stub.script_file, stub.version_script),
+    ]
+    argv = floor.stub_argv(stub, cxx=flags.CXX, out_dir=".")
+    action = actions.add(f"stub of {stub.soname}", argv, inputs, (stub.file,), target)
+    return actions.made(action, stub.file, f"{_STUB_DIR}/{stub.file}")
+
+
+# -- actions and their inputs ----------------------------------------------------------

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The toolchain's trees that a plan reads, as real paths on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge import files, flags, pyheaders, results, sandbox
+from kernforge.toolchain import SHELF, Toolchains
+
+if TYPE_CHECKING:
+    from kernforge.graph import Plan
+    from kernforge.lockfile import Lock
+    from kernforge.workbench import Bench
+
+
+def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
+    """Bring the toolchain trees that a plan will read into the store.
+
+    What has its result already, here or in the shared store, needs no compiler: a plan of which
+    nothing must be run fetches nothing.
+
+    Returns:
+        The real path of each root.
+
+    Raises:
+        IntegrityError: something is not what the lock says.
+        NetworkError: something is lacking and no index can be reached.
+        ToolchainError: no index has it, or Python's headers are wanted and not installed.
+    """
+    toolchains = Toolchains(bench.store, bench.wheels, bench.own)
+    left = results.pull(made, bench.store)
+    roots = sorted({root for action in left for root in action.roots})
+    found = {root: _real(_root(root, bench, toolchains, locked)) for root in roots}
+    for path in found.values():
+        # Line tables hold the time of every header; a tree that the store made is ours to set.
+        if Path(path).is_relative_to((bench.store.root / SHELF).resolve()):
+            files.set_times(Path(path), sandbox.EPOCH)
+    return found
+
+
+def _real(path: str) -> str:
+    """A tree's real path: compilers follow links and write what they find into ``__FILE__``."""
+    return os.path.realpath(path) if Path(path).is_dir() else path
+
+
+def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
+    kind, _, rest = name.partition("-")
+    if kind == "cxx":
+        return bench.compiler.path
+    if kind == "gcc":
+        return bench.compiler.directory
+    if kind == "python":
+        return str(pyheaders.directory())
+    if kind == "torch":
+        return str(toolchains.torch_headers(locked.torch[rest].wheel))
+    if name in locked.headers:
+        return str(toolchains.headers(name, locked.headers[name]))
+    version, _, library = rest.partition("-")
+    toolkit = locked.cuda[version]
+    if not library:
+        return str(toolchains.toolkit(toolkit))
+    major, minor = version.split(".")
+    wheel = next(
+        w
+        for w in toolkit.libraries
+        if flags.library_root((int(major), int(minor)), w.file.partition("-")[0]) == name
+    )
+    return str(toolchains.library_headers(wheel))
