@@ -14,7 +14,14 @@ from kernforge.integrity import tree_files
 from kernforge.locate import find_commit
 from kernforge.metadata import SIGNATURE, Metadata
 from kernforge.policy import Subject
-from kernforge.registry import DirectoryRegistry, Registry, check_repo_id, majors, versions
+from kernforge.registry import (
+    DirectoryRegistry,
+    Registry,
+    answering,
+    check_repo_id,
+    majors,
+    versions,
+)
 from kernforge.resolve import resolve
 from kernforge.signing import variant_dirs
 
@@ -110,7 +117,7 @@ def find(
         return Source(where=where, names=names, directories=tuple(found))
     if "/" not in where or where.startswith((".", "/")):
         raise UsageError(f"there is no directory {where}", hint="name one, or owner/name")
-    check_repo_id(where)
+    registry = answering(registry, check_repo_id(where))
     if version is None and revision is None:
         revision = _newest(registry, where)
     commit = find_commit(registry, where, version, revision)

@@ -222,11 +222,11 @@ def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
     import fnmatch  # noqa: PLC0415
 
     from kernforge import files, reproduce  # noqa: PLC0415
-    from kernforge.home import default_registry, home  # noqa: PLC0415
+    from kernforge.home import home  # noqa: PLC0415
 
     subjects = reproduce.find(
         arguments.what,
-        registry=arguments.registry or default_registry(),
+        registry=options.registry(arguments),
         version=arguments.version,
         directory=Path(arguments.what),
     )

@@ -114,15 +114,14 @@ def _add_kernel(verb: argparse.ArgumentParser) -> None:
 
 
 def _source(arguments: argparse.Namespace) -> Source:
-    from kernforge import about, registry  # noqa: PLC0415
-    from kernforge.home import default_registry  # noqa: PLC0415
+    from kernforge import about  # noqa: PLC0415
 
     if arguments.version and arguments.revision:
         raise UsageError("version and revision were given", hint="give one of them")
     return about.find(
         arguments.what,
         Path(arguments.what),
-        registry.open_registry(arguments.registry or default_registry()),
+        options.registry(arguments),
         version=arguments.version,
         revision=arguments.revision,
     )
@@ -136,11 +135,9 @@ def _info(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _versions(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import about, registry  # noqa: PLC0415
-    from kernforge.home import default_registry  # noqa: PLC0415
+    from kernforge import about  # noqa: PLC0415
 
-    source = registry.open_registry(arguments.registry or default_registry())
-    found = about.published_versions(source, arguments.what)
+    found = about.published_versions(options.registry(arguments), arguments.what)
     lines = [f"{v['version']}  {v['commit']}  {v['variants']} variants" for v in found]
     report.result(found, "\n".join(lines))
 

@@ -93,12 +93,11 @@ def _json(one: Made) -> dict[str, Any]:
 
 def _sources(arguments: argparse.Namespace, report: Report) -> tuple[list[Source], str | None]:
     """The variants, and the version that they are known to be."""
-    from kernforge import registry, wheelbuild  # noqa: PLC0415
-    from kernforge.home import default_registry  # noqa: PLC0415
+    from kernforge import wheelbuild  # noqa: PLC0415
 
     directory = Path(arguments.kernel)
     if not directory.is_dir():
-        store = registry.open_registry(arguments.registry or default_registry())
+        store = options.registry(arguments)
         sources, version = wheelbuild.from_registry(
             store, arguments.kernel, arguments.version, arguments.revision
         )

@@ -27,7 +27,7 @@ from kernforge import (
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.locate import find_commit
 from kernforge.metadata import FILE, Metadata
-from kernforge.registry import check_repo_id, open_registry
+from kernforge.registry import answering, check_repo_id
 from kernforge.run import Command, run
 from kernforge.store import Store
 from kernforge.toolchain import SHELF as _SHELF_OF_TOOLCHAINS
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kernforge.outcome import Events
     from kernforge.project import Project
     from kernforge.provenance import Origin, Statement
+    from kernforge.registry import Registry
     from kernforge.sandbox import Mode
     from kernforge.wheels import Progress
 
@@ -87,7 +88,7 @@ class Manner:
     events: Events
 
 
-def find(where: str, *, registry: str, version: str, directory: Path) -> tuple[Subject, ...]:
+def find(where: str, *, registry: Registry, version: str, directory: Path) -> tuple[Subject, ...]:
     """The variants in a directory, or of a published kernel.
 
     Args:
@@ -112,8 +113,8 @@ def find(where: str, *, registry: str, version: str, directory: Path) -> tuple[S
         return tuple(_subject(path, path) for path in found)
     if "/" not in where or where.startswith((".", "/")):
         raise UsageError(f"there is no directory {where}", hint="name one, or owner/name")
-    source = open_registry(registry)
-    commit = find_commit(source, check_repo_id(where), version, None)
+    source = answering(registry, check_repo_id(where))
+    commit = find_commit(source, where, version, None)
     names = source.variants(where, commit)
     fence = source.fence(where)
     return tuple(_subject(source.fetch(where, commit, name), fence) for name in names)
