@@ -107,8 +107,9 @@ def start(registry, place, deadly, *, early=False):
 
 
 def statuses(process):
-    out = process.communicate(timeout=300)[0]
-    assert process.returncode == 0
+    # Not communicate(), which does not see what readline() has read ahead.
+    out = process.stdout.read()
+    assert process.wait(timeout=300) == 0
     return json.loads(out.splitlines()[-1])
 
 
