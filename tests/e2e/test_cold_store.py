@@ -108,7 +108,8 @@ def start(registry, place, deadly, *, early=False):
 
 def statuses(process):
     # Not communicate(), which does not see what readline() has read ahead.
-    out = process.stdout.read()
+    with process.stdout as pipe:
+        out = pipe.read()
     assert process.wait(timeout=300) == 0
     return json.loads(out.splitlines()[-1])
 
