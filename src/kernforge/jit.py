@@ -74,7 +74,7 @@ class _Process:
 _process = _Process()
 
 
-def load(
+def load(  # noqa: PLR0917 - torch's signature
     name: str | os.PathLike[str],
     sources: str | Sequence[str] | None = None,
     extra_cflags: Sequence[str] | None = None,
@@ -145,7 +145,7 @@ def load(
     return _answer(question, verbose=verbose)
 
 
-def load_inline(
+def load_inline(  # noqa: PLR0917 - torch's signature
     name: str,
     cpp_sources: str | Sequence[str],
     cuda_sources: str | Sequence[str] | None = None,
@@ -274,7 +274,7 @@ def _alone(name: str) -> Iterator[None]:
 
 
 def _make(question: _Question, report: Report) -> _Known:
-    tree = Tree({path: text for path, text in question.texts})
+    tree = Tree(dict(question.texts))
     request, own, libraries, python = _read(question, tree)
     content = _content(request)
     if loaded := _process.modules.get(content):

@@ -159,9 +159,11 @@ def installed_cuda(env: Mapping[str, str]) -> Path | None:
     for directory in env.get("PATH", "").split(os.pathsep):
         nvcc = Path(directory) / "nvcc"
         if directory and os.access(nvcc, os.X_OK):
-            return nvcc.resolve().parent.parent
+            found = nvcc.resolve().parent.parent
+            if not cudahome.missing_in(found):  # a wrapper lies where no toolkit is
+                return found
     usual = Path("/usr/local/cuda")
-    return usual if (usual / "bin" / "nvcc").is_file() else None
+    return None if cudahome.missing_in(usual) else usual
 
 
 def _with_cuda(
@@ -233,7 +235,7 @@ def _torch_digest(torch: Any, top: Path, store: Store) -> str:
     """Of torch's version and of the names and sizes of its headers, which are 10,000 files."""
     about = top / "version.py"
     found = about.stat()
-    stamp = [str(about), found.st_size, found.st_mtime_ns, found.st_ino]
+    stamp: list[str | int] = [str(about), found.st_size, found.st_mtime_ns, found.st_ino]
     kept = store.root / "compilers" / f"torch-{digest.key('torch', of=stamp)[:24]}.json"
     if kept.is_file():
         known: str = json.loads(kept.read_text())

@@ -50,7 +50,7 @@ def test_a_file_that_changed_just_now_is_not_trusted(source):
 
 
 def test_a_source_that_is_not_there_is_named(source):
-    with pytest.raises(UsageError, match="there is no source /nowhere/x.cpp"):
+    with pytest.raises(UsageError, match=r"there is no source /nowhere/x\.cpp"):
         closure("nowhere/x.cpp", (), (), Tree({}))
 
 
