@@ -6,6 +6,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
     from kernforge.importer import LoadedKernel, RepoInfo, get_kernel_dep, get_loaded_kernels
+    from kernforge.jit import load, load_inline
     from kernforge.layer_extend import (
         replace_kernel_forward_from_hub,
         use_kernel_forward_from_hub,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
         Mode,
         ROCMProperties,
     )
-    from kernforge.load import (
+    from kernforge.loading import (
         get_kernel,
         get_kernel_variants,
         get_local_kernel,
@@ -88,6 +89,8 @@ __all__ = [
     "kernelize",
     "kernelize_report",
     "kernelized",
+    "load",
+    "load_inline",
     "load_kernel",
     "register_kernel_mapping",
     "replace_kernel_forward_from_hub",
@@ -119,15 +122,17 @@ _HOME_OF = {
     "LockedLayerRepository": "layer_repos",
     "Mode": "layer_values",
     "ROCMProperties": "layer_values",
-    "get_kernel": "load",
+    "get_kernel": "loading",
     "get_kernel_dep": "importer",
-    "get_kernel_variants": "load",
+    "get_kernel_variants": "loading",
     "get_loaded_kernels": "importer",
-    "get_local_kernel": "load",
-    "get_locked_kernel": "load",
-    "has_kernel": "load",
-    "install_kernel": "load",
-    "load_kernel": "load",
+    "get_local_kernel": "loading",
+    "get_locked_kernel": "loading",
+    "has_kernel": "loading",
+    "install_kernel": "loading",
+    "load": "jit",
+    "load_inline": "jit",
+    "load_kernel": "loading",
     "kernelize": "layer_kernelize",
     "kernelize_report": "layer_kernelize",
     "kernelized": "layer_kernelize",

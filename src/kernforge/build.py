@@ -87,10 +87,23 @@ def build(
     )
 
 
+def run_actions(plan: Plan, workshop: Workshop, events: Events) -> tuple[Failure, ...]:
+    """Run a plan that holds all its inputs and lays nothing out; return the actions that failed.
+
+    Raises:
+        StorageError: the disk is full or read-only.
+    """
+    loop = _Loop(plan, None, workshop, events)
+    loop.go(LocalCrew(jobs=workshop.jobs))
+    return tuple(loop.failures)
+
+
 class _Loop:
     """The loop that runs actions, and what came of them."""
 
-    def __init__(self, plan: Plan, project: Project, workshop: Workshop, events: Events) -> None:
+    def __init__(
+        self, plan: Plan, project: Project | None, workshop: Workshop, events: Events
+    ) -> None:
         self._plan, self._project, self._shop, self._events = plan, project, workshop, events
         self._by_key = {action.key: action for action in plan.actions}
         self._measures = Measures(workshop.store.root, jobs=workshop.jobs)

@@ -264,9 +264,9 @@ def _host(text: str | None) -> Host:
 
 
 def _get(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import load  # noqa: PLC0415
+    from kernforge import loading  # noqa: PLC0415
 
-    path = load.install_kernel(
+    path = loading.install_kernel(
         arguments.repo_id,
         version=arguments.version,
         revision=arguments.revision,

@@ -42,6 +42,11 @@ class CudaHome:
     digest: str
 
 
+def missing_in(path: Path) -> list[str]:
+    """Files of a toolkit that a directory does not have."""
+    return [part for part in _NEEDED if not (path / part).is_file()]
+
+
 def identify(path: Path, runner: Runner) -> CudaHome:
     """Say which toolkit lies in a directory.
 
@@ -49,7 +54,7 @@ def identify(path: Path, runner: Runner) -> CudaHome:
         UsageError: there is none, or a part of it is missing.
     """
     path = path.resolve()
-    missing = [part for part in _NEEDED if not (path / part).is_file()]
+    missing = missing_in(path)
     if missing:
         raise UsageError(
             f"{path} is no CUDA toolkit: it has no {', '.join(missing)}",

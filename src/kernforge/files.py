@@ -186,6 +186,14 @@ def copy_file(source: Path, target: Path) -> None:
         target.chmod(0o755 if os.access(source, os.X_OK) else 0o644)
 
 
+def copy_atomic(source: Path, target: Path) -> None:
+    """Copy a file so that ``target`` is the old one or the whole new one; an open old one stays."""
+    with atomic_stream(target) as stream, source.open("rb") as original:
+        shutil.copyfileobj(original, stream)
+    with disk_errors(f"writing {target}"):
+        target.chmod(0o755)
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Make ``target`` a hard link to ``source``, or a copy where the disk cannot link."""
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.errors import LayerError
 from kernforge.layer_class import layer_of
-from kernforge.load import (
+from kernforge.loading import (
     AnyRegistry,
     get_kernel,
     get_local_kernel,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OBJECT = "out.o"
 """The output of every compile action."""
-_STUB_DIR = "stubs"
+STUB_DIR = "stubs"
 
 
 def link(
@@ -42,13 +42,13 @@ def link(
     names = [f"objects/{number}.o" for number in range(len(objects))]
     inputs = [actions.made(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
     inputs.append(_compat(actions, target))
-    stubs = (*floor.system_stubs(target.variant.cpu), *floor.empty_stubs(needed))
-    inputs += [_stub(actions, stub, target) for stub in stubs]
+    libraries = (*floor.system_stubs(target.variant.cpu), *floor.empty_stubs(needed))
+    inputs += [stub(actions, library, target) for library in libraries]
     runtime: tuple[str, ...] = ()
     if target.cuda:
         runtime = (flags.tree(flags.cuda_root(target.cuda), "lib64/libcudart_static.a"),)
     link_args = floor.link_args(
-        stub_dir=_STUB_DIR,
+        stub_dir=STUB_DIR,
         backend=target.backend,
         libstdcxx_archive=static_libstdcxx,
         needed=needed,
@@ -68,17 +68,15 @@ def _compat(actions: Actions, target: Target) -> Input:
     text = actions.text(floor.COMPAT_SOURCE, floor.compat_source())
     argv = floor.compat_argv(cxx=flags.CXX, out_dir=".")
     action = actions.add("the ABI floor's extras", argv, [text], (floor.COMPAT_OBJECT,), target)
-    return actions.made(action, floor.COMPAT_OBJECT, f"{_STUB_DIR}/{floor.COMPAT_OBJECT}")
+    return actions.made(action, floor.COMPAT_OBJECT, f"{STUB_DIR}/{floor.COMPAT_OBJECT}")
 
 
-def _stub(actions: Actions, stub: floor.StubLibrary, target: Target) -> Input:
+def stub(actions: Actions, library: floor.StubLibrary, target: Target) -> Input:
+    """What a link finds in the place of a library that the loading process has."""
     inputs = [
-        actions.text(stub.source_file, stub.source),
-        actions.text(stub.script_file, stub.version_script),
+        actions.text(library.source_file, library.source),
+        actions.text(library.script_file, library.version_script),
     ]
-    argv = floor.stub_argv(stub, cxx=flags.CXX, out_dir=".")
-    action = actions.add(f"stub of {stub.soname}", argv, inputs, (stub.file,), target)
-    return actions.made(action, stub.file, f"{_STUB_DIR}/{stub.file}")
-
-
-# -- actions and their inputs ----------------------------------------------------------
+    argv = floor.stub_argv(library, cxx=flags.CXX, out_dir=".")
+    action = actions.add(f"stub of {library.soname}", argv, inputs, (library.file,), target)
+    return actions.made(action, library.file, f"{STUB_DIR}/{library.file}")

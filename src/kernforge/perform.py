@@ -58,7 +58,7 @@ class Workshop:
 
 
 def perform(
-    action: Action, plan: Plan, project: Project, workshop: Workshop, *, threads: int = 1
+    action: Action, plan: Plan, project: Project | None, workshop: Workshop, *, threads: int = 1
 ) -> Done:
     """Get one action's result into the workshop's store, whose other results it may read.
 
@@ -86,7 +86,9 @@ def resolve(text: str, roots: Mapping[str, str]) -> str:
 class _Hands:
     """What one action is run with."""
 
-    def __init__(self, plan: Plan, project: Project, workshop: Workshop, threads: int) -> None:
+    def __init__(
+        self, plan: Plan, project: Project | None, workshop: Workshop, threads: int
+    ) -> None:
         self._plan, self._project, self._shop = plan, project, workshop
         self._threads = threads
 
@@ -171,7 +173,7 @@ class _Hands:
         return done
 
     def _place(self, origin: str, name: str, path: Path) -> None:
-        if origin == "project":
+        if origin == "project" and self._project:
             files.copy_file(self._project.files[name], path)
         elif origin == "text":
             files.write_new(path, self._plan.texts[name])

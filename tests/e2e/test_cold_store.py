@@ -20,7 +20,7 @@ FILES = 12
 CHILDREN = """
 import json, os, signal, sys
 import kernforge
-from kernforge import host, load, locate, registry
+from kernforge import host, loading, locate, registry
 
 host._torch = lambda: None  # it takes seconds, and this kernel needs none
 options = json.loads(sys.argv[1])

@@ -13,7 +13,7 @@ import pytest
 
 import kernforge
 from kernels import _rust as rust
-from kernforge import files, fitness, importer, load, locate
+from kernforge import files, fitness, importer, loading, locate
 from kernforge.digest import sha256
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
 from kernforge.facts import Host
@@ -37,7 +37,7 @@ _unique = (f"{number:07x}" for number in itertools.count())
 def machine(monkeypatch, tmp_path):
     """A machine with torch for the CPU, without the seconds that importing it takes."""
     hosts = {None: CPU_HOST, "cpu": CPU_HOST}
-    for module in (load, locate):
+    for module in (loading, locate):
         monkeypatch.setattr(module, "probe", hosts.__getitem__)
     monkeypatch.setattr(fitness, "with_device", lambda host: host)
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(tmp_path / "registry"))

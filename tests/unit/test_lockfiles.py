@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import callerlock, load, locate, lockfiles
+from kernforge import callerlock, loading, locate, lockfiles
 from kernforge.errors import CheckError, IntegrityError, RegistryError, RequestError, UsageError
 from kernforge.kernellock import KernelLocks
 from kernforge.metadata import KernelDepend
@@ -164,7 +164,7 @@ def test_a_registry_that_changes_a_commit_is_found_out(project, released, regist
 def test_loading_holds_a_kernel_to_its_lock(project, released, registry, monkeypatch):
     commit = released("o/n", "1.0.0")
     project('"o/n" = 1')
-    for module in (load, locate):
+    for module in (loading, locate):
         if hasattr(module, "probe"):
             monkeypatch.setattr(module, "probe", lambda _backend: parse("cpu-x86_64-linux"))
     ask = {"lockfile": project.root / "kernels.lock", "registry": registry}
@@ -173,9 +173,9 @@ def test_loading_holds_a_kernel_to_its_lock(project, released, registry, monkeyp
     path.unlink()
     path.write_bytes(document.replace(b"Apache-2.0", b"MIT"))
     with pytest.raises(IntegrityError, match="is not what was locked"):
-        load.load_kernel("o/n", **ask)
+        loading.load_kernel("o/n", **ask)
     path.write_bytes(document)
-    assert load.load_kernel("o/n", **ask).ANSWER == 42
+    assert loading.load_kernel("o/n", **ask).ANSWER == 42
 
 
 def test_check_asks_no_registry_and_tells_every_reason(project, released, registry):

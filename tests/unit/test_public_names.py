@@ -39,6 +39,8 @@ NAMES = [
     "kernelize",
     "kernelize_report",
     "kernelized",
+    "load",
+    "load_inline",
     "load_kernel",
     "register_kernel_mapping",
     "replace_kernel_forward_from_hub",

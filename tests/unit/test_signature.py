@@ -222,7 +222,7 @@ def test_the_hubs_client_calls_a_key_bundle_invalid_and_does_not_crash(
 
 def test_importing_the_module_imports_no_cryptography():
     code = (
-        "import sys, kernforge.load, kernforge.signature; "
+        "import sys, kernforge.loading, kernforge.signature; "
         "sys.exit(bool({'cryptography', 'sigstore', 'tomllib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

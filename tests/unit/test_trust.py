@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sigstores import IDENTITY, ISSUER, Sigstore
 
-from kernforge import importer, load, locate, policy, signature, signing, trust
+from kernforge import importer, loading, locate, policy, signature, signing, trust
 from kernforge.errors import IntegrityError, NetworkError, TrustError
 from kernforge.facts import Host
 from kernforge.metadata import SIGNATURE
@@ -53,7 +53,7 @@ def place(monkeypatch, tmp_path):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     host = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=(2, 13), cxx11=True)
-    for module in (load, locate):
+    for module in (loading, locate):
         monkeypatch.setattr(module, "probe", lambda _backend: host)
     return site
 
@@ -275,25 +275,25 @@ def test_a_kernel_that_is_refused_is_not_even_read(tmp_path, built):
         blob.chmod(0o644)
         blob.write_text("not JSON")
     with pytest.raises(TrustError):
-        load.get_kernel(REPO, version=1, registry=registry)
+        loading.get_kernel(REPO, version=1, registry=registry)
     with pytest.raises(IntegrityError, match="not JSON"):
-        load.get_kernel(REPO, version=1, registry=registry, trust_remote_code=True)
+        loading.get_kernel(REPO, version=1, registry=registry, trust_remote_code=True)
     with pytest.raises(TrustError):
-        load.has_kernel(REPO, version=1, registry=registry)
+        loading.has_kernel(REPO, version=1, registry=registry)
 
 
 def test_a_signed_kernel_loads_where_a_signature_is_demanded(tmp_path, built, key):
     signing.sign([built], key[0].sign)
     registry = remote(tmp_path, built)
     user(SIGNED.format(key[1]))
-    assert load.get_kernel(REPO, version=1, registry=registry).ANSWER == 42
+    assert loading.get_kernel(REPO, version=1, registry=registry).ANSWER == 42
 
 
 def test_the_callers_word_is_no_signature(tmp_path, built, key):
     registry = remote(tmp_path, built)
     user(SIGNED.format(key[1]))
     with pytest.raises(TrustError, match="not signed"):
-        load.get_kernel(REPO, version=1, registry=registry, trust_remote_code=True)
+        loading.get_kernel(REPO, version=1, registry=registry, trust_remote_code=True)
 
 
 def test_a_document_that_changed_under_its_signature_is_not_parsed(tmp_path, built, key):
@@ -301,7 +301,7 @@ def test_a_document_that_changed_under_its_signature_is_not_parsed(tmp_path, bui
     user(SIGNED.replace('repo = "acme/*"', "").format(key[1]))
     (built / "metadata.json").write_bytes(b"not JSON, and whoever parses it says so")
     with pytest.raises(IntegrityError, match="does not fit its bytes"):
-        load.get_local_kernel(built)
+        loading.get_local_kernel(built)
 
 
 def test_a_file_that_changed_under_a_signed_digest_is_not_run(tmp_path, built, key):
@@ -309,7 +309,7 @@ def test_a_file_that_changed_under_a_signed_digest_is_not_run(tmp_path, built, k
     user(SIGNED.replace('repo = "acme/*"', "").format(key[1]))
     (built / "__init__.py").write_text("raise SystemExit('it was run')")
     with pytest.raises(IntegrityError, match=r"changed: __init__\.py"):
-        load.get_local_kernel(built)
+        loading.get_local_kernel(built)
 
 
 def test_a_signature_without_a_digest_proves_nothing(tmp_path, write_variant, key):
@@ -318,7 +318,7 @@ def test_a_signature_without_a_digest_proves_nothing(tmp_path, write_variant, ke
     (directory / SIGNATURE).write_bytes(key[0].sign([document])[0])
     user(SIGNED.replace('repo = "acme/*"', "").format(key[1]))
     with pytest.raises(IntegrityError, match="has no digest"):
-        load.get_local_kernel(directory)
+        loading.get_local_kernel(directory)
 
 
 def test_what_a_kernel_depends_on_is_held_to_the_policy_too(tmp_path, built, write_variant):
@@ -326,7 +326,9 @@ def test_what_a_kernel_depends_on_is_held_to_the_policy_too(tmp_path, built, wri
     user_of = write_variant(tmp_path / "user", unique="ddddddd", name="user", depends={REPO: 1})
     publish(user_of.parent, DirectoryRegistry(tmp_path / "registry"), "acme/user")
     with pytest.raises(TrustError, match="acme/toy from"):
-        load.get_kernel("acme/user", version=1, registry=registry, trust_remote_code=["acme/user"])
+        loading.get_kernel(
+            "acme/user", version=1, registry=registry, trust_remote_code=["acme/user"]
+        )
 
 
 def test_an_identity_is_demanded_of_another_sigstore_instance(tmp_path, built):
@@ -337,10 +339,10 @@ def test_an_identity_is_demanded_of_another_sigstore_instance(tmp_path, built):
     rule = '[[rule]]\nadmit = "signed"\nsigners = "builder"\n'
     signer = f'[signer.builder]\nissuer = "{ISSUER}"\ntrusted-root = "root.json"\n'
     user(f'{signer}identity = "{IDENTITY.replace("build.yaml", "*")}"\n{rule}')
-    assert load.get_local_kernel(built).ANSWER == 42
+    assert loading.get_local_kernel(built).ANSWER == 42
     user(f'{signer}identity = "{IDENTITY.replace("main", "release/*")}"\n{rule}')
     with pytest.raises(TrustError, match="which is none of builder"):
-        load.get_local_kernel(built)
+        loading.get_local_kernel(built)
 
 
 def test_a_link_does_not_lead_into_a_trusted_directory(tmp_path, built):
@@ -350,14 +352,14 @@ def test_a_link_does_not_lead_into_a_trusted_directory(tmp_path, built):
     (trusted / built.name).symlink_to(elsewhere)
     user(f'[[rule]]\nregistry = "{trusted.as_uri()}/**"\nadmit = "always"\n{NEVER}')
     with pytest.raises(TrustError, match="elsewhere"):
-        load.get_local_kernel(trusted / built.name)
+        loading.get_local_kernel(trusted / built.name)
 
 
 def test_what_was_refused_is_not_loaded(tmp_path, built):
     user(NEVER)
     before = len(importer.get_loaded_kernels())
     with pytest.raises(TrustError):
-        load.get_local_kernel(built)
+        loading.get_local_kernel(built)
     assert len(importer.get_loaded_kernels()) == before
 
 

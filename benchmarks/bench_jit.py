@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long an author waits for four toy kernels: ``kernforge.load_inline`` beside torch's.
+
+Each loader gets the same kernels in a fresh process with an empty cache of its own. Two forms are
+timed: ``tutorial`` (one source for both loaders, torch's types in it, bound with ``functions``) and
+``split`` (kernels on raw pointers, a binding on torch's stable ABI, which is how kernforge wants them;
+torch's loader is given the same split sources with its own implicit headers). Four moments: cold,
+after an edit of a kernel, after an edit of nothing, in a second process.
+
+    python benchmarks/bench_jit.py OUT.json [--cpu] [--forms tutorial,split] [--loaders ...]
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+KERNELS = {
+    "scale": "a * x[i]",
+    "shift": "x[i] + a",
+    "square": "a * x[i] * x[i]",
+    "clamp": "x[i] < a ? x[i] : a",
+}
+
+GLOBAL = """
+__global__ void {name}_kernel(const float* x, float* y, float a, long n) {{
+  long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+  if (i < n) y[i] = {body};
+}}
+"""
+LOOP = """
+void {name}_launch(const float* x, float* y, float a, long n) {{
+  for (long i = 0; i < n; ++i) y[i] = {body};
+}}
+"""
+TUTORIAL_CUDA = """
+torch::Tensor {name}(torch::Tensor x, double a) {{
+  auto y = torch::empty_like(x);
+  long n = x.numel();
+  {name}_kernel<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), float(a), n);
+  return y;
+}}
+"""
+TUTORIAL_CPU = """
+torch::Tensor {name}(torch::Tensor x, double a) {{
+  auto y = torch::empty_like(x);
+  {name}_launch(x.data_ptr<float>(), y.data_ptr<float>(), float(a), x.numel());
+  return y;
+}}
+"""
+LAUNCH = """
+void {name}_launch(const float* x, float* y, float a, long n) {{
+  {name}_kernel<<<(n + 255) / 256, 256>>>(x, y, a, n);
+}}
+"""
+STABLE = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+{functions}
+STABLE_TORCH_LIBRARY({space}, m) {{ {defines} }}
+STABLE_TORCH_LIBRARY_IMPL({space}, {key}, m) {{ {implements} }}
+"""
+STABLE_FUNCTION = """
+void {name}_launch(const float* x, float* y, float a, long n);
+Tensor {name}(const Tensor& x, double a) {{
+  Tensor y = torch::stable::empty_like(x);
+  {name}_launch(static_cast<const float*>(x.data_ptr()), static_cast<float*>(y.data_ptr()), float(a),
+                x.numel());
+  return y;
+}}
+"""
+
+
+def sources(form: str, edited: int, *, cpu: bool) -> dict[str, object]:
+    """Arguments of load_inline for one form; an edit changes one line of one kernel."""
+    bodies = dict(KERNELS)
+    if edited:
+        bodies["scale"] = f"a * x[i] + {edited}"
+    kernel = LOOP if cpu else GLOBAL
+    kernels = "".join(kernel.format(name=n, body=b) for n, b in bodies.items())
+    if form == "tutorial":
+        launch = TUTORIAL_CPU if cpu else TUTORIAL_CUDA
+        code = kernels + "".join(launch.format(name=n) for n in bodies)
+        declared = "".join(f"torch::Tensor {n}(torch::Tensor x, double a);\n" for n in bodies)
+        if cpu:
+            return {"cpp_sources": code, "functions": list(bodies)}
+        return {"cpp_sources": declared, "cuda_sources": code, "functions": list(bodies)}
+    space = f"bench_split{edited or ''}" if os.environ["BENCH_LOADER"] == "torch" else "bench_split"
+    binding = STABLE.format(
+        space=space,
+        key="CPU" if cpu else "CUDA",
+        functions="".join(STABLE_FUNCTION.format(name=n) for n in bodies),
+        defines="".join(f'm.def("{n}(Tensor x, float a) -> Tensor");' for n in bodies),
+        implements="".join(f'm.impl("{n}", TORCH_BOX(&{n}));' for n in bodies),
+    )
+    code = kernels if cpu else kernels + "".join(LAUNCH.format(name=n) for n in bodies)
+    if cpu:
+        return {"cpp_sources": [binding, code], "is_python_module": False}
+    return {"cpp_sources": binding, "cuda_sources": code, "is_python_module": False}
+
+
+def child(form: str, *, cpu: bool, second: bool) -> None:
+    """Load, edit and load again in this process; print seconds as JSON."""
+    import torch  # noqa: PLC0415 - the parent of a timed process does without
+
+    if os.environ["BENCH_LOADER"] == "torch":
+        from torch.utils.cpp_extension import load_inline  # noqa: PLC0415
+    else:
+        from kernforge import load_inline  # noqa: PLC0415
+    if not cpu:
+        torch.zeros(1, device="cuda")
+    x = torch.arange(5, dtype=torch.float32, device="cpu" if cpu else "cuda")
+
+    def timed(edited: int) -> float:
+        arguments = sources(form, edited, cpu=cpu)
+        start = time.perf_counter()
+        module = load_inline(name=f"bench_{form}", **arguments)
+        seconds = time.perf_counter() - start
+        if form == "split":
+            torch_names_differ = edited and os.environ["BENCH_LOADER"] == "torch"
+            module = getattr(
+                torch.ops, f"bench_split{edited}" if torch_names_differ else "bench_split"
+            )
+        if not torch.equal(module.scale(x, 3.0), 3 * x + edited):
+            raise SystemExit("the result is wrong")
+        return seconds
+
+    found = {"second process" if second else "cold": timed(0)}
+    if not second:
+        found["edit"] = timed(1)
+        # torch's headers may still be on their way to being compiled ahead: wait, then edit again.
+        if os.environ["BENCH_LOADER"] == "kernforge":
+            from kernforge import jit_build  # noqa: PLC0415
+
+            jit_build.wait()
+        found["second edit"] = timed(2)
+        found["unchanged"] = timed(2)
+    print("RESULT " + json.dumps(found))
+
+
+def measure(loader: str, form: str, *, cpu: bool, cache: str) -> dict[str, object]:
+    """Run one loader in fresh processes."""
+    env = dict(os.environ, BENCH_LOADER=loader, KERNFORGE_HOME=f"{cache}/kernforge")
+    env["TORCH_EXTENSIONS_DIR"] = f"{cache}/torch"
+    found = {}
+    for second in (False, True):
+        argv = [sys.executable, __file__, "--child", form, *(["--cpu"] if cpu else [])]
+        argv += ["--second"] if second else []
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+        if not lines:
+            return {"error": (done.stdout + done.stderr)[-3000:]}
+        found |= json.loads(lines[-1].removeprefix("RESULT "))
+    return found
+
+
+def main() -> None:
+    """Time both loaders and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--forms", default="split,tutorial")
+    parser.add_argument("--loaders", default="kernforge,torch")
+    parser.add_argument("--child")
+    parser.add_argument("--second", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.child:
+        child(arguments.child, cpu=arguments.cpu, second=arguments.second)
+        return
+    import torch  # noqa: PLC0415 - the parent of a timed process does without
+
+    results = {}
+    for form in arguments.forms.split(","):
+        for loader in arguments.loaders.split(","):
+            with tempfile.TemporaryDirectory() as cache:
+                found = measure(loader, form, cpu=arguments.cpu, cache=cache)
+            results[f"{form}, {loader}"] = found
+            print(form, loader, json.dumps(found), flush=True)
+    moments = ("cold", "edit", "second edit", "unchanged", "second process")
+    table = [["form", *moments]]
+    table += [
+        [n, *(round(r[m], 4) if m in r else None for m in moments)] for n, r in results.items()
+    ]
+    gpu = "" if arguments.cpu else torch.cuda.get_device_name()
+    document = {
+        "machine": {"cores": os.cpu_count(), "gpu": gpu, "python": platform.python_version()},
+        "torch": torch.__version__,
+        "unit": "s",
+        "results": results,
+        "table": table,
+    }
+    if arguments.out:
+        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

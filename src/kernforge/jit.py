@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile sources for this process and import them: ``load`` and ``load_inline``.
+
+Both take the arguments of ``torch.utils.cpp_extension`` (2.13). What was compiled once, by whatever
+process, comes from the store; what this process has already and has not changed costs a look at the
+files. An edit gives a new module, and what was made with the old one stays valid.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernforge import digest, files, jit_build, jit_flags, jit_machine, jit_module, jit_plan
+from kernforge import jit_sources as generated
+from kernforge.errors import BuildError, UsageError
+from kernforge.jit_files import Tree, closure, stamp
+from kernforge.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kernforge.jit_files import Seen
+    from kernforge.jit_module import Loaded
+    from kernforge.jit_plan import Request, Unit
+
+_CUDA_SUFFIXES = (".cu", ".cuh")
+_SYSTEM = ("/usr", "/opt/rocm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """What a caller asks for, as plain values."""
+
+    name: str
+    sources: tuple[str, ...]
+    texts: tuple[tuple[str, str], ...] = ()
+    cflags: tuple[str, ...] = ()
+    cuda_cflags: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+    build_directory: str = ""
+    with_cuda: bool | None = None
+    is_python_module: bool = True
+    is_standalone: bool = False
+    here: str = ""
+    environment: tuple[str | None, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """The answer to a question, and what it was made from."""
+
+    seen: Seen
+    content: str
+    loaded: Loaded
+
+
+@dataclass(slots=True)
+class _Process:
+    """What this process has compiled; a program that it makes is no part of it."""
+
+    answers: dict[_Question, _Known] = field(default_factory=dict)
+    modules: dict[str, Loaded] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    locks: dict[str, threading.Lock] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+_process = _Process()
+
+
+def load(  # noqa: PLR0917 - torch's signature
+    name: str | os.PathLike[str],
+    sources: str | Sequence[str] | None = None,
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_sycl_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,  # noqa: FBT001, FBT002 - torch's signature
+    with_cuda: bool | None = None,  # noqa: FBT001
+    with_sycl: bool | None = None,  # noqa: FBT001
+    is_python_module: bool = True,  # noqa: FBT001, FBT002
+    is_standalone: bool = False,  # noqa: FBT001, FBT002
+    keep_intermediates: bool = True,  # noqa: ARG001, FBT001, FBT002 - the store keeps or drops them
+) -> Any:
+    """Compile sources and load what comes of them; or build and load a kernel project.
+
+    The arguments are those of ``torch.utils.cpp_extension.load``. ``load(directory)`` builds the
+    project in that directory for this process's torch and GPU.
+
+    Args:
+        name: the module's name; the directory of a project when there are no sources.
+        sources: paths of C++ (``.cpp``, ``.cc``, ...) and CUDA (``.cu``) sources.
+        extra_cflags: for the C++ compiler.
+        extra_cuda_cflags: for nvcc.
+        extra_sycl_cflags: refused: kernforge compiles no SYCL.
+        extra_ldflags: for the linker.
+        extra_include_paths: where headers are looked for.
+        build_directory: also put the shared object here, as ``<name>.so``.
+        verbose: say what is compiled, on stderr.
+        with_cuda: give C++ sources CUDA's headers and link its runtime; None: if a source is CUDA.
+        with_sycl: refused.
+        is_python_module: False for sources that only register operators.
+        is_standalone: link a program.
+        keep_intermediates: accepted for torch's sake.
+
+    Returns:
+        The module; the path of the shared object if it is no Python module; that of the program.
+
+    Raises:
+        BuildError: a compiler failed, with its words.
+        ToolchainError: a compiler or toolkit is missing.
+        UsageError: the call asks for something impossible.
+    """
+    if sources is None:
+        from kernforge.jit_project import load_project  # noqa: PLC0415 - only who has one
+
+        return load_project(Path(name), verbose=verbose)
+    _refuse_sycl(extra_sycl_cflags, with_sycl)
+    if is_python_module and is_standalone:
+        raise UsageError("is_python_module and is_standalone exclude each other")
+    listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    here = os.getcwd()  # noqa: PTH109 - a hot path
+    question = _Question(
+        name=str(name),
+        sources=tuple(jit_flags.absolute(os.fspath(source), here) for source in listed),
+        cflags=jit_flags.words(extra_cflags),
+        cuda_cflags=jit_flags.words(extra_cuda_cflags),
+        ldflags=jit_flags.words(extra_ldflags),
+        includes=tuple(os.fspath(path) for path in extra_include_paths or ()),
+        build_directory=os.fspath(build_directory or ""),
+        with_cuda=with_cuda,
+        is_python_module=is_python_module,
+        is_standalone=is_standalone,
+        here=here,
+        environment=jit_machine.environment(),
+    )
+    return _answer(question, verbose=verbose)
+
+
+def load_inline(  # noqa: PLR0917 - torch's signature
+    name: str,
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str] | None = None,
+    sycl_sources: str | Sequence[str] | None = None,
+    functions: str | Sequence[str] | Mapping[str, str] | None = None,
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_sycl_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,  # noqa: FBT001, FBT002 - torch's signature
+    with_cuda: bool | None = None,  # noqa: FBT001
+    with_sycl: bool | None = None,  # noqa: FBT001
+    is_python_module: bool = True,  # noqa: FBT001, FBT002
+    with_pytorch_error_handling: bool = True,  # noqa: FBT001, FBT002
+    keep_intermediates: bool = True,  # noqa: ARG001, FBT001, FBT002 - the store keeps or drops them
+    use_pch: bool = False,  # noqa: ARG001, FBT001, FBT002 - headers are compiled ahead anyway
+    no_implicit_headers: bool = False,  # noqa: FBT001, FBT002
+) -> Any:
+    """Compile sources that are given as text; the arguments are those of torch's ``load_inline``.
+
+    Torch's headers are put before the sources as torch does it, but not before CUDA that shows no use
+    of torch nor before a binding on torch's stable ABI, which compile many times faster without.
+    CUDA for which that was wrong is compiled again with them.
+
+    Args:
+        name: the module's name.
+        cpp_sources: C++.
+        cuda_sources: CUDA.
+        sycl_sources: refused: kernforge compiles no SYCL.
+        functions: names to bind with pybind11, or names and docstrings.
+        extra_cflags: as for ``load``, like all that is not named here.
+        extra_cuda_cflags: see ``load``.
+        extra_sycl_cflags: see ``load``.
+        extra_ldflags: see ``load``.
+        extra_include_paths: see ``load``.
+        build_directory: see ``load``.
+        verbose: see ``load``.
+        with_cuda: see ``load``.
+        with_sycl: see ``load``.
+        is_python_module: see ``load``.
+        with_pytorch_error_handling: call functions through torch's translation of errors.
+        keep_intermediates: accepted for torch's sake.
+        use_pch: accepted for torch's sake.
+        no_implicit_headers: put no header before the sources.
+
+    Returns:
+        As ``load``.
+
+    Raises:
+        BuildError: as ``load``.
+        ToolchainError: as ``load``.
+        UsageError: as ``load``.
+    """
+    _refuse_sycl(extra_sycl_cflags or sycl_sources, with_sycl)
+
+    def ask(*, whole: bool) -> Any:
+        texts = generated.inline(
+            cpp_sources,
+            cuda_sources or (),
+            functions,
+            error_handling=with_pytorch_error_handling,
+            implicit_headers=not no_implicit_headers,
+            whole=whole,
+        )
+        question = _Question(
+            name=name,
+            sources=tuple(f"/{path}" for path in texts),
+            texts=tuple(texts.items()),
+            cflags=jit_flags.words(extra_cflags),
+            cuda_cflags=jit_flags.words(extra_cuda_cflags),
+            ldflags=jit_flags.words(extra_ldflags),
+            includes=tuple(os.fspath(path) for path in extra_include_paths or ()),
+            build_directory=os.fspath(build_directory or ""),
+            with_cuda=with_cuda,
+            is_python_module=is_python_module,
+            here=os.getcwd(),  # noqa: PTH109
+            environment=jit_machine.environment(),
+        )
+        return question, texts
+
+    question, texts = ask(whole=False)
+    if question in _process.answers:
+        return _answer(question, verbose=verbose)
+    whole, all_texts = ask(whole=True)
+    if whole in _process.answers or texts == all_texts:
+        return _answer(whole, verbose=verbose)
+    try:
+        return _answer(question, verbose=verbose)
+    except BuildError as error:
+        if not generated.lacks_torch(str(error)):
+            raise
+    return _answer(whole, verbose=verbose)
+
+
+# -- one question --------------------------------------------------------------------------
+
+
+def _refuse_sycl(given: object, wanted: bool | None) -> None:  # noqa: FBT001
+    if given or wanted:
+        raise UsageError("SYCL sources are not compiled here", hint="use torch's own loader")
+
+
+def _answer(question: _Question, *, verbose: bool) -> Any:
+    known = _process.answers.get(question)
+    if known is None or not known.seen.unchanged():
+        with _alone(question.name):
+            known = _process.answers.get(question)
+            if known is None or not known.seen.unchanged():
+                known = _make(question, Report(quiet=not verbose))
+                _process.answers[question] = known
+    if known.loaded.spaces:
+        known.loaded.show(jit_machine.import_torch())
+    found = known.loaded
+    return found.module if question.is_python_module else str(found.path)
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """One thread at a time makes the modules of one name."""
+    with _process.lock:
+        lock = _process.locks.setdefault(name, threading.Lock())
+    with lock:
+        yield
+
+
+def _make(question: _Question, report: Report) -> _Known:
+    tree = Tree(dict(question.texts))
+    request, own, libraries, python = _read(question, tree)
+    content = _content(request)
+    if loaded := _process.modules.get(content):
+        return _Known(seen=tree.seen(), content=content, loaded=loaded)
+    cuda = request.with_cuda or any(u.path.endswith(_CUDA_SUFFIXES) for u in request.units)
+    shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python)
+    made = jit_plan.make(request, shop.machine)
+    path = jit_build.make(made, shop, report, quiet=Report(quiet=True), own=own)
+    if question.build_directory:
+        target = Path(question.here, question.build_directory, made.link.outputs[0])
+        files.copy_atomic(path, target)
+    if question.is_standalone:
+        loaded = jit_module.Loaded(path=path, module=None, spaces={})
+    else:
+        torch = jit_machine.import_torch()
+        names = generated.module_names([t for u in request.units for t in u.texts.values()])
+        written = {n for n in names if n != generated.EXTENSION_NAME}
+        name = question.name if not written or question.name in written else min(written)
+        with _process.lock:
+            loaded = jit_module.load(
+                path, name, made.namespaces, torch, python=question.is_python_module
+            )
+            _process.taken.update(made.namespaces)
+    _process.modules[content] = loaded
+    return _Known(seen=tree.seen(), content=content, loaded=loaded)
+
+
+def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bool]:
+    """The request behind a question, the user's files in it, and what headers they may read."""
+    compiled = jit_flags.parted(question.cflags, question.here)
+    for_cuda = jit_flags.parted(question.cuda_cflags, question.here)
+    named = [jit_flags.absolute(path, question.here) for path in question.includes]
+    search = list(dict.fromkeys((*named, *compiled.search, *for_cuda.search)))
+    if question.build_directory:
+        search.append(jit_flags.absolute(question.build_directory, question.here))
+    cuda_home = jit_machine.installed_cuda(os.environ)
+    torch = Path(jit_machine.import_torch().__file__).parent
+    installed = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
+    mine = tuple(d.lstrip("/") for d in search if not jit_flags.is_below(d, installed))
+    first = tuple(path.lstrip("/") for path in (*compiled.first, *for_cuda.first))
+    units: list[Unit] = []
+    for source in question.sources:
+        path = source.lstrip("/")
+        found = closure(path, mine, first, tree)
+        texts = {one: tree.get(one) for one in found.files}
+        units.append(jit_plan.Unit(path=path, texts=texts, closure=found))
+    with_cuda = question.with_cuda
+    if with_cuda is None:
+        with_cuda = any(unit.path.endswith(_CUDA_SUFFIXES) for unit in units)
+    ldflags = jit_flags.linker(question.ldflags, question.here)
+    if question.is_standalone:
+        ldflags = (*ldflags, f"-Wl,-rpath,{torch / 'lib'}")
+    request = jit_plan.Request(
+        name=question.name,
+        units=tuple(units),
+        cflags=(*(w for p in compiled.first for w in ("-include", p.lstrip("/"))), *compiled.rest),
+        cuda_cflags=(
+            *(w for p in for_cuda.first for w in ("-include", p.lstrip("/"))),
+            *for_cuda.rest,
+        ),
+        ldflags=ldflags,
+        includes=mine,
+        installed=tuple(d for d in search if d.lstrip("/") not in mine),
+        with_cuda=with_cuda,
+        executable=question.is_standalone,
+        taken=frozenset(_process.taken),
+    )
+    inline = {path for path, _ in question.texts}
+    own = sorted({path for unit in units for path in unit.texts} - inline)
+    libraries = any(unit.closure.reaches_cuda_libraries for unit in units)
+    return request, own, libraries, any(unit.closure.reaches_python for unit in units)
+
+
+def _content(request: Request) -> str:
+    """Digest of all that makes a module, whatever names this process has taken."""
+    return digest.key(
+        "jit-content",
+        name=request.name,
+        units=[
+            {path: digest.sha256(text) for path, text in u.texts.items()} for u in request.units
+        ],
+        order=[unit.path for unit in request.units],
+        cflags=list(request.cflags),
+        cuda_cflags=list(request.cuda_cflags),
+        ldflags=list(request.ldflags),
+        includes=[*request.includes, "", *request.installed],
+        objects=[list(stamp(f) or ()) for f in request.ldflags if f.startswith("/")],
+        executable=request.executable,
+        environment=[value or "" for value in jit_machine.environment()],
+    )

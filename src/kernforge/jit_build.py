@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make a planned module, and in the background what makes the next one faster.
+
+Torch's headers take a compiler ten seconds and more. They are compiled once per machine and flags,
+beside the first module that includes them and not before it, so that this one is not slower for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from typing import TYPE_CHECKING
+
+from kernforge import build, eviction
+from kernforge.errors import BuildError, KernforgeError
+from kernforge.jit_plan import PRECOMPILED
+from kernforge.perform import Workshop
+from kernforge.results import SHELF
+from kernforge.run import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from kernforge.graph import Plan
+    from kernforge.jit_machine import Shop
+    from kernforge.jit_plan import Made
+    from kernforge.outcome import Events, Failure
+
+_log = logging.getLogger("kernforge")
+_background: dict[str, threading.Thread] = {}
+_lock = threading.Lock()
+
+
+def make(made: Made, shop: Shop, events: Events, *, quiet: Events, own: Iterable[str]) -> Path:
+    """Get a module into the store.
+
+    Args:
+        made: its plan.
+        shop: what to make it with.
+        events: is told what happens.
+        quiet: is told what happens in the background.
+        own: the user's files, as the plan names them.
+
+    Returns:
+        Path of the shared object, or of the program.
+
+    Raises:
+        BuildError: a compiler failed; the message is what it wrote, with the user's paths.
+        StorageError: the disk is full or read-only.
+    """
+    store, link = shop.store, made.link
+    output = store.path(SHELF, link.key) / link.outputs[0]
+    if store.use(SHELF, link.key):
+        return output
+    with store.lease():
+        header = _header(made, shop, quiet)
+        roots = {**shop.roots, **({PRECOMPILED: header} if header else {})}
+        failures = _run(made.plan, shop, roots, events)
+        if failures:
+            raise _error(failures, tuple(own))
+        if store.made:
+            eviction.trim(store, eviction.limit(os.environ))
+    return output
+
+
+def wait() -> None:
+    """Wait for what is compiled in the background."""
+    for thread in tuple(_background.values()):
+        thread.join()
+
+
+def _header(made: Made, shop: Shop, quiet: Events) -> str:
+    """Directory of the compiled header if it is there; else it is begun, for the next time."""
+    if made.header is None:
+        return ""
+    plan = made.header
+    for action in plan.actions:
+        if tree := shop.store.use(SHELF, action.key):
+            return str(tree)
+    key = plan.actions[0].key
+    with _lock:
+        if key not in _background:
+            work = threading.Thread(target=_compile_header, args=(plan, shop, quiet))
+            _background[key] = work
+            work.start()
+    return ""
+
+
+def _compile_header(plan: Plan, shop: Shop, quiet: Events) -> None:
+    try:
+        with shop.store.lease():
+            failures = _run(plan, shop, shop.roots, quiet)
+    except KernforgeError as error:
+        _log.warning("torch's headers are not compiled ahead: %s", error)
+    else:
+        # A user's flags that a unit compiles with may not fit a header: the unit does without.
+        for failure in failures:
+            _log.info("torch's headers are not compiled ahead: %s", failure.output)
+
+
+def _run(plan: Plan, shop: Shop, roots: Mapping[str, str], events: Events) -> tuple[Failure, ...]:
+    jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
+    workshop = Workshop(store=shop.store, roots=roots, runner=run, jobs=jobs)
+    return build.run_actions(plan, workshop, events)
+
+
+def _error(failures: tuple[Failure, ...], own: tuple[str, ...]) -> BuildError:
+    """What the compilers wrote, with the user's paths in the place of those in the room."""
+    texts = []
+    for failure in failures:
+        text = failure.output
+        for path in own:
+            text = re.sub(rf"(?<![\w/.-]){re.escape(path)}", f"/{path}", text)
+        texts.append(text)
+    title = ", ".join(sorted(_user_path(f.action.title, own) for f in failures))
+    repeat = "\n".join(failure.repeat for failure in failures)
+    return BuildError(
+        "\n".join((f"{title} cannot be compiled", *texts)), hint=f"repeat it by hand:\n{repeat}"
+    )
+
+
+def _user_path(title: str, own: tuple[str, ...]) -> str:
+    return f"/{title}" if title in own else title

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a module that is compiled while its user waits is made by, as a plan.
+
+The flags are those of ``torch.utils.cpp_extension`` (2.13), so that a source compiles as it does
+there. Two things differ. A unit that reads no header of torch is given none of torch's search paths.
+And nothing is linked against torch's libraries, which take the linker long to read and which the
+process has: empty ones of the same names stand for them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernforge import digest, flags, floor, linking
+from kernforge import jit_sources as generated
+from kernforge.actions import Actions
+from kernforge.graph import Plan
+from kernforge.linking import OBJECT
+from kernforge.matrix import Target
+from kernforge.units import Sources
+from kernforge.variant import Backend, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.graph import Action, Input
+    from kernforge.includes import Closure
+    from kernforge.lockfile import Lock
+    from kernforge.variant import Version2
+
+TORCH, PRECOMPILED = "installed-torch", "precompiled"
+"""Trees of the installed torch, and of the headers of it that were compiled before."""
+_CXX20_SINCE = (2, 12)
+_HEADERS = ("torch/extension.h", "torch/torch.h")
+# Only includes and comments may stand before a header that is to come first.
+_BEFORE = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/|#\s*include\s*<[^>\n]*>)*", re.DOTALL)
+_NVCC = (
+    *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
+    *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
+    "--expt-relaxed-constexpr",
+)
+_CUDA_SUFFIXES = (".cu", ".cuh")
+_NAMES = "kernforge_names.cpp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What sources are compiled with and for.
+
+    Attributes:
+        torch: the installed release.
+        sonames: torch's libraries in this process.
+        cuda: the toolkit; None without one.
+        archs: arguments for nvcc that say what to compile for.
+        lock: the identities of compiler, headers and toolkit.
+        cpu: as variant names spell it.
+    """
+
+    torch: Version2
+    sonames: tuple[str, ...]
+    cuda: Version2 | None
+    archs: tuple[str, ...]
+    lock: Lock
+    cpu: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A source with what it may read.
+
+    Attributes:
+        path: in the action's directory.
+        texts: of every file that it may read, itself among them, by path.
+        closure: the same as ``includes`` tells it.
+    """
+
+    path: str
+    texts: Mapping[str, str]
+    closure: Closure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be made.
+
+    Attributes:
+        name: the module's.
+        units: its sources.
+        cflags: for the C++ compiler; paths in it are absolute, or in the action's directory.
+        cuda_cflags: for nvcc; likewise.
+        ldflags: for the linker; likewise.
+        includes: search path in the action's directory.
+        installed: search path outside it.
+        with_cuda: whether to give C++ sources CUDA's headers.
+        executable: make a program and not a module.
+        taken: op namespaces that this process has from an earlier build.
+    """
+
+    name: str
+    units: tuple[Unit, ...]
+    cflags: tuple[str, ...] = ()
+    cuda_cflags: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+    installed: tuple[str, ...] = ()
+    with_cuda: bool = False
+    executable: bool = False
+    taken: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A plan, and what will come of it.
+
+    Attributes:
+        plan: the actions.
+        link: the last of them; its one output is the module.
+        header: makes the compiled header that units would gain by; None when none would.
+        namespaces: op namespaces that the sources write -> that the module has.
+    """
+
+    plan: Plan
+    link: Action
+    header: Plan | None
+    namespaces: Mapping[str, str]
+
+
+def make(request: Request, machine: Machine) -> Made:
+    """Plan a module."""
+    texts = [text for unit in request.units for text in unit.texts.values()]
+    defined = generated.namespaces(texts)
+    content = {p: digest.sha256(t) for unit in request.units for p, t in unit.texts.items()}
+    argv = [*request.cflags, "", *request.cuda_cflags, "", *request.ldflags]
+    suffix = digest.key("jit", files=content, flags=argv, cxx=machine.lock.compiler.key)[:10]
+    spoken = {n: request.name if n == generated.EXTENSION_NAME else n for n in defined}
+    actual = {n: f"{s}_{suffix}" if s in request.taken else s for n, s in spoken.items()}
+    return _Planner(request, machine, actual).make({spoken[n]: a for n, a in actual.items()})
+
+
+class _Planner:
+    def __init__(self, request: Request, machine: Machine, names: Mapping[str, str]) -> None:
+        self._request, self._machine, self._names = request, machine, names
+        empty = Sources(digests={}, texts={}, bundled={})
+        self._actions = Actions(empty, machine.lock)
+        self._apart = Actions(empty, machine.lock)
+        backend = Backend("cuda", machine.cuda) if machine.cuda else Backend("cpu")
+        variant = Variant(
+            framework="torch",
+            version=machine.torch,
+            backend=backend,
+            cpu=machine.cpu,
+            os="linux",
+            cxx11=True,
+        )
+        self._target = Target(variant=variant, torch=machine.torch, cuda=machine.cuda)
+
+    def make(self, namespaces: Mapping[str, str]) -> Made:
+        objects = [self._compile(unit) for unit in self._request.units]
+        if self._names:
+            objects.append(self._compile_names())
+        link = self._link(objects)
+        found = self._actions.found
+        plan = Plan(
+            actions=tuple(found.values()),
+            artifacts=(),
+            texts=self._actions.texts,
+            sources_id="",
+        )
+        header = self._apart.found
+        before = replace(plan, actions=tuple(header.values()), texts=self._apart.texts)
+        return Made(plan=plan, link=link, header=before if header else None, namespaces=namespaces)
+
+    # -- compiling -------------------------------------------------------------------------
+
+    def _compile(self, unit: Unit) -> Action:
+        inputs, named = self._inputs(unit)
+        common = tuple(self._common(unit))
+        included = ("-include", generated.NAMES_HEADER) if named else ()
+        if unit.path.endswith(_CUDA_SUFFIXES):
+            argv = (*self._nvcc(), *included, *flags.for_nvcc(common), *self._request.cuda_cflags)
+            argv = (*argv, *self._standard_of(self._request.cuda_cflags))
+        else:
+            before = self._precompiled(unit, common)
+            plain = ("-c", "-fPIC", self._standard())
+            argv = (flags.CXX, *before, *included, *plain, *common, *self._request.cflags)
+        whole = (*argv, unit.path, "-o", OBJECT)
+        return self._actions.add(unit.path, whole, inputs, (OBJECT,), self._target)
+
+    def _inputs(self, unit: Unit) -> tuple[list[Input], bool]:
+        """The files of a unit, and whether some of them take names from the link."""
+        defined = frozenset(self._names)
+        texts = {path: generated.register(text, defined) for path, text in unit.texts.items()}
+        named = any(texts[path] != unit.texts[path] for path in texts)
+        if named:
+            texts[generated.NAMES_HEADER] = generated.names_header(defined)
+        return [self._actions.text(path, text) for path, text in texts.items()], named
+
+    def _common(self, unit: Unit) -> Iterator[str]:
+        """Definitions and search paths, for the host compiler."""
+        if any(generated.EXTENSION_NAME in text for text in unit.texts.values()):
+            yield f"-D{generated.EXTENSION_NAME}={self._request.name}"
+        yield from (f"-I{directory}" for directory in self._request.includes)
+        yield from (f"-I{directory}" for directory in self._request.installed)
+        if unit.closure.reaches_torch or unit.closure.reaches_python:
+            yield "-DTORCH_API_INCLUDE_EXTENSION_H"
+            for below in ("include", "include/torch/csrc/api/include"):
+                yield from ("-isystem", flags.tree(TORCH, below))
+        if unit.closure.reaches_python:
+            yield from ("-isystem", flags.tree("python"))
+        cuda = self._machine.cuda
+        if not cuda:
+            return
+        if self._request.with_cuda and not unit.path.endswith(_CUDA_SUFFIXES):
+            yield from flags.cuda_includes(cuda)
+        for wheel in self._machine.lock.cuda[f"{cuda[0]}.{cuda[1]}"].libraries:
+            if unit.closure.reaches_cuda_libraries:
+                root = flags.library_root(cuda, wheel.file.partition("-")[0])
+                yield from ("-isystem", flags.tree(root, "include"))
+
+    def _nvcc(self) -> tuple[str, ...]:
+        cuda = self._machine.cuda
+        if cuda is None:
+            raise AssertionError("a CUDA source was accepted without a toolkit")
+        given = any("arch" in flag for flag in self._request.cuda_cflags)
+        return (
+            flags.tree(flags.cuda_root(cuda), "bin/nvcc"),
+            "-c",
+            *_NVCC,
+            *(() if given else self._machine.archs),
+            *("-Xcompiler", "-fPIC", f"-ccbin={flags.CXX}", f"--threads={flags.THREADS}"),
+        )
+
+    def _standard(self) -> str:
+        return f"-std=c++{'20' if self._machine.torch >= _CXX20_SINCE else '17'}"
+
+    def _standard_of(self, given: tuple[str, ...]) -> tuple[str, ...]:
+        """Nvcc takes one standard only."""
+        return (
+            () if any(flag.startswith(("-std", "--std")) for flag in given) else (self._standard(),)
+        )
+
+    def _precompiled(self, unit: Unit, common: tuple[str, ...]) -> tuple[str, ...]:
+        """Arguments that let a unit start from a compiled header, which is planned apart."""
+        header = first_header(unit.texts[unit.path])
+        if not header:
+            return ()
+        of_user = {f"-I{one}" for one in (*self._request.includes, *self._request.installed)}
+        kept = [part for part in common if part not in of_user]
+        name = f"-D{generated.EXTENSION_NAME}={self._request.name}"
+        kept = [part for part in kept if part != name]
+        argv = (flags.CXX, "-x", "c++-header", "-fPIC", self._standard(), *kept)
+        argv = (*argv, *self._request.cflags, flags.tree(TORCH, f"include/{header}"))
+        output = f"{header}.gch"
+        place = self._apart.text(f"{header.partition('/')[0]}/made-here", "")
+        title = f"<{header}>"
+        self._apart.add(title, (*argv, "-o", output), [place], (output,), self._target)
+        return (f"-I{flags.tree(PRECOMPILED)}", "-include", header)
+
+    def _compile_names(self) -> Action:
+        text = self._actions.text(_NAMES, generated.names_source(self._names))
+        argv = (flags.CXX, "-c", "-fPIC", _NAMES, "-o", OBJECT)
+        return self._actions.add("op namespaces", argv, [text], (OBJECT,), self._target)
+
+    # -- linking ---------------------------------------------------------------------------
+
+    def _link(self, objects: list[Action]) -> Action:
+        names = [f"objects/{number}.o" for number in range(len(objects))]
+        inputs = [
+            self._actions.made(one, OBJECT, name) for one, name in zip(objects, names, strict=True)
+        ]
+        libraries: tuple[str, ...]
+        if self._request.executable:
+            below = flags.tree(TORCH, "lib")
+            named = (s.removeprefix("lib").removesuffix(".so") for s in self._machine.sonames)
+            wanted = (f"-l{name}" for name in named if name != "torch_python")
+            libraries = (f"-L{below}", *wanted)
+        else:
+            stubs = floor.empty_stubs(self._machine.sonames)
+            inputs += [linking.stub(self._actions, one, self._target) for one in stubs]
+            libraries = tuple(f"{linking.STUB_DIR}/{one.file}" for one in stubs)
+            libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
+        runtime: tuple[str, ...] = ()
+        if self._request.with_cuda and self._machine.cuda:
+            below = flags.tree(flags.cuda_root(self._machine.cuda), "lib64")
+            runtime = (f"-L{below}", "-lcudart_static", "-ldl", "-lrt", "-lpthread")
+        output = self._request.name + ("" if self._request.executable else ".so")
+        argv = (flags.CXX, *names, *self._request.ldflags, *libraries, *runtime, "-o", output)
+        return self._actions.add(f"link {output}", argv, inputs, (output,), self._target)
+
+
+def first_header(text: str) -> str:
+    """The header of torch that a unit can begin with, if there is one; empty otherwise."""
+    for header in _HEADERS:
+        include = re.search(rf'#\s*include\s*[<"]{re.escape(header)}[>"]', text)
+        if include and _BEFORE.fullmatch(text[: include.start()]):
+            return header
+    return ""

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that are compiled and loaded in this process, with the installed torch."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from native import projects
+
+import kernforge
+from kernforge import jit, jit_build
+from kernforge.errors import BuildError, UsageError
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+
+# A module without torch's headers compiles in a second, one with them in half a minute.
+PLAIN = """
+#include <Python.h>
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(%s); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+#define CONCAT_(A, B) A##B
+#define CONCAT(A, B) CONCAT_(A, B)
+#define TEXT_(A) #A
+#define TEXT(A) TEXT_(A)
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, TEXT(TORCH_EXTENSION_NAME), nullptr, 0, methods};
+PyMODINIT_FUNC CONCAT(PyInit_, TORCH_EXTENSION_NAME)() { return PyModule_Create(&definition); }
+"""
+STABLE = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+int64_t factor();
+Tensor times(const Tensor& x) {
+  Tensor y = torch::stable::empty_like(x);
+  auto* from = static_cast<const float*>(x.data_ptr());
+  auto* to = static_cast<float*>(y.data_ptr());
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = factor() * from[i];
+  return y;
+}
+STABLE_TORCH_LIBRARY(jit_times, m) { m.def("times(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(jit_times, CPU, m) { m.impl("times", TORCH_BOX(&times)); }
+"""
+FACTOR = "#include <cstdint>\nint64_t factor() { return %d; }\n"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, kept_home, monkeypatch):
+    """A store that is empty but for what the test machine keeps of toolchains."""
+    top = tmp_path / "home"
+    (top / "store").mkdir(parents=True)
+    (kept_home / "store" / "toolchains").mkdir(parents=True, exist_ok=True)
+    (top / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
+    for kept in ("store/compilers", "jit"):
+        (kept_home / kept).mkdir(parents=True, exist_ok=True)
+        (top / kept).symlink_to(kept_home / kept)
+    monkeypatch.setenv("KERNFORGE_HOME", str(top))
+    monkeypatch.setattr(jit, "_process", jit._Process(taken=jit._process.taken))
+    yield top
+    jit_build.wait()
+
+
+def plain(name, value, **more):
+    return kernforge.load_inline(name, PLAIN % value, no_implicit_headers=True, **more)
+
+
+def results(home):
+    return sorted((home / "store" / "actions").glob("??/????*"))
+
+
+def test_an_edit_gives_a_new_module_and_the_old_one_stays(home):
+    first = plain("edited", 1)
+    second = plain("edited", 2)
+    assert (first.value(), second.value()) == (1, 2)
+    before = results(home)
+    assert plain("edited", 1) is first
+    assert results(home) == before
+
+
+def test_sources_on_the_disk_are_read_again_when_they_changed(tmp_path):
+    header, source = tmp_path / "value.h", tmp_path / "a.cpp"
+    source.write_text('#include "value.h"\n' + PLAIN % "VALUE")
+    header.write_text("#define VALUE 1\n")
+    ask = lambda: kernforge.load("on_disk", [str(source)])  # noqa: E731
+    first = ask()
+    assert ask() is first
+    header.write_text("#define VALUE 2\n")
+    assert (first.value(), ask().value()) == (1, 2)
+
+
+def test_another_process_takes_the_result_from_the_store(home):
+    plain("shared", 1)
+    before = results(home)
+    program = (
+        "import kernforge, sys\n"
+        "assert kernforge.load_inline('shared', sys.argv[1], no_implicit_headers=True).value() == 1"
+    )
+    subprocess.run([sys.executable, "-c", program, PLAIN % 1], check=True)
+    assert results(home) == before
+
+
+def test_threads_that_want_the_same_get_one_compilation(home):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(plain("threads", 5))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 1
+    assert found[0].value() == 5
+
+
+def test_an_error_names_the_users_file_and_line(tmp_path):
+    source = tmp_path / "wrong.cpp"
+    source.write_text("int good;\nint wrong = nonsense;\n")
+    with pytest.raises(BuildError, match=rf"{source}:2:13: error: .*nonsense.*"):
+        kernforge.load("wrong", [str(source)])
+
+
+def test_a_source_without_a_module_says_what_to_write():
+    with pytest.raises(BuildError, match=r"PYBIND11_MODULE\(TORCH_EXTENSION_NAME"):
+        kernforge.load_inline("nothing", "int x;", no_implicit_headers=True)
+
+
+def test_impossible_calls_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="there is no source"):
+        kernforge.load("absent", [str(tmp_path / "absent.cpp")])
+    with pytest.raises(UsageError, match="exclude each other"):
+        kernforge.load("both", [], is_standalone=True)
+    with pytest.raises(UsageError, match="SYCL"):
+        kernforge.load_inline("sycl", "", sycl_sources="x")
+
+
+def test_a_program_is_linked_and_its_path_returned(tmp_path):
+    source = tmp_path / "main.cpp"
+    source.write_text("int main() { return 7; }\n")
+    program = kernforge.load("program", str(source), is_python_module=False, is_standalone=True)
+    assert subprocess.run([program], check=False).returncode == 7
+
+
+def test_the_module_is_put_into_the_build_directory(tmp_path):
+    plain("placed", 1, build_directory=tmp_path / "out")
+    assert (tmp_path / "out" / "placed.so").is_file()
+
+
+def test_alternating_between_two_builds_does_not_leak(home):
+    def mapped():
+        with open("/proc/self/maps") as stream:  # noqa: PTH123
+            return sum(str(home) in line for line in stream)
+
+    plain("alternating", 1), plain("alternating", 2)
+    before = mapped()
+    for number in range(1000):
+        assert plain("alternating", 1 + number % 2).value() == 1 + number % 2
+    assert mapped() == before
+
+
+def test_operators_of_each_build_live_on_and_no_binding_is_compiled_again(home):
+    sources = lambda factor: [STABLE, FACTOR % factor]  # noqa: E731
+
+    def ask(factor):
+        # Two files, as one would write them: the binding does not change.
+        binding, other = home / "binding.cpp", home / "factor.cpp"
+        text = sources(factor)
+        if not binding.exists():
+            binding.write_text(text[0])
+        other.write_text(text[1])
+        kernforge.load("jit_times", [str(binding), str(other)], is_python_module=False)
+        return torch.ops.jit_times.times
+
+    x = torch.ones(3)
+    first = ask(2)
+    before = len(results(home))
+    second = ask(3)
+    assert len(results(home)) - before == 3  # factor.cpp, the names, the link
+    graph = torch.fx.Graph()
+    graph.output(graph.call_function(second.default, (graph.placeholder("x"),)))
+    module = torch.fx.GraphModule({}, graph)
+    assert ask(4)(x).tolist() == [4.0] * 3
+    assert second(x).tolist() == module(x).tolist() == [3.0] * 3
+    assert first(x).tolist() == ask(2)(x).tolist() == [2.0] * 3
+
+
+def test_a_killed_process_blocks_nobody(home):
+    program = (
+        "import kernforge, sys\n"
+        "print(kernforge.load_inline('killed', sys.argv[1], no_implicit_headers=True).value())"
+    )
+    random.seed(5)
+    for _ in range(4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, PLAIN % 9], start_new_session=True
+        )
+        time.sleep(1.5 + 2.5 * random.random())
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert plain("killed", 9).value() == 9
+
+
+def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, home):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    kernel = """
+    __global__ void fill(float* x) { x[threadIdx.x] = 1; }
+    extern "C" int launch(float* x) { fill<<<1, 32>>>(x); return cudaGetLastError(); }
+    """
+    module = kernforge.load_inline("raw_cuda", PLAIN % 3, kernel)
+    assert module.value() == 3
+
+
+def test_functions_are_bound_with_the_headers_of_the_installed_torch():
+    source = "at::Tensor plus(at::Tensor x, double a) { TORCH_CHECK(a > 0, a); return x + a; }"
+    module = kernforge.load_inline("bound", source, functions=["plus"])
+    assert module.plus(torch.ones(2), 2.0).tolist() == [3.0, 3.0]
+    assert module.plus.__doc__.endswith("plus\n")
+    with pytest.raises(RuntimeError, match="-1"):
+        module.plus(torch.ones(2), -1.0)
+
+
+def test_a_project_is_built_and_loaded(tmp_path):
+    root = projects.write(tmp_path / "times-two", backends=("cpu",))
+    module = kernforge.load(root)
+    assert kernforge.load(root) is module
