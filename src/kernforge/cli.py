@@ -19,6 +19,7 @@ from kernforge import (
     cli_lock,
     cli_project,
     cli_publish,
+    cli_tools,
     cli_trust,
     cli_wheel,
 )
@@ -36,6 +37,7 @@ _COMMANDS = (
     cli_lock,
     cli_trust,
     cli_wheel,
+    cli_tools,
     cli_completion,
 )
 
