@@ -11,7 +11,17 @@ import importlib.resources
 import json
 from typing import TYPE_CHECKING
 
-from kernforge import artifact, compiledb, digest, exportcmake, exportpython, files, locking, pipeline, roots
+from kernforge import (
+    artifact,
+    compiledb,
+    digest,
+    exportcmake,
+    exportpython,
+    files,
+    locking,
+    pipeline,
+    roots,
+)
 from kernforge.errors import UsageError
 from kernforge.manifest import Torch, TorchNoarch, TvmFfi
 from kernforge.variant import Backend, Variant
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.matrix import Target
-        from kernforge.project import Project
+    from kernforge.project import Project
     from kernforge.workbench import Bench
 
 KINDS = ("cmake", "python", "nix", "editor")

@@ -72,7 +72,6 @@ set(CMAKE_CXX_STANDARD 17)
 _CUDA = """
 if(GPU_LANG STREQUAL "CUDA")
   enable_language(CUDA)
-  find_package(CUDAToolkit REQUIRED)
   set(CMAKE_CUDA_STANDARD ${CMAKE_CXX_STANDARD})
   # Each source has its own architectures.
   string(REGEX REPLACE "-gencode[= ]*arch=[^ ]+" "" CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS}")
@@ -145,14 +144,16 @@ if(GPU_LANG STREQUAL "CUDA")
   target_compile_definitions(kernel PRIVATE USE_CUDA=1)
   target_compile_options(kernel PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--expt-extended-lambda;-DENABLE_FP8>")
-  target_link_libraries(kernel PRIVATE torch CUDA::cudart)
+  # The CUDA runtime is linked statically, as CMake does by default and `kernforge build` too.
+  target_include_directories(kernel SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+  target_link_libraries(kernel PRIVATE torch)
 else()
   target_link_libraries(kernel PRIVATE ${TORCH_LIBRARIES})
 endif()
 """
 _LINK_TVM_FFI = """target_link_libraries(kernel PRIVATE tvm_ffi::header tvm_ffi::shared)
 if(GPU_LANG STREQUAL "CUDA")
-  target_link_libraries(kernel PRIVATE CUDA::cudart)
+  target_include_directories(kernel SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 endif()
 """
 _TAIL = """
