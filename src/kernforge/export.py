@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kernforge import (
     artifact,
     compiledb,
+    depends,
     digest,
     exportcmake,
     exportpython,
@@ -21,6 +22,7 @@ from kernforge import (
     locking,
     pipeline,
     roots,
+    units,
 )
 from kernforge.errors import UsageError
 from kernforge.manifest import Torch, TorchNoarch, TvmFfi
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from kernforge.manifest import Manifest
     from kernforge.matrix import Target
     from kernforge.project import Project
     from kernforge.workbench import Bench
@@ -67,7 +70,7 @@ def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[s
     if "cmake" in kinds or "python" in kinds:
         found |= dict(_package(one, unique))
     if "cmake" in kinds and not noarch:
-        found["CMakeLists.txt"] = exportcmake.text(manifest, unique)
+        found["CMakeLists.txt"] = exportcmake.text(manifest, unique, _cutlass(manifest))
     if "python" in kinds:
         found["pyproject.toml"] = exportpython.pyproject(manifest)
         found["setup.py"] = exportpython.setup(manifest)
@@ -76,6 +79,12 @@ def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[s
     if "nix" in kinds:
         found["flake.nix"] = _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}")
     return found
+
+
+def _cutlass(manifest: Manifest) -> str:
+    """The release of CUTLASS that a project depends on; empty without one."""
+    name = units.cutlass(manifest)
+    return depends.RELEASES[name][0] if name else ""
 
 
 def _package(one: Project, unique: str) -> Iterator[tuple[str, str]]:

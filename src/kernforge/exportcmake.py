@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 # Where the default architectures and the rules for flags change.
 _EDGES: tuple[Version2, ...] = ((13, 0), (12, 8), (0, 0))
-_CUTLASS_TAGS = {"cutlass_4_4": "v4.4.2", "cutlass_4_5": "v4.5.2", "cutlass_3_9": "v3.9.2"}
-_CUTLASS_TAGS |= {"cutlass_2_10": "v2.10.0", "cutlass_3_5": "v3.5.1", "cutlass_3_6": "v3.6.0"}
-_CUTLASS_TAGS |= {"cutlass_3_8": "v3.8.0", "cutlass_4_0": "v4.0.0"}
-
 _HEAD = """# Written by `kernforge export`; it builds what `kernforge build` builds, for this machine.
 cmake_minimum_required(VERSION 3.26)
 project(@PYTHON_NAME@ LANGUAGES CXX)
@@ -156,17 +152,33 @@ if(GPU_LANG STREQUAL "CUDA")
   target_include_directories(kernel SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 endif()
 """
+# Headers of CUTLASS: those that the environment names, else a clone of the release.
+_CUTLASS = """
+if(GPU_LANG STREQUAL "CUDA")
+  if(DEFINED ENV{CUTLASS_SRC_DIR})
+    set(cutlass_SOURCE_DIR "$ENV{CUTLASS_SRC_DIR}")
+  else()
+    include(FetchContent)
+    FetchContent_Declare(cutlass GIT_REPOSITORY https://github.com/NVIDIA/cutlass.git
+      GIT_TAG v@CUTLASS@ GIT_SHALLOW TRUE SOURCE_SUBDIR no-build)
+    FetchContent_MakeAvailable(cutlass)
+  endif()
+  target_include_directories(kernel PRIVATE
+    "${cutlass_SOURCE_DIR}/include" "${cutlass_SOURCE_DIR}/tools/util/include")
+endif()
+"""
 _TAIL = """
 configure_file(cmake/_ops.py.in "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_ops.py" @ONLY)
 """
 
 
-def text(manifest: Manifest, unique: str) -> str:
+def text(manifest: Manifest, unique: str, cutlass: str = "") -> str:
     """The file.
 
     Args:
         manifest: of a project with something to compile.
         unique: what tells this project's op namespace from those of others.
+        cutlass: the release of CUTLASS that it depends on, as ``3.8.0``; empty without one.
     """
     tvm_ffi = isinstance(manifest.framework, TvmFfi)
     parts = [_HEAD, _TVM_FFI if tvm_ffi else _TORCH]
@@ -174,11 +186,17 @@ def text(manifest: Manifest, unique: str) -> str:
     cuda = "cuda" in manifest.general.backends
     parts += [_CUDA] if cuda else []
     parts.append("\nset(sources)\n" + _backends(manifest))
-    parts += [_TARGET, _LINK_TVM_FFI if tvm_ffi else _LINK_TORCH, *_cutlass(manifest), _TAIL]
+    parts += [
+        _TARGET,
+        _LINK_TVM_FFI if tvm_ffi else _LINK_TORCH,
+        *([_CUTLASS] if cutlass else []),
+        _TAIL,
+    ]
     words = {
         "PYTHON_NAME": manifest.general.python_name,
         "PACKAGE": units.package_dir(manifest).rstrip("/"),
         "UNIQUE": unique,
+        "CUTLASS": cutlass,
         "SUFFIX": ".so" if tvm_ffi else ".abi3.so",
         "NAME_DEFINE": "TVM_FFI_EXTENSION_NAME" if tvm_ffi else "TORCH_EXTENSION_NAME",
     }
@@ -271,27 +289,6 @@ def _sources(found: tuple[Unit, ...], cuda: Version2 | None = None) -> Iterator[
             language += f' INCLUDE_DIRECTORIES "{there}"'
         yield f"  set_source_files_properties({_quoted(unit.path)} PROPERTIES"
         yield f'   {language} COMPILE_OPTIONS "{";".join(options)}")'
-
-
-def _cutlass(manifest: Manifest) -> Iterator[str]:
-    """Headers of CUTLASS: those that ``CUTLASS_SRC_DIR`` names, else a clone of the release."""
-    name = units.cutlass(manifest)
-    if not name:
-        return
-    yield f"""
-if(GPU_LANG STREQUAL "CUDA")
-  if(DEFINED ENV{{CUTLASS_SRC_DIR}})
-    set(cutlass_SOURCE_DIR "$ENV{{CUTLASS_SRC_DIR}}")
-  else()
-    include(FetchContent)
-    FetchContent_Declare(cutlass GIT_REPOSITORY https://github.com/NVIDIA/cutlass.git
-      GIT_TAG {_CUTLASS_TAGS[name]} GIT_SHALLOW TRUE SOURCE_SUBDIR no-build)
-    FetchContent_MakeAvailable(cutlass)
-  endif()
-  target_include_directories(kernel PRIVATE
-    "${{cutlass_SOURCE_DIR}}/include" "${{cutlass_SOURCE_DIR}}/tools/util/include")
-endif()
-"""
 
 
 def _escaped(text: str) -> str:

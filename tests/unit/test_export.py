@@ -58,7 +58,7 @@ def made(tmp_path):
 
 
 def test_a_source_is_listed_only_where_its_section_reaches():
-    text = exportcmake.text(parse(RICH, source="build.toml"), "abc")
+    text = exportcmake.text(parse(RICH, source="build.toml"), "abc", "3.8.0")
     newest, rest = text.split("VERSION_GREATER_EQUAL 12.9)")
     newer, older = rest.split("VERSION_GREATER_EQUAL 12.8)")
     assert '"b.cu"' in newest
