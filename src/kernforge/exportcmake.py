@@ -33,6 +33,7 @@ if(NOT CMAKE_LIBRARY_OUTPUT_DIRECTORY)
 endif()
 option(BUILD_ALL_SUPPORTED_ARCHS "Build for every GPU of build.toml, not only for those here" OFF)
 find_package(Python3 REQUIRED COMPONENTS Interpreter Development.SABIModule)
+set(languages @LANGUAGES@)  # what build.toml has sources for
 """
 _TORCH = """
 execute_process(
@@ -43,6 +44,9 @@ print(torch.utils.cmake_prefix_path, torch.__version__.split('+')[0],
 list(GET torch_says 0 torch_prefix)
 list(GET torch_says 1 TORCH_VERSION)
 list(GET torch_says 2 torch_language)
+if(torch_language STREQUAL "CUDA" AND NOT torch_language IN_LIST languages)
+  set(torch_language CPU)
+endif()
 set(GPU_LANG "${torch_language}" CACHE STRING "CUDA or CPU")
 list(APPEND CMAKE_PREFIX_PATH "${torch_prefix}")
 find_package(Torch REQUIRED)
@@ -52,8 +56,10 @@ if(TORCH_VERSION VERSION_GREATER_EQUAL 2.12)
 endif()
 """
 _TVM_FFI = """
-include(CheckLanguage)
-check_language(CUDA)
+if("CUDA" IN_LIST languages)
+  include(CheckLanguage)
+  check_language(CUDA)
+endif()
 if(CMAKE_CUDA_COMPILER)
   set(GPU_LANG CUDA CACHE STRING "CUDA or CPU")
 else()
@@ -195,6 +201,7 @@ def text(manifest: Manifest, unique: str, cutlass: str = "") -> str:
     words = {
         "PYTHON_NAME": manifest.general.python_name,
         "PACKAGE": units.package_dir(manifest).rstrip("/"),
+        "LANGUAGES": " ".join(b.upper() for b in manifest.general.backends),
         "UNIQUE": unique,
         "CUTLASS": cutlass,
         "SUFFIX": ".so" if tvm_ffi else ".abi3.so",

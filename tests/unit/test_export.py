@@ -68,7 +68,7 @@ def test_a_source_is_listed_only_where_its_section_reaches():
     assert "GIT_TAG v3.8.0" in text
     assert "TORCH_VERSION VERSION_GREATER_EQUAL 2.13" in text
     assert '-DQUOTE=\\"a b\\"' in text
-    assert "ROCM" not in text
+    assert 'STREQUAL "ROCM"' not in text
 
 
 def test_the_packages_metadata_are_the_manifests():
