@@ -45,11 +45,11 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(times_two, times_two);
 
 @pytest.fixture
 def kernforge_cli(kept_home):
-    def call(*arguments, expect=0, cwd=None):
+    def call(*arguments, expect=0):
         argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
         path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
         env = {**os.environ, "KERNFORGE_HOME": str(kept_home), "PATH": path}
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False, cwd=cwd)
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
         assert done.returncode == expect, done.stdout + done.stderr
         return done
 
@@ -163,11 +163,11 @@ def test_a_variants_shell_has_its_compilers_headers_and_package(kernforge_cli, t
     assert said["built"] is None
     assert (Path(said["environment"]["CUDA_HOME"]) / "bin/nvcc").is_file()
     script = (
-        "nvcc --version && echo '#include <torch/csrc/stable/tensor.h>' > a.cpp && "
+        f"cd {tmp_path} && nvcc --version && echo '#include <torch/csrc/stable/tensor.h>' > a.cpp && "
         "$CXX -std=c++20 -fsyntax-only a.cpp && exit 7"
     )
     shell = ["shell", "--project", root, "--variant"]
-    done = kernforge_cli(*shell, CUDA, "--", "sh", "-c", script, expect=7, cwd=tmp_path)
+    done = kernforge_cli(*shell, CUDA, "--", "sh", "-c", script, expect=7)
     assert "release 13.0" in done.stdout
     kernforge_cli("build", root, "--variant", "*-cpu-*")
     done = kernforge_cli(*shell, "*-cpu-*", "--", sys.executable, "-c", CODE)
