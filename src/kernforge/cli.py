@@ -19,6 +19,7 @@ from kernforge import (
     cli_lock,
     cli_project,
     cli_publish,
+    cli_tools,
     cli_trust,
     cli_wheel,
 )
@@ -36,6 +37,7 @@ _COMMANDS = (
     cli_lock,
     cli_trust,
     cli_wheel,
+    cli_tools,
     cli_completion,
 )
 
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     arguments = parser().parse_args(argv)
     report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
     try:
-        arguments.verb(arguments, report)
+        code = arguments.verb(arguments, report)
     except KernforgeError as error:
         report.error(error)
         sys.exit(error.exit_code)
@@ -84,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         report.note("interrupted: every program was stopped and nothing is left half-written")
         sys.exit(130)
-    sys.exit(0)
+    sys.exit(code or 0)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

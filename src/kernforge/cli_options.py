@@ -29,12 +29,15 @@ _PASSPHRASE = "KERNFORGE_SIGN_PASSPHRASE"  # noqa: S105 - the variable's name
 
 def add_verb(
     verbs: Verbs,
-    run: Callable[[argparse.Namespace, Report], None],
+    run: Callable[[argparse.Namespace, Report], int | None],
     name: str,
     summary: str,
     example: str,
 ) -> argparse.ArgumentParser:
-    """Add a command, with the options that every command has."""
+    """Add a command, with the options that every command has.
+
+    ``run`` may return an exit code: that of a program that it ran for the user.
+    """
     verb = verbs.add_parser(
         name,
         help=summary,

@@ -59,7 +59,7 @@ def with_device(host: Host) -> Host:
     """
     torch = _torch()
     if host.backend.name == "cuda":
-        host = replace(host, driver=_driver_version())
+        host = replace(host, driver=driver_version())
     if torch is None or not torch.cuda.is_available():
         return host
     if torch.version.cuda is not None:
@@ -140,7 +140,7 @@ def _cudart_version() -> Version2 | None:
 
 
 @functools.cache
-def _driver_version() -> Version2 | None:
+def driver_version() -> Version2 | None:
     """CUDA version that the driver is for. Asking does not initialise the driver."""
     import ctypes  # noqa: PLC0415 - only where kernels for CUDA are wanted
 

@@ -152,7 +152,7 @@ class Transport:
             403: "the index refuses this file: check the credentials in the index URL or ~/.netrc",
             404: "the index lists this file but does not have it",
         }.get(response.status_code, "try again later, or use another index")
-        raise NetworkError(f"{_bare(response.url)}: HTTP {response.status_code}", hint=hint)
+        raise NetworkError(f"{bare(response.url)}: HTTP {response.status_code}", hint=hint)
 
     def _chunks(self, url: str, response: requests.Response) -> Iterator[bytes]:
         try:
@@ -205,7 +205,7 @@ def _content_range(response: requests.Response) -> tuple[int, int | None]:
     found = re.match(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
     if not found:
         raise NetworkError(
-            f"{_bare(response.url)}: a partial answer that does not say which part it is",
+            f"{bare(response.url)}: a partial answer that does not say which part it is",
             hint="the index or a proxy before it breaks range requests; use another index",
         )
     return int(found[1]), None if found[2] == "*" else int(found[2])
@@ -213,7 +213,7 @@ def _content_range(response: requests.Response) -> tuple[int, int | None]:
 
 def _unreachable(url: str, error: Exception) -> NetworkError:
     return NetworkError(
-        f"{_bare(url)} cannot be read: {_reason(error)}",
+        f"{bare(url)} cannot be read: {_reason(error)}",
         hint="check the network and pip's index and proxy settings; what is already in the store "
         "is used without a network",
     )
@@ -227,6 +227,6 @@ def _reason(error: Exception) -> str:
     return " ".join(str(reason or error).split())[:300]
 
 
-def _bare(url: str) -> str:
+def bare(url: str) -> str:
     """Address without the credentials that it may carry."""
     return re.sub(r"//[^/@]*@", "//", url.partition("#")[0])

@@ -11,6 +11,8 @@ from kernforge import files, flags, pyheaders, results, sandbox
 from kernforge.toolchain import SHELF, Toolchains
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kernforge.graph import Plan
     from kernforge.lockfile import Lock
     from kernforge.workbench import Bench
@@ -30,10 +32,18 @@ def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
         NetworkError: something is lacking and no index can be reached.
         ToolchainError: no index has it, or Python's headers are wanted and not installed.
     """
-    toolchains = Toolchains(bench.store, bench.wheels, bench.own)
     left = results.pull(made, bench.store)
-    roots = sorted({root for action in left for root in action.roots})
-    found = {root: _real(_root(root, bench, toolchains, locked)) for root in roots}
+    return materialise(bench, {root for action in left for root in action.roots}, locked)
+
+
+def materialise(bench: Bench, names: Iterable[str], locked: Lock) -> dict[str, str]:
+    """Bring these trees into the store; raises what ``fetch`` does.
+
+    Returns:
+        The real path of each root.
+    """
+    toolchains = Toolchains(bench.store, bench.wheels, bench.own)
+    found = {root: _real(_root(root, bench, toolchains, locked)) for root in sorted(names)}
     for path in found.values():
         # Line tables hold the time of every header; a tree that the store made is ours to set.
         if Path(path).is_relative_to((bench.store.root / SHELF).resolve()):

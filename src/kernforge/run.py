@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+_SIGNALLED = 128
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -115,6 +117,25 @@ def run(command: Command) -> Completed:
             timed_out=timed_out,
             peak_bytes=max(seen.peak, _told_peak(usage)),
         )
+
+
+def attached(command: Command) -> int:
+    """Run a program on our own terminal to its end; returns its exit code, as a shell would.
+
+    An interrupt at the terminal is the program's: we wait on.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    env = None if command.env is None else dict(command.env)
+    with subprocess.Popen(command.argv, cwd=command.cwd, env=env) as process:
+        # Only now, or the program would inherit that it is ignored.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            code = process.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
+    return code if code >= 0 else _SIGNALLED - code
 
 
 meter = Meter()

@@ -160,7 +160,7 @@ def probe(mode: Mode, compiler: str, runner: Runner, search: str) -> Sandbox:
     if mode == "required" and not found.isolates:
         raise ToolchainError(
             f"this machine does not let an action run by itself: {found.reason}",
-            hint=_remedy() + ", or build with --sandbox auto",
+            hint=remedy() + ", or build with --sandbox auto",
         )
     return replace(found, wanted=mode)
 
@@ -179,7 +179,8 @@ def _probe(compiler: str, runner: Runner, search: str) -> Sandbox:
     return Sandbox(kind="off", reason="; ".join(reasons))
 
 
-def _remedy() -> str:
+def remedy() -> str:
+    """What would let this machine isolate actions, as far as its kernel says why it does not."""
     for path, (value, remedy) in _SWITCHES.items():
         switch = Path(path)
         if switch.is_file() and switch.read_text().strip() == value:

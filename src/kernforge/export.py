@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the files that let other tools build, install and edit a project.
+
+CMake, setuptools, Nix (kernel-builder) and editors. What kernel-builder's ``create-pyproject``
+writes, in our words.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from typing import TYPE_CHECKING
+
+from kernforge import (
+    artifact,
+    compiledb,
+    depends,
+    digest,
+    exportcmake,
+    exportpython,
+    files,
+    locking,
+    pipeline,
+    roots,
+    units,
+)
+from kernforge.errors import UsageError
+from kernforge.manifest import Torch, TorchNoarch, TvmFfi
+from kernforge.variant import Backend, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from kernforge.manifest import Manifest
+    from kernforge.matrix import Target
+    from kernforge.project import Project
+    from kernforge.workbench import Bench
+
+KINDS = ("cmake", "python", "nix", "editor")
+_COMPILE_COMMANDS = "compile_commands.json"
+_FLAKE = """# Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
+{
+  description = "DESCRIPTION";
+
+  inputs.kernel-builder.url = "github:huggingface/kernels";
+
+  outputs =
+    { self, kernel-builder }:
+    kernel-builder.lib.genKernelFlakeOutputs {
+      inherit self;
+      path = ./.;
+    };
+}
+"""
+
+
+def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[str, str]:
+    """The generated files but the editors': path to text.
+
+    Args:
+        one: the project.
+        digests: of its files, from which its op namespace gets its name.
+        kinds: some of ``KINDS``.
+    """
+    manifest = one.manifest
+    unique = digest.key("export", manifest=repr(manifest), files=digests)[:10]
+    found: dict[str, str] = {}
+    noarch = isinstance(manifest.framework, TorchNoarch)
+    if "cmake" in kinds or "python" in kinds:
+        found |= dict(_package(one, unique))
+    if "cmake" in kinds and not noarch:
+        found["CMakeLists.txt"] = exportcmake.text(manifest, unique, _cutlass(manifest))
+    if "python" in kinds:
+        found["pyproject.toml"] = exportpython.pyproject(manifest)
+        found["setup.py"] = exportpython.setup(manifest)
+        shipped = sorted({*one.files, *found} - {"setup.py", "pyproject.toml"})
+        found["MANIFEST.in"] = "".join(f"include {path}\n" for path in shipped)
+    if "nix" in kinds:
+        found["flake.nix"] = _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}")
+    return found
+
+
+def _cutlass(manifest: Manifest) -> str:
+    """The release of CUTLASS that a project depends on; empty without one."""
+    name = units.cutlass(manifest)
+    return depends.RELEASES[name][0] if name else ""
+
+
+def _package(one: Project, unique: str) -> Iterator[tuple[str, str]]:
+    """The part of the package that a build makes, and the header that it brings."""
+    manifest = one.manifest
+    name = manifest.general.python_name
+    if isinstance(manifest.framework, TorchNoarch):
+        module = artifact.ops_module(f"_{name}_cpu_{unique}", Variant.noarch("cpu"))
+        yield f"torch-ext/{name}/_ops.py", module
+        return
+    # Any compiled variant will do: the text differs by framework alone.
+    kind = Variant.tvm_ffi if isinstance(manifest.framework, TvmFfi) else Variant.stable_abi
+    variant = kind((0, 1), Backend("cpu"), cpu="x86_64", os="linux")
+    yield "cmake/_ops.py.in", artifact.ops_module("@OPS_NAME@", variant)
+    if isinstance(manifest.framework, Torch) and "torch-ext/registration.h" not in one.files:
+        header = importlib.resources.files("kernforge").joinpath("include/registration.h")
+        yield "torch-ext/registration.h", header.read_text()
+
+
+def write(one: Project, made: dict[str, str], to: Path, *, force: bool) -> tuple[Path, ...]:
+    """Write the files, and beside them the project's own when the directory is another one.
+
+    Args:
+        one: the project.
+        made: from ``texts``.
+        to: the directory.
+        force: whether generated files may take the place of others.
+
+    Raises:
+        UsageError: a file is there with another content, and ``force`` is not set; nothing was
+            written.
+        StorageError: the disk is full or not ours.
+    """
+    elsewhere = to.resolve() != one.root.resolve()
+    copies = {p: real for p, real in one.files.items() if elsewhere and p not in made}
+    new = {path: text.encode() for path, text in made.items()}
+    new |= {path: real.read_bytes() for path, real in copies.items()}
+    taken = [p for p, data in new.items() if (to / p).exists() and (to / p).read_bytes() != data]
+    if taken and not force:
+        raise UsageError(
+            f"{to} has {', '.join(sorted(taken)[:5])} already, with another content",
+            hint="pass --force to replace them, or --to another directory",
+        )
+    for path, data in new.items():
+        files.write_atomic(to / path, data)
+    return tuple(to / path for path in sorted(made))
+
+
+def compile_commands(bench: Bench, targets: Sequence[Target], to: Path) -> dict[str, str]:
+    """Text of ``compile_commands.json`` for one variant of each backend; headers are fetched.
+
+    Raises:
+        UsageError: nothing is compiled.
+        ToolchainError: no index has a toolchain.
+        NetworkError: something is lacking and no index can be reached.
+    """
+    chosen = {target.backend: target for target in targets if not target.variant.is_noarch}
+    if not chosen:
+        raise UsageError("nothing of this project is compiled", hint="leave --only editor out")
+    ones = sorted(chosen.values(), key=lambda target: target.backend)
+    locked, _ = locking.ensure_lock(bench, ones, locked=False)
+    made = pipeline.make_plan(bench, ones, locked)
+    names = {root for action in compiledb.compiling(made) for root in action.roots}
+    trees = roots.materialise(bench, {*names, "cxx"}, locked)
+    bundled = str(importlib.resources.files("kernforge") / "include")
+    found = compiledb.entries(made, trees, directory=str(to.resolve()), bundled=bundled)
+    return {_COMPILE_COMMANDS: json.dumps(found, indent=1) + "\n"}

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `export` writes is built by the tools that it is for; what `shell` sets is used by programs."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from native import projects
+
+pytestmark = pytest.mark.native
+
+CUDA = "torch-stable-abi210-cu130-x86_64-linux"
+TOOLS = Path(sys.executable).parent
+needs_cmake = pytest.mark.skipif(
+    not importlib.util.find_spec("cmake"), reason="pip install cmake ninja"
+)
+NOARCH = """[general]
+name = "times-two"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "cuda"]
+
+[torch-noarch]
+"""
+TVM_FFI = """[general]
+name = "times-two"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+
+[tvm-ffi]
+src = ["tvm-ffi-ext/binding.cpp"]
+"""
+TVM_BINDING = """#include <tvm/ffi/function.h>
+static int64_t times_two(int64_t x) { return 2 * x; }
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(times_two, times_two);
+"""
+
+
+@pytest.fixture
+def kernforge_cli(kept_home):
+    def call(*arguments, expect=0):
+        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
+        path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
+        env = {**os.environ, "KERNFORGE_HOME": str(kept_home), "PATH": path}
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+def _pip(*arguments):
+    argv = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps"]
+    env = {**os.environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
+    argv += ["--no-index", "-q", *map(str, arguments)]
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _python(code, path):
+    env = {**os.environ, "PYTHONPATH": str(path)}
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+CODE = "import torch, times_two; print(times_two.times_two(torch.arange(3.0)).tolist())"
+
+
+@needs_cmake
+def test_pip_installs_an_exported_project(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"), stable=False)
+    kernforge_cli("export", root, "--to", tmp_path / "out", "--only", "cmake", "--only", "python")
+    _pip("--target", tmp_path / "site", tmp_path / "out")
+    assert _python(CODE, tmp_path / "site") == "[0.0, 2.0, 4.0]"
+    (wheel,) = tmp_path.glob("site/*.dist-info/WHEEL")
+    assert "cp39-abi3-linux" in wheel.read_text()
+
+
+@needs_cmake
+def test_an_editable_install_runs_the_sources_where_they_lie(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path)
+    kernforge_cli("export", root, "--only", "cmake", "--only", "python")
+    # What pip does for -e, without touching this environment.
+    path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
+    argv = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    subprocess.run(
+        argv, cwd=root, check=True, capture_output=True, env={**os.environ, "PATH": path}
+    )
+    assert _python(CODE, root / "torch-ext") == "[0.0, 2.0, 4.0]"
+    (root / "torch-ext/times_two/__init__.py").write_text("def times_two(x): return x")
+    assert _python(CODE, root / "torch-ext") == "[0.0, 1.0, 2.0]"
+
+
+def test_pip_installs_a_project_of_python_alone(kernforge_cli, tmp_path):
+    root = tmp_path / "p"
+    (root / "torch-ext/times_two").mkdir(parents=True)
+    (root / "build.toml").write_text(NOARCH)
+    (root / "torch-ext/times_two/__init__.py").write_text("from ._ops import ops\n")
+    kernforge_cli("export", root, "--to", tmp_path / "out")
+    assert not (tmp_path / "out/CMakeLists.txt").exists()
+    _pip("--target", tmp_path / "site", tmp_path / "out")
+    code = "import times_two; print(times_two.ops.name)"
+    assert _python(code, tmp_path / "site").startswith("_times_two_cpu_")
+
+
+@needs_cmake
+def test_pip_installs_a_tvm_ffi_project(kernforge_cli, tmp_path):
+    root = tmp_path / "p"
+    package = root / "tvm-ffi-ext/times_two"
+    package.mkdir(parents=True)
+    (root / "build.toml").write_text(TVM_FFI)
+    (root / "tvm-ffi-ext/binding.cpp").write_text(TVM_BINDING)
+    (package / "__init__.py").write_text("from ._ops import ops\n")
+    kernforge_cli("export", root, "--to", tmp_path / "out", "--only", "cmake", "--only", "python")
+    _pip("--target", tmp_path / "site", tmp_path / "out")
+    code = "import times_two; print(times_two.ops.times_two(21))"
+    assert _python(code, tmp_path / "site") == "42"
+
+
+@needs_cmake
+def test_the_cuda_section_compiles_in_the_shell_of_its_variant(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"))
+    out, build = tmp_path / "out", tmp_path / "b"
+    kernforge_cli("export", root, "--to", out, "--only", "cmake")
+    shell = ["shell", "--project", root, "--variant", CUDA, "--"]
+    made = ["-DGPU_LANG=CUDA", f"-DPython3_EXECUTABLE={sys.executable}"]
+    kernforge_cli(*shell, "cmake", "-S", out, "-B", build, *made)
+    kernforge_cli(*shell, "cmake", "--build", build)
+    (library,) = (out / "torch-ext/times_two").glob("_times_two_cuda_*.abi3.so")
+    assert b"sm_90" in library.read_bytes()
+    assert library.name.removesuffix(".abi3.so") in (library.parent / "_ops.py").read_text()
+
+
+def test_editors_see_the_stores_headers_and_every_command_compiles(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"), stable=False)
+    kernforge_cli("export", root, "--only", "editor")
+    entries = json.loads((root / "compile_commands.json").read_text())
+    paths = [entry["file"] for entry in entries]
+    assert paths == ["times_two.cpp", "times_two.cu", "torch-ext/torch_binding.cpp"]
+    clangd = TOOLS / "clangd"
+    for entry in entries:
+        argv, directory = entry["arguments"], entry["directory"]
+        if not entry["file"].endswith(".cu"):
+            subprocess.run([*argv, "-fsyntax-only"], cwd=directory, check=True)
+        elif clangd.exists():
+            check = [clangd, f"--check={entry['file']}", f"--compile-commands-dir={directory}"]
+            subprocess.run(check, cwd=directory, check=True, capture_output=True)
+
+
+def test_a_variants_shell_has_its_compilers_headers_and_package(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path, backends=("cpu", "cuda"))
+    said = json.loads(kernforge_cli("shell", "--project", root, "--variant", CUDA, "--json").stdout)
+    assert said["variant"] == CUDA
+    assert said["built"] is None
+    assert (Path(said["environment"]["CUDA_HOME"]) / "bin/nvcc").is_file()
+    script = (
+        f"cd {tmp_path} && nvcc --version && echo '#include <torch/csrc/stable/tensor.h>' > a.cpp && "
+        "$CXX -std=c++20 -fsyntax-only a.cpp && exit 7"
+    )
+    shell = ["shell", "--project", root, "--variant"]
+    done = kernforge_cli(*shell, CUDA, "--", "sh", "-c", script, expect=7)
+    assert "release 13.0" in done.stdout
+    kernforge_cli("build", root, "--variant", "*-cpu-*")
+    done = kernforge_cli(*shell, "*-cpu-*", "--", sys.executable, "-c", CODE)
+    assert done.stdout.strip() == "[0.0, 2.0, 4.0]"
+
+
+def test_a_shell_says_what_it_cannot_start(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path)
+    done = kernforge_cli("shell", "--project", root, "--", "no-such-program", expect=2)
+    assert "no-such-program" in done.stderr

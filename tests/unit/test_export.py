@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+import tomllib
+
+import pytest
+from native import projects
+
+from kernforge import export, exportcmake, exportpython, project, sourcefiles
+from kernforge.errors import UsageError
+from kernforge.manifest import parse
+from kernforge.run import run
+
+RICH = """[general]
+name = "my-kernel"
+version = 3
+edition = 5
+license = "MIT"
+backends = ["cuda", "cpu", "rocm"]
+python-depends = ["einops"]
+
+[general.cuda]
+minver = "12.6"
+python-depends = ["nvidia-cutlass-dsl"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+minver = "2.9"
+maxver = "2.12"
+cxx-flags = ["-DQUOTE=\\"a b\\""]
+
+[kernel.old]
+backend = "cuda"
+depends = ["cutlass_3_8"]
+src = ["a.cu"]
+cuda-capabilities = ["8.0", "9.0a"]
+include = ["inc"]
+
+[kernel.new]
+backend = "cuda"
+depends = []
+src = ["b.cu"]
+cuda-minver = "12.9"
+
+[kernel.cpu]
+backend = "cpu"
+depends = []
+src = ["c.c"]
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    def call(**keywords):
+        one = project.read(projects.write(tmp_path / "p", **keywords), run)
+        digests = dict(sourcefiles.read(one).digests)
+        return one, export.texts(one, digests, export.KINDS)
+
+    return call
+
+
+def test_a_source_is_listed_only_where_its_section_reaches():
+    text = exportcmake.text(parse(RICH, source="build.toml"), "abc", "3.8.0")
+    newest, rest = text.split("VERSION_GREATER_EQUAL 12.9)")
+    newer, older = rest.split("VERSION_GREATER_EQUAL 12.8)")
+    assert '"b.cu"' in newest
+    assert '"b.cu"' in newer
+    assert '"b.cu"' not in older
+    assert "gencode(arch 8.0 9.0a)" in older
+    assert "GIT_TAG v3.8.0" in text
+    assert "TORCH_VERSION VERSION_GREATER_EQUAL 2.13" in text
+    assert '-DQUOTE=\\"a b\\"' in text
+    assert 'STREQUAL "ROCM"' not in text
+
+
+def test_the_packages_metadata_are_the_manifests():
+    document = tomllib.loads(exportpython.pyproject(parse(RICH, source="build.toml")))
+    assert document["project"]["dependencies"] == ["torch>=2.9", "einops"]
+    assert document["project"]["optional-dependencies"] == {"cuda": ["nvidia-cutlass-dsl"]}
+    assert document["project"]["version"] == "3.0.0"
+    assert "cmake>=3.26" in document["build-system"]["requires"]
+
+
+def test_the_flake_names_the_builder_and_this_directory(made):
+    _, texts = made()
+    assert 'kernel-builder.url = "github:huggingface/kernels"' in texts["flake.nix"]
+    assert "kernel-builder.lib.genKernelFlakeOutputs" in texts["flake.nix"]
+
+
+def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path):
+    one, texts = made()
+    to = tmp_path / "out"
+    export.write(one, texts, to, force=False)
+    assert (to / "torch-ext/registration.h").is_file()
+    assert (to / "build.toml").read_bytes() == (one.root / "build.toml").read_bytes()
+    export.write(one, texts, to, force=False)  # the same again is no conflict
+    (to / "setup.py").write_text("mine")
+    with pytest.raises(UsageError, match=r"setup\.py"):
+        export.write(one, texts, to, force=False)
+    assert (to / "setup.py").read_text() == "mine"
+    export.write(one, texts, to, force=True)
+    assert (to / "setup.py").read_text() == texts["setup.py"]
+
+
+def test_an_edit_changes_the_op_namespace(made):
+    _, before = made()
+    _, after = made(cpp="// another\n")
+    assert before["CMakeLists.txt"] != after["CMakeLists.txt"]
