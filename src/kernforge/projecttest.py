@@ -122,8 +122,11 @@ def run_variant(
         place = scratch / "outcomes.json"
         argv = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider"]
         argv += [*arguments, str(tests if tests.is_dir() else project)]
+        paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         env = {
             **os.environ,
+            # Relative ones are meant from here, and the tests run in the project.
+            "PYTHONPATH": os.pathsep.join(str(Path(path).absolute()) for path in paths),
             "KERNFORGE_KERNEL_DIR": str(variant.absolute()),
             "KERNFORGE_TEST_COUNTS": str(place.absolute()),
         }
@@ -147,7 +150,7 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     return UsageError(
         f"pytest {ended} before all tests were run:\n{output[-3000:].strip()}",
-        hint="a test or the kernel ended the process, or an argument is wrong; `-- -x -v` shows where",
+        hint="a test or the kernel ended the process, or an argument is wrong; `--pytest=-xv` shows where",
     )
 
 
