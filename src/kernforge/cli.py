@@ -19,6 +19,7 @@ from kernforge import (
     cli_lock,
     cli_project,
     cli_publish,
+    cli_test,
     cli_tools,
     cli_trust,
     cli_wheel,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _COMMANDS = (
     cli_project,
     cli_build,
+    cli_test,
     cli_publish,
     cli_lock,
     cli_trust,
@@ -50,6 +52,7 @@ _EXTRA_OF = dict.fromkeys(
 ) | {
     **dict.fromkeys(("cryptography", "sigstore"), "trust"),
     **dict.fromkeys(("fsspec", "distributed", "dask"), "cluster"),
+    "pytest": "testing",
     "shtab": "completion",
 }
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())

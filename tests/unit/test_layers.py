@@ -75,6 +75,13 @@ LAYERS: list[set[str]] = [
     {"compiledb", "download", "fitness", "kernelpins", "pipeline", "sourcepack"},
     {"about", "export", "loading", "lockfiles", "shell", "wheelbuild"},
     {"verify"},
+    # checks of operators
+    {"testing_cases", "testing_compare", "testing_guards", "testing_import"},
+    {"testing_case"},
+    {"testing_gpu", "testing_plugin", "testing_torch"},
+    {"testing_checks"},
+    {"testing"},
+    {"projecttest"},
     {"hook_hatchling", "hook_setuptools", "reproduce", "worker"},
     {"buildhere", "cluster"},
     # layers of models: what is done
@@ -88,20 +95,19 @@ LAYERS: list[set[str]] = [
     {"jit_build"},
     {"jit"},
     {"cli_options", "completion"},
-    {"cli_build", "cli_completion", "cli_lock", "cli_project", "cli_publish", "cli_trust"},
-    {"cli_tools", "cli_wheel"},
+    {path.stem for path in SRC.glob("cli_*.py")} - {"cli_options"},
     {"cli", "__init__"},
     {"__main__"},
 ]
 RANK = {module: rank for rank, layer in enumerate(LAYERS) for module in layer}
 PURE = set().union(*LAYERS[: next(i for i, layer in enumerate(LAYERS) if "net" in layer)])
 
-COMMANDS = {module for module in RANK if module == "cli" or module.startswith("cli_")}
+COMMANDS = {"cli", *(module for module in RANK if module.startswith("cli_"))}
 
 # The modules that may import each of these; most have one door.
 DOORS = {
     "argparse": {"completion", *COMMANDS},
-    "distributed": {"cluster", "worker"},
+    "distributed": {"cluster", "projecttest", "worker"},
     "fsspec": {"shared_store"},
     "huggingface_hub": {"hubclient", "hubpublish"},
     "fcntl": {"files", "volume"},
@@ -187,6 +193,7 @@ BUILDER = {
     "plan",
     "platforms",
     "project",
+    "projecttest",
     "promise",
     "provenance",
     "pyapi",
@@ -204,6 +211,16 @@ BUILDER = {
     "shared_store",
     "shell",
     "signing",
+    "testing",
+    "testing_case",
+    "testing_cases",
+    "testing_checks",
+    "testing_compare",
+    "testing_gpu",
+    "testing_guards",
+    "testing_import",
+    "testing_plugin",
+    "testing_torch",
     "toolchain",
     "simpleindex",
     "units",

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command that tests: test."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from kernforge import cli_options as options
+from kernforge.errors import CheckError
+
+if TYPE_CHECKING:
+    from kernforge.projecttest import Tested
+    from kernforge.report import Report
+
+
+def add(verbs: options.Verbs) -> None:
+    """Add the commands of this module."""
+    verb = options.add_verb(
+        verbs,
+        _test,
+        "test",
+        "build what fits this machine and run the project's tests on it",
+        "--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
+    )
+    options.add_project(verb)
+    verb.add_argument(
+        "--variant",
+        action="append",
+        default=[],
+        help="a name or a pattern; may be repeated (default: the best for the CPU and for the GPU)",
+    )
+    verb.add_argument(
+        "--pytest",
+        action="append",
+        default=[],
+        metavar="ARGUMENT",
+        help="an argument for pytest, as --pytest=-x; may be repeated",
+    )
+    verb.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="build here, and test on a worker of this Dask scheduler, as tcp://farm:8786",
+    )
+    verb.add_argument(
+        "--worker-resource",
+        action="append",
+        default=[],
+        type=_resource,
+        metavar="NAME=AMOUNT",
+        help="what that worker must offer, as GPU=1; may be repeated",
+    )
+    options.add_toolchain(verb)
+    options.add_sandbox(verb)
+
+
+def _resource(text: str) -> tuple[str, float]:
+    """Argument type: ``NAME=AMOUNT``."""
+    name, _, amount = text.partition("=")
+    try:
+        return name, float(amount)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=AMOUNT") from error
+
+
+def _test(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge import matrix, projecttest  # noqa: PLC0415
+
+    bench = options.bench(arguments, report)
+    root = bench.project.root
+    workers = None
+    if arguments.scheduler:
+        workers = projecttest.Workers(arguments.scheduler, dict(arguments.worker_resource))
+    try:
+        if arguments.variant:
+            names = [one.name for one in matrix.choose(bench.candidates, arguments.variant)]
+        else:
+            every = [one.name for one in bench.candidates if one.target]
+            probe = projecttest.fitting
+            fit = workers.call(probe, every) if workers else probe(every)
+            names = list(projecttest.chosen(every, fit))
+        built = projecttest.build(root, names, _passed_on(arguments))
+        told = []
+        for name, path in built.items():
+            report.note(f"testing {name}")
+            if workers:
+                sent = projecttest.parcel(root, path, arguments.pytest)
+                told.append(workers.call(projecttest.unpack_and_test, sent))
+            else:
+                told.append(projecttest.run_variant(root, path, arguments.pytest))
+    finally:
+        if workers:
+            workers.close()
+    _say(told, report)
+
+
+def _passed_on(arguments: argparse.Namespace) -> list[str]:
+    """The options that the build is to know."""
+    words = ["--sandbox", arguments.sandbox]
+    for name in ("cuda_home", "cuda_redist", "cuda_compiler"):
+        if value := getattr(arguments, name):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    for name, path in arguments.depends:
+        words += ["--depends", f"{name}={path}"] if name else []
+    return words
+
+
+def _say(told: list[Tested], report: Report) -> None:
+    document = {
+        "ok": all(one.ok for one in told),
+        "variants": [
+            {
+                "variant": one.variant,
+                "where": one.where,
+                "seconds": round(one.wall_s, 3),
+                "counts": one.counts,
+                "tests": list(one.tests),
+            }
+            for one in told
+        ],
+    }
+    lines = []
+    for one in told:
+        lines.append(one.output.rstrip())
+        counts = ", ".join(f"{count} {name}" for name, count in one.counts.items() if count)
+        lines.append(f"{one.variant} ({one.where}): {counts}")
+    report.result(document, "\n".join(lines))
+    if wrong := [one.variant for one in told if not one.ok]:
+        raise CheckError(
+            f"tests fail on {', '.join(wrong)}",
+            hint="each failure above names the first element that differs, or what was broken",
+        )

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge test``: a project's tests on its built variants, here or on a worker with the GPU.
+
+Each variant is tested by a pytest of its own, with ``KERNFORGE_KERNEL_DIR`` naming it: a process
+holds one build of a kernel. A Dask worker is sent the project's files and the variant; what it
+sends back is what a run here would give.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernforge import files
+from kernforge.errors import BuildError, NetworkError, NoVariantError, UsageError
+from kernforge.home import home
+from kernforge.host import probe
+from kernforge.resolve import resolve
+from kernforge.run import Command, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+PLUGIN = "kernforge.testing_plugin"
+_RAN = (0, 1)  # pytest: all passed, some failed
+_NOTHING = 5  # pytest: no test was collected
+_CONNECT_S = 10
+_LEFT_OUT = frozenset({"build", "__pycache__"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """What came of testing one variant.
+
+    Attributes:
+        variant: its name.
+        where: "here", or the worker's address.
+        tests: outcome and reason by test.
+        output: what pytest printed.
+        wall_s: seconds.
+    """
+
+    variant: str
+    where: str
+    tests: tuple[Mapping[str, str], ...]
+    output: str
+    wall_s: float
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many passed, failed, were skipped, and broke in setup."""
+        found = Counter(one["outcome"] for one in self.tests)
+        return {name: found[name] for name in ("passed", "failed", "error", "skipped")}
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed."""
+        return not self.counts["failed"] + self.counts["error"]
+
+
+def fitting(names: Sequence[str]) -> tuple[str, ...]:
+    """The variants to test on this machine: the best for the CPU, and for its GPU if it has one."""
+    import torch  # noqa: PLC0415 - torch is imported where it is used
+
+    backends = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    best = (resolve(names, probe(backend)).best for backend in backends)
+    return tuple(dict.fromkeys(one.name for one in best if one is not None))
+
+
+def chosen(names: Sequence[str], fit: Sequence[str]) -> tuple[str, ...]:
+    """The variants to test when the user names none.
+
+    Raises:
+        NoVariantError: the project has none for the machine.
+    """
+    if not fit:
+        raise NoVariantError(
+            f"none of the project's variants fits this machine: {', '.join(names)}",
+            hint="name one with --variant, or test on a worker that has the GPU: --scheduler",
+        )
+    return tuple(fit)
+
+
+def build(project: Path, variants: Iterable[str], options: Sequence[str]) -> dict[str, Path]:
+    """Build variants as ``kernforge build`` does; what is up to date costs half a second.
+
+    Raises:
+        BuildError: it did not; the message is the build's own.
+    """
+    patterns = [word for name in variants for word in ("--variant", name)]
+    argv = (sys.executable, "-m", "kernforge", "build", str(project), *patterns, *options)
+    done = run(Command(argv=(*argv, "--json")))
+    if done.returncode:
+        raise BuildError(
+            f"the project cannot be built, so it is not tested:\n{done.stderr.strip()}",
+            hint="mend it with: kernforge build",
+        )
+    return {name: Path(path) for name, path in json.loads(done.stdout)["variants"].items()}
+
+
+def run_variant(
+    project: Path, variant: Path, arguments: Sequence[str], *, where: str = "here"
+) -> Tested:
+    """Run a project's tests on one variant.
+
+    Args:
+        project: its root; ``tests/`` is run if it is there.
+        variant: the built variant's directory.
+        arguments: for pytest, as ``-k views``.
+        where: what the result says.
+
+    Raises:
+        UsageError: there are no tests, or pytest refuses its arguments; with what it printed.
+    """
+    tests = project / "tests"
+    with files.staging(home() / "tests") as scratch:
+        place = scratch / "outcomes.json"
+        argv = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider"]
+        argv += [*arguments, str(tests if tests.is_dir() else project)]
+        paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        env = {
+            **os.environ,
+            # Relative ones are meant from here, and the tests run in the project.
+            "PYTHONPATH": os.pathsep.join(str(Path(path).absolute()) for path in paths),
+            "KERNFORGE_KERNEL_DIR": str(variant.absolute()),
+            "KERNFORGE_TEST_COUNTS": str(place.absolute()),
+        }
+        done = run(Command(argv=tuple(argv), cwd=project, env=env))
+        if done.returncode not in _RAN:
+            raise _not_run(project, done.returncode, done.stdout + done.stderr)
+        rows = tuple(json.loads(place.read_text()))
+    return Tested(
+        variant=variant.name, where=where, tests=rows, output=done.stdout, wall_s=done.wall_s
+    )
+
+
+def _not_run(project: Path, status: int, output: str) -> UsageError:
+    if status == _NOTHING:
+        return UsageError(
+            f"{project} has no tests that were chosen",
+            hint="write some below tests/, or choose less narrowly",
+        )
+    if "No module named pytest" in output:
+        return UsageError("pytest is not installed", hint="pip install 'kernforge[testing]'")
+    ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return UsageError(
+        f"pytest {ended} before all tests were run:\n{output[-3000:].strip()}",
+        hint="a test or the kernel ended the process, or an argument is wrong; `--pytest=-xv` shows where",
+    )
+
+
+# -- on a worker -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """A project and a variant by their files' contents, paths relative to each."""
+
+    project: Mapping[str, bytes]
+    name: str
+    variant: Mapping[str, bytes]
+    arguments: tuple[str, ...]
+
+
+def parcel(project: Path, variant: Path, arguments: Sequence[str]) -> Parcel:
+    """Read what a worker needs: the project without its builds and hidden files."""
+    return Parcel(
+        project=_contents(project),
+        name=variant.name,
+        variant=_contents(variant),
+        arguments=tuple(arguments),
+    )
+
+
+def _contents(root: Path) -> dict[str, bytes]:
+    found = {}
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        hidden = any(part in _LEFT_OUT or part.startswith(".") for part in parts)
+        if path.is_file() and not hidden:
+            found["/".join(parts)] = path.read_bytes()
+    return found
+
+
+def unpack_and_test(sent: Parcel) -> Tested:
+    """Test on the machine where this is called what another one sent."""
+    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
+
+    with files.staging(home() / "tests") as scratch:
+        for folder, contents in (("project", sent.project), (sent.name, sent.variant)):
+            for path, data in contents.items():
+                files.write_new(scratch / folder / path, data)
+        where = str(get_worker().address)
+        return run_variant(scratch / "project", scratch / sent.name, sent.arguments, where=where)
+
+
+class Workers:
+    """The workers of a Dask scheduler that offer what tests need.
+
+    Args:
+        address: the scheduler's.
+        resources: what a worker must offer, as ``{"GPU": 1}``.
+
+    Raises:
+        NetworkError: no scheduler answers, or no worker offers that.
+    """
+
+    def __init__(self, address: str, resources: Mapping[str, float]) -> None:
+        from distributed import Client  # noqa: PLC0415 - only a cluster needs it
+
+        self._resources = dict(resources)
+        try:
+            self._client = Client(address, timeout=_CONNECT_S, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise NetworkError(
+                f"no Dask scheduler answers at {address}: {error}",
+                hint="start one with `dask scheduler`, and give its address as tcp://HOST:8786",
+            ) from error
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        if not any(self._offers(worker["resources"]) for worker in workers):
+            self.close()
+            wanted = " ".join(f"{name}={amount:g}" for name, amount in resources.items())
+            raise NetworkError(
+                f"no worker of {address} offers {wanted}"
+                if wanted
+                else f"{address} has no workers",
+                hint=f"start one: `dask worker {address}"
+                + (f" --resources '{wanted}'`" if wanted else "`"),
+            )
+
+    def _offers(self, offered: Mapping[str, float]) -> bool:
+        return all(offered.get(name, 0) >= amount for name, amount in self._resources.items())
+
+    def call(self, function: Any, *arguments: Any) -> Any:
+        """Run a function on a worker and give back what it returns or raises."""
+        options = {"resources": self._resources} if self._resources else {}
+        return self._client.submit(function, *arguments, pure=False, **options).result()
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._client.close()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of operators for pytest: an author declares the operator, its reference and its cases.
+
+    from kernforge.testing import op_tests
+
+    TestRelu = op_tests(
+        op="relu",  # of the tested build; or a callable
+        reference=lambda x: x.clamp(min=0),
+        inputs=lambda draw, shape: (draw(shape),),
+        dtypes=("float32", "float16", "bfloat16"),
+    )
+
+makes tests named after what they check, for every shape, dtype and device: ``pytest -k views``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernforge.errors import UsageError
+from kernforge.testing_case import Declared
+from kernforge.testing_cases import SHAPES, VIEWS, Draw
+from kernforge.testing_checks import Checks
+from kernforge.testing_compare import FACTOR, assert_bitwise, assert_near, tolerance, ulp
+from kernforge.testing_guards import Guarded, surround, watched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "FACTOR",
+    "SHAPES",
+    "VIEWS",
+    "Draw",
+    "Guarded",
+    "assert_bitwise",
+    "assert_near",
+    "op_tests",
+    "surround",
+    "tolerance",
+    "ulp",
+    "watched",
+]
+
+
+def op_tests(
+    *,
+    op: str | Callable[..., Any],
+    reference: Callable[..., Any],
+    inputs: Callable[[Draw, tuple[int, ...]], tuple[Any, ...]],
+    **options: Any,
+) -> type[Checks]:
+    """A class of tests for one operator; give it a name that begins with ``Test``.
+
+    Args:
+        op: a callable, or the name of an attribute of the tested build (the fixture ``kernel``).
+        reference: the same in plain torch. It takes the same arguments and returns what the
+            operator writes to (``draw.out``, ``draw.inplace``) and then what it returns. It is
+            called with float64 arguments for the truth and with the tested dtype's for the
+            tolerance.
+        inputs: makes the arguments from ``draw`` and a shape: ``draw(shape)`` is a tensor of the
+            tested dtype, ``draw(shape, "int64")`` one of another.
+        options: the other attributes of ``kernforge.testing_case.Declared``: shapes, dtypes,
+            devices, views, backward, second_backward, elementwise, large, factor, leave_out.
+
+    Raises:
+        UsageError: an option, a view or a check that is left out has no such name.
+    """
+    known = {f for f in Declared.__slots__ if f not in ("op", "reference", "inputs")}
+    if unknown := sorted(set(options) - known):
+        raise UsageError(
+            f"op_tests has no option {unknown[0]!r}", hint=f"there are {', '.join(sorted(known))}"
+        )
+    declared = Declared(op=op, reference=reference, inputs=inputs, **options)
+    checks = {n.removeprefix("test_") for n in dir(Checks) if n.startswith("test_")}
+    for what, named, there in (
+        ("view", set(declared.views), set(VIEWS)),
+        ("check", set(declared.leave_out), checks),
+    ):
+        if unknown := sorted(named - there):
+            raise UsageError(
+                f"there is no {what} {unknown[0]!r}", hint=f"there are {', '.join(sorted(there))}"
+            )
+    return type("Checks", (Checks,), {"declared": declared, "_right": {}, "__test__": True})

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pytest plugin: options, markers, and which build is tested.
+
+``KERNFORGE_KERNEL_DIR`` names a variant or a directory of variants; without it, the ``build/`` of
+the project that the test lies in is taken. Where that variable is set, ``import <name>`` gives the
+tested build too, as the projects of kernel-builder write it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kernforge import testing_import
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+KERNEL_DIR = "KERNFORGE_KERNEL_DIR"
+"""What names the tested build."""
+COUNTS = "KERNFORGE_TEST_COUNTS"
+"""File to which ``kernforge test`` has the outcome of every test written."""
+_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--sanitizer``."""
+    parser.getgroup("kernforge").addoption(
+        "--sanitizer",
+        action="append",
+        choices=_TOOLS,
+        help="run the checks of values under this tool of compute-sanitizer; may be repeated",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers, and let ``import <name>`` find the tested build."""
+    config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU")
+    config.addinivalue_line("markers", "kernels_ci: chosen by the hub's continuous integration")
+    if directory := os.environ.get(KERNEL_DIR):
+        testing_import.install(Path(directory))
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Any:
+    """A device to test on; the GPU is skipped, visibly, where there is none."""
+    import torch  # noqa: PLC0415 - torch is imported where it is used
+
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU here")
+    return request.param
+
+
+@pytest.fixture
+def kernel(request: pytest.FixtureRequest, device: str) -> ModuleType:
+    """The tested build's package for a device; skipped, visibly, where none was built for it."""
+    from kernforge.errors import NoVariantError  # noqa: PLC0415 - the loader, when it is needed
+    from kernforge.load import get_local_kernel  # noqa: PLC0415
+
+    try:
+        return get_local_kernel(_directory(request.path), backend=device.partition(":")[0])
+    except NoVariantError as error:
+        pytest.skip(f"no build for {device}: {error.message}")
+
+
+def _directory(test: Path) -> Path:
+    if named := os.environ.get(KERNEL_DIR):
+        return Path(named)
+    for folder in test.parents:
+        if (folder / "build.toml").is_file():
+            return folder / "build"
+    pytest.fail(f"no project holds {test}: no build.toml above it, and {KERNEL_DIR} is not set")
+
+
+_outcomes: dict[str, tuple[str, str]] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember each test's outcome; one whose setup or teardown breaks is an error."""
+    outcome = report.outcome
+    if report.when != "call" and outcome == "failed":
+        outcome = "error"  # type: ignore[assignment]
+    if report.when == "call" or outcome != "passed":
+        _outcomes[report.nodeid] = (outcome, _reason(report))
+
+
+def _reason(report: pytest.TestReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2])
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return "" if crash is None else str(crash.message)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Write the outcomes where ``kernforge test`` wants them."""
+    if place := os.environ.get(COUNTS):
+        from kernforge.files import write_atomic  # noqa: PLC0415
+
+        rows = [{"test": t, "outcome": o, "reason": r} for t, (o, r) in _outcomes.items()]
+        write_atomic(Path(place), json.dumps(rows))

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch is told of an operator: its schema, fake implementation, derivatives, compilation."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kernforge import testing_case as cases
+from kernforge import testing_compare as compare
+from kernforge import testing_guards as guards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernforge.testing_case import Declared
+    from kernforge.testing_cases import Draw
+
+OPCHECKS = {
+    "schema": "test_schema",
+    "autograd": "test_autograd_registration",
+    "fake": "test_faketensor",
+    "aot": "test_aot_dispatch_dynamic",
+}
+"""The parts of ``torch.library.opcheck``."""
+
+_CALLS = 3
+_SLICE = 2**16
+
+
+def opcheck(
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...], part: str
+) -> None:
+    """Hold each custom operator that a call reaches against one part of ``opcheck``."""
+    reached = _reached(declared, op, draw, shape)
+    if not reached:
+        pytest.skip("no custom operator is reached: this is plain Python for torch")
+    for func, args, kwargs in reached:
+        if part == "aot" and _opcheck(func, args, kwargs, "fake"):
+            pytest.skip("the fake implementation is wrong: see opcheck[fake]")
+        if text := _opcheck(func, args, kwargs, part):
+            raise AssertionError(f"{func}: {text}")
+
+
+def _reached(
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    case = cases.Case.make(declared, draw, shape)
+    _, watch = guards.watched(lambda: op(*case.args))
+    return [
+        (func, _leaves(args, declared, func), {k: _leaf(v, declared, func) for k, v in kw.items()})
+        for func, args, kw in watch.calls
+    ]
+
+
+def _leaves(args: tuple[Any, ...], declared: Declared, func: Any) -> tuple[Any, ...]:
+    return tuple(_leaf(a, declared, func) for a in args)
+
+
+def _leaf(value: Any, declared: Declared, func: Any) -> Any:
+    if not cases.is_tensor(value):
+        return value
+    wants = declared.backward and value.is_floating_point() and not func._schema.is_mutable  # noqa: SLF001
+    return value.detach().clone().requires_grad_(wants)
+
+
+def _opcheck(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> str:
+    """What one part says against an operator; "" when nothing."""
+    import torch  # noqa: PLC0415 - torch is imported where it is used
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own compiler imports what torch deprecates
+        told = torch.library.opcheck(
+            func, args, kwargs, test_utils=OPCHECKS[part], raise_exception=False
+        )
+    (result,) = told.values()
+    return "" if result == "SUCCESS" else f"{type(result).__name__}: {result}"
+
+
+def assert_compiles(
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+) -> None:
+    """Compile a call whole, and call it again with equal shapes.
+
+    On the GPU by inductor; on the CPU by ``aot_eager``, which needs no compiler and meets the same
+    graph breaks, fake implementations and guards.
+    """
+    import torch  # noqa: PLC0415
+
+    for func, args, kwargs in _reached(declared, op, draw, shape):
+        if _opcheck(func, args, kwargs, "fake"):
+            pytest.skip("the fake implementation is wrong: see opcheck[fake]")
+    torch._dynamo.reset()  # noqa: SLF001 - the graphs of other tests are not this one's
+    backend = "inductor" if draw.device.startswith("cuda") else "aot_eager"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+
+        def step(*args: Any) -> Any:  # an operator may be an object, which torch cannot compile
+            return op(*args)
+
+        compiled = torch.compile(step, fullgraph=True, backend=backend)
+        with torch._dynamo.config.patch(error_on_recompile=True):  # noqa: SLF001
+            for _ in range(_CALLS):
+                case = cases.Case.make(declared, draw, shape)
+                eager = cases.Case.make(declared, draw, shape)
+                got = case.results(compiled(*case.args))
+                alone = eager.results(op(*eager.args))
+                _assert_alike(declared, case, got, alone)
+
+
+def _assert_alike(declared: Declared, case: cases.Case, got: Any, alone: Any) -> None:
+    """Compiled and eager agree as far as the reference's own error goes."""
+    pairs = cases.wanted(declared, case.before)
+    for mine, theirs, (_, same) in zip(got, alone, pairs, strict=True):
+        exact = theirs.double() if theirs.is_floating_point() else theirs
+        compare.assert_near(mine, exact, same, what="compiled result", factor=declared.factor)
+
+
+def assert_gradients(
+    declared: Declared,
+    op: Callable[..., Any],
+    draw: Draw,
+    shape: tuple[int, ...],
+    *,
+    order: int,
+) -> None:
+    """Hold derivatives against numerical ones in float64, against the reference's in others."""
+    import torch  # noqa: PLC0415
+
+    case = cases.Case.make(declared, draw, shape)
+    args = tuple(
+        a.detach().clone().requires_grad_(True)
+        if cases.is_tensor(a) and a.is_floating_point()
+        else a
+        for a in case.args
+    )
+    if draw.dtype == torch.float64:
+        check = torch.autograd.gradcheck if order == 1 else torch.autograd.gradgradcheck
+        check(op, args, check_undefined_grad=False, fast_mode=True)
+        return
+    mine = _derivatives(op, args, None, order)
+    exact = _derivatives(declared.reference, args, torch.float64, order)
+    same = _derivatives(declared.reference, args, draw.dtype, order)
+    for number, (got, want, near) in enumerate(zip(mine, exact, same, strict=True)):
+        what = f"derivative {order} by argument {number}"
+        compare.assert_near(got, want, near, what=what, factor=declared.factor)
+
+
+def _derivatives(
+    function: Callable[..., Any], args: tuple[Any, ...], dtype: Any, order: int
+) -> list[Any]:
+    """The gradients of a fixed weighted sum of the results, of first or second order."""
+    import torch  # noqa: PLC0415
+
+    def leaf(a: Any) -> Any:
+        if not (cases.is_tensor(a) and a.is_floating_point()):
+            return a
+        return a.detach().to(dtype or a.dtype).clone().requires_grad_(True)
+
+    taken = tuple(leaf(a) for a in args)
+    by = [a for a in taken if cases.is_tensor(a) and a.requires_grad]
+    result = function(*taken)
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    floats = [r for r in results if r.is_floating_point()]
+    weights = [_weights(r) for r in floats]
+    grads: tuple[Any, ...] = ()
+    for _ in range(order):
+        grads = torch.autograd.grad(
+            floats, by, weights, create_graph=order > 1, allow_unused=True, materialize_grads=True
+        )
+        floats = [g for g in grads if g.requires_grad]
+        weights = [_weights(g) for g in floats]
+        if not floats:
+            break
+    return [g.detach() for g in grads]
+
+
+def _weights(like: Any) -> Any:
+    """Numbers from -1 to 1 in sixteenths: exact in every dtype."""
+    import torch  # noqa: PLC0415
+
+    steps = torch.arange(like.numel(), device=like.device) * 7 % 33 - 16
+    return (steps.double() / 16).to(like.dtype).view(like.shape)
+
+
+def assert_large(declared: Declared, op: Callable[..., Any], draw: Draw) -> None:
+    """A call of more than 2^31 elements; of an elementwise operator only some places are judged."""
+    shape = declared.large or ()
+    case = cases.Case.make(declared, draw, shape)
+    if not declared.elementwise:
+        cases.assert_case(declared, case, op(*case.args))
+        return
+    got = case.results(op(*case.args))
+    count = math.prod(shape)
+    for start in (0, 2**31 - _SLICE // 2, count - _SLICE):
+        part = slice(start, start + _SLICE)
+
+        def cut(value: Any, part: slice = part) -> Any:
+            big = cases.is_tensor(value) and value.numel() == count
+            return value.reshape(-1)[part].clone() if big else value
+
+        small = cases.Case(
+            args=tuple(map(cut, case.args)),
+            before=tuple(map(cut, case.before)),
+            written=frozenset(),
+        )
+        try:
+            cases.assert_case(declared, small, tuple(map(cut, got)))
+        except AssertionError as error:
+            error.add_note(f"counted from element {start}")
+            raise

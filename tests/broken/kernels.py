@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on the CPU, one honest and each other with one fault that its name says.
+
+They compute ``2 * x``. Memory is touched by address, as a C++ kernel would.
+"""
+
+import ctypes
+import itertools
+
+import torch
+
+_calls = itertools.count()
+
+
+def define(name, function, fake=torch.empty_like, backward=lambda grad: grad * 2):
+    """A custom operator ``broken::name``; ``fake=None`` leaves its fake implementation out."""
+    op = torch.library.custom_op(
+        f"broken::{name}", function, mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    if fake:
+        op.register_fake(fake)
+    op.register_autograd(lambda ctx, grad: backward(grad))
+    return op
+
+
+def double(x):
+    out = torch.empty(x.shape, dtype=x.dtype)
+    return torch.mul(x, 2, out=out)
+
+
+def _float_at(tensor, index):
+    return ctypes.c_float.from_address(tensor.data_ptr() + 4 * index)
+
+
+def _write_behind(x):
+    out = double(x)
+    if x.numel():
+        _float_at(out, out.numel()).value = 1.0
+    return out
+
+
+def _write_before(x):
+    out = double(x)
+    if x.numel():
+        _float_at(out, -1).value = 1.0
+    return out
+
+
+def _read_behind(x):
+    out = double(x)
+    if x.numel() and x.is_contiguous():
+        # A fault that only some neighbours show: NaN does, ordinary numbers do not.
+        behind = _float_at(x, x.numel()).value
+        out.view(-1)[-1] += 0.0 if behind == behind else behind  # noqa: PLR0124 - NaN differs
+    return out
+
+
+def _wrong_tail(x):
+    out = torch.empty(x.shape, dtype=x.dtype)
+    whole = x.numel() // 4 * 4
+    out.view(-1)[:whole] = x.reshape(-1)[:whole] * 2
+    return out
+
+
+def _ignored_stride(x):
+    out = torch.empty(x.shape, dtype=x.dtype)
+    for at in range(x.numel()) if not x.is_contiguous() else ():
+        _float_at(out, at).value = 2 * _float_at(x, at % (x.untyped_storage().nbytes() // 4)).value
+    return out if not x.is_contiguous() else double(x)
+
+
+def _not_deterministic(x):
+    # As a sum by atomics is: right, but its last bits are another call's.
+    out = double(x)
+    other = torch.nextafter(out, torch.full_like(out, float("inf")))
+    return torch.where(out.abs() < 1e30, other, out) if next(_calls) % 2 else out
+
+
+def _modified_input(x):
+    out = double(x)
+    x.detach().zero_()
+    return out
+
+
+def _wrong_nan(x):
+    return torch.where(x.isnan(), torch.zeros_like(x), double(x))
+
+
+def _row(x):
+    return x.new_empty((*x.shape, 1))
+
+
+honest = define("honest", double)
+write_behind = define("write_behind", _write_behind)
+write_before = define("write_before", _write_before)
+read_behind = define("read_behind", _read_behind)
+wrong_tail = define("wrong_tail", _wrong_tail)
+ignored_stride = define("ignored_stride", _ignored_stride)
+not_deterministic = define("not_deterministic", _not_deterministic)
+modified_input = define("modified_input", _modified_input)
+wrong_nan = define("wrong_nan", _wrong_nan)
+missing_fake = define("missing_fake", double, fake=None)
+wrong_fake_shape = define("wrong_fake_shape", double, fake=_row)
+wrong_backward = define("wrong_backward", double, backward=lambda grad: grad * 3)
+
+
+class Recompiles:
+    """Has a Python number that changes with each call, which a compiled graph depends on."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, x):
+        self.count += 1
+        return honest(x) if self.count < 2**40 else x
+
+
+class GraphBreak:
+    """Looks at a value on the host, which a whole graph cannot."""
+
+    def __call__(self, x):
+        if x.numel() and float(x.reshape(-1)[0].detach()) > 1e30:
+            return honest(x)
+        return honest(x)

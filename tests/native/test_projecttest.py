@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge test``: on a built artifact, under its plain name, here and on a real worker."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from native import projects
+from native.clusters import Cluster
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+
+CPU = "torch-stable-abi210-cpu-x86_64-linux"
+TESTS = """import torch
+import times_two
+from times_two._ops import ops
+
+def test_it_is_the_build(kernel):
+    assert times_two is kernel
+
+def test_it_is_called():
+    assert ops is times_two._ops.ops
+
+def test_one_is_skipped():
+    import pytest
+    pytest.skip("for a reason")
+"""
+
+
+@pytest.fixture
+def run_test(kept_home, tmp_path):
+    root = projects.write(tmp_path / "project")
+    (root / "tests").mkdir(exist_ok=True)
+    (root / "tests" / "test_it.py").write_text(TESTS)
+
+    def call(*arguments, expect):
+        argv = [sys.executable, "-m", "kernforge", "test", root, "--variant", CPU, *arguments]
+        env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
+        done = subprocess.run(
+            [*map(str, argv), "--json"], capture_output=True, text=True, env=env, check=False
+        )
+        assert done.returncode == expect, done.stdout + done.stderr
+        return json.JSONDecoder().raw_decode(done.stdout)[0]
+
+    call.root = root
+    return call
+
+
+def test_tests_say_import_and_get_the_artifact(run_test):
+    (told,) = run_test(expect=0)["variants"]
+    assert (told["variant"], told["where"]) == (CPU, "here")
+    # ``kernel`` is asked for on the CPU and on a GPU, which this variant is not for.
+    assert told["counts"] == {"passed": 2, "failed": 0, "error": 0, "skipped": 2}
+    assert "for a reason" in {one["reason"].removeprefix("Skipped: ") for one in told["tests"]}
+
+
+def test_a_failure_is_an_exit_code_and_its_reason_is_told(run_test):
+    (run_test.root / "tests" / "test_it.py").write_text("def test_wrong():\n    assert 1 == 2\n")
+    (told,) = run_test(expect=6)["variants"]
+    assert [(o["outcome"], "1 == 2" in o["reason"]) for o in told["tests"]] == [("failed", True)]
+
+
+def test_a_worker_that_offers_what_is_asked_tests_it(run_test, tmp_path, kept_home):
+    cluster = Cluster(tmp_path / "cluster", kept_home / "store" / "toolchains")
+    try:
+        cluster.add("plain")
+        cluster.add("device", GPU=1)
+        away = ("--scheduler", cluster.address, "--worker-resource")
+        run_test(*away, "TPU=1", expect=10)
+        (told,) = run_test(*away, "GPU=1", expect=0)["variants"]
+    finally:
+        cluster.close()
+    assert told["where"].startswith("tcp://")
+    assert told["counts"]["passed"] == 2
