@@ -105,8 +105,9 @@ def _definitions(path: Path) -> tuple[set[str], list[str]]:
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     peers: list[str] = []
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else ()
-        if any(isinstance(each, ast.Name) and each.id == "PEERS" for each in targets):
+        if not isinstance(node, ast.Assign):
+            continue
+        if any(isinstance(each, ast.Name) and each.id == "PEERS" for each in node.targets):
             keys = node.value.keys if isinstance(node.value, ast.Dict) else ()
             peers = [str(key.value) for key in keys if isinstance(key, ast.Constant)]
             if not peers:

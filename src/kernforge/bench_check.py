@@ -144,17 +144,13 @@ def _bytes(tensor: Torch) -> Torch:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def difference(
-    workload: Workload, got: tuple[Torch, ...], wanted: tuple[Torch, ...]
-) -> str | None:
+def difference(workload: Workload, got: tuple[Torch, ...], wanted: tuple[Torch, ...]) -> str | None:
     """The first wrong element with what was wanted there; None when all are right."""
     for number, (mine, theirs) in enumerate(zip(got, wanted, strict=True)):
         at = _first_wrong(workload, mine, theirs)
         if at is not None:
             which = f"result {number}" if len(wanted) > 1 else "the result"
-            return (
-                f"{which} is wrong at {list(at)}: {mine[at].item()}, wanted {theirs[at].item()}"
-            )
+            return f"{which} is wrong at {list(at)}: {mine[at].item()}, wanted {theirs[at].item()}"
     return None
 
 

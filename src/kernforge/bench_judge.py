@@ -170,13 +170,16 @@ class _Trial:
             spec = _spec(self._workload, candidate, self._settings.device, self._layout)
             spec |= {"exchange": str(path), "size": exchange.size, "bytes": self.moved}
             argv = (sys.executable, "-m", "kernforge.bench_worker", json.dumps(spec))
-            runner = _Runner(candidate=candidate, partner=Partner(Command(argv=argv)), exchange=exchange)
+            runner = _Runner(
+                candidate=candidate, partner=Partner(Command(argv=argv)), exchange=exchange
+            )
             self._runners.append(runner)
             if runner.hear(_START_S):
                 self._warm_up(runner)
             runner.partner.pause()
 
     def _warm_up(self, runner: _Runner) -> None:
+        call_s = 0.0
         for calls in (1, 2, 4):
             given = self._draw(min(calls, self._most))
             answer = self._turn(runner, given, "hot", keep=False)
@@ -249,9 +252,7 @@ class _Trial:
     def _look(self, runner: _Runner, given: list[tuple[Any, ...]]) -> None:
         """Compare results of calls that nobody could foresee; all are taken out first."""
         results = [runner.exchange.results(number) for number in range(len(given))]
-        picked = secrets.SystemRandom().sample(
-            range(len(given)), k=min(_SPOT_CHECKS, len(given))
-        )
+        picked = secrets.SystemRandom().sample(range(len(given)), k=min(_SPOT_CHECKS, len(given)))
         for number in sorted(picked):
             wanted = bench_check.expected(self._workload, given[number])
             wrong = bench_check.difference(self._workload, results[number], wanted)
@@ -281,9 +282,7 @@ class _Trial:
                 runner.refused = hidden_time(runner.untimed, nothing.untimed) or _told_apart(
                     runner.times
                 )
-        return [
-            self._one(runner, mode) for runner in self._runners for mode in self._modes
-        ]
+        return [self._one(runner, mode) for runner in self._runners for mode in self._modes]
 
     def _one(self, runner: _Runner, mode: Mode) -> Measured:
         times = runner.times.get(mode, [])
@@ -307,10 +306,13 @@ class _Trial:
 def _plausible(answer: dict[str, Any], calls: int, runner: _Runner) -> bool:
     """Whether an answer has a time of each call; what has not is refused."""
     times, clocks = answer.get("times"), answer.get("clocks")
-    numbers = isinstance(times, list) and all(
-        isinstance(each, int | float) and each >= 0 for each in times
-    )
-    if numbers and len(times) == calls and isinstance(clocks, list) and len(clocks) == calls:
+    if (
+        isinstance(times, list)
+        and isinstance(clocks, list)
+        and len(times) == len(clocks) == calls
+        and all(isinstance(each, int | float) and each >= 0 for each in times)
+        and all(each is None or isinstance(each, int | float) for each in clocks)
+    ):
         return True
     runner.refused = f"its process reported no times of {calls} calls"
     return False
@@ -357,9 +359,7 @@ def _moved(workload: Workload, parts: Layout) -> int:
     return sum(part.nbytes for part in (*parts.inputs, *parts.outputs))
 
 
-def _spec(
-    workload: Workload, candidate: Candidate, device: str, parts: Layout
-) -> dict[str, Any]:
+def _spec(workload: Workload, candidate: Candidate, device: str, parts: Layout) -> dict[str, Any]:
     """What a worker is told; nothing of the reference."""
     dtype = workload.tensors[0].dtype if workload.tensors else "float32"
     return {

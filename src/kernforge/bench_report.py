@@ -17,7 +17,7 @@ def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
     """The text table of a workload in one mode, fastest first, the refused last."""
     here = [row for row in case["results"] if row["mode"] == mode]
     measured = sorted((r for r in here if not r["refused"]), key=lambda row: row["median_ns"])
-    table = [
+    table: list[tuple[str, ...]] = [
         (
             row["candidate"],
             duration(row["median_ns"]),
@@ -28,8 +28,11 @@ def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
         )
         for row in measured
     ]
-    refused = [(row["candidate"], "refused", row["refused"], "", "", "") for row in here if row["refused"]]
-    return table + refused
+    refused = [
+        (row["candidate"], "refused", row["refused"], "", "", "") for row in here if row["refused"]
+    ]
+    table.extend(refused)
+    return table
 
 
 HEAD = ("candidate", "median", "95 % interval", "GB/s", "of the roof", "calls")

@@ -133,7 +133,7 @@ class Partner:
     def __init__(self, command: Command) -> None:
         their_in, self._to = os.pipe()
         self._from, their_out = os.pipe()
-        self._said = tempfile.TemporaryFile()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - kill closes it
         self._rest = b""
         try:
             self._process = subprocess.Popen(

@@ -5,8 +5,6 @@ import json
 import os
 import sys
 
-import torch
-
 _WROTE = []
 
 
