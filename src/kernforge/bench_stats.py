@@ -97,31 +97,3 @@ def keep_unthrottled(
     limit = least * statistics.median(known)
     pairs = zip(samples, clocks, strict=True)
     return [sample for sample, clock in pairs if clock is None or clock >= limit]
-
-
-def hub_timing(times_ms: Sequence[float]) -> dict[str, float | int]:
-    """Figures that the hub's benchmark tool stores for a workload, in milliseconds.
-
-    Quartiles are interpolated linearly and outliers lie more than 1.5 interquartile ranges outside,
-    as in ``kernels benchmark`` 0.17.2.
-    """
-    q1, _, q3 = (
-        statistics.quantiles(times_ms, n=4, method="inclusive")
-        if len(times_ms) > 1
-        else (times_ms[0],) * 3
-    )
-    reach = 1.5 * (q3 - q1)
-    figures = {
-        "mean_ms": statistics.fmean(times_ms),
-        "std_ms": statistics.pstdev(times_ms),
-        "min_ms": min(times_ms),
-        "max_ms": max(times_ms),
-        "q1_ms": q1,
-        "q3_ms": q3,
-        "iqr_ms": q3 - q1,
-    }
-    return {
-        **{name: round(value, 4) for name, value in figures.items()},
-        "outliers": sum(1 for t in times_ms if t < q1 - reach or t > q3 + reach),
-        "iterations": len(times_ms),
-    }

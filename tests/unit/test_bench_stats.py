@@ -41,18 +41,3 @@ def test_enough_is_narrow_and_not_few():
 def test_throttled_samples_do_not_count():
     assert stats.keep_unthrottled([1, 2, 3, 4], [1980, 1980, 1200, None]) == [1, 2, 4]
     assert stats.keep_unthrottled([1, 2], [None, None]) == [1, 2]
-
-
-def test_the_hubs_figures():
-    found = stats.hub_timing([1.0, 2.0, 3.0, 4.0, 100.0])
-    assert found == {
-        "mean_ms": 22.0,
-        "std_ms": 39.0128,
-        "min_ms": 1.0,
-        "max_ms": 100.0,
-        "q1_ms": 2.0,
-        "q3_ms": 4.0,
-        "iqr_ms": 2.0,
-        "outliers": 1,
-        "iterations": 5,
-    }
