@@ -214,7 +214,10 @@ def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
         "checked": measured.checked,
         "clocks_mhz": measured.clocks_mhz,
         "refused": measured.refused,
+        "skipped": measured.skipped,
     }
+    if measured.skipped and not measured.refused:
+        return row
     if measured.refused or not measured.times_ns:
         return row | {"refused": measured.refused or "no call was left to count"}
     middle = bench_stats.median(measured.times_ns)

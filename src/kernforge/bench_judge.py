@@ -52,6 +52,7 @@ class Measured:
         clocks_mhz: lowest and highest clock of the calls; None where it cannot be read.
         checked: calls whose results the judge looked at.
         refused: why the times are no measurement; empty when they are.
+        skipped: why there is no such mode of it; empty when there is.
         moved: bytes that the workload must move.
     """
 
@@ -64,6 +65,7 @@ class Measured:
     clocks_mhz: tuple[float, float] | None
     checked: int
     refused: str
+    skipped: str
     moved: int
 
 
@@ -77,6 +79,7 @@ class _Runner:
     calls: int = 1
     refused: str = ""
     checked: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
     times: dict[str, list[float]] = field(default_factory=dict)
     clocks: dict[str, list[float | None]] = field(default_factory=dict)
     untimed: list[tuple[float, float, int]] = field(default_factory=list)
@@ -154,8 +157,9 @@ class _Trial:
         self._layout: Layout = bench_check.layout(workload, bench_check.expected(workload, first))
         self._most = bench_plan.calls_of(0.0, self._layout.set_bytes, settings)
         self._runners: list[_Runner] = []
-        # Hot turns have no flush in them: only there is the judge's own clock sharp.
-        self._modes = tuple(dict.fromkeys((*settings.modes, "hot")))
+        # Where the judge's own clock is sharp: no flush, and all that the host waits for is told.
+        self._sharp: Mode = "launch" if settings.device == "cuda" else "hot"
+        self._modes = tuple(dict.fromkeys((*settings.modes, "hot", self._sharp)))
 
     @property
     def moved(self) -> int:
@@ -204,7 +208,9 @@ class _Trial:
                 for mode in self._modes:
                     if runner.refused:
                         break
-                    few = len(mine) if mode == "hot" else _FLUSHED_CALLS
+                    if mode in runner.skipped:
+                        continue
+                    few = len(mine) if mode in ("hot", self._sharp) else _FLUSHED_CALLS
                     self._turn(runner, mine[:few], mode, keep=True)
                 runner.partner.pause()
                 if runner.refused and runner.candidate.file:
@@ -234,6 +240,9 @@ class _Trial:
         wall = time.perf_counter_ns() - start
         runner.partner.pause()
         try:
+            if answer is not None and isinstance(answer.get("skipped"), str):
+                runner.skipped[mode] = answer["skipped"]
+                return None
             if answer is None or not _plausible(answer, len(given), runner):
                 return None
             if runner.candidate.file:
@@ -245,7 +254,7 @@ class _Trial:
         if keep:
             runner.times.setdefault(mode, []).extend(answer["times"])
             runner.clocks.setdefault(mode, []).extend(answer["clocks"])
-            if mode == "hot":
+            if mode == self._sharp:
                 runner.untimed.append((wall, sum(answer["times"]), len(given)))
         return None if runner.refused else answer
 
@@ -299,6 +308,7 @@ class _Trial:
             clocks_mhz=(min(known), max(known)) if known else None,
             checked=runner.checked,
             refused=runner.refused,
+            skipped=runner.skipped.get(mode, ""),
             moved=self.moved,
         )
 
@@ -324,7 +334,7 @@ def hidden_time(
     """Why a worker's clock cannot be believed; empty when it can.
 
     Args:
-        turns: of each hot turn of a candidate, the nanoseconds of the judge's clock, the sum of
+        turns: of each turn of a candidate without a flush, the nanoseconds of the judge's clock, the sum of
             what the worker reported, and the number of calls.
         empty: likewise of calls that do nothing.
     """

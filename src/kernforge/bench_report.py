@@ -16,7 +16,7 @@ _FORMAT = "kernforge-bench-1"
 def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
     """The text table of a workload in one mode, fastest first, the refused last."""
     here = [row for row in case["results"] if row["mode"] == mode]
-    measured = sorted((r for r in here if not r["refused"]), key=lambda row: row["median_ns"])
+    measured = sorted((r for r in here if "median_ns" in r), key=lambda row: row["median_ns"])
     table: list[tuple[str, ...]] = [
         (
             row["candidate"],
@@ -28,10 +28,8 @@ def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
         )
         for row in measured
     ]
-    refused = [
-        (row["candidate"], "refused", row["refused"], "", "", "") for row in here if row["refused"]
-    ]
-    table.extend(refused)
+    for word in ("skipped", "refused"):
+        table.extend((row["candidate"], word, row[word], "", "", "") for row in here if row[word])
     return table
 
 
@@ -80,11 +78,12 @@ def regressions(
     found = []
     for key, old in _of_candidate(before, candidate):
         what = ", ".join(key)
-        if old["refused"] or key[1] not in now["settings"]["modes"]:
+        if "median_ns" not in old or key[1] not in now["settings"]["modes"]:
             continue
         row = new.get(key)
-        if row is None or row["refused"]:
-            found.append(f"{what}: measured before, and now {row['refused'] if row else 'missing'}")
+        if row is None or "median_ns" not in row:
+            why = (row["refused"] or row["skipped"]) if row else "missing"
+            found.append(f"{what}: measured before, and now {why}")
         elif row["median_ns"] > old["median_ns"] * (1 + allowed) and row["low_ns"] > old["high_ns"]:
             found.append(
                 f"{what}: {duration(row['median_ns'])}, was {duration(old['median_ns'])} "

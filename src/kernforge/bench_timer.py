@@ -78,7 +78,8 @@ class CudaTimer:
 
         self._clock = time.perf_counter_ns
         self._sync = torch.cuda.synchronize
-        self._event = torch.cuda.Event
+        self._event, self._elapsed = torch.cuda.Event, torch.cuda.Event.elapsed_time
+        self._record, self._wait = torch.cuda.Event.record, torch.cuda.Event.synchronize
         size = 4 * torch.cuda.get_device_properties(0).L2_cache_size
         self._dirt = torch.empty(size, dtype=torch.uint8, device="cuda")
         self._clean = torch.ones(size // 4, dtype=torch.int32, device="cuda")
@@ -113,14 +114,14 @@ class CudaTimer:
         """Result and nanoseconds between two events, and what ran on other streams after them."""
         start, end = self._event(enable_timing=True), self._event(enable_timing=True)
         self._sleep(_BUSY_CYCLES)
-        start.record()
+        self._record(start)
         result = call(*given)
-        end.record()
-        end.synchronize()
+        self._record(end)
+        self._wait(end)
         ended = self._clock()
         self._sync()
         late = self._clock() - ended - self._idle_ns
-        spent = start.elapsed_time(end) * 1e6
+        spent = self._elapsed(start, end) * 1e6
         return result, spent + (late if late > _EVENT_NOISE_NS else 0.0)
 
     def time_launch(self, call: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, float]:

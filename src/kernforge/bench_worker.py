@@ -322,7 +322,10 @@ class GraphTurn(Turn):
         if mode != "graph":
             return super().go(mode)
         engine, timer, times, clocks = self._engine, self._engine.timer, [], []
-        graph = None if self._trusted else _Graph(self._call, engine.fresh(0))
+        try:
+            graph = None if self._trusted else _Graph(self._call, engine.fresh(0))
+        except RuntimeError as error:
+            return {"skipped": f"it cannot be captured in a CUDA graph: {error}"[:500]}
         for number, given in enumerate(self._given):
             if graph:
                 graph.load(given)
