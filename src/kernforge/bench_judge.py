@@ -34,7 +34,8 @@ _FLUSHED_CALLS = 8  # A flush takes longer than many a call.
 SIDE = {"cpu": 512, "cuda": 8192}
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64")
 _HIDDEN_SHARE = 0.5
-_HIDDEN_NS = 1_500_000.0
+_HIDDEN_NS = 3_000_000.0
+_EMPTY_SHARE = 2.0  # Caches and page tables make one worker's empty call dearer than another's.
 _COLD_SHARE = 0.5
 
 
@@ -167,7 +168,7 @@ class _Trial:
         return _moved(self._workload, self._layout)
 
     def start(self) -> None:
-        """Start every process, one after the other, and let each warm up."""
+        """Start all processes together, then let one after the other warm up."""
         for number, candidate in enumerate(self._candidates):
             path = self._place / f"{number}.bin"
             exchange = bench_check.Exchange(path, self._layout, self._most)
@@ -178,9 +179,14 @@ class _Trial:
                 candidate=candidate, partner=Partner(Command(argv=argv)), exchange=exchange
             )
             self._runners.append(runner)
-            if runner.hear(_START_S):
-                self._warm_up(runner)
+        for runner in self._runners:
+            runner.hear(_START_S)
             runner.partner.pause()
+        for runner in self._runners:
+            if not runner.refused:
+                runner.partner.resume()
+                self._warm_up(runner)
+                runner.partner.pause()
 
     def _warm_up(self, runner: _Runner) -> None:
         call_s = 0.0
@@ -343,7 +349,7 @@ def hidden_time(
     # A busy machine lengthens single turns; the best turn is what must be explained.
     cost = min((wall - told) / calls for wall, told, calls in empty)
     excess, told, calls = min(
-        (wall - told - 1.5 * cost * calls, told, calls) for wall, told, calls in turns
+        (wall - told - _EMPTY_SHARE * cost * calls, told, calls) for wall, told, calls in turns
     )
     if excess <= _HIDDEN_NS + _HIDDEN_SHARE * told:
         return ""

@@ -30,7 +30,7 @@ def workload(side):
     )
 
 
-def measured(paths, device="cpu", side=160):
+def measured(paths, device="cpu", side=224):
     """Rows of each candidate by name."""
     racing = [Candidate(name=p.stem, kind="kernel", file=str(p)) for p in (*HONEST, *paths)]
     settings = Settings(device=device, modes=("cold", "hot"), least=6, most=6)

@@ -39,7 +39,7 @@ EMPTY = [(1.2e6, 0.2e6, 10)]  # an empty call costs 0.1 ms
     [
         ([(11e6, 10e6, 10)], True),
         ([(40e6, 10e6, 10), (11.4e6, 10e6, 10)], True),  # a busy machine once
-        ([(22e6, 10e6, 10), (23e6, 10e6, 10)], False),
+        ([(24e6, 10e6, 10), (25e6, 10e6, 10)], False),
         ([(11e6, 10.0, 10)], False),
     ],
 )
