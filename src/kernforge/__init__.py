@@ -128,7 +128,6 @@ _HOME_OF = {
     "ROCMProperties": "layer_values",
     "get_kernel": "loading",
     "Workload": "bench_plan",
-    "get_kernel": "load",
     "get_kernel_dep": "importer",
     "get_kernel_variants": "loading",
     "get_loaded_kernels": "importer",

@@ -259,7 +259,7 @@ def _find(spec: dict[str, Any], engine: Engine) -> Callable[..., Any]:
 
 def _kernel(spec: dict[str, Any]) -> Any:
     """The kernel of a candidate, from a directory or a registry; None where there is none."""
-    from kernforge.load import get_kernel, get_local_kernel  # noqa: PLC0415
+    from kernforge.loading import get_kernel, get_local_kernel  # noqa: PLC0415
 
     where = spec["kernel"]
     backend = "cpu" if spec["device"] == "cpu" else None

@@ -31,7 +31,6 @@ LAYERS: list[set[str]] = [
     {"linking"},
     {"jit_flags", "jit_sources"},
     {"hubplan", "jit_plan", "plan", "promise"},
-    {"hubplan", "plan", "promise"},
     {"bench_plan", "bench_roofline", "bench_stats"},
     {"bench_report"},
     {"schedule"},
