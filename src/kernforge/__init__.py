@@ -5,6 +5,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
+    from kernforge.bench_plan import Tensor, Workload
     from kernforge.importer import LoadedKernel, RepoInfo, get_kernel_dep, get_loaded_kernels
     from kernforge.jit import load, load_inline
     from kernforge.layer_extend import (
@@ -75,8 +76,10 @@ __all__ = [
     "Mode",
     "ROCMProperties",
     "RepoInfo",
+    "Tensor",
     "VariantAccepted",
     "VariantRejected",
+    "Workload",
     "__version__",
     "get_kernel",
     "get_kernel_dep",
@@ -106,6 +109,7 @@ _HOME_OF = {
     "LoadedKernel": "importer",
     "Metadata": "metadata",
     "RepoInfo": "importer",
+    "Tensor": "bench_plan",
     "VariantAccepted": "resolve",
     "VariantRejected": "resolve",
     "CUDAProperties": "layer_values",
@@ -123,6 +127,7 @@ _HOME_OF = {
     "Mode": "layer_values",
     "ROCMProperties": "layer_values",
     "get_kernel": "loading",
+    "Workload": "bench_plan",
     "get_kernel_dep": "importer",
     "get_kernel_variants": "loading",
     "get_loaded_kernels": "importer",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kernforge import (
     __version__,
+    cli_bench,
     cli_build,
     cli_completion,
     cli_lock,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _COMMANDS = (
     cli_project,
     cli_build,
+    cli_bench,
     cli_test,
     cli_publish,
     cli_lock,

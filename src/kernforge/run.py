@@ -119,6 +119,89 @@ def run(command: Command) -> Completed:
         )
 
 
+class Partner:
+    """A program that is talked with, line by line, over a pair of pipes beside its own output.
+
+    Its argv ends with the two numbers of its ends: where it reads, where it writes. It leads a
+    process group, which can be stopped and continued as a whole.
+
+    Args:
+        command: what to start; its timeout is not used.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+
+    def __init__(self, command: Command) -> None:
+        their_in, self._to = os.pipe()
+        self._from, their_out = os.pipe()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - kill closes it
+        self._rest = b""
+        try:
+            self._process = subprocess.Popen(
+                (*command.argv, str(their_in), str(their_out)),
+                cwd=command.cwd,
+                env=None if command.env is None else dict(command.env),
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                pass_fds=(their_in, their_out),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._to)
+            os.close(self._from)
+            self._said.close()
+            raise
+        finally:
+            os.close(their_in)
+            os.close(their_out)
+        _running.add(self._process)
+
+    def send(self, line: str) -> None:
+        """Say a line; nothing happens when the program has ended."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._to, line.encode() + b"\n")
+
+    def receive(self, timeout: float) -> str | None:
+        """The next line; None when the program ended or said nothing for so many seconds."""
+        until = time.monotonic() + timeout
+        while b"\n" not in self._rest:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._from], [], [], left)[0]:
+                return None
+            if not (more := os.read(self._from, 1 << 16)):
+                return None
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def pause(self) -> None:
+        """Stop every thread of its process group where it is."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused program go on."""
+        self._signal(signal.SIGCONT)
+
+    def last_words(self) -> str:
+        """What it printed last, at most ten lines."""
+        return "\n".join(_read(self._said).splitlines()[-10:])
+
+    def kill(self) -> None:
+        """End its process group at once: none of its exit hooks runs."""
+        _kill_group(self._process)
+        self._process.wait()
+        _running.discard(self._process)
+        os.close(self._to)
+        os.close(self._from)
+        self._said.close()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
 def attached(command: Command) -> int:
     """Run a program on our own terminal to its end; returns its exit code, as a shell would.
 

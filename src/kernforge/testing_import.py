@@ -68,7 +68,7 @@ class _Loader(importlib.abc.Loader):
     def create_module(self, spec: ModuleSpec) -> Any:
         """The loaded kernel's module, which is there under the build's own name already."""
         del spec
-        from kernforge.load import get_local_kernel  # noqa: PLC0415 - when a test imports it
+        from kernforge.loading import get_local_kernel  # noqa: PLC0415 - when a test imports it
 
         kernel = get_local_kernel(self._directory, backend=self._backend)
         found = importlib.import_module(f"{kernel.__name__}.{self._rest}") if self._rest else kernel

@@ -59,7 +59,7 @@ def device(request: pytest.FixtureRequest) -> Any:
 def kernel(request: pytest.FixtureRequest, device: str) -> ModuleType:
     """The tested build's package for a device; skipped, visibly, where none was built for it."""
     from kernforge.errors import NoVariantError  # noqa: PLC0415 - the loader, when it is needed
-    from kernforge.load import get_local_kernel  # noqa: PLC0415
+    from kernforge.loading import get_local_kernel  # noqa: PLC0415
 
     try:
         return get_local_kernel(_directory(request.path), backend=device.partition(":")[0])

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a project to a document of measurements: what is there, who competes, what came of it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import datetime as dt
+import importlib.util
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernforge import bench_judge, bench_roofline, bench_stats
+from kernforge.bench_plan import Candidate, Settings, Workload
+from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernforge.bench_judge import Measured
+    from kernforge.bench_roofline import Ceiling
+
+FORMAT = "kernforge-bench-1"
+_HINT = "see the page on measuring a kernel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a run is asked for.
+
+    Attributes:
+        project: folder with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``.
+        kernel: directory of the built kernel; None: none is loaded.
+        against: ``owner/name@version`` of published kernels to compare with.
+        registry: where they are looked up.
+        only: workloads to measure; all when empty.
+        eager: whether torch eager and ``torch.compile`` are measured too.
+    """
+
+    project: Path
+    kernel: Path | None = None
+    against: tuple[str, ...] = ()
+    registry: str | None = None
+    only: tuple[str, ...] = ()
+    eager: bool = True
+
+
+def workloads(wanted: Wanted) -> list[Workload]:
+    """The project's workloads.
+
+    Raises:
+        UsageError: there is no such file, or it lists none or not the ones asked for.
+    """
+    path = _file(wanted.project, "workloads.py")
+    found = list(getattr(_load(path), "WORKLOADS", ()))
+    if not found or not all(isinstance(each, Workload) for each in found):
+        raise UsageError(f"{path} has no WORKLOADS, a list of kernforge.Workload", hint=_HINT)
+    names = [each.name for each in found]
+    if len(set(names)) != len(names):
+        raise UsageError(f"{path}: two workloads have the same name", hint="name each of its own")
+    if unknown := set(wanted.only) - set(names):
+        raise UsageError(
+            f"no workload is called {', '.join(sorted(unknown))}", hint=f"there are {names}"
+        )
+    return [each for each in found if not wanted.only or each.name in wanted.only]
+
+
+def candidates(wanted: Wanted) -> list[Candidate]:
+    """Who competes, by what ``benchmarks/candidates.py`` defines; the file is read, not run.
+
+    Raises:
+        UsageError: there is no such file, or it defines nothing to measure.
+    """
+    path = _file(wanted.project, "candidates.py")
+    defined, peers = _definitions(path)
+    kernel = str(wanted.kernel.resolve()) if wanted.kernel else None
+    found = []
+    if "kernel" in defined:
+        found.append(Candidate(name="kernel", kind="kernel", file=str(path), kernel=kernel))
+        found += [
+            Candidate(
+                name=each, kind="kernel", file=str(path), kernel=each, registry=wanted.registry
+            )
+            for each in wanted.against
+        ]
+    if "eager" in defined and wanted.eager:
+        found.append(Candidate(name="torch eager", kind="eager", file=str(path)))
+        found.append(Candidate(name="torch.compile", kind="compiled", file=str(path)))
+    found += [Candidate(name=name, kind="peer", file=str(path)) for name in peers]
+    if not found:
+        raise UsageError(f"{path} defines neither kernel nor eager nor PEERS", hint=_HINT)
+    return found
+
+
+def _definitions(path: Path) -> tuple[set[str], list[str]]:
+    """Names of the file's functions, and of its peers."""
+    try:
+        tree = ast.parse(path.read_text(), str(path))
+    except SyntaxError as error:
+        raise UsageError(f"{path}:{error.lineno}: {error.msg}") from error
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    peers: list[str] = []
+    for node in tree.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        if any(isinstance(each, ast.Name) and each.id == "PEERS" for each in node.targets):
+            keys = node.value.keys if isinstance(node.value, ast.Dict) else ()
+            peers = [str(key.value) for key in keys if isinstance(key, ast.Constant)]
+            if not peers:
+                raise UsageError(
+                    f"{path}:{node.lineno}: PEERS must be written as a dictionary of names",
+                    hint='PEERS = {"name": function}',
+                )
+    return functions, peers
+
+
+def _file(project: Path, name: str) -> Path:
+    path = (project / "benchmarks" / name).resolve()
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist", hint=_HINT)
+    return path
+
+
+def _load(path: Path) -> Any:
+    """The judge's side of a project, in this process."""
+    name = "kernforge_project_workloads"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is no Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent.parent))
+    return module
+
+
+def run(
+    work: Sequence[Workload],
+    racing: Sequence[Candidate],
+    settings: Settings,
+    note: Callable[[str], None],
+) -> dict[str, Any]:
+    """Measure every workload and tell it as a document.
+
+    Args:
+        work: what is computed.
+        racing: who computes it.
+        settings: how.
+        note: told what happens.
+
+    Raises:
+        UsageError: the device is not there, or a workload contradicts itself.
+    """
+    import torch  # noqa: PLC0415
+
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("this torch sees no CUDA device", hint="measure with --device cpu")
+    cases = []
+    for each in work:
+        note(f"{each.name}: {len(racing)} candidates")
+        cases.append(_case(each, bench_judge.measure(each, racing, settings, note), settings))
+    return {
+        "format": FORMAT,
+        "machine": machine(settings.device),
+        "settings": dataclasses.asdict(settings),
+        "workloads": cases,
+    }
+
+
+def _case(workload: Workload, found: list[Measured], settings: Settings) -> dict[str, Any]:
+    rows, ceilings = [], {}
+    for mode in settings.modes:
+        here = [each for each in found if each.mode == mode]
+        top = _ceiling(workload, here, found, settings.device)
+        ceilings[mode] = dataclasses.asdict(top) | {"roof_ns": top.roof_ns, "bound": top.bound}
+        rows += [
+            _row(each, top, settings.device)
+            for each in here
+            if each.kind not in ("nothing", "copy", "product")
+        ]
+    shapes = [[*each.shape] for each in workload.tensors]
+    return {"name": workload.name, "shapes": shapes, "ceilings": ceilings, "results": rows}
+
+
+def _ceiling(
+    workload: Workload, here: list[Measured], found: list[Measured], device: str
+) -> Ceiling:
+    """The ceilings of a mode; the product's rate is that of hot turns, which is its best."""
+    copies = next(each for each in here if each.kind == "copy")
+    if not copies.times_ns:
+        raise UsageError(f"{workload.name}: the copy could not be measured: {copies.refused}")
+    products = [each.times_ns for each in found if each.kind == "product" and each.mode == "hot"]
+    return bench_roofline.ceiling(
+        moved=copies.moved,
+        flops=workload.flops,
+        copies=copies.times_ns,
+        products=products[0] if products else (),
+        side=bench_judge.SIDE[device],
+    )
+
+
+def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "candidate": measured.candidate,
+        "mode": measured.mode,
+        "samples": len(measured.times_ns),
+        "discarded": measured.discarded,
+        "checked": measured.checked,
+        "clocks_mhz": measured.clocks_mhz,
+        "refused": measured.refused,
+        "skipped": measured.skipped,
+    }
+    if measured.skipped and not measured.refused:
+        return row
+    if measured.refused or not measured.times_ns:
+        return row | {"refused": measured.refused or "no call was left to count"}
+    middle = bench_stats.median(measured.times_ns)
+    if wrong := bench_roofline.below_floor(middle.value, top, device):
+        return row | {"refused": wrong}
+    return row | {
+        "median_ns": middle.value,
+        "low_ns": middle.low,
+        "high_ns": middle.high,
+        "bytes_per_s": top.bytes / middle.value * 1e9,
+        "flops_per_s": top.flops / middle.value * 1e9,
+        "share_of_roof": top.roof_ns / middle.value,
+    }
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Where and when it was measured."""
+    import torch  # noqa: PLC0415
+
+    found: dict[str, Any] = {
+        "date": dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
+        "system": f"{platform.system()} {platform.release()}",
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "gpu": None,
+        "cuda": torch.version.cuda,
+        "driver": None,
+    }
+    if device == "cuda":
+        driver = Path("/proc/driver/nvidia/version")
+        words = driver.read_text().split() if driver.is_file() else []
+        found["gpu"] = torch.cuda.get_device_name(0)
+        found["driver"] = next((w for w in words if w.count(".") == 2 and w[0].isdigit()), None)  # noqa: PLR2004
+    return found
+
+
+def _cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
+
+
+def refusals(document: dict[str, Any]) -> list[str]:
+    """Candidates whose times are no measurement, with the reason."""
+    return [
+        f"{case['name']}, {row['candidate']}, {row['mode']}: {row['refused']}"
+        for case in document["workloads"]
+        for row in case["results"]
+        if row["refused"]
+    ]

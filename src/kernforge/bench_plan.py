@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured, as data: workloads, candidates, how often, and where bytes lie in the exchange.
+
+A project's ``benchmarks/workloads.py`` has ``WORKLOADS``, a list of ``Workload``: the judge's side,
+which no candidate's process ever loads. ``benchmarks/candidates.py`` has what is timed:
+
+    def kernel(module, *inputs): ...   # the project's kernel, loaded, and the inputs
+    def eager(*inputs): ...            # plain torch; also timed under torch.compile
+    PEERS = {"name": function}         # anything else, called with the inputs
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Mode: TypeAlias = Literal["cold", "hot", "launch", "graph"]
+Kind: TypeAlias = Literal["kernel", "eager", "compiled", "peer", "nothing", "copy", "product"]
+
+SIZES = {
+    **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
+}
+# Of the reference's root mean square plus the wanted value; integers must be equal.
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+_ALIGNMENT = 256
+_MOST_EXCHANGED = 256 << 20
+_MOST_CALLS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor that is drawn anew for every call.
+
+    Attributes:
+        shape: its sizes.
+        dtype: torch's name of the type, such as ``float16``.
+        low: smallest value; without ``low`` and ``high``, floats are standard normal and integers
+            of any value that fits one byte.
+        high: one more than the largest integer; floats stay below it.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in SIZES:
+            raise UsageError(
+                f"a workload's tensor cannot be {self.dtype}", hint=f"one of {', '.join(SIZES)}"
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape) * SIZES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One thing to compute, for all candidates the same.
+
+    Attributes:
+        name: what the tables call it.
+        inputs: the arguments: tensors, and plain values that are passed as they are.
+        reference: from the inputs on the CPU to the right result, a tensor or a tuple of tensors,
+            in higher precision than the candidates have.
+        outputs: dtypes of the candidates' results; the first input's by default.
+        bytes: what must be moved at least; inputs and results once by default.
+        flops: floating-point operations that must be done at least; 0 when they do not matter.
+        tolerance: share of the wanted value and of the root mean square; by dtype by default.
+        inplace: positions of inputs that a candidate may change or return.
+    """
+
+    name: str
+    inputs: tuple[Any, ...]
+    reference: Callable[..., Any]
+    outputs: tuple[str, ...] = ()
+    bytes: int | None = None
+    flops: int = 0
+    tolerance: float | None = None
+    inplace: tuple[int, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The inputs that are tensors."""
+        return tuple(given for given in self.inputs if isinstance(given, Tensor))
+
+    def result_dtypes(self, count: int) -> tuple[str, ...]:
+        """Dtypes of ``count`` results."""
+        found = self.outputs or (self.tensors[0].dtype,) * count
+        if len(found) != count:
+            raise UsageError(
+                f"workload {self.name} names {len(found)} dtypes for {count} results",
+                hint="outputs must have as many as the reference returns",
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One thing that is timed, in a process of its own.
+
+    Attributes:
+        name: what the tables call it.
+        kind: which function of ``file`` it is, or one of the engine's own.
+        file: the project's candidates.py.
+        kernel: directory of a built kernel, or ``owner/name@version``; None: none is loaded.
+        registry: where ``owner/name`` is looked up; None is the default one.
+    """
+
+    name: str
+    kind: Kind
+    file: str = ""
+    kernel: str | None = None
+    registry: str | None = None
+
+
+NOTHING = Candidate(name="nothing", kind="nothing")
+COPY = Candidate(name="copy", kind="copy")
+PRODUCT = Candidate(name="matrix product", kind="product")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How it is measured.
+
+    Attributes:
+        device: ``cpu`` or ``cuda``.
+        modes: cold (caches flushed), hot (inputs just read), launch (hot, the host's clock until
+            the device is idle), graph (replays of a CUDA graph on new inputs).
+        width: the interval may be this share of the median wide.
+        least: rounds of every candidate at least.
+        most: rounds at most.
+        block_s: seconds of calls that a candidate's turn should have.
+        seed: of the order and the inputs; drawn at random unless a run is to be repeated.
+        patience_s: seconds that a candidate may take for a turn.
+    """
+
+    device: str = "cpu"
+    modes: tuple[Mode, ...] = ("cold", "hot")
+    width: float = 0.02
+    least: int = 6
+    most: int = 40
+    block_s: float = 0.02
+    seed: int = 0
+    patience_s: float = 300.0
+
+
+def modes_of(device: str) -> tuple[Mode, ...]:
+    """All modes that a device has; hot is always one, because the judge's clock needs it."""
+    return ("cold", "hot", "launch", "graph") if device == "cuda" else ("cold", "hot")
+
+
+def calls_of(call_s: float, set_bytes: int, settings: Settings) -> int:
+    """Calls of one turn: enough to fill it, no more than the exchange holds."""
+    wanted = math.ceil(settings.block_s / max(call_s, 1e-7))
+    return max(1, min(wanted, _MOST_CALLS, _MOST_EXCHANGED // max(set_bytes, 1)))
+
+
+def turns(names: Sequence[str], seed: int, turn: int) -> list[str]:
+    """The candidates in the random order of a round."""
+    order = list(names)
+    random.Random(f"{seed}/{turn}").shuffle(order)  # noqa: S311 - an order, no secret
+    return order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where tensors lie in the file that judge and worker share.
+
+    One set is a call's inputs and then its results; the sets follow each other.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def set_bytes(self) -> int:
+        """Bytes of one call."""
+        return sum(_padded(each.nbytes) for each in (*self.inputs, *self.outputs))
+
+    def offsets(self, call: int) -> tuple[int, ...]:
+        """Where each input and then each result of a call begins."""
+        found, at = [], call * self.set_bytes
+        for each in (*self.inputs, *self.outputs):
+            found.append(at)
+            at += _padded(each.nbytes)
+        return tuple(found)
+
+
+def _padded(size: int) -> int:
+    return max(1, -(-size // _ALIGNMENT)) * _ALIGNMENT

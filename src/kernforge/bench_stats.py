@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a list of times says: the median, how sure it is, and whether that is enough.
+
+The interval is that of order statistics (Conover, Practical Nonparametric Statistics, 3.2): with
+``B ~ Binomial(n, 1/2)``, the l-th smallest and the l-th largest sample enclose the median with
+probability ``1 - 2 P(B < l)``, whatever the times' distribution is.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONFIDENCE = 0.95
+_FEWEST = 6  # Fewer samples have no 95 % interval at all.
+_EXACT_UP_TO = 1000  # Beyond, the normal approximation is off by less than a sample.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Median:
+    """A median of times and its 95 % confidence interval, in the unit of the samples.
+
+    Attributes:
+        value: the median.
+        low: lower end; -inf when there are too few samples.
+        high: upper end; inf when there are too few samples.
+        samples: how many there were.
+    """
+
+    value: float
+    low: float
+    high: float
+    samples: int
+
+    @property
+    def width(self) -> float:
+        """Width of the interval as a share of the median."""
+        return (self.high - self.low) / self.value if self.value > 0 else math.inf
+
+
+def median(samples: Sequence[float]) -> Median:
+    """Median and confidence interval of at least one sample."""
+    ordered = sorted(samples)
+    rank = _rank(len(ordered))
+    return Median(
+        value=statistics.median(ordered),
+        low=ordered[rank - 1] if rank else -math.inf,
+        high=ordered[-rank] if rank else math.inf,
+        samples=len(ordered),
+    )
+
+
+def _rank(count: int) -> int:
+    """Largest l whose interval keeps the confidence; 0 when none does."""
+    if count < _FEWEST:
+        return 0
+    tail = (1 - CONFIDENCE) / 2
+    if count > _EXACT_UP_TO:
+        z = statistics.NormalDist().inv_cdf(1 - tail)
+        return max(1, math.floor(count / 2 - z * math.sqrt(count) / 2))
+    below = 0
+    for rank in range(count):
+        below += math.comb(count, rank)
+        if below > tail * 2**count:
+            return rank
+    raise AssertionError("the probabilities sum to one")
+
+
+def narrow_enough(samples: Sequence[float], width: float) -> bool:
+    """Whether the interval is at most ``width`` of the median wide."""
+    return len(samples) >= _FEWEST and median(samples).width <= width
+
+
+def overlap(one: Median, other: Median) -> bool:
+    """Whether the two intervals have a point in common: the times may be the same."""
+    return one.low <= other.high and other.low <= one.high
+
+
+def keep_unthrottled(
+    samples: Sequence[float], clocks: Sequence[float | None], least: float = 0.95
+) -> list[float]:
+    """Samples that were taken at no less than ``least`` of the run's usual clock.
+
+    Args:
+        samples: times.
+        clocks: clock of the device at each sample, in MHz; None where it cannot be read.
+        least: share of the median clock.
+    """
+    known = [clock for clock in clocks if clock is not None]
+    if not known:
+        return list(samples)
+    limit = least * statistics.median(known)
+    pairs = zip(samples, clocks, strict=True)
+    return [sample for sample, clock in pairs if clock is None or clock >= limit]

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that runs one candidate: ``python -m kernforge.bench_worker SPEC READ WRITE``.
+
+It is told what to do a line at a time and believed in little: the judge holds its clock against its
+own, and looks at the results itself. What it needs of torch it takes hold of before the candidate's
+file is loaded, so that a candidate that patches torch patches only itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernforge import bench_timer
+from kernforge.bench_plan import Layout, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor as Torch
+
+_TOUCHED = 32 << 20
+_LINE = 64
+_WARM_UPS = 3
+
+
+class RefusedError(Exception):
+    """A candidate does what no measurement may rest on."""
+
+
+class Engine:
+    """Torch's own functions, and what a call may give back.
+
+    Args:
+        spec: device, exchange file, its size, layout, arguments, outputs' places that may alias.
+    """
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import torch  # noqa: PLC0415
+
+        self.device = spec["device"]
+        self.inplace = frozenset(spec["inplace"])
+        self.layout = Layout(
+            inputs=tuple(_tensor(each) for each in spec["inputs"]),
+            outputs=tuple(_tensor(each) for each in spec["outputs"]),
+        )
+        self._arguments = spec["arguments"]
+        self.file = torch.from_file(
+            spec["exchange"], shared=True, size=spec["size"], dtype=torch.uint8
+        )
+        self.timer = bench_timer.open_timer(self.device)
+        self.clock = bench_timer.Clock(self.device)
+        self._types = {name: getattr(torch, name) for name in _names(self.layout)}
+        self._Tensor, self._strided, self._empty = torch.Tensor, torch.strided, torch.empty
+        self._copy, self._sum, self._storage = (
+            torch.Tensor.copy_,
+            torch.Tensor.sum,
+            torch.Tensor.untyped_storage,
+        )
+        self._view, self._uint8 = torch.Tensor.view, torch.uint8
+
+    def views(self, call: int) -> tuple[list[Torch], list[Torch]]:
+        """A call's inputs and results in the exchange."""
+        parts = (*self.layout.inputs, *self.layout.outputs)
+        found = [
+            self._view(
+                self._view(self.file[at : at + part.nbytes], self._types[part.dtype]), part.shape
+            )
+            for at, part in zip(self.layout.offsets(call), parts, strict=True)
+        ]
+        count = len(self.layout.inputs)
+        return found[:count], found[count:]
+
+    def fresh(self, call: int) -> tuple[Any, ...]:
+        """A call's arguments in storage of their own."""
+        tensors = iter(self.views(call)[0])
+        given = []
+        for argument in self._arguments:
+            if "tensor" in argument:
+                source = next(tensors)
+                target = self._empty(source.shape, dtype=source.dtype, device=self.device)
+                given.append(self._copy(target, source))
+            else:
+                given.append(argument["value"])
+        return tuple(given)
+
+    def empties(self) -> tuple[Torch, ...]:
+        """Results as they should be, in storage of their own."""
+        return tuple(
+            self._empty(part.shape, dtype=self._types[part.dtype], device=self.device).fill_(1)
+            for part in self.layout.outputs
+        )
+
+    def touch(self, given: tuple[Any, ...]) -> None:
+        """Bring inputs into the caches: a byte of each line."""
+        for each in given:
+            if type(each) is self._Tensor and each.numel():
+                flat = self._view(each, -1)
+                self._sum(self._view(flat, self._uint8)[:_TOUCHED:_LINE])
+
+    def results(self, result: Any) -> tuple[Torch, ...]:
+        """Results as a tuple of plain tensors of the right kind.
+
+        Raises:
+            RefusedError: they are none.
+        """
+        found = tuple(result) if type(result) in (tuple, list) else (result,)
+        if len(found) != len(self.layout.outputs):
+            raise RefusedError(f"{len(found)} results where {len(self.layout.outputs)} are wanted")
+        for each, part in zip(found, self.layout.outputs, strict=True):
+            if type(each) is not self._Tensor:
+                raise RefusedError(f"the result is a {type(each).__name__} and no plain tensor")
+            if each.layout is not self._strided or each.device.type != self.device:
+                raise RefusedError(f"the result is {each.layout} on {each.device}")
+            if (each.dtype, tuple(each.shape)) != (self._types[part.dtype], part.shape):
+                raise RefusedError(
+                    f"the result is {each.dtype} {list(each.shape)}, "
+                    f"wanted {part.dtype} {list(part.shape)}"
+                )
+        return found
+
+    def refuse_aliases(self, given: tuple[Any, ...], found: Any, kept: dict[int, int]) -> None:
+        """Refuse results in the storage of an input or of an earlier call's result."""
+        theirs = {
+            self._storage(each).data_ptr()
+            for place, each in enumerate(given)
+            if type(each) is self._Tensor and each.numel() and place not in self.inplace
+        }
+        for each in found:
+            at = self._storage(each).data_ptr()
+            if not each.numel():
+                continue
+            if at in theirs:
+                raise RefusedError("the result lies in an input's storage")
+            if at in kept and not self.inplace:
+                raise RefusedError(f"the result lies in the storage of call {kept[at]}'s result")
+
+    def take(self, call: int, found: tuple[Torch, ...]) -> None:
+        """Copy results to the judge, as they are now."""
+        for target, source in zip(self.views(call)[1], found, strict=True):
+            self._copy(target, source)
+
+    def give_back(self, call: int, given: tuple[Any, ...]) -> None:
+        """Copy inputs to the judge, as they are now."""
+        plain = [each for each in given if type(each) is self._Tensor]
+        for target, source in zip(self.views(call)[0], plain, strict=True):
+            self._copy(target, source)
+
+    def pointers(self, found: tuple[Torch, ...]) -> list[int]:
+        """Where results lie."""
+        return [self._storage(each).data_ptr() for each in found]
+
+
+class Turn:
+    """Calls of a candidate with inputs that are ready.
+
+    Args:
+        engine: the process's.
+        call: the candidate.
+        trusted: whether it is one of the engine's own, whose results are not looked at.
+    """
+
+    def __init__(self, engine: Engine, call: Callable[..., Any], *, trusted: bool) -> None:
+        self._engine, self._call, self._trusted = engine, call, trusted
+        self._given: list[tuple[Any, ...]] = []
+        self._spare: list[tuple[Torch, ...]] = []
+
+    def prepare(self, calls: int) -> dict[str, Any]:
+        """Lay out the inputs of so many calls, each in fresh storage."""
+        self._given = [self._engine.fresh(call) for call in range(calls)]
+        self._spare = [self._engine.empties() for _ in range(calls)] if self._trusted else []
+        self._engine.timer.settle()
+        return {"ok": True}
+
+    def go(self, mode: str) -> dict[str, Any]:
+        """Make the calls, time each, and hand each result over at once."""
+        engine, timer, times, clocks = self._engine, self._engine.timer, [], []
+        kept: dict[int, int] = {}
+        alive: list[Any] = []
+        measure = timer.time_launch if mode == "launch" else timer.time
+        for number, given in enumerate(self._given):
+            if mode == "cold":
+                timer.flush()
+            else:
+                engine.touch(given)
+            clocks.append(engine.clock.mhz())
+            result, spent = measure(self._call, given)
+            # The engine's own give nothing back, but cost what others cost.
+            found = engine.results(self._spare[number] if self._trusted else result)
+            engine.refuse_aliases(given, found, kept)
+            engine.take(number, found)
+            kept.update(dict.fromkeys(engine.pointers(found), number))
+            alive.append(found)
+            times.append(spent)
+        timer.settle()
+        return {"times": times, "clocks": clocks}
+
+    def inputs(self) -> dict[str, Any]:
+        """Show the judge what the calls left of their inputs."""
+        for number, given in enumerate(self._given):
+            self._engine.give_back(number, given)
+        return {"ok": True}
+
+
+def _names(layout: Layout) -> set[str]:
+    return {part.dtype for part in (*layout.inputs, *layout.outputs)}
+
+
+def _tensor(spec: dict[str, Any]) -> Tensor:
+    return Tensor(shape=tuple(spec["shape"]), dtype=spec["dtype"])
+
+
+def _load(path: str) -> Any:
+    """The candidates' file as a module."""
+    name = Path(path).stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RefusedError(f"{path} is no Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(Path(path).parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _find(spec: dict[str, Any], engine: Engine) -> Callable[..., Any]:
+    """The function to time."""
+    import torch  # noqa: PLC0415
+
+    kind = spec["kind"]
+    if kind == "nothing":
+        return lambda *_: None
+    if kind == "copy":
+        half = torch.ones(max(1, spec["bytes"] // 2), dtype=torch.uint8, device=engine.device)
+        return lambda *_: half.clone()
+    if kind == "product":
+        a = torch.randn(spec["side"], spec["side"], device=engine.device)
+        a = a.to(getattr(torch, spec["dtype"]))
+        return lambda *_: a @ a
+    module = _load(spec["file"])
+    if kind == "kernel":
+        kernel = _kernel(spec)
+        return lambda *given: module.kernel(kernel, *given)
+    if kind == "peer":
+        found: Callable[..., Any] = module.PEERS[spec["name"]]
+        return found
+    if kind == "compiled":
+        options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+        if engine.device == "cuda":
+            options["mode"] = "max-autotune-no-cudagraphs"
+        compiled: Callable[..., Any] = torch.compile(module.eager, **options)
+        return compiled
+    eager: Callable[..., Any] = module.eager
+    return eager
+
+
+def _kernel(spec: dict[str, Any]) -> Any:
+    """The kernel of a candidate, from a directory or a registry; None where there is none."""
+    from kernforge.loading import get_kernel, get_local_kernel  # noqa: PLC0415
+
+    where = spec["kernel"]
+    backend = "cpu" if spec["device"] == "cpu" else None
+    if where is None:
+        return None
+    if Path(where).is_dir():
+        return get_local_kernel(Path(where), backend=backend)
+    repo_id, _, version = where.partition("@")
+    number = version.removeprefix("v")
+    return get_kernel(
+        repo_id,
+        version=int(number) if number.isdigit() else number,
+        registry=spec["registry"],
+        backend=backend,
+    )
+
+
+class _Graph:
+    """A candidate as a CUDA graph, whose inputs are copied in before each replay.
+
+    Args:
+        call: the candidate.
+        given: inputs of the right kind.
+    """
+
+    def __init__(self, call: Callable[..., Any], given: tuple[Any, ...]) -> None:
+        import torch  # noqa: PLC0415
+
+        self._inputs = given
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UPS):
+                call(*given)
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._result = call(*given)
+        self._plain, self._copy = torch.Tensor, torch.Tensor.copy_
+
+    def load(self, given: tuple[Any, ...]) -> None:
+        """Copy inputs to where the graph reads them."""
+        for target, source in zip(self._inputs, given, strict=True):
+            if type(source) is self._plain:
+                self._copy(target, source)
+
+    def replay(self, *_: Any) -> Any:
+        """Run it again."""
+        self._graph.replay()
+        return self._result
+
+
+class GraphTurn(Turn):
+    """A turn of replays: the results lie in one storage, as a graph's do."""
+
+    def go(self, mode: str) -> dict[str, Any]:
+        """Replay the graph on each input."""
+        if mode != "graph":
+            return super().go(mode)
+        engine, timer, times, clocks = self._engine, self._engine.timer, [], []
+        try:
+            graph = None if self._trusted else _Graph(self._call, engine.fresh(0))
+        except RuntimeError as error:
+            return {"skipped": f"it cannot be captured in a CUDA graph: {error}"[:500]}
+        for number, given in enumerate(self._given):
+            if graph:
+                graph.load(given)
+            timer.flush()
+            clocks.append(engine.clock.mhz())
+            result, spent = timer.time(graph.replay if graph else self._call, given)
+            engine.take(number, engine.results(result) if graph else self._spare[number])
+            times.append(spent)
+        timer.settle()
+        return {"times": times, "clocks": clocks}
+
+
+def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if wanted["do"] == "prepare":
+            return turn.prepare(wanted["calls"])
+        return turn.go(wanted["mode"]) if wanted["do"] == "go" else turn.inputs()
+    except RefusedError as error:
+        return {"refused": str(error)}
+    except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
+        return {"refused": f"raised {type(error).__name__}: {error}"[:2000]}
+
+
+def main(argv: list[str]) -> None:
+    """Load the candidate, then do what the judge says until it hangs up."""
+    spec = json.loads(argv[0])
+    commands, answers = os.fdopen(int(argv[1])), os.fdopen(int(argv[2]), "w")
+    dumps, loads = json.dumps, json.loads
+
+    def say(document: dict[str, Any]) -> None:
+        answers.write(dumps(document) + "\n")
+        answers.flush()
+
+    try:
+        engine = Engine(spec)
+        call = _find(spec, engine)
+    except Exception as error:  # noqa: BLE001 - as above
+        say({"refused": f"could not be loaded: {type(error).__name__}: {error}"[:2000]})
+        return
+    trusted = spec["kind"] in ("nothing", "copy", "product")
+    turn = (GraphTurn if spec["device"] == "cuda" else Turn)(engine, call, trusted=trusted)
+    say({"ready": True})
+    for line in commands:
+        say(_answer(turn, loads(line)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

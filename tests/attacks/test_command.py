@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge bench`` from a project's two files to a result, and its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+WORKLOADS = """
+from kernforge import Tensor, Workload
+WORKLOADS = [Workload(name="relu", inputs=(Tensor(shape=(40000,)), 2.0),
+                      reference=lambda x, alpha: x.double().relu() * alpha)]
+"""
+CANDIDATES = """
+def kernel(_module, x, alpha):
+    return x.relu() * alpha
+
+PEERS = {"no relu": lambda x, alpha: x * alpha}
+"""
+
+
+def bench(project, *more):
+    argv = [sys.executable, "-m", "kernforge", "bench", project, "--device", "cpu", "--json"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    argv += ["--rounds", "6", "--mode", "hot", *more]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "workloads.py").write_text(WORKLOADS)
+    (tmp_path / "benchmarks" / "candidates.py").write_text(CANDIDATES)
+    return tmp_path
+
+
+def test_a_wrong_peer_and_a_regression_are_told(project):
+    first = bench(project, "--out", project / "first.json")
+    assert first.returncode == 6, first.stderr
+    assert "relu, no relu, hot: call" in first.stderr
+    stored = json.loads((project / "first.json").read_text())
+    kernel, peer = stored["workloads"][0]["results"]
+    assert peer["refused"]
+    assert kernel["low_ns"] <= kernel["median_ns"] <= kernel["high_ns"]
+    assert stored["workloads"][0]["ceilings"]["hot"]["bytes"] == 320_000
+
+    (project / "benchmarks" / "candidates.py").write_text(CANDIDATES.partition("PEERS")[0])
+    for end in ("median_ns", "low_ns", "high_ns"):
+        kernel[end] /= 20
+    (project / "fast.json").write_text(json.dumps(stored))
+    second = bench(project, "--baseline", project / "fast.json")
+    assert second.returncode == 6, second.stderr
+    assert "relu, hot: " in second.stderr
+
+    for end in ("median_ns", "low_ns", "high_ns"):
+        kernel[end] *= 20 * 20
+    (project / "slow.json").write_text(json.dumps(stored))
+    third = bench(project, "--baseline", project / "slow.json")
+    assert third.returncode == 0, third.stderr
+    assert json.loads(third.stdout)["regressions"] == []
+
+
+def test_what_is_missing_is_said(tmp_path):
+    done = bench(tmp_path)
+    assert done.returncode == 2
+    assert "workloads.py does not exist" in done.stderr

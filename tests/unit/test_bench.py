@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans, floors, clocks held against each other, and regressions."""
+
+import copy
+
+import pytest
+
+from kernforge import bench, bench_judge, bench_plan, bench_report, bench_roofline
+from kernforge.bench_plan import Layout, Settings, Tensor
+from kernforge.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("call_s", "set_bytes", "calls"),
+    [(1e-3, 1000, 20), (1.0, 1000, 1), (1e-9, 1000, 64), (1e-9, 100 << 20, 2), (1e-9, 1 << 40, 1)],
+)
+def test_a_turn_is_filled_but_fits(call_s, set_bytes, calls):
+    assert bench_plan.calls_of(call_s, set_bytes, Settings()) == calls
+
+
+def test_tensors_of_a_call_do_not_overlap():
+    parts = Layout(inputs=(Tensor(shape=(3,)), Tensor(shape=(0,))), outputs=(Tensor(shape=(65,)),))
+    assert parts.offsets(0) == (0, 256, 512)
+    assert parts.offsets(1)[0] == parts.set_bytes == 512 + 512
+
+
+def test_the_order_is_random_and_repeatable():
+    names = ["a", "b", "c", "d"]
+    orders = {tuple(bench_plan.turns(names, 1, turn)) for turn in range(20)}
+    assert len(orders) > 5
+    assert bench_plan.turns(names, 1, 3) == bench_plan.turns(names, 1, 3)
+
+
+EMPTY = [(1.2e6, 0.2e6, 10)]  # an empty call costs 0.1 ms
+
+
+@pytest.mark.parametrize(
+    ("turns", "believed"),
+    [
+        ([(11e6, 10e6, 10)], True),
+        ([(40e6, 10e6, 10), (11.4e6, 10e6, 10)], True),  # a busy machine once
+        ([(24e6, 10e6, 10), (25e6, 10e6, 10)], False),
+        ([(11e6, 10.0, 10)], False),
+    ],
+)
+def test_time_that_a_worker_hides_is_seen(turns, believed):
+    assert (bench_judge.hidden_time(turns, EMPTY) == "") is believed
+
+
+@pytest.mark.parametrize(
+    ("median_ns", "moved", "device", "right"),
+    [
+        (90_000, 1 << 29, "cuda", True),
+        (70_000, 1 << 29, "cuda", False),
+        (40_000, 1 << 20, "cuda", True),
+        (40_000, 1 << 29, "cpu", True),
+        (30_000, 1 << 29, "cpu", False),
+    ],
+)
+def test_times_below_the_floor_are_refused(median_ns, moved, device, right):
+    top = bench_roofline.ceiling(
+        moved=moved, flops=0, copies=[100_000.0, 120_000.0], products=(), side=1
+    )
+    assert (bench_roofline.below_floor(median_ns, top, device) == "") is right
+
+
+def test_arithmetic_can_be_the_roof():
+    top = bench_roofline.ceiling(moved=1, flops=4000, copies=[10.0], products=[1000.0], side=10)
+    assert (top.bound, top.roof_ns) == ("arithmetic", 2000.0)
+
+
+def document(median, *, refused="", gpu=None):
+    row = {"candidate": "kernel", "mode": "hot", "refused": refused, "skipped": ""}
+    if not refused:
+        row |= {"median_ns": median, "low_ns": median * 0.99, "high_ns": median * 1.01}
+    return {
+        "format": bench.FORMAT,
+        "machine": {"cpu": "one", "gpu": gpu},
+        "settings": {"modes": ["hot"]},
+        "workloads": [{"name": "4k", "results": [row]}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("now", "regressions"),
+    [
+        (document(100), 0),
+        (document(104), 0),  # sure, but allowed
+        (document(110), 1),
+        (document(50), 0),
+        (document(0, refused="wrong"), 1),
+        (document(100) | {"workloads": []}, 1),
+    ],
+)
+def test_a_regression_is_sure_and_larger_than_allowed(now, regressions):
+    assert len(bench_report.regressions(now, document(100))) == regressions
+
+
+def test_an_unsure_difference_is_no_regression():
+    now = copy.deepcopy(document(120))
+    now["workloads"][0]["results"][0]["low_ns"] = 90
+    assert bench_report.regressions(now, document(100)) == []
+
+
+@pytest.mark.parametrize("before", [{}, document(1, gpu="another")])
+def test_only_results_of_this_machine_are_compared(before):
+    with pytest.raises(UsageError):
+        bench_report.regressions(document(1), before)
+
+
+def test_candidates_are_read_and_not_run(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    path = tmp_path / "benchmarks" / "candidates.py"
+    path.write_text("def kernel(m): 1/0\ndef eager(): ...\nPEERS = {'a': 1}\nraise SystemExit\n")
+    found = bench.candidates(bench.Wanted(project=tmp_path, against=("o/n@v1",)))
+    assert [(c.name, c.kind) for c in found] == [
+        ("kernel", "kernel"),
+        ("o/n@v1", "kernel"),
+        ("torch eager", "eager"),
+        ("torch.compile", "compiled"),
+        ("a", "peer"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["def other(): ...", "def (", "PEERS = dict(a=1)"])
+def test_a_project_without_candidates_is_told(tmp_path, text):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "candidates.py").write_text(text)
+    with pytest.raises(UsageError):
+        bench.candidates(bench.Wanted(project=tmp_path))
