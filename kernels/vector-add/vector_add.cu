@@ -2,9 +2,9 @@
 //
 // out = a + b on NVIDIA GPUs.
 //
-// Bound by memory: two reads and one write an element. A thread takes kUnroll packs of 16 bytes of
-// each input that lie a block apart, all loaded before the first is used. Inputs of which one does
-// not start on 16 bytes go element by element, coalesced all the same.
+// Bound by memory: two reads and one write an element. A thread takes one pack of 16 bytes of
+// each input. Tensors of which one does not start on 16 bytes go element by element, four a thread,
+// coalesced all the same.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -17,9 +17,6 @@ namespace vector_add {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 2;
-// Below this many packs a thread takes one: blocks for every multiprocessor matter more.
-constexpr int64_t kFewPacks = int64_t{1} << 18;
 
 __device__ __forceinline__ float plus(float a, float b) { return a + b; }
 __device__ __forceinline__ double plus(double a, double b) { return a + b; }
@@ -85,8 +82,7 @@ cudaError_t launch(const void* left, const void* right, void* to, int64_t n, cud
                            reinterpret_cast<uintptr_t>(out);
   if (n == 0) return cudaSuccess;
   if (places % 16 != 0) return launch_packs<T, 1, 4>(a, b, out, n, stream);
-  return n / kWidth < kFewPacks ? launch_packs<T, kWidth, 1>(a, b, out, n, stream)
-                                : launch_packs<T, kWidth, kUnroll>(a, b, out, n, stream);
+  return launch_packs<T, kWidth, 1>(a, b, out, n, stream);
 }
 
 }  // namespace
