@@ -4,7 +4,8 @@
 //
 // Bound by memory: one read and one write an element (backward: two reads). A thread takes one pack
 // of 16 bytes: four of them a block apart were 96 % of a copy on an H200 (README.md). Tensors of
-// which one does not start on 16 bytes go element by element, four a thread, coalesced all the same.
+// which one does not start on 16 bytes go element by element, four a thread, coalesced all the
+// same.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -143,10 +144,9 @@ cudaError_t launch(const Op& op, int64_t n, cudaStream_t stream) {
 
 template <class T>
 cudaError_t forward(const void* x, void* y, double alpha, int64_t n, cudaStream_t stream) {
-  return launch(Forward<T>{{static_cast<const T*>(x)},
-                           static_cast<T*>(y),
-                           static_cast<widened_t<T>>(alpha)},
-                n, stream);
+  return launch(
+      Forward<T>{{static_cast<const T*>(x)}, static_cast<T*>(y), static_cast<widened_t<T>>(alpha)},
+      n, stream);
 }
 
 template <class T>
@@ -163,10 +163,14 @@ cudaError_t backward(const void* dy, const void* x, void* dx, double alpha, int6
 cudaError_t forward_launch(Type type, const void* x, void* y, double alpha, int64_t n,
                            cudaStream_t stream) {
   switch (type) {
-    case Type::kFloat: return forward<float>(x, y, alpha, n, stream);
-    case Type::kHalf: return forward<__half>(x, y, alpha, n, stream);
-    case Type::kBfloat16: return forward<__nv_bfloat16>(x, y, alpha, n, stream);
-    case Type::kDouble: return forward<double>(x, y, alpha, n, stream);
+    case Type::kFloat:
+      return forward<float>(x, y, alpha, n, stream);
+    case Type::kHalf:
+      return forward<__half>(x, y, alpha, n, stream);
+    case Type::kBfloat16:
+      return forward<__nv_bfloat16>(x, y, alpha, n, stream);
+    case Type::kDouble:
+      return forward<double>(x, y, alpha, n, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -174,10 +178,14 @@ cudaError_t forward_launch(Type type, const void* x, void* y, double alpha, int6
 cudaError_t backward_launch(Type type, const void* dy, const void* x, void* dx, double alpha,
                             int64_t n, cudaStream_t stream) {
   switch (type) {
-    case Type::kFloat: return backward<float>(dy, x, dx, alpha, n, stream);
-    case Type::kHalf: return backward<__half>(dy, x, dx, alpha, n, stream);
-    case Type::kBfloat16: return backward<__nv_bfloat16>(dy, x, dx, alpha, n, stream);
-    case Type::kDouble: return backward<double>(dy, x, dx, alpha, n, stream);
+    case Type::kFloat:
+      return backward<float>(dy, x, dx, alpha, n, stream);
+    case Type::kHalf:
+      return backward<__half>(dy, x, dx, alpha, n, stream);
+    case Type::kBfloat16:
+      return backward<__nv_bfloat16>(dy, x, dx, alpha, n, stream);
+    case Type::kDouble:
+      return backward<double>(dy, x, dx, alpha, n, stream);
   }
   return cudaErrorInvalidValue;
 }

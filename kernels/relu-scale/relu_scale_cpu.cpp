@@ -49,19 +49,27 @@ void backward(const void* gradient, const void* from, void* to, double factor, i
 
 void forward_cpu(Type type, const void* x, void* y, double alpha, int64_t n) {
   switch (type) {
-    case Type::kFloat: return forward<float>(x, y, alpha, n);
-    case Type::kHalf: return forward<c10::Half>(x, y, alpha, n);
-    case Type::kBfloat16: return forward<c10::BFloat16>(x, y, alpha, n);
-    case Type::kDouble: return forward<double>(x, y, alpha, n);
+    case Type::kFloat:
+      return forward<float>(x, y, alpha, n);
+    case Type::kHalf:
+      return forward<c10::Half>(x, y, alpha, n);
+    case Type::kBfloat16:
+      return forward<c10::BFloat16>(x, y, alpha, n);
+    case Type::kDouble:
+      return forward<double>(x, y, alpha, n);
   }
 }
 
 void backward_cpu(Type type, const void* dy, const void* x, void* dx, double alpha, int64_t n) {
   switch (type) {
-    case Type::kFloat: return backward<float>(dy, x, dx, alpha, n);
-    case Type::kHalf: return backward<c10::Half>(dy, x, dx, alpha, n);
-    case Type::kBfloat16: return backward<c10::BFloat16>(dy, x, dx, alpha, n);
-    case Type::kDouble: return backward<double>(dy, x, dx, alpha, n);
+    case Type::kFloat:
+      return backward<float>(dy, x, dx, alpha, n);
+    case Type::kHalf:
+      return backward<c10::Half>(dy, x, dx, alpha, n);
+    case Type::kBfloat16:
+      return backward<c10::BFloat16>(dy, x, dx, alpha, n);
+    case Type::kDouble:
+      return backward<double>(dy, x, dx, alpha, n);
   }
 }
 

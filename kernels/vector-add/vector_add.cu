@@ -90,10 +90,14 @@ cudaError_t launch(const void* left, const void* right, void* to, int64_t n, cud
 cudaError_t add_launch(Type type, const void* a, const void* b, void* out, int64_t n,
                        cudaStream_t stream) {
   switch (type) {
-    case Type::kFloat: return launch<float>(a, b, out, n, stream);
-    case Type::kHalf: return launch<__half>(a, b, out, n, stream);
-    case Type::kBfloat16: return launch<__nv_bfloat16>(a, b, out, n, stream);
-    case Type::kDouble: return launch<double>(a, b, out, n, stream);
+    case Type::kFloat:
+      return launch<float>(a, b, out, n, stream);
+    case Type::kHalf:
+      return launch<__half>(a, b, out, n, stream);
+    case Type::kBfloat16:
+      return launch<__nv_bfloat16>(a, b, out, n, stream);
+    case Type::kDouble:
+      return launch<double>(a, b, out, n, stream);
   }
   return cudaErrorInvalidValue;
 }

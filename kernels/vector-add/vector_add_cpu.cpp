@@ -23,10 +23,14 @@ void add(const void* left, const void* right, void* to, int64_t n) {
 
 void add_cpu(Type type, const void* a, const void* b, void* out, int64_t n) {
   switch (type) {
-    case Type::kFloat: return add<float>(a, b, out, n);
-    case Type::kHalf: return add<c10::Half>(a, b, out, n);
-    case Type::kBfloat16: return add<c10::BFloat16>(a, b, out, n);
-    case Type::kDouble: return add<double>(a, b, out, n);
+    case Type::kFloat:
+      return add<float>(a, b, out, n);
+    case Type::kHalf:
+      return add<c10::Half>(a, b, out, n);
+    case Type::kBfloat16:
+      return add<c10::BFloat16>(a, b, out, n);
+    case Type::kDouble:
+      return add<double>(a, b, out, n);
   }
 }
 

@@ -43,10 +43,14 @@ std::string dtype_of(const Tensor& t) { return torch::headeronly::toString(t.sca
 
 Type type_of(const Tensor& t) {
   switch (t.scalar_type()) {
-    case ScalarType::Float: return Type::kFloat;
-    case ScalarType::Half: return Type::kHalf;
-    case ScalarType::BFloat16: return Type::kBfloat16;
-    case ScalarType::Double: return Type::kDouble;
+    case ScalarType::Float:
+      return Type::kFloat;
+    case ScalarType::Half:
+      return Type::kHalf;
+    case ScalarType::BFloat16:
+      return Type::kBfloat16;
+    case ScalarType::Double:
+      return Type::kDouble;
     default:
       refuse("x must be float32, float16, bfloat16 or float64, got " + dtype_of(t));
   }

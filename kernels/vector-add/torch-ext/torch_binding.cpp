@@ -24,10 +24,14 @@ using vector_add::Type;
 
 Type type_of(const Tensor& t) {
   switch (t.scalar_type()) {
-    case at::kFloat: return Type::kFloat;
-    case at::kHalf: return Type::kHalf;
-    case at::kBFloat16: return Type::kBfloat16;
-    case at::kDouble: return Type::kDouble;
+    case at::kFloat:
+      return Type::kFloat;
+    case at::kHalf:
+      return Type::kHalf;
+    case at::kBFloat16:
+      return Type::kBfloat16;
+    case at::kDouble:
+      return Type::kDouble;
     default:
       TORCH_CHECK_VALUE(false, "vector_add: a must be float32, float16, bfloat16 or float64, got ",
                         t.scalar_type());
@@ -67,9 +71,9 @@ void add(Type type, const Tensor& a, const Tensor& b, const Tensor& out) {
 
 void add(Type type, const Tensor& a, const Tensor& b, const Tensor& out) {
   const c10::DeviceGuard guard(out.device());
-  const cudaError_t error = vector_add::add_launch(
-      type, a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(), out.numel(),
-      c10::cuda::getCurrentCUDAStream(out.device().index()));
+  const cudaError_t error =
+      vector_add::add_launch(type, a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(),
+                             out.numel(), c10::cuda::getCurrentCUDAStream(out.device().index()));
   TORCH_CHECK(error == cudaSuccess, "vector_add: CUDA error on ", out.device(), ": ",
               cudaGetErrorString(error));
 }
