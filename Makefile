@@ -31,6 +31,7 @@ demo: $(VENV)/ready-torch $(VENV)/ready-build,demo  ## build, check, publish and
 
 test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that this machine can
 	$(BIN)/kernforge build --quiet kernels/img2gray
+	$(BIN)/kernforge build --quiet kernels/relu-scale
 	$(BIN)/python -m pytest -n auto tests
 	@# Apart from the others: pytest names these modules kernels.*, as the kernels client is named.
 	$(BIN)/python -m pytest $(KERNELS)

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sweep over sizes on an NVIDIA GPU: a kernel beside its peers and a device copy.
+
+Each kernel's ``benchmarks/bench_gpu.py`` names its contenders and calls ``main``. Three times are
+taken of each contender at each size, all in one process, contenders in random order each round:
+
+``cold``    one call between two events, the L2 cache overwritten and then filled with clean lines
+            before it, work queued ahead so that the GPU's time counts and not Python's
+``graph``   calls replayed from one CUDA graph, per call; data stay in L2 where they fit
+``launch``  the same calls from Python in a loop, per call: what a user pays for small tensors
+
+Results are allocated by each call. Medians count. The copy moves as many bytes as the kernel,
+half read and half written, to memory that is allocated by the call too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+import kernforge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COPY = "device copy"
+COMPILED = "torch.compile, max-autotune"
+# Calls in one graph or loop: enough that starting it does not count.
+CALLS = 200
+# From this many elements on, the GPU and not the launch decides, and a loop would only take long.
+LAUNCH_BOUND = 1 << 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One kernel at one dtype and any size.
+
+    ``make(n)`` gives fresh inputs of n elements; ``calls`` maps names to functions of them, the
+    first is ours; ``expression`` is what torch.compile gets; ``reference`` is in higher precision;
+    ``bytes_per_element`` counts each input read once and each output written once.
+    """
+
+    name: str
+    make: Callable[[int], tuple[torch.Tensor, ...]]
+    calls: dict[str, Callable[..., torch.Tensor]]
+    expression: Callable[..., torch.Tensor]
+    reference: Callable[..., torch.Tensor]
+    bytes_per_element: int
+    rtol: float
+
+
+class L2:
+    """Makes the cache hold nothing of what comes next, and nothing that must be written back."""
+
+    def __init__(self):
+        size = 4 * torch.cuda.get_device_properties(0).L2_cache_size
+        self.dirt = torch.empty(size, dtype=torch.uint8, device="cuda")
+        self.clean = torch.ones(size // 4, dtype=torch.int32, device="cuda")
+
+    def flush(self):
+        self.dirt.zero_()
+        self.clean.sum()
+
+
+def contenders(workload, n):
+    """Every name with a function of no arguments; a copy of as many bytes among them."""
+    given = workload.make(n)
+    copied = torch.empty(n * workload.bytes_per_element // 2, dtype=torch.uint8, device="cuda")
+    copied.random_(0, 256)
+    calls = dict(workload.calls)
+    calls[COMPILED] = torch.compile(
+        workload.expression, fullgraph=True, dynamic=False, mode="max-autotune-no-cudagraphs"
+    )
+    found = {name: (lambda call=call: call(*given)) for name, call in calls.items()}
+    check(
+        workload,
+        {name: call(*given) for name, call in calls.items()} if n <= 1 << 24 else {},
+        given,
+    )
+    found[COPY] = copied.clone
+    return found
+
+
+def check(workload, results, given):
+    """Hold everyone's result against the reference: a wrong one is not worth timing."""
+    for name, got in results.items():
+        want = workload.reference(*given)
+        gap = ((got.double() - want).norm() / want.norm()).item()
+        if not gap <= workload.rtol:
+            raise SystemExit(f"{workload.name}: {name} is {gap:.2e} off the reference")
+
+
+def timed(call):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3
+
+
+def cold_times(found, l2, rounds, shuffle):
+    def once(call):
+        l2.flush()
+        return timed(call)
+
+    return _rounds(
+        {name: lambda call=call: once(call) for name, call in found.items()}, rounds, shuffle
+    )
+
+
+def graph_times(found, rounds, shuffle):
+    replays = {}
+    for name, call in found.items():
+        call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(CALLS):
+                call()
+        replays[name] = lambda graph=graph: timed(graph.replay) / CALLS
+    return _rounds(replays, rounds, shuffle)
+
+
+def launch_times(found, rounds, shuffle):
+    def loop(call):
+        for _ in range(CALLS):
+            call()
+
+    return _rounds(
+        {name: lambda call=call: timed(lambda: loop(call)) / CALLS for name, call in found.items()},
+        rounds,
+        shuffle,
+    )
+
+
+def _rounds(measures, rounds, shuffle):
+    """Medians in microseconds, everyone in turn, the first three turns left out."""
+    order = list(measures)
+    times = {name: [] for name in order}
+    for turn in range(rounds + 3):
+        shuffle(order)
+        for name in order:
+            took = measures[name]()
+            if turn >= 3:
+                times[name].append(took)
+    return {name: round(statistics.median(values), 3) for name, values in times.items()}
+
+
+def sweep(workload, sizes, rounds, seed):
+    """Rows of figures, one a size and contender."""
+    shuffle = random.Random(seed).shuffle  # noqa: S311 - an order, no secret
+    l2 = L2()
+    rows = []
+    ours = next(iter(workload.calls))
+    for n in sizes:
+        torch._dynamo.reset()
+        found = contenders(workload, n)
+        times = {"cold": cold_times(found, l2, rounds if n < 1 << 28 else rounds // 2, shuffle)}
+        if n <= LAUNCH_BOUND:
+            times["graph"] = graph_times(found, rounds, shuffle)
+            times["launch"] = launch_times(found, rounds // 2, shuffle)
+        for how, medians in times.items():
+            for name, median in medians.items():
+                rows.append(
+                    {
+                        "workload": workload.name,
+                        "elements": n,
+                        "how": how,
+                        "name": name,
+                        "median_us": median,
+                        "gb_per_s": round(n * workload.bytes_per_element / median / 1e3, 1),
+                        "share_of_copy": round(medians[COPY] / median, 4),
+                        "times_ours": round(median / medians[ours], 3),
+                    }
+                )
+            print(
+                f"{workload.name} {n:>11} {how:<7}"
+                + "".join(f" | {name} {us:.2f}" for name, us in medians.items()),
+                flush=True,
+            )
+        del found
+        torch.cuda.empty_cache()
+    return rows
+
+
+def get_kernel(name):
+    if directory := os.environ.get("KERNFORGE_KERNEL_DIR"):
+        return kernforge.get_local_kernel(Path(directory) / name)
+    return kernforge.get_kernel(f"kernforge/{name}", version=1)
+
+
+def machine(kernel):
+    device = torch.cuda.get_device_properties(0)
+    return {
+        "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
+        "gpu": device.name,
+        "multiprocessors": device.multi_processor_count,
+        "l2_bytes": device.L2_cache_size,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "kernel": json.loads((Path(kernel.__file__).parent / "metadata.json").read_text())["id"],
+    }
+
+
+def main(name, workloads):
+    """The command line of one kernel's sweep; ``workloads(kernel, dtype)`` lists what to time."""
+    parser = argparse.ArgumentParser(description=f"{name} beside its peers, by size")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--rounds", type=int, default=30, help="measured runs of each (30)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--from", type=int, default=10, dest="low", help="smallest power of two")
+    parser.add_argument("--to", type=int, default=30, help="largest power of two")
+    parser.add_argument("--step", type=int, default=1)
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore", module="torch._inductor")
+    torch.manual_seed(args.seed)
+    kernel = get_kernel(name)
+    result = {"machine": machine(kernel), "rows": []}
+    sizes = [1 << power for power in range(args.low, args.to + 1, args.step)]
+    for dtype in args.dtypes.split(","):
+        for workload in workloads(kernel, getattr(torch, dtype)):
+            result["rows"] += sweep(workload, sizes, args.rounds, args.seed)
+            if args.json:
+                args.json.write_text(json.dumps(result, indent=1) + "\n")
+    slower = [
+        row
+        for row in result["rows"]
+        if row["times_ours"] < 0.99 and row["name"] != COPY and row["name"] != "ours"
+    ]
+    for row in slower:
+        print("faster than ours:", json.dumps(row), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    raise SystemExit("run a kernel's benchmarks/bench_gpu.py")
