@@ -13,12 +13,13 @@ after an edit of a kernel, after an edit of nothing, in a second process.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from machine import describe
 
 KERNELS = {
     "scale": "a * x[i]",
@@ -174,7 +175,6 @@ def main() -> None:
     if arguments.child:
         child(arguments.child, cpu=arguments.cpu, second=arguments.second)
         return
-    import torch  # noqa: PLC0415 - the parent of a timed process does without
 
     results = {}
     for form in arguments.forms.split(","):
@@ -184,14 +184,15 @@ def main() -> None:
             results[f"{form}, {loader}"] = found
             print(form, loader, json.dumps(found), flush=True)
     moments = ("cold", "edit", "second edit", "unchanged", "second process")
-    table = [["form", *moments]]
-    table += [
-        [n, *(round(r[m], 4) if m in r else None for m in moments)] for n, r in results.items()
-    ]
-    gpu = "" if arguments.cpu else torch.cuda.get_device_name()
+    rows = [[n, *(f"{r[m]:.2g}" if m in r else "" for m in moments)] for n, r in results.items()]
+    table = {
+        "title": "Four toy kernels, seconds until they run",
+        "head": ["form, loader", *moments],
+        "rows": rows,
+        "note": "Fresh processes with an empty cache each, in one run. `benchmarks/bench_jit.py`.",
+    }
     document = {
-        "machine": {"cores": os.cpu_count(), "gpu": gpu, "python": platform.python_version()},
-        "torch": torch.__version__,
+        "machine": {**describe("torch"), "gpu": gpu},
         "unit": "s",
         "results": results,
         "table": table,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,15 @@ def load(
 _UNDEFINED = "an undefined symbol is a function that is declared and called, and defined nowhere"
 
 
+_imported: Counter[str] = Counter()
+
+
 def _import(path: Path, name: str) -> ModuleType:
+    # pybind11 keeps modules by their whole name, and gives the first one again to whoever asks.
+    # What it initializes is named after the last dot.
+    earlier = _imported[name]
+    _imported[name] += 1
+    name = f"kernforge_jit_{earlier}.{name}" if earlier else name
     loader = importlib.machinery.ExtensionFileLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader)
     if spec is None:

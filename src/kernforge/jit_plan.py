@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernforge.variant import Version2
 
 TORCH, PRECOMPILED = "installed-torch", "precompiled"
+_AHEAD = "ahead"
 """Trees of the installed torch, and of the headers of it that were compiled before."""
 _CXX20_SINCE = (2, 12)
 _HEADERS = ("torch/extension.h", "torch/torch.h")
@@ -182,7 +183,8 @@ class _Planner:
             argv = (*self._nvcc(), *included, *flags.for_nvcc(common), *self._request.cuda_cflags)
             argv = (*argv, *self._standard_of(self._request.cuda_cflags))
         else:
-            before = self._precompiled(unit, common)
+            before, stand_in = self._precompiled(unit, common)
+            inputs = [*inputs, *stand_in]
             plain = ("-c", "-fPIC", self._standard())
             argv = (flags.CXX, *before, *included, *plain, *common, *self._request.cflags)
         whole = (*argv, unit.path, "-o", OBJECT)
@@ -241,22 +243,30 @@ class _Planner:
             () if any(flag.startswith(("-std", "--std")) for flag in given) else (self._standard(),)
         )
 
-    def _precompiled(self, unit: Unit, common: tuple[str, ...]) -> tuple[str, ...]:
-        """Arguments that let a unit start from a compiled header, which is planned apart."""
+    def _precompiled(
+        self, unit: Unit, common: tuple[str, ...]
+    ) -> tuple[tuple[str, ...], list[Input]]:
+        """Arguments that let a unit start from a compiled header, which is planned apart.
+
+        And the file that stands in for it while it is not there.
+        """
         header = first_header(unit.texts[unit.path])
         if not header:
-            return ()
+            return (), []
         of_user = {f"-I{one}" for one in (*self._request.includes, *self._request.installed)}
         kept = [part for part in common if part not in of_user]
         name = f"-D{generated.EXTENSION_NAME}={self._request.name}"
         kept = [part for part in kept if part != name]
         argv = (flags.CXX, "-x", "c++-header", "-fPIC", self._standard(), *kept)
         argv = (*argv, *self._request.cflags, flags.tree(TORCH, f"include/{header}"))
-        output = f"{header}.gch"
-        place = self._apart.text(f"{header.partition('/')[0]}/made-here", "")
+        # Below a name of its own: where the unit includes the header itself, torch's must be found.
+        output = f"{_AHEAD}/{header}.gch"
+        place = self._apart.text(f"{_AHEAD}/{header.partition('/')[0]}/made-here", "")
         title = f"<{header}>"
         self._apart.add(title, (*argv, "-o", output), [place], (output,), self._target)
-        return (f"-I{flags.tree(PRECOMPILED)}", "-include", header)
+        stand_in = self._actions.text(f"stand-in/{_AHEAD}/{header}", f"#include <{header}>\n")
+        search = (f"-I{flags.tree(PRECOMPILED)}", "-Istand-in")
+        return (*search, "-include", f"{_AHEAD}/{header}"), [stand_in]
 
     def _compile_names(self) -> Action:
         text = self._actions.text(_NAMES, generated.names_source(self._names))

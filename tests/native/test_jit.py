@@ -215,12 +215,17 @@ def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, h
 
 
 def test_functions_are_bound_with_the_headers_of_the_installed_torch():
+    """And after an edit with these headers compiled ahead; the module of before stays as it is."""
     source = "at::Tensor plus(at::Tensor x, double a) { TORCH_CHECK(a > 0, a); return x + a; }"
     module = kernforge.load_inline("bound", source, functions=["plus"])
     assert module.plus(torch.ones(2), 2.0).tolist() == [3.0, 3.0]
     assert module.plus.__doc__.endswith("plus\n")
     with pytest.raises(RuntimeError, match="-1"):
         module.plus(torch.ones(2), -1.0)
+    jit_build.wait()
+    edited = kernforge.load_inline("bound", source.replace("x + a", "x - a"), functions=["plus"])
+    assert edited.plus(torch.ones(2), 2.0).tolist() == [-1.0, -1.0]
+    assert module.plus(torch.ones(2), 2.0).tolist() == [3.0, 3.0]
 
 
 def test_a_project_is_built_and_loaded(tmp_path):
