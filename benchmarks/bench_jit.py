@@ -191,6 +191,7 @@ def main() -> None:
         "rows": rows,
         "note": "Fresh processes with an empty cache each, in one run. `benchmarks/bench_jit.py`.",
     }
+    gpu = "" if arguments.cpu else torch.cuda.get_device_name()
     document = {
         "machine": {**describe("torch"), "gpu": gpu},
         "unit": "s",

@@ -7,9 +7,9 @@
 #define KERNFORGE_MIN_MAX(result, left, right)                          \
   inline __host__ result min(left a, right b) { return a < b ? a : b; } \
   inline __host__ result max(left a, right b) { return a > b ? a : b; }
-#define KERNFORGE_MIN_MAX_MIXED(result, other)   \
-  KERNFORGE_MIN_MAX(result, result, result)      \
-  KERNFORGE_MIN_MAX(result, other, result)       \
+#define KERNFORGE_MIN_MAX_MIXED(result, other) \
+  KERNFORGE_MIN_MAX(result, result, result)    \
+  KERNFORGE_MIN_MAX(result, other, result)     \
   KERNFORGE_MIN_MAX(result, result, other)
 
 KERNFORGE_MIN_MAX(int, int, int)
