@@ -191,7 +191,11 @@ def main() -> None:
         "rows": rows,
         "note": "Fresh processes with an empty cache each, in one run. `benchmarks/bench_jit.py`.",
     }
-    gpu = "" if arguments.cpu else torch.cuda.get_device_name()
+    gpu = ""
+    if not arguments.cpu:
+        import torch  # noqa: PLC0415 - the parent of a timed process does without
+
+        gpu = torch.cuda.get_device_name()
     document = {
         "machine": {**describe("torch"), "gpu": gpu},
         "unit": "s",
