@@ -39,7 +39,7 @@ test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that 
 test-gpu:  ## run the GPU tests on artifacts that were built elsewhere, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py
 
-lint: $(VENV)/ready-build,cluster,lint  ## linters, types and formats
+lint: $(VENV)/ready-build,cluster,test,lint  ## linters, types and formats
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
