@@ -17,6 +17,7 @@ from kernforge import (
     cli_bench,
     cli_build,
     cli_completion,
+    cli_dev,
     cli_lock,
     cli_project,
     cli_publish,
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 _COMMANDS = (
     cli_project,
     cli_build,
-    cli_bench,
+    cli_dev,
     cli_test,
+    cli_bench,
     cli_publish,
     cli_lock,
     cli_trust,
@@ -56,6 +58,7 @@ _EXTRA_OF = dict.fromkeys(
     **dict.fromkeys(("fsspec", "distributed", "dask"), "cluster"),
     "pytest": "testing",
     "shtab": "completion",
+    **dict.fromkeys(("cxxfilt", "watchfiles"), "dev"),
 }
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
 _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
