@@ -63,7 +63,7 @@ def add(verbs: options.Verbs) -> None:
         "--workload",
         action="append",
         default=[],
-        help="measure this one of benchmarks/workloads.py; may be repeated (default: the first two)",
+        help="measure this one of benchmarks/workloads.py; may be repeated (default: the first)",
     )
     verb.add_argument(
         "--jobs",

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NEW, OLD = "kernel", "last good"
-_ROUNDS = (4, 8)
+_ROUNDS = (4, 6)
 _WIDTH = 0.05
 _BLOCK_S = 0.01
 _PATIENCE_S = 60.0
-WORKLOADS = 2
+WORKLOADS = 1
 
 
 def measure(
@@ -38,7 +38,7 @@ def measure(
         new: directory of the built variant.
         old: that of the last good one.
         device: ``cpu`` or ``cuda``.
-        only: workloads; the first ones when empty.
+        only: workloads; the first one when empty.
 
     Returns:
         The document of ``bench.run``.

@@ -72,7 +72,7 @@ class Wanted:
         test: whether tests are run.
         bench: whether it is measured.
         pytest: arguments for pytest.
-        workloads: to measure; the first ones when empty.
+        workloads: to measure; the first one when empty.
     """
 
     root: Path

@@ -161,9 +161,7 @@ def test_names_bounds_and_what_is_called(toolkit, tmp_path):
 
 def test_a_compressed_cubin_is_refused_in_words(toolkit, tmp_path):
     (tmp_path / "k.cu").write_text(SOURCE)
-    compiled(
-        toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c", "-Xfatbin", "-compress-all"
-    )
+    compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c", "-Xfatbin", "-compress-all")
     with pytest.raises(CheckError, match="compressed"):
         resources.read((tmp_path / "k.o").read_bytes())
 
