@@ -9,6 +9,7 @@ make it quick, not exact; its intervals say how exact. ``kernforge bench`` measu
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from kernforge.errors import KernforgeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
 NEW, OLD = "kernel", "last good"
 _ROUNDS = (4, 6)
@@ -98,10 +100,16 @@ def _ratio(workload: str, mode: str, now: dict[str, Any], before: dict[str, Any]
     )
 
 
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Measure what the argument says and write the document to its ``out``."""
     from kernforge import files  # noqa: PLC0415
 
+    # Candidates run in process groups of their own, some of them paused: who ends this ends them.
+    signal.signal(signal.SIGTERM, _interrupt)
     asked = json.loads(sys.argv[1])
     old = asked["old"]
     try:
@@ -112,6 +120,8 @@ def main() -> None:
             device=asked["device"],
             only=asked["only"],
         )
+    except KeyboardInterrupt:
+        sys.exit(130)
     except KernforgeError as error:
         found = {"error": error.message}
     files.write_atomic(Path(asked["out"]), json.dumps(found))
