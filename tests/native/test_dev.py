@@ -250,7 +250,7 @@ def test_one_round_measures_beside_the_last_good_build(project, home):
     (project / "benchmarks" / "workloads.py").write_text(WORKLOADS)
     (project / "benchmarks" / "candidates.py").write_text(CANDIDATES)
     first = once(project, home)
-    assert {row["workload"] for row in first["times"]} == {"small"}
+    assert {row["workload"] for row in first["times"]} == {"small"}, first["not_measured"]
     assert {row["mode"] for row in first["times"]} == {"cold", "hot"}
     assert all(row["ratio"] is None and row["low_ns"] > 0 for row in first["times"])
     # A loop that does the work a hundred times is slower beyond doubt.
