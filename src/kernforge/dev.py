@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, Union
 
 from kernforge import dev_values, digest, files
-from kernforge.dev_round import Session, Stop, StoppedError, Teller, Wanted
+from kernforge.dev_control import Stop, StoppedError, Teller
+from kernforge.dev_round import Session, Wanted
 from kernforge.home import home
 from kernforge.lockfile import FILE_NAME as LOCK
 from kernforge.store import Store

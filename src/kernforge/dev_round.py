@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One round of ``kernforge dev``: build, test, read the machine code, measure; and its end at a word.
+"""One round of ``kernforge dev``: build, test, read the machine code, measure.
 
-A round runs in a thread of its own. To end it, every program that it started is killed, and what it
-would do next is refused; what the store holds is whole at any moment. The last good build is one
-directory, replaced as a whole when another has passed its tests.
+The last good build is one directory, replaced as a whole when another has passed its tests.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import contextlib
 import json
 import os
 import sys
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,28 +30,27 @@ from kernforge import (
     roots,
     workbench,
 )
-from kernforge.crew import Crew
+from kernforge.dev_control import StoppedError, StoppingCrew
 from kernforge.dev_values import Complaint, Good, Round
 from kernforge.errors import BuildError, CheckError, KernforgeError, UsageError
 from kernforge.own import NOTHING
 from kernforge.results import SHELF
-from kernforge.run import Command, kill_all, run
+from kernforge.run import Command, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from kernforge.dev_control import Stop, Teller
     from kernforge.dev_values import Work
-    from kernforge.estimate import Estimate
-    from kernforge.graph import Action, Plan
+    from kernforge.graph import Plan
     from kernforge.matrix import Target
-    from kernforge.outcome import Done, Failure
+    from kernforge.outcome import Failure
     from kernforge.own import Brought
     from kernforge.sandbox import Mode
     from kernforge.workbench import Bench
 
 _FIGURES = "figures.json"
-_SLEEP_S = 0.02
 _BENCH_S = 300.0
 
 
@@ -87,96 +83,6 @@ class Wanted:
     bench: bool = True
     pytest: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
-
-
-class StoppedError(Exception):
-    """A round was ended from outside."""
-
-
-class Stop:
-    """Ends a round."""
-
-    def __init__(self) -> None:
-        self._said = threading.Event()
-
-    def check(self) -> None:
-        """Raise if the round is to end.
-
-        Raises:
-            StoppedError: it is.
-        """
-        if self._said.is_set():
-            raise StoppedError
-
-    def end(self, thread: threading.Thread) -> None:
-        """End the round that runs in a thread, and wait for it."""
-        self._said.set()
-        # More than once: it may have been just about to start a program.
-        while thread.is_alive():
-            kill_all()
-            thread.join(_SLEEP_S)
-
-
-class Teller:
-    """Tells what a round is doing: a state, and what of it.
-
-    Args:
-        tell: is called with ``compiling``, ``testing`` or ``measuring`` and some words.
-    """
-
-    def __init__(self, tell: Callable[[str, str], None]) -> None:
-        self._tell = tell
-        self._running: dict[str, str] = {}
-
-    def state(self, state: str, words: str = "") -> None:
-        """Tell that a stage begins."""
-        self._tell(state, words)
-
-    def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
-        """Tell of a download."""
-        size = f" ({total / 1e6:.0f} MB)" if total else ""
-        self._tell("fetching", f"{what}{size}")
-        return lambda _count: None
-
-    def note(self, text: str) -> None:
-        """Tell of what is worth a word while it lasts."""
-        self._tell("compiling", text)
-
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
-        """Nothing: what runs is told."""
-
-    def started(self, action: Action) -> None:
-        """Tell which actions run."""
-        self._running[action.key] = action.title
-        self._tell("compiling", "; ".join(self._running.values()))
-
-    def ended(self, action: Action, done: Done) -> None:
-        """Tell which actions still run."""
-        del done
-        self._running.pop(action.key, None)
-        self._tell("compiling", "; ".join(self._running.values()))
-
-    def finished(self) -> None:
-        """Forget what ran."""
-        self._running.clear()
-
-
-class _Crew(Crew):
-    """Threads that take no more work when the round is to end."""
-
-    def __init__(self, stop: Stop, *, jobs: int) -> None:
-        super().__init__(jobs=jobs)
-        self._stop = stop
-
-    def choose(
-        self,
-        waiting: Sequence[Action],
-        expected: Mapping[str, Estimate],
-        distance: Mapping[str, float],
-        alone: Collection[str],
-    ) -> tuple[Action, ...]:
-        self._stop.check()
-        return super().choose(waiting, expected, distance, alone)
 
 
 class Session:
@@ -285,7 +191,7 @@ class Session:
                 out=out,
                 jobs=wanted.jobs,
                 events=teller,
-                crew=_Crew(stop, jobs=wanted.jobs),
+                crew=StoppingCrew(stop, jobs=wanted.jobs),
                 isolation=isolation,
             )
             stop.check()

@@ -103,7 +103,7 @@ LAYERS: list[set[str]] = [
     {"bench_check", "bench_timer"},
     {"bench_judge", "bench_worker"},
     {"bench"},
-    {"dev_bench"},
+    {"dev_bench", "dev_control"},
     {"dev_round"},
     {"dev"},
     # layers of models: what is done
@@ -178,6 +178,7 @@ BUILDER = {
     "depends",
     "dev",
     "dev_bench",
+    "dev_control",
     "dev_report",
     "dev_round",
     "dev_values",
