@@ -317,3 +317,23 @@ def test_device_code_is_told_of_and_a_mistake_in_it_shown(tmp_path, home):
     assert 'identifier "xx" is undefined' in said["message"]
     assert said["source"][3].index("^") == said["source"][2].index("xx[i]")
     assert broken["last_good"]["figures"]["kernels"] == told["kernels"]
+
+
+def test_the_live_view_on_a_terminal(project, home):
+    pexpect = pytest.importorskip("pexpect")
+    argv = ["-m", "kernforge", "dev", str(project), "--no-bench", "--no-test"]
+    env = {**os.environ, "TERM": "xterm", "KERNFORGE_HOME": str(home)}
+    terminal = pexpect.spawn(
+        sys.executable, argv, env=env, dimensions=(40, 120), timeout=WAIT_S, encoding="utf-8"
+    )
+    terminal.expect("good: build")
+    terminal.expect("waiting for a change")
+    edit(project / "times_two.cpp", "2 * x[i]", "2 * z[i]")
+    terminal.expect(r"times_two.cpp:3:46: error: .z. was not declared")
+    terminal.expect(r"> 3 \|   for .* y\[i\] = 2 \* z\[i\];")
+    terminal.sendintr()
+    terminal.expect("nothing is left half-written")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
+    assert left_over(project) == []
