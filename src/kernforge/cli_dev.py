@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernforge import cli_options as options
 from kernforge import report as reports
-from kernforge.errors import UsageError
+from kernforge.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -158,7 +158,10 @@ def _resources(arguments: argparse.Namespace, report: Report) -> None:
         )
     documents, lines = [], []
     for path in files:
-        found = resources.read(path.read_bytes(), arch=arguments.arch)
+        try:
+            found = resources.read(path.read_bytes(), arch=arguments.arch)
+        except CheckError as error:
+            raise CheckError(f"{path}: {error.message}", hint=error.hint) from error
         documents.append({"file": str(path), "kernels": [*map(resources.document, found)]})
         table = reports.table(resources.rows(found), head=resources.HEAD) if found else "no kernels"
         lines.append(f"{path}\n{table}")

@@ -166,6 +166,30 @@ def test_a_compressed_cubin_is_refused_in_words(toolkit, tmp_path):
         resources.read((tmp_path / "k.o").read_bytes())
 
 
+def test_the_command_tells_them_as_text_and_json(toolkit, tmp_path):
+    (tmp_path / "k.cu").write_text(SOURCE)
+    compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c")
+    argv = [sys.executable, "-m", "kernforge", "resources"]
+
+    def ask(what, *more, expect=0):
+        done = subprocess.run(
+            [*argv, str(what), *more], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == expect, done.stderr
+        return done
+
+    (told,) = json.loads(ask(tmp_path / "k.o", "--json").stdout)
+    kernels = {one["symbol"]: one for one in told["kernels"]}
+    assert len(kernels) == 5
+    assert kernels["plain"]["occupancy"][0]["threads"] == 128
+    text = ask(tmp_path / "k.o").stdout
+    assert "bounded<512>" in text
+    assert " B out, " in text
+    assert "no kernels" in ask(tmp_path / "k.o", "--arch", "8.0").stdout
+    assert "k.cu: the file is not a readable ELF" in ask(tmp_path / "k.cu", expect=6).stderr
+    assert "does not exist" in ask(tmp_path / "gone", expect=2).stderr
+
+
 ORACLE = """
 #include <cuda_occupancy.h>
 #include <cstdio>
