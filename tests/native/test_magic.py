@@ -50,6 +50,25 @@ def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
     assert "wrong" not in shell.user_ns
 
 
+CUDA = """// %% cuda
+__global__ void fill(float* x) { x[threadIdx.x] = VALUE; }
+int launch(float* x) { fill<<<1, 32>>>(x); return cudaGetLastError(); }
+"""
+
+
+def test_a_cell_of_two_languages_compiles_and_each_has_its_lines(shell, capsys, monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    cell = "%%kernforge both --cuda-cflags=-DVALUE=1\n" + PLAIN % 3 + CUDA
+    run(shell, cell.replace("both", "both --no-headers")).raise_error()
+    assert shell.user_ns["both"].value() == 3
+    capsys.readouterr()
+    lines = cell.replace("both", "both --no-headers").replace("-DVALUE=1", "-O3")
+    failed = run(shell, lines)
+    assert isinstance(failed.error_in_exec, magic.CellError)
+    number = 1 + [line.startswith("__global__") for line in lines.splitlines()].index(True)
+    assert f'cell:{number}:51: error: identifier "VALUE" is undefined' in capsys.readouterr().out
+
+
 def test_functions_are_variables_and_flags_reach_the_compiler(shell):
     cell = (
         "%%kernforge bound --functions twice --cflags '-DFACTOR=2'\n"
