@@ -245,24 +245,36 @@ def once(project, home, *options):
     return told
 
 
+# The same work again and again: far above the time of a copy, even on a machine that is busy.
+REPEATED = """#include "times_two.h"
+void times_two_cpu(const float* x, float* y, int64_t n) {
+  for (int k = 0; k < TIMES; ++k) {
+    for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];
+    asm volatile("" ::: "memory");
+  }
+}
+"""
+
+
 def test_one_round_measures_beside_the_last_good_build(project, home):
     (project / "benchmarks").mkdir()
     (project / "benchmarks" / "workloads.py").write_text(WORKLOADS)
     (project / "benchmarks" / "candidates.py").write_text(CANDIDATES)
-    first = once(project, home)
-    assert {row["workload"] for row in first["times"]} == {"small"}, first["not_measured"]
-    assert {row["mode"] for row in first["times"]} == {"cold", "hot"}
-    assert all(row["ratio"] is None and row["low_ns"] > 0 for row in first["times"])
-    # A loop that does the work a hundred times is slower beyond doubt.
-    edit(
-        project / "times_two.cpp",
-        "for (int64_t i = 0",
-        'for (int k = 0; k < 100; ++k, ({ asm volatile("" ::: "memory"); }))\n  for (int64_t i = 0',
-    )
-    slower = once(project, home)
-    hot = next(row for row in slower["times"] if row["mode"] == "hot")
-    assert hot["low"] > 1
-    assert hot["low"] <= hot["ratio"] <= hot["high"]
+    source = project / "times_two.cpp"
+    # On a machine that others keep busy a time may be refused, rightly: then it is taken again.
+    for _ in range(3):
+        source.write_text(REPEATED.replace("TIMES", "400"))
+        first = once(project, home)
+        assert {row["workload"] for row in first["times"]} == {"small"}, first["not_measured"]
+        assert {row["mode"] for row in first["times"]} == {"cold", "hot"}
+        # Twenty times the work is slower beyond doubt.
+        source.write_text(REPEATED.replace("TIMES", "8000"))
+        slower = once(project, home)
+        hot = next(row for row in slower["times"] if row["mode"] == "hot")
+        assert hot["refused"] or hot["low_ns"] > 0
+        if hot["ratio"] is not None:
+            break
+    assert 1 < hot["low"] <= hot["ratio"] <= hot["high"]
 
 
 def test_measuring_is_ended_with_all_its_processes(project, home):
