@@ -230,6 +230,7 @@ def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
         "bytes_per_s": top.bytes / middle.value * 1e9,
         "flops_per_s": top.flops / middle.value * 1e9,
         "share_of_roof": top.roof_ns / middle.value,
+        "spread_ns": dataclasses.asdict(bench_stats.spread(measured.times_ns)),
     }
 
 

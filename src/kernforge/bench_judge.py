@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import statistics
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_check, bench_plan, bench_stats, files
+from kernforge import bench_check, bench_doubt, bench_plan, bench_stats, files
 from kernforge.bench_plan import COPY, NOTHING, PRODUCT, Candidate, Settings, Tensor, Workload
 from kernforge.run import Command, Partner
 
@@ -33,10 +32,6 @@ _FLUSHED_CALLS = 8  # A flush takes longer than many a call.
 # Rows and columns of the matrices whose product is the arithmetic ceiling.
 SIDE = {"cpu": 512, "cuda": 8192}
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64")
-_HIDDEN_SHARE = 0.5
-_HIDDEN_NS = 3_000_000.0
-_EMPTY_SHARE = 2.0  # Caches and page tables make one worker's empty call dearer than another's.
-_COLD_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +151,8 @@ class _Trial:
         self._candidates = (*candidates, NOTHING, COPY, *((PRODUCT,) if workload.flops else ()))
         first = bench_check.draw(workload, self._random)
         self._layout: Layout = bench_check.layout(workload, bench_check.expected(workload, first))
-        self._most = bench_plan.calls_of(0.0, self._layout.set_bytes, settings)
+        self._call_bytes = max(self._layout.set_bytes, sum(workload.held))
+        self._most = bench_plan.calls_of(0.0, self._call_bytes, settings)
         self._runners: list[_Runner] = []
         # Where the judge's own clock is sharp: no flush, and all that the host waits for is told.
         self._sharp: Mode = "launch" if settings.device == "cuda" else "hot"
@@ -174,7 +170,8 @@ class _Trial:
             exchange = bench_check.Exchange(path, self._layout, self._most)
             spec = _spec(self._workload, candidate, self._settings.device, self._layout)
             spec |= {"exchange": str(path), "size": exchange.size, "bytes": self.moved}
-            argv = (sys.executable, "-m", "kernforge.bench_worker", json.dumps(spec))
+            module = "bench_hubworker" if candidate.entry else "bench_worker"
+            argv = (sys.executable, "-m", f"kernforge.{module}", json.dumps(spec))
             runner = _Runner(
                 candidate=candidate, partner=Partner(Command(argv=argv)), exchange=exchange
             )
@@ -196,7 +193,7 @@ class _Trial:
             if answer is None:
                 return
             call_s = min(answer["times"]) / 1e9
-        runner.calls = bench_plan.calls_of(call_s, self._layout.set_bytes, self._settings)
+        runner.calls = bench_plan.calls_of(call_s, self._call_bytes, self._settings)
 
     def _draw(self, calls: int) -> list[tuple[Any, ...]]:
         return [bench_check.draw(self._workload, self._random) for _ in range(calls)]
@@ -251,6 +248,8 @@ class _Trial:
                 return None
             if answer is None or not _plausible(answer, len(given), runner):
                 return None
+            if self._workload.late and not self._collected(runner):
+                return None
             if runner.candidate.file:
                 self._look(runner, given)
         finally:
@@ -263,6 +262,13 @@ class _Trial:
             if mode == self._sharp:
                 runner.untimed.append((wall, sum(answer["times"]), len(given)))
         return None if runner.refused else answer
+
+    def _collected(self, runner: _Runner) -> bool:
+        """Have a stopped worker hand over what it puts together only now."""
+        runner.partner.resume()
+        answer = runner.ask(self._settings.patience_s, do="results")
+        runner.partner.pause()
+        return answer is not None
 
     def _look(self, runner: _Runner, given: list[tuple[Any, ...]]) -> None:
         """Compare results of calls that nobody could foresee; all are taken out first."""
@@ -294,9 +300,9 @@ class _Trial:
         nothing = next(r for r in self._runners if r.candidate == NOTHING)
         for runner in self._runners:
             if runner.candidate.file and not runner.refused:
-                runner.refused = hidden_time(runner.untimed, nothing.untimed) or _told_apart(
-                    runner.times
-                )
+                runner.refused = bench_doubt.hidden_time(
+                    runner.untimed, nothing.untimed
+                ) or bench_doubt.told_apart(runner.times)
         return [self._one(runner, mode) for runner in self._runners for mode in self._modes]
 
     def _one(self, runner: _Runner, mode: Mode) -> Measured:
@@ -334,41 +340,6 @@ def _plausible(answer: dict[str, Any], calls: int, runner: _Runner) -> bool:
     return False
 
 
-def hidden_time(
-    turns: Sequence[tuple[float, float, int]], empty: Sequence[tuple[float, float, int]]
-) -> str:
-    """Why a worker's clock cannot be believed; empty when it can.
-
-    Args:
-        turns: of each turn of a candidate without a flush, the nanoseconds of the judge's clock, the sum of
-            what the worker reported, and the number of calls.
-        empty: likewise of calls that do nothing.
-    """
-    if not turns or not empty:
-        return ""
-    # A busy machine lengthens single turns; the best turn is what must be explained.
-    cost = min((wall - told) / calls for wall, told, calls in empty)
-    excess, told, calls = min(
-        (wall - told - _EMPTY_SHARE * cost * calls, told, calls) for wall, told, calls in turns
-    )
-    if excess <= _HIDDEN_NS + _HIDDEN_SHARE * told:
-        return ""
-    return (
-        f"its process reported {told / calls / 1e3:.1f} us a call, and the judge's clock saw at "
-        f"least {excess / calls / 1e3:.1f} us more"
-    )
-
-
-def _told_apart(times: dict[str, list[float]]) -> str:
-    """Why a candidate treats cold turns unlike hot ones; empty when it does not."""
-    if not times.get("cold") or not times.get("hot"):
-        return ""
-    cold, hot = (statistics.median(times[mode]) for mode in ("cold", "hot"))
-    if cold >= _COLD_SHARE * hot:
-        return ""
-    return f"{cold / 1e3:.1f} us with cold caches, {hot / 1e3:.1f} us with hot ones"
-
-
 def _moved(workload: Workload, parts: Layout) -> int:
     if workload.bytes is not None:
         return workload.bytes
@@ -385,6 +356,12 @@ def _spec(workload: Workload, candidate: Candidate, device: str, parts: Layout) 
         "file": candidate.file,
         "kernel": candidate.kernel,
         "registry": candidate.registry,
+        "trust": candidate.trust,
+        "entry": candidate.entry,
+        "repo": candidate.repo,
+        "after": candidate.after,
+        "late": workload.late,
+        "held": [] if candidate.file else list(workload.held),
         "inplace": list(workload.inplace),
         "inputs": [{"shape": each.shape, "dtype": each.dtype} for each in parts.inputs],
         "outputs": [{"shape": each.shape, "dtype": each.dtype} for each in parts.outputs],

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Mode: TypeAlias = Literal["cold", "hot", "launch", "graph"]
-Kind: TypeAlias = Literal["kernel", "eager", "compiled", "peer", "nothing", "copy", "product"]
+Kind: TypeAlias = Literal[
+    "kernel", "eager", "compiled", "peer", "nothing", "copy", "product", "hub", "hub reference"
+]
 
 SIZES = {
     **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
@@ -80,6 +82,10 @@ class Workload:
         flops: floating-point operations that must be done at least; 0 when they do not matter.
         tolerance: share of the wanted value and of the root mean square; by dtype by default.
         inplace: positions of inputs that a candidate may change or return.
+        held: bytes of each tensor that a candidate makes for itself before a call.
+        late: whether candidates put results together after the clock stopped.
+        accepts: whether a result will do that the tolerance does not allow, from it and from the
+            right one.
     """
 
     name: str
@@ -90,6 +96,9 @@ class Workload:
     flops: int = 0
     tolerance: float | None = None
     inplace: tuple[int, ...] = ()
+    held: tuple[int, ...] = ()
+    late: bool = False
+    accepts: Callable[[tuple[Any, ...], tuple[Any, ...]], bool] | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -117,6 +126,10 @@ class Candidate:
         file: the project's candidates.py.
         kernel: directory of a built kernel, or ``owner/name@version``; None: none is loaded.
         registry: where ``owner/name`` is looked up; None is the default one.
+        trust: the user's word that the kernel may be loaded.
+        entry: ``Class.workload`` of a script of the hub's form.
+        repo: the directory that such a script is run in.
+        after: whether its ``verify_`` needs the workload to have been run.
     """
 
     name: str
@@ -124,6 +137,10 @@ class Candidate:
     file: str = ""
     kernel: str | None = None
     registry: str | None = None
+    trust: bool = False
+    entry: str = ""
+    repo: str = ""
+    after: bool = False
 
 
 NOTHING = Candidate(name="nothing", kind="nothing")

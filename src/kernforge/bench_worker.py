@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge import bench_timer
 from kernforge.bench_plan import Layout, Tensor
+from kernforge.hubclass import load_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,10 @@ class Engine:
             torch.Tensor.untyped_storage,
         )
         self._view, self._uint8 = torch.Tensor.view, torch.uint8
+        # What others make for themselves before a call; the engine's own touch as much.
+        self.held = tuple(
+            self._empty(size, dtype=torch.uint8, device=self.device) for size in spec["held"]
+        )
 
     def views(self, call: int) -> tuple[list[Torch], list[Torch]]:
         """A call's inputs and results in the exchange."""
@@ -186,11 +191,10 @@ class Turn:
             if mode == "cold":
                 timer.flush()
             else:
-                engine.touch(given)
+                self.touch(given)
             clocks.append(engine.clock.mhz())
             result, spent = measure(self._call, given)
-            # The engine's own give nothing back, but cost what others cost.
-            found = engine.results(self._spare[number] if self._trusted else result)
+            found = self.taken(number, given, result)
             engine.refuse_aliases(given, found, kept)
             engine.take(number, found)
             kept.update(dict.fromkeys(engine.pointers(found), number))
@@ -198,6 +202,23 @@ class Turn:
             times.append(spent)
         timer.settle()
         return {"times": times, "clocks": clocks}
+
+    def touch(self, given: tuple[Any, ...]) -> None:
+        """Bring what a call reads into the caches."""
+        self._engine.touch((*given, *self._engine.held))
+
+    def taken(self, number: int, given: tuple[Any, ...], result: Any) -> tuple[Torch, ...]:  # noqa: ARG002 - for others
+        """What a call gave, as plain tensors.
+
+        Raises:
+            RefusedError: it is something else.
+        """
+        # The engine's own give nothing back, but cost what others cost.
+        return self._engine.results(self._spare[number] if self._trusted else result)
+
+    def results(self) -> dict[str, Any]:
+        """Hand over results that were not handed over at once; there are none."""
+        return {"ok": True}
 
     def inputs(self) -> dict[str, Any]:
         """Show the judge what the calls left of their inputs."""
@@ -259,21 +280,13 @@ def _find(spec: dict[str, Any], engine: Engine) -> Callable[..., Any]:
 
 def _kernel(spec: dict[str, Any]) -> Any:
     """The kernel of a candidate, from a directory or a registry; None where there is none."""
-    from kernforge.loading import get_kernel, get_local_kernel  # noqa: PLC0415
-
-    where = spec["kernel"]
-    backend = "cpu" if spec["device"] == "cpu" else None
-    if where is None:
+    if spec["kernel"] is None:
         return None
-    if Path(where).is_dir():
-        return get_local_kernel(Path(where), backend=backend)
-    repo_id, _, version = where.partition("@")
-    number = version.removeprefix("v")
-    return get_kernel(
-        repo_id,
-        version=int(number) if number.isdigit() else number,
+    return load_kernel(
+        spec["kernel"],
         registry=spec["registry"],
-        backend=backend,
+        backend="cpu" if spec["device"] == "cpu" else None,
+        trust=spec["trust"],
     )
 
 
@@ -340,15 +353,28 @@ def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
     try:
         if wanted["do"] == "prepare":
             return turn.prepare(wanted["calls"])
-        return turn.go(wanted["mode"]) if wanted["do"] == "go" else turn.inputs()
+        if wanted["do"] == "go":
+            return turn.go(wanted["mode"])
+        return turn.results() if wanted["do"] == "results" else turn.inputs()
     except RefusedError as error:
         return {"refused": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
         return {"refused": f"raised {type(error).__name__}: {error}"[:2000]}
 
 
-def main(argv: list[str]) -> None:
-    """Load the candidate, then do what the judge says until it hangs up."""
+def _open(spec: dict[str, Any], engine: Engine) -> Turn:
+    trusted = spec["kind"] in ("nothing", "copy", "product")
+    kind = GraphTurn if spec["device"] == "cuda" else Turn
+    return kind(engine, _find(spec, engine), trusted=trusted)
+
+
+def serve(argv: list[str], open_turn: Callable[[dict[str, Any], Engine], Turn]) -> None:
+    """Load a candidate, then do what the judge says until it hangs up.
+
+    Args:
+        argv: what the judge says of the candidate, and the ends of the pipes.
+        open_turn: loads it.
+    """
     spec = json.loads(argv[0])
     commands, answers = os.fdopen(int(argv[1])), os.fdopen(int(argv[2]), "w")
     dumps, loads = json.dumps, json.loads
@@ -358,17 +384,14 @@ def main(argv: list[str]) -> None:
         answers.flush()
 
     try:
-        engine = Engine(spec)
-        call = _find(spec, engine)
+        turn = open_turn(spec, Engine(spec))
     except Exception as error:  # noqa: BLE001 - as above
         say({"refused": f"could not be loaded: {type(error).__name__}: {error}"[:2000]})
         return
-    trusted = spec["kind"] in ("nothing", "copy", "product")
-    turn = (GraphTurn if spec["device"] == "cuda" else Turn)(engine, call, trusted=trusted)
     say({"ready": True})
     for line in commands:
         say(_answer(turn, loads(line)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(sys.argv[1:], _open)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,17 +39,8 @@ def add(verbs: options.Verbs) -> None:
         help="also measure this published version",
     )
     options.add_registry(verb)
-    verb.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    verb.add_argument("--mode", action="append", help="cold, hot, launch or graph (default: all)")
-    verb.add_argument("--workload", action="append", default=[], help="only this one")
     verb.add_argument("--no-eager", action="store_true", help="leave torch's own out")
-    verb.add_argument(
-        "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
-    )
-    verb.add_argument(
-        "--rounds", type=options.positive, default=40, help="at most so many (default: 40)"
-    )
-    verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
+    options.add_measuring(verb)
     verb.add_argument("--out", type=Path, help="write the result there, as JSON")
     verb.add_argument("--baseline", type=Path, help="a stored result that must not be undercut")
     verb.add_argument(
@@ -71,7 +61,7 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
         eager=not arguments.no_eager,
     )
     document = bench.run(
-        bench.workloads(wanted), bench.candidates(wanted), _settings(arguments), report.note
+        bench.workloads(wanted), bench.candidates(wanted), options.measuring(arguments), report.note
     )
     slower = []
     if before is not None:
@@ -82,30 +72,6 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
     report.result(document, _text(document))
     if refused := bench.refusals(document) + slower:
         raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
-
-
-def _settings(arguments: argparse.Namespace) -> Any:
-    from kernforge import bench_plan  # noqa: PLC0415
-
-    device = arguments.device or _device()
-    known = bench_plan.modes_of(device)
-    modes = tuple(arguments.mode or known)
-    if unknown := [mode for mode in modes if mode not in known]:
-        raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
-    settings = bench_plan.Settings(device=device, modes=modes)
-    return dataclasses.replace(
-        settings,
-        width=arguments.width,
-        most=arguments.rounds,
-        least=min(settings.least, arguments.rounds),
-        seed=arguments.seed,
-    )
-
-
-def _device() -> str:
-    import torch  # noqa: PLC0415
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:

@@ -104,6 +104,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         private=arguments.private or None,
         create_pr=arguments.create_pr,
         source=sourcepack.pack(project, wanted=arguments.with_source),
+        benchmarks=pipeline.benchmarks(project),
     )
     document = {
         "status": done.status,

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure a repository's benchmark classes of the hub, unchanged, by judge and workers.
+
+A workload's inputs are seeds that the judge draws; the worker sets an instance up from each, and a
+process of its own, the oracle, says what is right for the same seed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernforge import bench, files
+from kernforge.bench_plan import SIZES, Candidate, Settings, Tensor, Workload
+from kernforge.errors import CheckError, UsageError
+from kernforge.names import BENCHMARKS
+from kernforge.run import Command, Partner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor as Torch
+
+PATTERN = "benchmark*.py"
+OURS, REFERENCE = "kernel", "reference"
+_START_S, _ANSWER_S = 600.0, 300.0
+_SEEDS = Tensor(shape=(1,), dtype="int64", low=0, high=1 << 62)
+_FIRST_SEED = 42
+_NEITHER = 2  # A copy reads one half of its bytes and writes the other.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is measured.
+
+    Attributes:
+        repo: directory of the repository, in which the scripts are run.
+        kernel: directory of the built kernel, or ``owner/name@version``.
+        registry: where kernels are looked up.
+        trust: the user's word that they may be loaded.
+        against: ``owner/name@version`` of other builds to run the same classes with.
+        only: ``Class.workload`` of those to measure; all when empty.
+        reference: whether the ``verify_`` methods are timed too.
+    """
+
+    repo: Path
+    kernel: str
+    registry: str | None = None
+    trust: bool = False
+    against: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    reference: bool = True
+
+
+def scripts(repo: Path) -> list[Path]:
+    """The scripts of a repository, by name.
+
+    Raises:
+        UsageError: it has none.
+    """
+    found = sorted((repo / BENCHMARKS).glob(PATTERN))
+    if not found:
+        raise UsageError(
+            f"{repo} has no {BENCHMARKS}/{PATTERN}",
+            hint="see the page on measuring a published kernel for how one is written",
+        )
+    return found
+
+
+def run(wanted: Wanted, settings: Settings, note: Callable[[str], None]) -> dict[str, Any]:
+    """Measure every workload of every script, and tell it as a document.
+
+    It is that of ``bench.run``; a case has, besides, ``reference``: ``apart`` (computed where the
+    kernel was never loaded), ``beside the kernel`` or ``none``; and nothing about the roof, because
+    nobody says how much a class must move.
+
+    Args:
+        wanted: what is measured.
+        settings: how.
+        note: told what happens.
+
+    Raises:
+        UsageError: there is no script, or no workload that is asked for.
+        CheckError: a script cannot be run.
+    """
+    document: dict[str, Any] = {}
+    cases: dict[str, dict[str, Any]] = {}
+    known: list[str] = []
+    for script in scripts(wanted.repo):
+        with _oracle(script, wanted, settings.device) as oracle:
+            known += oracle.entries
+            for entry in sorted(oracle.entries):
+                if not wanted.only or entry in wanted.only:
+                    document, cases[entry] = _measure(oracle, entry, wanted, settings, note)
+    if unknown := set(wanted.only) - set(known):
+        raise UsageError(
+            f"no workload is called {', '.join(sorted(unknown))}", hint=f"there are {sorted(known)}"
+        )
+    return document | {"workloads": [cases[entry] for entry in sorted(cases)]}
+
+
+def _measure(
+    oracle: _Oracle,
+    entry: str,
+    wanted: Wanted,
+    settings: Settings,
+    note: Callable[[str], None],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The document of one workload, and its case."""
+    workload = oracle.workload(entry)
+    document = bench.run([workload], oracle.candidates(entry, wanted), settings, note)
+    (case,) = document["workloads"]
+    for row in case["results"]:
+        for word in ("bytes_per_s", "flops_per_s", "share_of_roof"):
+            row.pop(word, None)
+        if not oracle.verifies(entry):
+            row["checked"] = 0
+    case |= {"script": oracle.script.name, "reference": oracle.kind(entry), "ceilings": {}}
+    return document, case | {"shapes": oracle.shapes(entry)}
+
+
+class _Oracle:
+    """A script's process that says what is right.
+
+    Args:
+        script: the script.
+        partner: the process.
+        place: a directory for what is exchanged.
+    """
+
+    def __init__(self, script: Path, partner: Partner, place: Path) -> None:
+        self.script, self._partner, self._place = script, partner, place
+        self._probed: dict[str, dict[str, Any]] = {}
+        self._shape: dict[str, list[int]] = {}
+        self.entries: dict[str, dict[str, Any]] = self._answer(_START_S)["entries"]
+        if not self.entries:
+            raise CheckError(
+                f"{script} defines no subclass of Benchmark with a method benchmark_...",
+                hint="see the page on measuring a published kernel for how one is written",
+            )
+
+    def verifies(self, entry: str) -> bool:
+        """Whether a workload has a reference."""
+        return bool(self.entries[entry]["verify"])
+
+    def kind(self, entry: str) -> str:
+        """Where the reference of a workload is computed."""
+        if not self.verifies(entry):
+            return "none"
+        return "beside the kernel" if self._probed[entry]["used"] else "apart"
+
+    def shapes(self, entry: str) -> list[list[int]]:
+        """Shape of a workload's result, where it is known."""
+        return [self._shape[entry]] if entry in self._shape else []
+
+    def workload(self, entry: str) -> Workload:
+        """A workload as the judge measures it.
+
+        Raises:
+            CheckError: its ``setup`` or ``verify_`` cannot be run.
+        """
+        probed = self._probed[entry] = self._ask(do="probe", entry=entry, seed=_FIRST_SEED)
+        held = tuple(int(size) for size in probed["held"])
+        if not self.verifies(entry):
+            return Workload(
+                name=entry, inputs=(_SEEDS,), reference=lambda _seed: (), bytes=_NEITHER, held=held
+            )
+        first = self._reference(entry, _FIRST_SEED)
+        return Workload(
+            name=entry,
+            inputs=(_SEEDS,),
+            reference=lambda seed: self._reference(entry, int(seed)),
+            outputs=(str(first.dtype).removeprefix("torch."),),
+            # What it reads nobody says; at least the result is written.
+            bytes=max(_NEITHER, first.numel() * first.element_size()),
+            held=held,
+            late=bool(probed["late"]),
+            accepts=self._accepts,
+        )
+
+    def candidates(self, entry: str, wanted: Wanted) -> list[Candidate]:
+        """Who is measured: the kernel, others in its place, and the reference."""
+
+        def one(name: str, kernel: str, *, reference: bool = False) -> Candidate:
+            return Candidate(
+                name=name,
+                kind="hub reference" if reference else "hub",
+                file=str(self.script),
+                kernel=kernel,
+                registry=wanted.registry,
+                trust=wanted.trust,
+                entry=entry,
+                repo=str(wanted.repo),
+                after=bool(self._probed[entry]["after"]),
+            )
+
+        found = [one(OURS, wanted.kernel), *(one(each, each) for each in wanted.against)]
+        if self.verifies(entry) and wanted.reference:
+            found.append(one(REFERENCE, wanted.kernel, reference=True))
+        return found
+
+    def _reference(self, entry: str, seed: int) -> Torch:
+        import torch  # noqa: PLC0415
+
+        said = self._ask(do="reference", entry=entry, seed=seed)
+        shape, name = said["shape"], said["dtype"]
+        if name not in SIZES or not all(isinstance(each, int) for each in shape):
+            raise CheckError(f"{self.script}: verify_ of {entry} returned {name} {shape}")
+        self._shape[entry] = shape
+        dtype = getattr(torch, name)
+        size = SIZES[name]
+        for each in shape:
+            size *= each
+        if not size:
+            return torch.empty(shape, dtype=dtype)
+        path = self._place / "right.bin"
+        if path.stat().st_size < size:
+            raise CheckError(f"{self.script}: {entry} gave less than its shape {shape}")
+        flat = torch.from_file(str(path), shared=True, size=size, dtype=torch.uint8)
+        return flat.clone().view(dtype).view(shape)
+
+    def _accepts(self, got: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+        """Whether the script's own check would pass, and would mean something if it did."""
+        import torch  # noqa: PLC0415
+
+        (mine,), (wanted,) = got, right
+        if mine.dtype != wanted.dtype or mine.shape != wanted.shape or not mine.numel():
+            return False
+        path = self._place / "got.bin"
+        flat = mine.contiguous().reshape(-1).view(torch.uint8)
+        shared = torch.from_file(str(path), shared=True, size=flat.numel(), dtype=torch.uint8)
+        shared.copy_(flat)
+        said = self._ask(do="accepts", file=str(path))
+        # A check that zeros would pass, as of small values, says nothing.
+        return bool(said["accepts"]) and not said["zeros"]
+
+    def _ask(self, **wanted: Any) -> dict[str, Any]:
+        self._partner.send(json.dumps(wanted))
+        return self._answer(_ANSWER_S)
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        line = self._partner.receive(seconds)
+        try:
+            found = json.loads(line) if line is not None else None
+        except json.JSONDecodeError:
+            found = None
+        if not isinstance(found, dict):
+            said = self._partner.last_words()
+            raise CheckError(
+                f"{self.script}: its process ended, hung or answered nonsense"
+                + (f": {said}" if said else "")
+            )
+        if "failed" in found:
+            raise CheckError(f"{self.script}: {found['failed']}", hint=_hint(found["failed"]))
+        return found
+
+
+def _hint(failed: str) -> str:
+    if "'kernels" in failed:
+        return "it takes classes of the hub's client: pip install kernels"
+    return "run it with kernels benchmark to see whether it is the script's own mistake"
+
+
+@contextlib.contextmanager
+def _oracle(script: Path, wanted: Wanted, device: str) -> Iterator[_Oracle]:
+    shm = Path("/dev/shm")  # noqa: S108 - a staging directory of our own in it
+    with files.staging(shm if shm.is_dir() else Path.cwd() / ".kernforge") as place:
+        spec = {
+            "script": str(script),
+            "repo": str(wanted.repo),
+            "kernel": wanted.kernel,
+            "registry": wanted.registry,
+            "trust": wanted.trust,
+            "device": device,
+            "exchange": str(place / "right.bin"),
+        }
+        argv = (sys.executable, "-m", "kernforge.bench_oracle", json.dumps(spec))
+        partner = Partner(Command(argv=argv))
+        try:
+            yield _Oracle(script, partner, place)
+        finally:
+            partner.kill()
