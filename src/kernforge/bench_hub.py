@@ -8,6 +8,7 @@ process of its own, the oracle, says what is right for the same seed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ def scripts(repo: Path) -> list[Path]:
 def run(wanted: Wanted, settings: Settings, note: Callable[[str], None]) -> dict[str, Any]:
     """Measure every workload of every script, and tell it as a document.
 
-    It is that of ``bench.run``; a case has, besides, ``reference``: ``apart`` (computed where the
+    It is that of ``bench.run``; ``failed`` says of which workloads a ``setup`` or ``verify_`` cannot
+    be run, and why. A case has, besides, ``reference``: ``apart`` (computed where the
     kernel was never loaded), ``beside the kernel`` or ``none``; and nothing about the roof, because
     nobody says how much a class must move.
 
@@ -87,20 +89,37 @@ def run(wanted: Wanted, settings: Settings, note: Callable[[str], None]) -> dict
         UsageError: there is no script, or no workload that is asked for.
         CheckError: a script cannot be run.
     """
-    document: dict[str, Any] = {}
     cases: dict[str, dict[str, Any]] = {}
+    failed: dict[str, str] = {}
     known: list[str] = []
     for script in scripts(wanted.repo):
         with _oracle(script, wanted, settings.device) as oracle:
             known += oracle.entries
             for entry in sorted(oracle.entries):
-                if not wanted.only or entry in wanted.only:
-                    document, cases[entry] = _measure(oracle, entry, wanted, settings, note)
+                if wanted.only and entry not in wanted.only:
+                    continue
+                try:
+                    cases[entry] = _measure(oracle, entry, wanted, settings, note)
+                except CheckError as error:
+                    note(f"{entry}: {error.message}")
+                    failed[entry] = error.message
     if unknown := set(wanted.only) - set(known):
         raise UsageError(
             f"no workload is called {', '.join(sorted(unknown))}", hint=f"there are {sorted(known)}"
         )
-    return document | {"workloads": [cases[entry] for entry in sorted(cases)]}
+    return {
+        "format": bench.FORMAT,
+        "machine": bench.machine(settings.device),
+        "settings": dataclasses.asdict(settings),
+        "workloads": [cases[entry] for entry in sorted(cases)],
+        "failed": failed,
+    }
+
+
+def refusals(document: dict[str, Any]) -> list[str]:
+    """What could not be measured or is wrong, with the reason."""
+    failed = [f"{entry}: {why}" for entry, why in sorted(document["failed"].items())]
+    return failed + bench.refusals(document)
 
 
 def _measure(
@@ -109,39 +128,54 @@ def _measure(
     wanted: Wanted,
     settings: Settings,
     note: Callable[[str], None],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The document of one workload, and its case."""
+) -> dict[str, Any]:
+    """The case of one workload."""
     workload = oracle.workload(entry)
     document = bench.run([workload], oracle.candidates(entry, wanted), settings, note)
-    (case,) = document["workloads"]
+    case: dict[str, Any] = document["workloads"][0]
     for row in case["results"]:
         for word in ("bytes_per_s", "flops_per_s", "share_of_roof"):
             row.pop(word, None)
         if not oracle.verifies(entry):
             row["checked"] = 0
-    case |= {"script": oracle.script.name, "reference": oracle.kind(entry), "ceilings": {}}
-    return document, case | {"shapes": oracle.shapes(entry)}
+    return case | {
+        "shapes": oracle.shapes(entry),
+        "script": oracle.script.name,
+        "reference": oracle.kind(entry),
+        "ceilings": {},
+    }
 
 
 class _Oracle:
-    """A script's process that says what is right.
+    """A script's process that says what is right; a fresh one after it met the kernel.
 
     Args:
         script: the script.
-        partner: the process.
+        start: starts the process.
         place: a directory for what is exchanged.
     """
 
-    def __init__(self, script: Path, partner: Partner, place: Path) -> None:
-        self.script, self._partner, self._place = script, partner, place
+    def __init__(self, script: Path, start: Callable[[], Partner], place: Path) -> None:
+        self.script, self._start, self._place = script, start, place
+        self._partner = start()
+        self._met_the_kernel = False
         self._probed: dict[str, dict[str, Any]] = {}
         self._shape: dict[str, list[int]] = {}
-        self.entries: dict[str, dict[str, Any]] = self._answer(_START_S)["entries"]
+        try:
+            self.entries: dict[str, dict[str, Any]] = self._answer(_START_S)["entries"]
+        except BaseException:
+            self.close()
+            raise
         if not self.entries:
+            self.close()
             raise CheckError(
                 f"{script} defines no subclass of Benchmark with a method benchmark_...",
                 hint="see the page on measuring a published kernel for how one is written",
             )
+
+    def close(self) -> None:
+        """End its process."""
+        self._partner.kill()
 
     def verifies(self, entry: str) -> bool:
         """Whether a workload has a reference."""
@@ -163,7 +197,12 @@ class _Oracle:
         Raises:
             CheckError: its ``setup`` or ``verify_`` cannot be run.
         """
+        if self._met_the_kernel:
+            self.close()
+            self._partner = self._start()
+            self._answer(_START_S)
         probed = self._probed[entry] = self._ask(do="probe", entry=entry, seed=_FIRST_SEED)
+        self._met_the_kernel = bool(probed["used"])
         held = tuple(int(size) for size in probed["held"])
         if not self.verifies(entry):
             return Workload(
@@ -279,8 +318,7 @@ def _oracle(script: Path, wanted: Wanted, device: str) -> Iterator[_Oracle]:
             "exchange": str(place / "right.bin"),
         }
         argv = (sys.executable, "-m", "kernforge.bench_oracle", json.dumps(spec))
-        partner = Partner(Command(argv=argv))
-        try:
-            yield _Oracle(script, partner, place)
-        finally:
-            partner.kill()
+        with contextlib.ExitStack() as stack:
+            oracle = _Oracle(script, lambda: Partner(Command(argv=argv)), place)
+            stack.callback(oracle.close)
+            yield oracle

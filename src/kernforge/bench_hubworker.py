@@ -103,7 +103,7 @@ class HubTurn(Turn):
 
     def results(self) -> dict[str, Any]:
         """Hand over what is put together after the calls."""
-        for number, (call,) in enumerate(self._given):
+        for number, (call,) in enumerate(self._given if self._subject.late else ()):
             found = self._subject.assembled(call)
             self._engine.take(number, self._engine.results(_bare(found)))
         return {"ok": True}

@@ -196,7 +196,8 @@ class Turn:
             result, spent = measure(self._call, given)
             found = self.taken(number, given, result)
             engine.refuse_aliases(given, found, kept)
-            engine.take(number, found)
+            if found:
+                engine.take(number, found)
             kept.update(dict.fromkeys(engine.pointers(found), number))
             alive.append(found)
             times.append(spent)

@@ -58,7 +58,7 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import bench, bench_hub, bench_payload, files, hubrepo  # noqa: PLC0415
+    from kernforge import bench_hub, bench_payload, files, hubrepo  # noqa: PLC0415
 
     settings = options.measuring(arguments, graphs=False)
     repo = _repo(arguments, "cpu" if settings.device == "cpu" else None)
@@ -82,7 +82,7 @@ def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(found, indent=2) + "\n")
     report.result(found, text(document))
-    if refused := bench.refusals(document):
+    if refused := bench_hub.refusals(document):
         raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
 
 
