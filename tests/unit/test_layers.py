@@ -63,6 +63,7 @@ LAYERS: list[set[str]] = [
     {"store"},
     {"results", "sandbox", "wheels"},
     {"redist"},
+    {"torchhome"},
     {"own", "wheelpick"},
     {"clangkit"},
     # stages
@@ -243,6 +244,7 @@ BUILDER = {
     "testing_plugin",
     "testing_torch",
     "toolchain",
+    "torchhome",
     "simpleindex",
     "units",
     "verify",
