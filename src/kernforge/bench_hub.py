@@ -72,6 +72,12 @@ def scripts(repo: Path) -> list[Path]:
     return found
 
 
+def only_classes(project: Path) -> bool:
+    """Whether a project has scripts of the hub's form, and none of kernforge's own."""
+    folder = project / BENCHMARKS
+    return not (folder / "workloads.py").exists() and any(folder.glob(PATTERN))
+
+
 def run(wanted: Wanted, settings: Settings, note: Callable[[str], None]) -> dict[str, Any]:
     """Measure every workload of every script, and tell it as a document.
 
@@ -118,7 +124,7 @@ def run(wanted: Wanted, settings: Settings, note: Callable[[str], None]) -> dict
 
 def refusals(document: dict[str, Any]) -> list[str]:
     """What could not be measured or is wrong, with the reason."""
-    failed = [f"{entry}: {why}" for entry, why in sorted(document["failed"].items())]
+    failed = [f"{entry}: {why}" for entry, why in sorted(document.get("failed", {}).items())]
     return failed + bench.refusals(document)
 
 

@@ -39,6 +39,12 @@ def add(verbs: options.Verbs) -> None:
         help="also measure this published version",
     )
     options.add_registry(verb)
+    verb.add_argument(
+        "--hub",
+        action="store_true",
+        help="measure benchmarks/benchmark*.py, as `kernforge benchmark` does (default where there "
+        "is no benchmarks/workloads.py)",
+    )
     verb.add_argument("--no-eager", action="store_true", help="leave torch's own out")
     options.add_measuring(verb)
     verb.add_argument("--out", type=Path, help="write the result there, as JSON")
@@ -49,7 +55,7 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _bench(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import bench, bench_report, files  # noqa: PLC0415
+    from kernforge import bench, bench_hub, bench_report, files  # noqa: PLC0415
 
     before = _stored(arguments.baseline) if arguments.baseline else None
     wanted = bench.Wanted(
@@ -60,18 +66,46 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
         only=tuple(arguments.workload),
         eager=not arguments.no_eager,
     )
-    document = bench.run(
-        bench.workloads(wanted), bench.candidates(wanted), options.measuring(arguments), report.note
-    )
+    classes = arguments.hub or bench_hub.only_classes(arguments.project)
+    if classes:
+        document = _run_classes(arguments, report)
+    else:
+        document = bench.run(
+            bench.workloads(wanted),
+            bench.candidates(wanted),
+            options.measuring(arguments),
+            report.note,
+        )
     slower = []
     if before is not None:
         slower = bench_report.regressions(document, before, allowed=arguments.allow)
         document["regressions"] = slower
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
-    report.result(document, _text(document))
-    if refused := bench.refusals(document) + slower:
+    report.result(document, options.classes_text(document) if classes else _text(document))
+    if refused := bench_hub.refusals(document) + slower:
         raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
+
+
+def _run_classes(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
+    """Measure a project's scripts of the hub's form."""
+    from kernforge import bench_hub  # noqa: PLC0415
+
+    kernel = _kernel(arguments)
+    if kernel is None:
+        raise UsageError(
+            f"{arguments.project} has no build/ to measure",
+            hint="kernforge build first, or name another directory with --kernel",
+        )
+    wanted = bench_hub.Wanted(
+        repo=arguments.project.absolute(),
+        kernel=str(kernel.absolute()),
+        registry=arguments.registry,
+        against=tuple(arguments.against),
+        only=tuple(arguments.workload),
+        reference=not arguments.no_eager,
+    )
+    return bench_hub.run(wanted, options.measuring(arguments, graphs=False), report.note)
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:

@@ -6,10 +6,9 @@ from __future__ import annotations
 import json
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernforge import cli_options as options
-from kernforge import report as reports
 from kernforge.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
@@ -81,18 +80,9 @@ def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
     )
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(found, indent=2) + "\n")
-    report.result(found, text(document))
+    report.result(found, options.classes_text(document))
     if refused := bench_hub.refusals(document):
         raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
-
-
-def text(document: dict[str, Any]) -> str:
-    """The table of a document of classes."""
-    from kernforge import bench_payload  # noqa: PLC0415
-
-    where = document["machine"]
-    table = reports.table(bench_payload.rows(document), head=bench_payload.HEAD)
-    return f"{where['gpu'] or where['cpu']}, torch {where['torch']}\n\n{table}"
 
 
 def _repo(arguments: argparse.Namespace, backend: str | None) -> Repo:

@@ -9,7 +9,7 @@ import getpass
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernforge.errors import UsageError
 
@@ -161,6 +161,15 @@ def _device() -> str:
     import torch  # noqa: PLC0415
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def classes_text(document: dict[str, Any]) -> str:
+    """The table of a document of classes."""
+    from kernforge import bench_payload, report  # noqa: PLC0415
+
+    where = document["machine"]
+    table = report.table(bench_payload.rows(document), head=bench_payload.HEAD)
+    return f"{where['gpu'] or where['cpu']}, torch {where['torch']}\n\n{table}"
 
 
 def passphrase(*, twice: bool = False) -> str:
