@@ -70,7 +70,7 @@ LAYERS: list[set[str]] = [
     {"directory", "hubplace"},
     {"hubclient"},
     {"hub"},
-    {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "registry"},
+    {"artifact", "check", "crew", "eviction", "importer", "lock", "migrate", "oldlock", "registry"},
     {"scaffold", "sourcefiles", "toolchain", "trust", "wheelfile", "wheelneeds"},
     {"checkup", "offers"},
     {"callerlock", "checked", "destination", "locate", "perform", "signing", "workbench"},
