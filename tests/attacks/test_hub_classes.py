@@ -2,6 +2,7 @@
 """Kernels that cheat the hub's benchmark classes are refused; the honest one is not."""
 
 import pytest
+import torch
 from unit.conftest import _write_variant
 
 from kernforge import bench_hub
@@ -80,29 +81,58 @@ CHEATS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+SIDE_STREAM = """
+import torch
+
+stream = torch.cuda.Stream()
+
+def relu(x):
+    out = torch.zeros_like(x)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        out.copy_(x.relu())
+    return out
+"""
+
+
+def measured(root, cheats, settings):
     """What came of everyone, by name."""
-    root = tmp_path_factory.mktemp("hub")
     (root / "benchmarks").mkdir()
     (root / "benchmarks" / "benchmark.py").write_text(SCRIPT)
+    variant, backend = f"torch-{settings.device}", settings.device
     places = {}
-    for number, (name, text, _) in enumerate([("honest", HONEST, ""), *CHEATS]):
-        files = {"__init__.py": text}
-        _write_variant(root / name / "build", files=files, unique=f"abcdef{number}")
+    for number, (name, text) in enumerate([("honest", HONEST), *cheats]):
+        _write_variant(
+            root / name / "build",
+            variant=variant,
+            backend=backend,
+            files={"__init__.py": text},
+            unique=f"abcdef{number}",
+        )
         places[str(root / name)] = name
     honest, *others = places
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        document = bench_hub.run(
-            bench_hub.Wanted(repo=root, kernel=honest, against=tuple(others)),
-            Settings(device="cpu", modes=("hot",), least=6, most=6),
-            lambda _text: None,
-        )
+    document = bench_hub.run(
+        bench_hub.Wanted(repo=root, kernel=honest, against=tuple(others)),
+        settings,
+        lambda _text: None,
+    )
     (case,) = document["workloads"]
     assert case["reference"] == "apart"
     names = {**places, bench_hub.OURS: "honest", bench_hub.REFERENCE: "reference"}
-    return {names[row["candidate"]]: row for row in case["results"]}
+    return {(names[row["candidate"]], row["mode"]): row for row in case["results"]}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        found = measured(
+            tmp_path_factory.mktemp("hub"),
+            [(name, text) for name, text, _ in CHEATS],
+            Settings(device="cpu", modes=("hot",), least=6, most=6),
+        )
+    return {name: row for (name, _), row in found.items()}
 
 
 @pytest.mark.parametrize("name", ["honest", "reference"])
@@ -115,3 +145,21 @@ def test_the_honest_are_timed(rows, name):
 @pytest.mark.parametrize(("name", "why"), [(name, why) for name, _, why in CHEATS])
 def test_cheats_are_refused(rows, name, why):
     assert why in rows[name]["refused"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_on_the_gpu_work_on_another_stream_is_wrong_or_timed(tmp_path):
+    cheats = [("elsewhere", SIDE_STREAM), ("remembers", BY_SHAPE), ("agreeing", AGREEING)]
+    modes = ("cold", "hot", "launch")
+    found = measured(tmp_path, cheats, Settings(device="cuda", modes=modes, least=6, most=6))
+    for mode in modes:
+        for name in ("honest", "reference"):
+            row = found[name, mode]
+            assert (row["refused"], row["skipped"]) == ("", ""), (name, mode)
+            assert row["checked"] > 0
+        for name in ("remembers", "agreeing"):
+            assert WRONG in found[name, mode]["refused"]
+        elsewhere = found["elsewhere", mode]
+        # Twenty million cycles are 10 ms at 2 GHz.
+        assert elsewhere["refused"] or elsewhere["median_ns"] > 5e6, mode
