@@ -249,7 +249,7 @@ class _Trial:
             if answer is not None and isinstance(answer.get("skipped"), str):
                 runner.skipped[mode] = answer["skipped"]
                 return None
-            if answer is None or not _plausible(answer, len(given), runner):
+            if answer is None or not _plausible(answer, mode, len(given), runner):
                 return None
             if runner.candidate.file:
                 self._look(runner, given)
@@ -261,7 +261,8 @@ class _Trial:
             runner.times.setdefault(mode, []).extend(answer["times"])
             runner.clocks.setdefault(mode, []).extend(answer["clocks"])
             if mode == self._sharp:
-                runner.untimed.append((wall, sum(answer["times"]), len(given)))
+                told = statistics.fmean(answer["times"]) * len(given)
+                runner.untimed.append((wall, told, len(given)))
         return None if runner.refused else answer
 
     def _look(self, runner: _Runner, given: list[tuple[Any, ...]]) -> None:
@@ -319,13 +320,13 @@ class _Trial:
         )
 
 
-def _plausible(answer: dict[str, Any], calls: int, runner: _Runner) -> bool:
-    """Whether an answer has a time of each call; what has not is refused."""
+def _plausible(answer: dict[str, Any], mode: Mode, calls: int, runner: _Runner) -> bool:
+    """Whether an answer has all its times; what has not is refused."""
     times, clocks = answer.get("times"), answer.get("clocks")
     if (
         isinstance(times, list)
         and isinstance(clocks, list)
-        and len(times) == len(clocks) == calls
+        and len(times) == len(clocks) == bench_plan.samples_of(mode, calls)
         and all(isinstance(each, int | float) and each >= 0 for each in times)
         and all(each is None or isinstance(each, int | float) for each in clocks)
     ):

@@ -35,6 +35,7 @@ TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.
 _ALIGNMENT = 256
 _MOST_EXCHANGED = 256 << 20
 _MOST_CALLS = 64
+_IN_A_ROW = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +138,9 @@ class Settings:
 
     Attributes:
         device: ``cpu`` or ``cuda``.
-        modes: cold (caches flushed), hot (inputs just read), launch (hot, the host's clock until
-            the device is idle), graph (replays of a CUDA graph on new inputs).
+        modes: cold (caches flushed), hot (inputs just read), launch (hot, the host's clock over
+            calls in a row until the device is idle), graph (cold, a CUDA graph of calls in a row,
+            replayed on new inputs).
         width: the interval may be this share of the median wide.
         least: rounds of every candidate at least.
         most: rounds at most.
@@ -166,6 +168,16 @@ def calls_of(call_s: float, set_bytes: int, settings: Settings) -> int:
     """Calls of one turn: enough to fill it, no more than the exchange holds."""
     wanted = math.ceil(settings.block_s / max(call_s, 1e-7))
     return max(1, min(wanted, _MOST_CALLS, _MOST_EXCHANGED // max(set_bytes, 1)))
+
+
+def in_a_row(mode: Mode, calls: int) -> int:
+    """Calls that one time is of: several where the start of one overlaps the end of another."""
+    return max(1, min(calls, _IN_A_ROW)) if mode in ("launch", "graph") else 1
+
+
+def samples_of(mode: Mode, calls: int) -> int:
+    """Times that so many calls give."""
+    return math.ceil(calls / in_a_row(mode, calls))
 
 
 def turns(names: Sequence[str], seed: int, turn: int) -> list[str]:

@@ -15,13 +15,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_timer
+from kernforge import bench_plan, bench_timer
 from kernforge.bench_plan import Layout, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor as Torch
+
+    from kernforge.bench_plan import Mode
 
 _TOUCHED = 32 << 20
 _LINE = 64
@@ -176,28 +178,46 @@ class Turn:
         self._engine.timer.settle()
         return {"ok": True}
 
-    def go(self, mode: str) -> dict[str, Any]:
-        """Make the calls, time each, and hand each result over at once."""
-        engine, timer, times, clocks = self._engine, self._engine.timer, [], []
+    def go(self, mode: Mode) -> dict[str, Any]:
+        """Make the calls, time them, and hand each result over at once."""
+        engine, times, clocks = self._engine, [], []
+        measure = self._measure(mode)
         kept: dict[int, int] = {}
         alive: list[Any] = []
-        measure = timer.time_launch if mode == "launch" else timer.time
-        for number, given in enumerate(self._given):
-            if mode == "cold":
-                timer.flush()
-            else:
-                engine.touch(given)
+        step = bench_plan.in_a_row(mode, len(self._given))
+        for first in range(0, len(self._given), step):
+            given = self._given[first : first + step]
+            if mode in ("hot", "launch"):
+                for each in given:
+                    engine.touch(each)
             clocks.append(engine.clock.mhz())
-            result, spent = measure(self._call, given)
-            # The engine's own give nothing back, but cost what others cost.
-            found = engine.results(self._spare[number] if self._trusted else result)
-            engine.refuse_aliases(given, found, kept)
-            engine.take(number, found)
-            kept.update(dict.fromkeys(engine.pointers(found), number))
-            alive.append(found)
-            times.append(spent)
-        timer.settle()
+            results, spent = measure(given)
+            for number, result in enumerate(results, first):
+                # The engine's own give nothing back, but cost what others cost.
+                found = engine.results(self._spare[number] if self._trusted else result)
+                if mode != "graph":
+                    engine.refuse_aliases(self._given[number], found, kept)
+                engine.take(number, found)
+                kept.update(dict.fromkeys(engine.pointers(found), number))
+                alive.append(found)
+            times.append(spent / len(given))
+        engine.timer.settle()
         return {"times": times, "clocks": clocks}
+
+    def _measure(self, mode: Mode) -> Callable[[list[tuple[Any, ...]]], tuple[list[Any], float]]:
+        """What times calls in a row."""
+        timer, call = self._engine.timer, self._call
+        if mode == "launch":
+            return lambda given: timer.time_launch(call, given)
+        if mode == "graph":
+            graph = _Graph(call, [self._engine.fresh(number) for number in range(len(self._given))])
+            return lambda given: graph.time(timer, given)
+
+        def one(given: list[tuple[Any, ...]]) -> tuple[list[Any], float]:
+            result, spent = timer.time(call, given[0], cold=mode == "cold")
+            return [result], spent
+
+        return one
 
     def inputs(self) -> dict[str, Any]:
         """Show the judge what the calls left of their inputs."""
@@ -277,63 +297,49 @@ def _kernel(spec: dict[str, Any]) -> Any:
     )
 
 
+class UncapturableError(Exception):
+    """A candidate that no CUDA graph can hold."""
+
+
 class _Graph:
-    """A candidate as a CUDA graph, whose inputs are copied in before each replay.
+    """Calls of a candidate as one CUDA graph, whose inputs are copied in before each replay.
 
     Args:
         call: the candidate.
-        given: inputs of the right kind.
+        given: inputs of the right kind, for at least as many calls as are timed in a row.
+
+    Raises:
+        UncapturableError: the calls cannot be captured.
     """
 
-    def __init__(self, call: Callable[..., Any], given: tuple[Any, ...]) -> None:
+    def __init__(self, call: Callable[..., Any], given: list[tuple[Any, ...]]) -> None:
         import torch  # noqa: PLC0415
 
-        self._inputs = given
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UPS):
-                call(*given)
-        torch.cuda.current_stream().wait_stream(side)
+        self._inputs = given[: bench_plan.in_a_row("graph", len(given))]
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._result = call(*given)
         self._plain, self._copy = torch.Tensor, torch.Tensor.copy_
-
-    def load(self, given: tuple[Any, ...]) -> None:
-        """Copy inputs to where the graph reads them."""
-        for target, source in zip(self._inputs, given, strict=True):
-            if type(source) is self._plain:
-                self._copy(target, source)
-
-    def replay(self, *_: Any) -> Any:
-        """Run it again."""
-        self._graph.replay()
-        return self._result
-
-
-class GraphTurn(Turn):
-    """A turn of replays: the results lie in one storage, as a graph's do."""
-
-    def go(self, mode: str) -> dict[str, Any]:
-        """Replay the graph on each input."""
-        if mode != "graph":
-            return super().go(mode)
-        engine, timer, times, clocks = self._engine, self._engine.timer, [], []
         try:
-            graph = None if self._trusted else _Graph(self._call, engine.fresh(0))
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(_WARM_UPS):
+                    call(*self._inputs[0])
+            torch.cuda.current_stream().wait_stream(side)
+            with torch.cuda.graph(self._graph):
+                self._results = [call(*each) for each in self._inputs]
         except RuntimeError as error:
-            return {"skipped": f"it cannot be captured in a CUDA graph: {error}"[:500]}
-        for number, given in enumerate(self._given):
-            if graph:
-                graph.load(given)
-            timer.flush()
-            clocks.append(engine.clock.mhz())
-            result, spent = timer.time(graph.replay if graph else self._call, given)
-            engine.take(number, engine.results(result) if graph else self._spare[number])
-            times.append(spent)
-        timer.settle()
-        return {"times": times, "clocks": clocks}
+            raise UncapturableError(f"it cannot be captured in a CUDA graph: {error}") from error
+
+    def time(
+        self, timer: bench_timer.Timer, given: list[tuple[Any, ...]]
+    ) -> tuple[list[Any], float]:
+        """Results of one replay on these inputs, and its nanoseconds; a last group may be short."""
+        for kept, new in zip(self._inputs, given, strict=False):
+            for target, source in zip(kept, new, strict=True):
+                if type(source) is self._plain:
+                    self._copy(target, source)
+        _, spent = timer.time(self._graph.replay, (), cold=True)
+        return self._results[: len(given)], spent * len(given) / len(self._inputs)
 
 
 def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -341,6 +347,8 @@ def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
         if wanted["do"] == "prepare":
             return turn.prepare(wanted["calls"])
         return turn.go(wanted["mode"]) if wanted["do"] == "go" else turn.inputs()
+    except UncapturableError as error:
+        return {"skipped": str(error)[:500]}
     except RefusedError as error:
         return {"refused": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
@@ -364,7 +372,7 @@ def main(argv: list[str]) -> None:
         say({"refused": f"could not be loaded: {type(error).__name__}: {error}"[:2000]})
         return
     trusted = spec["kind"] in ("nothing", "copy", "product")
-    turn = (GraphTurn if spec["device"] == "cuda" else Turn)(engine, call, trusted=trusted)
+    turn = Turn(engine, call, trusted=trusted)
     say({"ready": True})
     for line in commands:
         say(_answer(turn, loads(line)))
