@@ -90,7 +90,12 @@ class Driver:
         return found
 
     def launch(
-        self, kernel: ctypes.c_void_p, blocks: int, threads: int, stream: int, values: tuple[Any, ...]
+        self,
+        kernel: ctypes.c_void_p,
+        blocks: int,
+        threads: int,
+        stream: int,
+        values: tuple[Any, ...],
     ) -> None:
         """Queue a kernel; ``values`` are its parameters as ctypes' values."""
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST_NS = 5_000_000
 _BLOCKS_A_MULTIPROCESSOR = 2
+# First all blocks arrive: what was there before them is gone then, and nothing else can begin.
 # Thread 0 of block 0 alone reads the host's memory; the other blocks read what it wrote to the
 # device's, or thousands of reads over the bus would hold the flag back.
 _PTX = """
@@ -50,6 +51,21 @@ _PTX = """
     mul.wide.u32 %first, %seen, 16;
     mul.lo.u32 %seen, %blocks, %threads;
     mul.wide.u32 %step, %seen, 16;
+
+    setp.ne.u32 %p, %thread, 0;
+    @%p bra ARRIVED;
+    mul.lo.u32 %sum, %blocks, %turn;
+    atom.add.global.u32 %seen, [%heard+4], 1;
+ARRIVE:
+    ld.volatile.global.u32 %seen, [%heard+4];
+    setp.ge.u32 %p, %seen, %sum;
+    @%p bra ARRIVED;
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %start;
+    setp.lt.u64 %p, %now, %most;
+    @%p bra ARRIVE;
+ARRIVED:
+    bar.sync 0;
 
     ld.param.u64 %at, [dirt];
     ld.param.u64 %end, [dirt_end];
@@ -112,7 +128,7 @@ class Gate:
         self._threads = device.max_threads_per_multi_processor // _BLOCKS_A_MULTIPROCESSOR
         # Kept as tensors, so that torch neither frees nor reuses them.
         self._told = torch.zeros(1, dtype=torch.int32).pin_memory()
-        self._heard = torch.zeros(1, dtype=torch.int32, device="cuda")
+        self._heard = torch.zeros(2, dtype=torch.int32, device="cuda")
         size = device.L2_cache_size
         self._dirt = torch.zeros(4 * size, dtype=torch.uint8, device="cuda")
         self._clean = torch.zeros(size, dtype=torch.uint8, device="cuda")

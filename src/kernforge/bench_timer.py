@@ -170,3 +170,11 @@ class Clock:
         with contextlib.suppress(self._nvml.NVMLError):
             return float(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
         return None
+
+    def driver(self) -> str | None:
+        """The driver's version; None where it cannot be read."""
+        if self._nvml is None:
+            return None
+        with contextlib.suppress(self._nvml.NVMLError):
+            return str(self._nvml.nvmlSystemGetDriverVersion())
+        return None

@@ -8,14 +8,13 @@ file is loaded, so that a candidate that patches torch patches only itself.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_plan, bench_timer
+from kernforge import bench_exchange, bench_plan, bench_timer
+from kernforge.bench_contender import Contender, RefusedError
 from kernforge.bench_plan import Layout, Tensor
 
 if TYPE_CHECKING:
@@ -28,35 +27,24 @@ if TYPE_CHECKING:
 _TOUCHED = 32 << 20
 _LINE = 64
 _WARM_UPS = 3
-
-
-class RefusedError(Exception):
-    """A candidate does what no measurement may rest on."""
+_LARGE = 512 << 20  # Of which not every candidate can keep some on the device.
 
 
 class Engine:
     """Torch's own functions, and what a call may give back.
 
     Args:
-        spec: device, exchange file, its size, layout, arguments, outputs' places that may alias.
+        spec: device and exchange.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
         import torch  # noqa: PLC0415
 
         self.device = spec["device"]
-        self.inplace = frozenset(spec["inplace"])
-        self.layout = Layout(
-            inputs=tuple(_tensor(each) for each in spec["inputs"]),
-            outputs=tuple(_tensor(each) for each in spec["outputs"]),
-        )
-        self._arguments = spec["arguments"]
-        self.file = torch.from_file(
-            spec["exchange"], shared=True, size=spec["size"], dtype=torch.uint8
-        )
         self.timer = bench_timer.open_timer(self.device)
         self.clock = bench_timer.Clock(self.device)
-        self._types = {name: getattr(torch, name) for name in _names(self.layout)}
+        self._shared = bench_exchange.enter(spec["exchange"])
+        self._types = {name: getattr(torch, name) for name in bench_plan.SIZES}
         self._Tensor, self._strided, self._empty = torch.Tensor, torch.strided, torch.empty
         self._copy, self._sum, self._storage = (
             torch.Tensor.copy_,
@@ -64,13 +52,29 @@ class Engine:
             torch.Tensor.untyped_storage,
         )
         self._view, self._uint8 = torch.Tensor.view, torch.uint8
+        self._give_back = torch.cuda.empty_cache
+
+    def begin(self, work: dict[str, Any]) -> None:
+        """Take a workload up: its layout, arguments and outputs' places that may alias."""
+        self.inplace = frozenset(work["inplace"])
+        self.layout = Layout(
+            inputs=tuple(_tensor(each) for each in work["inputs"]),
+            outputs=tuple(_tensor(each) for each in work["outputs"]),
+        )
+        self._arguments = work["arguments"]
+        self.release()
+
+    def release(self) -> None:
+        """Give unused memory of the GPU back, which the next workload or candidate needs."""
+        if self.device == "cuda":
+            self._give_back()
 
     def views(self, call: int) -> tuple[list[Torch], list[Torch]]:
         """A call's inputs and results in the exchange."""
         parts = (*self.layout.inputs, *self.layout.outputs)
         found = [
             self._view(
-                self._view(self.file[at : at + part.nbytes], self._types[part.dtype]), part.shape
+                self._view(self._shared[at : at + part.nbytes], self._types[part.dtype]), part.shape
             )
             for at, part in zip(self.layout.offsets(call), parts, strict=True)
         ]
@@ -162,17 +166,27 @@ class Turn:
 
     Args:
         engine: the process's.
-        call: the candidate.
-        trusted: whether it is one of the engine's own, whose results are not looked at.
+        candidate: the candidate.
     """
 
-    def __init__(self, engine: Engine, call: Callable[..., Any], *, trusted: bool) -> None:
-        self._engine, self._call, self._trusted = engine, call, trusted
+    def __init__(self, engine: Engine, candidate: Contender) -> None:
+        self._engine, self._candidate = engine, candidate
+        self._call: Callable[..., Any] = candidate.none
+        self._trusted = candidate.trusted
         self._given: list[tuple[Any, ...]] = []
         self._spare: list[tuple[Torch, ...]] = []
 
+    def workload(self, work: dict[str, Any]) -> dict[str, Any]:
+        """Go on with this workload."""
+        self._given, self._spare = [], []
+        self._call = self._candidate.none
+        self._engine.begin(work)
+        self._call = self._candidate.of(work)
+        return {"ok": True}
+
     def prepare(self, calls: int) -> dict[str, Any]:
         """Lay out the inputs of so many calls, each in fresh storage."""
+        self._given, self._spare = [], []
         self._given = [self._engine.fresh(call) for call in range(calls)]
         self._spare = [self._engine.empties() for _ in range(calls)] if self._trusted else []
         self._engine.timer.settle()
@@ -223,78 +237,14 @@ class Turn:
         """Show the judge what the calls left of their inputs."""
         for number, given in enumerate(self._given):
             self._engine.give_back(number, given)
+        self._given = []
+        if self._engine.layout.set_bytes >= _LARGE:
+            self._engine.release()
         return {"ok": True}
-
-
-def _names(layout: Layout) -> set[str]:
-    return {part.dtype for part in (*layout.inputs, *layout.outputs)}
 
 
 def _tensor(spec: dict[str, Any]) -> Tensor:
     return Tensor(shape=tuple(spec["shape"]), dtype=spec["dtype"])
-
-
-def _load(path: str) -> Any:
-    """The candidates' file as a module."""
-    name = Path(path).stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise RefusedError(f"{path} is no Python file")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(Path(path).parent))
-    spec.loader.exec_module(module)
-    return module
-
-
-def _find(spec: dict[str, Any], engine: Engine) -> Callable[..., Any]:
-    """The function to time."""
-    import torch  # noqa: PLC0415
-
-    kind = spec["kind"]
-    if kind == "nothing":
-        return lambda *_: None
-    if kind == "copy":
-        half = torch.ones(max(1, spec["bytes"] // 2), dtype=torch.uint8, device=engine.device)
-        return lambda *_: half.clone()
-    if kind == "product":
-        a = torch.randn(spec["side"], spec["side"], device=engine.device)
-        a = a.to(getattr(torch, spec["dtype"]))
-        return lambda *_: a @ a
-    module = _load(spec["file"])
-    if kind == "kernel":
-        kernel = _kernel(spec)
-        return lambda *given: module.kernel(kernel, *given)
-    if kind == "peer":
-        found: Callable[..., Any] = module.PEERS[spec["name"]]
-        return found
-    if kind == "compiled":
-        options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
-        if engine.device == "cuda":
-            options["mode"] = "max-autotune-no-cudagraphs"
-        compiled: Callable[..., Any] = torch.compile(module.eager, **options)
-        return compiled
-    eager: Callable[..., Any] = module.eager
-    return eager
-
-
-def _kernel(spec: dict[str, Any]) -> Any:
-    """The kernel of a candidate, from a directory or a registry; None where there is none."""
-    from kernforge.loading import get_kernel, get_local_kernel  # noqa: PLC0415
-
-    where = spec["kernel"]
-    backend = "cpu" if spec["device"] == "cpu" else None
-    if where is None:
-        return None
-    if Path(where).is_dir():
-        return get_local_kernel(Path(where), backend=backend)
-    repo_id, _, version = where.partition("@")
-    number = version.removeprefix("v")
-    return get_kernel(
-        repo_id,
-        version=int(number) if number.isdigit() else number,
-        registry=spec["registry"],
-        backend=backend,
-    )
 
 
 class UncapturableError(Exception):
@@ -344,6 +294,8 @@ class _Graph:
 
 def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
     try:
+        if wanted["do"] == "workload":
+            return turn.workload(wanted["work"])
         if wanted["do"] == "prepare":
             return turn.prepare(wanted["calls"])
         return turn.go(wanted["mode"]) if wanted["do"] == "go" else turn.inputs()
@@ -366,13 +318,10 @@ def main(argv: list[str]) -> None:
         answers.flush()
 
     try:
-        engine = Engine(spec)
-        call = _find(spec, engine)
+        turn = Turn(Engine(spec), Contender(spec))
     except Exception as error:  # noqa: BLE001 - as above
         say({"refused": f"could not be loaded: {type(error).__name__}: {error}"[:2000]})
         return
-    trusted = spec["kind"] in ("nothing", "copy", "product")
-    turn = Turn(engine, call, trusted=trusted)
     say({"ready": True})
     for line in commands:
         say(_answer(turn, loads(line)))

@@ -24,9 +24,9 @@ def add(verbs: options.Verbs) -> None:
         verbs,
         _bench,
         "bench",
-        "measure a project's kernel beside its peers; exits 6 when a candidate is refused or slower "
-        "than --baseline",
-        "kernels/img2gray --kernel build --out now.json",
+        "measure a project's kernel beside its peers; exits 6 when a candidate is refused, or the "
+        "kernel slower than --baseline or --against",
+        "kernels/img2gray --out now.json --html now.html",
     )
     options.add_project(verb)
     verb.add_argument(
@@ -43,6 +43,11 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
     verb.add_argument("--mode", action="append", help="cold, hot, launch or graph (default: all)")
     verb.add_argument("--workload", action="append", default=[], help="only this one")
+    verb.add_argument(
+        "--sizes",
+        metavar="2^10:2^30[:STEP]",
+        help="measure the project's sized(elements) at these powers of two, or at 1000,2^20",
+    )
     verb.add_argument("--no-eager", action="store_true", help="leave torch's own out")
     verb.add_argument(
         "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
@@ -52,6 +57,7 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
     verb.add_argument("--out", type=Path, help="write the result there, as JSON")
+    verb.add_argument("--html", type=Path, help="write one page there that needs nothing else")
     verb.add_argument("--baseline", type=Path, help="a stored result that must not be undercut")
     verb.add_argument(
         "--allow", type=float, default=0.05, help="share by which a median may grow (default: 0.05)"
@@ -59,7 +65,7 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _bench(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import bench, bench_report, files  # noqa: PLC0415
+    from kernforge import bench, bench_page, bench_plan, bench_report, files  # noqa: PLC0415
 
     before = _stored(arguments.baseline) if arguments.baseline else None
     wanted = bench.Wanted(
@@ -69,16 +75,23 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
         registry=arguments.registry,
         only=tuple(arguments.workload),
         eager=not arguments.no_eager,
+        sizes=tuple(bench_plan.sizes(arguments.sizes)) if arguments.sizes else (),
     )
     document = bench.run(
-        bench.workloads(wanted), bench.candidates(wanted), _settings(arguments), report.note
+        bench.workloads(wanted),
+        bench.candidates(wanted),
+        _settings(arguments),
+        report.note,
+        project=arguments.project.resolve().name,
     )
-    slower = []
+    slower = bench_report.behind(document, allowed=arguments.allow)
     if before is not None:
-        slower = bench_report.regressions(document, before, allowed=arguments.allow)
-        document["regressions"] = slower
+        slower += bench_report.regressions(document, before, allowed=arguments.allow)
+    document["regressions"] = slower
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
+    if arguments.html:
+        files.write_atomic(arguments.html, bench_page.html(document, before))
     report.result(document, _text(document))
     if refused := bench.refusals(document) + slower:
         raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")

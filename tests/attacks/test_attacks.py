@@ -118,6 +118,5 @@ def test_warm_caches_on_the_gpu_gain_nothing(on_cuda, name):
 def assert_nothing_gained(rows, library, share):
     honest = {row["mode"]: row for row in library}
     for row in rows:
-        print(row["candidate"], row["mode"], row.get("median_ns"), row["refused"], row["skipped"])
         if not row["refused"] and not row["skipped"]:
             assert row["median_ns"] >= share * honest[row["mode"]]["median_ns"]

@@ -5,7 +5,7 @@ import copy
 
 import pytest
 
-from kernforge import bench, bench_judge, bench_plan, bench_report, bench_roofline
+from kernforge import bench, bench_doubts, bench_plan, bench_report, bench_roofline
 from kernforge.bench_plan import Layout, Settings, Tensor
 from kernforge.errors import UsageError
 
@@ -44,7 +44,7 @@ EMPTY = [(1.2e6, 0.2e6, 10)]  # an empty call costs 0.1 ms
     ],
 )
 def test_time_that_a_worker_hides_is_seen(turns, believed):
-    assert (bench_judge.hidden_time(turns, EMPTY) == "") is believed
+    assert (bench_doubts.hidden_time(turns, EMPTY) == "") is believed
 
 
 @pytest.mark.parametrize(
