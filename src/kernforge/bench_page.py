@@ -182,22 +182,29 @@ def _by_size(document: dict[str, Any], mode: str, colours: dict[str, int]) -> It
         if case.get("size"):
             families.setdefault(case["family"], []).append(case)
     for family, cases in families.items():
-        cases.sort(key=lambda each: each["size"])
+        cases.sort(key=lambda each: int(each["size"]))
         marks: dict[str, list[Point]] = {}
+        roof = []
         for case in cases:
+            least = case["ceilings"][mode]["roof_ns"]
+            roof.append(Point(x=case["size"], y=least, low=least, high=least))
             for row in _measured(case, mode):
-                label = f"{case['name']}: {bench_report.duration(row['median_ns'])}"
-                point = Point(
-                    x=case["size"], y=row["median_ns"], low=row["low_ns"], high=row["high_ns"],
-                    label=label,
-                )  # fmt: skip
-                marks.setdefault(row["candidate"], []).append(point)
+                marks.setdefault(row["candidate"], []).append(
+                    Point(
+                        x=case["size"],
+                        y=row["median_ns"],
+                        low=row["low_ns"],
+                        high=row["high_ns"],
+                        label=f"{case['name']}: {bench_report.duration(row['median_ns'])}",
+                    )
+                )
         if len(cases) > 1 and marks:
+            series = [_series(name, points, colours) for name, points in marks.items()]
             yield Chart(
-                title=f"{family}: time against size",
+                title=f"{family}: time against size; the dashed line is the roof",
                 across="size",
                 up="median time of a call",
-                series=tuple(_series(name, points, colours) for name, points in marks.items()),
+                series=(*series, Series(name="roof", points=tuple(roof))),
                 write_x=lambda value: _scaled(value, ""),
                 write_y=bench_report.duration,
             )

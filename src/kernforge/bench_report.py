@@ -186,8 +186,32 @@ def _of_candidate(
                 yield (case["name"], row["mode"]), row
 
 
+def sweep(document: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
+    """Head and rows of a table with a row for each workload and a column for each candidate."""
+    cases = document["workloads"]
+    names = list(dict.fromkeys(row["candidate"] for case in cases for row in case["results"]))
+    body = [
+        (
+            case["name"],
+            *(_cell(case, name, mode) for name in names),
+            duration(case["ceilings"][mode]["roof_ns"]),
+        )
+        for case in cases
+    ]
+    return [("workload", *names, "the roof"), *body]
+
+
+def _cell(case: dict[str, Any], name: str, mode: str) -> str:
+    for row in case["results"]:
+        if (row["candidate"], row["mode"]) == (name, mode):
+            if "median_ns" in row:
+                return f"{duration(row['median_ns'])} ({row['share_of_roof']:.0%})"
+            return "refused" if row["refused"] else "skipped"
+    return ""
+
+
 def summary(document: dict[str, Any], title: str, note: str) -> dict[str, Any]:
-    """The document as one small table: cold times, and how far everyone is from the roof.
+    """The document's first mode as one small table: times, and shares of the roof.
 
     Args:
         document: a run.
@@ -196,28 +220,8 @@ def summary(document: dict[str, Any], title: str, note: str) -> dict[str, Any]:
 
     Returns:
         ``title``, ``head``, ``rows`` and ``note``: a row for each candidate, a column for each
-        workload with its rate and its share of the roof.
+        workload.
     """
-    mode = document["settings"]["modes"][0]
-    cases = document["workloads"]
-    names = dict.fromkeys(row["candidate"] for case in cases for row in case["results"])
-    body = []
-    for name in names:
-        cells = []
-        for case in cases:
-            row = next(r for r in case["results"] if (r["candidate"], r["mode"]) == (name, mode))
-            cells.append(
-                f"{duration(row['median_ns'])} ({row['share_of_roof']:.0%})"
-                if "median_ns" in row
-                else "refused"
-                if row["refused"]
-                else "skipped"
-            )
-        body.append([name, *cells])
-    roofs = [duration(case["ceilings"][mode]["roof_ns"]) for case in cases]
-    return {
-        "title": title,
-        "head": ["", *(case["name"] for case in cases)],
-        "rows": [*body, ["the roof", *roofs]],
-        "note": note,
-    }
+    (_, *heads), *body = zip(*sweep(document, document["settings"]["modes"][0]), strict=True)
+    head = ["", *heads]
+    return {"title": title, "head": head, "rows": [list(row) for row in body], "note": note}

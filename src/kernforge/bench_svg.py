@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COLOURS = 8
 _WIDTH, _HEIGHT = 760, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 190, 14, 52
+_SHORTEST = 0.8  # decades
 _SPARSE = 1.6  # decades below which 2 and 5 get a line too
 _LETTERS = 24
 
@@ -96,9 +97,9 @@ class _Axis:
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
-    """An axis with a little air on both sides."""
+    """An axis with a little air on both sides, never so short that noise fills it."""
     low, high = math.log10(min(values)), math.log10(max(values))
-    air = max(0.06 * (high - low), 0.08)
+    air = max(0.06 * (high - low), (_SHORTEST - (high - low)) / 2)
     return _Axis(low - air, high + air, start, end)
 
 

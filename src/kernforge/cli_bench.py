@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from kernforge.report import Report
 
+_FEW = 4  # Workloads of which each has a table.
+
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
@@ -142,6 +144,11 @@ def _text(document: dict[str, Any]) -> str:
 
     where = document["machine"]
     parts = [f"{where['gpu'] or where['cpu']}, torch {where['torch']}"]
+    if len(document["workloads"]) > _FEW:
+        for mode in document["settings"]["modes"]:
+            head, *rows = bench_report.sweep(document, mode)
+            parts += [f"\n{mode}: median and share of the roof", reports.table(rows, head=head)]
+        return "\n".join(parts)
     for case in document["workloads"]:
         for mode in document["settings"]["modes"]:
             bound = case["ceilings"][mode]["bound"]
