@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kernforge.bench_runner import Runner
 
 _SPOT_CHECKS = 4
+# Copies of a turn's tensors: that a worker may keep, and that the judge needs to look at them.
+_KEPT, _JUDGES = 3, 6
 _FLUSHED_CALLS = 8  # A flush takes longer than many a call.
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64")
 
@@ -129,6 +131,7 @@ class _Trial:
         # Where the judge's own clock is sharp: no flush, and all that the host waits for is told.
         self._sharp: Mode = "launch" if settings.device == "cuda" else "hot"
         self._modes = tuple(dict.fromkeys((*settings.modes, "hot", self._sharp)))
+        self._tight = False
         self.size = self._layout.set_bytes * self._most
 
     @property
@@ -139,7 +142,9 @@ class _Trial:
     def run(self, runners: list[Runner], note: Callable[[str], None]) -> list[Measured]:
         """Let all of them compute it."""
         self._runners = [r for r in runners if self.flops or r.candidate != PRODUCT]
-        work = _work(self._workload, self._layout) | {"bytes": self.moved}
+        self._tight = self._is_tight()
+        more = {"bytes": self.moved, "tight": self._tight}
+        work = _work(self._workload, self._layout) | more
         for runner in self._runners:
             runner.begin(self._layout)
             if not runner.refused:
@@ -149,6 +154,16 @@ class _Trial:
                 runner.partner.pause()
         self._rounds(note)
         return self._measured()
+
+    def _is_tight(self) -> bool:
+        """Whether the GPU is too small for everyone to keep what a call needs."""
+        import torch  # noqa: PLC0415
+
+        if self._settings.device == "cpu":
+            return False
+        torch.cuda.empty_cache()
+        free: int = torch.cuda.mem_get_info()[0]
+        return self.size * (_KEPT * len(self._runners) + _JUDGES) > free
 
     def _warm_up(self, runner: Runner) -> None:
         call_s = 0.0
@@ -196,6 +211,8 @@ class _Trial:
 
         if self._settings.device == "cuda":
             torch.cuda.synchronize()
+            if self._tight:
+                torch.cuda.empty_cache()
 
     def _sure(self) -> bool:
         return all(

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _TOUCHED = 32 << 20
 _LINE = 64
 _WARM_UPS = 3
-_LARGE = 512 << 20  # Of which not every candidate can keep some on the device.
 
 
 class Engine:
@@ -61,13 +60,23 @@ class Engine:
             inputs=tuple(_tensor(each) for each in work["inputs"]),
             outputs=tuple(_tensor(each) for each in work["outputs"]),
         )
-        self._arguments = work["arguments"]
-        self.release()
+        self._arguments, self._tight = work["arguments"], work["tight"]
+        self._release()
 
-    def release(self) -> None:
-        """Give unused memory of the GPU back, which the next workload or candidate needs."""
+    def _release(self) -> None:
+        """Give unused memory of the GPU back, which others need."""
         if self.device == "cuda":
             self._give_back()
+
+    def seed(self) -> None:
+        """Where nothing could be kept, have a result and a temporary ready for the allocator."""
+        if self._tight:
+            _ready = self.empties(), self.empties()
+
+    def leave(self) -> None:
+        """End a turn; where memory is tight, keep none."""
+        if self._tight:
+            self._release()
 
     def views(self, call: int) -> tuple[list[Torch], list[Torch]]:
         """A call's inputs and results in the exchange."""
@@ -189,6 +198,7 @@ class Turn:
         self._given, self._spare = [], []
         self._given = [self._engine.fresh(call) for call in range(calls)]
         self._spare = [self._engine.empties() for _ in range(calls)] if self._trusted else []
+        self._engine.seed()
         self._engine.timer.settle()
         return {"ok": True}
 
@@ -238,8 +248,7 @@ class Turn:
         for number, given in enumerate(self._given):
             self._engine.give_back(number, given)
         self._given = []
-        if self._engine.layout.set_bytes >= _LARGE:
-            self._engine.release()
+        self._engine.leave()
         return {"ok": True}
 
 
