@@ -252,6 +252,9 @@ class _Trial:
         if keep:
             runner.times.setdefault(mode, []).extend(answer["times"])
             runner.clocks.setdefault(mode, []).extend(answer["clocks"])
+            uneven = bench_doubts.unevenness(answer["times"])
+            if mode == "hot" and uneven is not None:
+                runner.unevenness.append(uneven)
             if mode == self._sharp:
                 told = statistics.fmean(answer["times"]) * len(given)
                 runner.untimed.append((wall, told, len(given)))
@@ -284,9 +287,11 @@ class _Trial:
         nothing = next(r for r in self._runners if r.candidate == NOTHING)
         for runner in self._runners:
             if runner.candidate.file and not runner.refused:
-                runner.refused = bench_doubts.hidden_time(
-                    runner.untimed, nothing.untimed
-                ) or bench_doubts.told_apart(runner.times)
+                runner.refused = (
+                    bench_doubts.hidden_time(runner.untimed, nothing.untimed)
+                    or bench_doubts.told_apart(runner.times)
+                    or bench_doubts.uneven(runner.unevenness)
+                )
         return [self._one(runner, mode) for runner in self._runners for mode in self._modes]
 
     def _one(self, runner: Runner, mode: Mode) -> Measured:

@@ -42,12 +42,14 @@ class Runner:
     times: dict[str, list[float]] = field(default_factory=dict)
     clocks: dict[str, list[float | None]] = field(default_factory=dict)
     untimed: list[tuple[float, float, int]] = field(default_factory=list)
+    unevenness: list[float] = field(default_factory=list)
 
     def begin(self, parts: Layout) -> None:
         """Forget the workload before; who has no process any more stays refused."""
         self.exchange = Exchange(self.shared, parts)
         self.calls, self.checked = 1, 0
-        self.skipped, self.times, self.clocks, self.untimed = {}, {}, {}, []
+        self.skipped, self.times, self.clocks = {}, {}, {}
+        self.untimed, self.unevenness = [], []
         if not self.dead:
             self.refused = ""
 

@@ -48,6 +48,22 @@ def test_time_that_a_worker_hides_is_seen(turns, believed):
 
 
 @pytest.mark.parametrize(
+    ("turns", "believed"),
+    [
+        ([], True),
+        ([[1.0, 1.0, 1.1, 1.0]], True),
+        ([[1.0, 1.0, 90.0, 1.0], [1.0, 1.0, 1.2, 1.0]], True),  # a busy machine once
+        ([[1.0, 1.0, 90.0, 1.0], [1.0, 1.0, 1.2, 80.0]], False),
+        ([[1.0, 3.0], [9.0]], True),  # too few to tell
+        ([[0.0, 0.0, 0.0, 1.0]], False),
+    ],
+)
+def test_calls_that_do_the_work_of_others_are_seen(turns, believed):
+    told = [bench_doubts.unevenness(turn) for turn in turns]
+    assert (bench_doubts.uneven([each for each in told if each is not None]) == "") is believed
+
+
+@pytest.mark.parametrize(
     ("median_ns", "moved", "device", "right"),
     [
         (90_000, 1 << 29, "cuda", True),
