@@ -15,7 +15,7 @@ _HIDDEN_NS = 3_000_000.0
 _EMPTY_SHARE = 2.0  # Caches and page tables make one worker's empty call dearer than another's.
 _COLD_SHARE = 0.5
 _FEWEST = 4
-_UNEVEN = 1.5
+_UNEVEN = 8.0  # A new page here, a busy core there: honest turns on a loaded machine reach 3.
 
 
 def hidden_time(

@@ -210,18 +210,19 @@ def _cell(case: dict[str, Any], name: str, mode: str) -> str:
     return ""
 
 
-def summary(document: dict[str, Any], title: str, note: str) -> dict[str, Any]:
-    """The document's first mode as one small table: times, and shares of the roof.
-
-    Args:
-        document: a run.
-        title: of the table.
-        note: what is said below it.
+def summary(document: dict[str, Any]) -> dict[str, Any]:
+    """The document's first mode as a table for a page.
 
     Returns:
-        ``title``, ``head``, ``rows`` and ``note``: a row for each candidate, a column for each
-        workload.
+        ``title``, ``head``, ``rows`` and ``note``: a row for each workload, a column for each
+        candidate with its median and its share of the roof.
     """
-    (_, *heads), *body = zip(*sweep(document, document["settings"]["modes"][0]), strict=True)
-    head = ["", *heads]
-    return {"title": title, "head": head, "rows": [list(row) for row in body], "note": note}
+    mode, where = document["settings"]["modes"][0], document["machine"]
+    head, *body = sweep(document, mode)
+    return {
+        "title": f"{document['project']} on {where['gpu'] or where['cpu']}",
+        "head": list(head),
+        "rows": [list(row) for row in body],
+        "note": f"{mode.capitalize()} times and shares of the roof; all in one run, in turn, each in "
+        "a process of its own, on new inputs in each call. By `kernforge bench`.",
+    }

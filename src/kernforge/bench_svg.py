@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COLOURS = 8
 _WIDTH, _HEIGHT = 760, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 190, 14, 52
+_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 190, 14, 52
 _SHORTEST = 0.8  # decades
 _SPARSE = 1.6  # decades below which 2 and 5 get a line too
 _LETTERS = 24
@@ -113,7 +113,7 @@ def svg(chart: Chart) -> str:
         f"<title>{escape(chart.title)}</title>",
         *_grid(chart, x, y),
     ]
-    for row, each in enumerate(chart.series):
+    for row, each in reversed([*enumerate(chart.series)]):  # the first one lies on top
         parts += _draw(chart, each, x, y)
         parts += _legend(each, row)
     return "\n".join([*parts, "</svg>"])

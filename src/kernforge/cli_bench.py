@@ -89,7 +89,7 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
     slower = bench_report.behind(document, allowed=arguments.allow)
     if before is not None:
         slower += bench_report.regressions(document, before, allowed=arguments.allow)
-    document["regressions"] = slower
+    document |= {"regressions": slower, "table": bench_report.summary(document)}
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
     if arguments.html:

@@ -141,11 +141,13 @@ def test_published_versions_that_are_faster_are_told(document):
 
 
 def test_a_summary_has_a_cell_for_everyone(document):
-    table = bench_report.summary(document, "toy", "a note")
-    assert table["head"] == ["", "float32 1000", "float32 100000"]
-    assert [line[0] for line in table["rows"]] == [*NAMES, "cheat", "eager sync", "the roof"]
-    assert table["rows"][0][1] == "2 us (40%)"
-    assert table["rows"][3][1:] == ["refused", "refused"]
+    table = bench_report.summary(document)
+    assert table["title"] == "toy on a GPU"
+    assert table["head"] == ["workload", *NAMES, "cheat", "eager sync", "the roof"]
+    first, second = table["rows"]
+    assert first == ["float32 1000", *first[1:4], "refused", "skipped", "800 ns"]
+    assert first[1] == "2 us (40%)"
+    assert second[0] == "float32 100000"
 
 
 @pytest.mark.parametrize("values", [(1.0, 1.0), (3.0, 5.0), (1.0, 1e12)])
