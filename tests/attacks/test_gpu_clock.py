@@ -10,6 +10,10 @@ import time
 
 import pytest
 
+from kernforge.bench_driver import Driver
+from kernforge.bench_exchange import DeviceBuffer
+from kernforge.bench_timer import CudaTimer
+
 torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.gpu,
@@ -43,8 +47,6 @@ torch.cuda.synchronize()
 
 @pytest.fixture(scope="module")
 def timer():
-    from kernforge.bench_timer import CudaTimer
-
     return CudaTimer()
 
 
@@ -95,9 +97,6 @@ def test_a_call_that_waits_for_the_device_ends(timer):
 
 
 def test_another_process_sees_the_same_memory():
-    from kernforge.bench_driver import Driver
-    from kernforge.bench_exchange import DeviceBuffer
-
     buffer = DeviceBuffer(Driver(), 1024)
     buffer.bytes[:4] = torch.tensor([1, 2, 3, 4], dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
