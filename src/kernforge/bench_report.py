@@ -72,6 +72,15 @@ class Change:
     verdict: str
 
 
+def comparable(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether two documents are of one machine."""
+    try:
+        _comparable(now, before)
+    except UsageError:
+        return False
+    return True
+
+
 def changes(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
     """Every candidate that both runs measured.
 

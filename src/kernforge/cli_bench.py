@@ -70,6 +70,7 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge import bench, bench_page, bench_plan, bench_report, files  # noqa: PLC0415
 
     before = _stored(arguments.baseline) if arguments.baseline else None
+    last = before or _last(arguments.out)
     wanted = bench.Wanted(
         project=arguments.project,
         kernel=_kernel(arguments),
@@ -93,7 +94,8 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
     if arguments.html:
-        files.write_atomic(arguments.html, bench_page.html(document, before))
+        shown = last if last and bench_report.comparable(document, last) else None
+        files.write_atomic(arguments.html, bench_page.html(document, shown))
     report.result(document, _text(document))
     if refused := bench.refusals(document) + slower:
         raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
@@ -132,11 +134,22 @@ def _kernel(arguments: argparse.Namespace) -> Path | None:
     return built if built.is_dir() else None
 
 
+def _last(path: Path | None) -> Any:
+    """What a run before this one left there; None when it is no such thing."""
+    try:
+        return _stored(path) if path and path.is_file() else None
+    except UsageError:
+        return None
+
+
 def _stored(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as a stored result: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} is no stored result", hint="kernforge bench --out writes one")
+    return found
 
 
 def _text(document: dict[str, Any]) -> str:
