@@ -272,7 +272,7 @@ def machine(device: str) -> dict[str, Any]:
 
     found: dict[str, Any] = {
         "date": dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),

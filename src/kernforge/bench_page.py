@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 _FEW = 6  # Workloads whose tables are open from the start.
 _MODES = {
-    "cold": "nothing of the inputs is in the caches",
-    "hot": "the inputs were just read",
-    "launch": "calls in a row as a program makes them, Python and launch included",
-    "graph": "calls in a row inside a CUDA graph",
+    "cold": "Nothing of the inputs is in the caches",
+    "hot": "The inputs were just read",
+    "launch": "Calls in a row as a program makes them, Python and launch included",
+    "graph": "Calls in a row inside a CUDA graph",
 }
 _LIGHT = ("#2563c9", "#c2410c", "#15803d", "#9333ea", "#b45309", "#0e7490", "#be185d", "#4d5a6b")
 _DARK = ("#7ab0ff", "#ff9a62", "#5fd38a", "#cf9bff", "#f2bd52", "#4fd0e4", "#ff86b8", "#aab6c6")
@@ -38,7 +38,7 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 .whisker { stroke: var(--ink); fill: none; } .fill { opacity: .75; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .4rem 0 1rem; }
 th, td { text-align: left; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid var(--line); }
-th { font-weight: 600; } td.n, th.n { text-align: right; } .bad { color: var(--bad); }
+th { font-weight: 600; } td.n, th.n { text-align: right; white-space: nowrap; } .bad { color: var(--bad); }
 .good { color: var(--good); } details { margin: .6rem 0; } summary { cursor: pointer; }
 .scroll { overflow-x: auto; }
 """

@@ -21,6 +21,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 190, 14, 52
 _SHORTEST = 0.8  # decades
 _SPARSE = 1.6  # decades below which 2 and 5 get a line too
 _LETTERS = 24
+_PLAIN = 'fill="none" stroke="currentColor"'  # for who draws without the page's style
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +124,13 @@ def _grid(chart: Chart, x: _Axis, y: _Axis) -> Iterator[str]:
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     for value in x.ticks():
         at = f"{x.at(value):.1f}"
-        yield f'<line class="grid" x1="{at}" x2="{at}" y1="{_TOP}" y2="{bottom}"/>'
+        yield f'<line class="grid" stroke="#999" x1="{at}" x2="{at}" y1="{_TOP}" y2="{bottom}"/>'
         yield f'<text x="{at}" y="{bottom + 18}" text-anchor="middle">{escape(chart.write_x(value))}</text>'
     for value in y.ticks():
         at = f"{y.at(value):.1f}"
-        yield f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{at}" y2="{at}"/>'
+        yield f'<line class="grid" stroke="#999" x1="{_LEFT}" x2="{right}" y1="{at}" y2="{at}"/>'
         yield f'<text x="{_LEFT - 8}" y="{at}" dy="4" text-anchor="end">{escape(chart.write_y(value))}</text>'
-    yield f'<path class="axis" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>'
+    yield f'<path class="axis" {_PLAIN} d="M{_LEFT} {_TOP}V{bottom}H{right}"/>'
     middle = (_LEFT + right) / 2
     yield f'<text x="{middle}" y="{_HEIGHT - 10}" text-anchor="middle">{escape(chart.across)}</text>'
     yield (
@@ -142,13 +143,13 @@ def _draw(chart: Chart, series: Series, x: _Axis, y: _Axis) -> Iterator[str]:
     name = _class(series)
     if series.joined and len(series.points) > 1:
         path = "L".join(f"{x.at(p.x):.1f} {y.at(p.y):.1f}" for p in series.points)
-        yield f'<path class="line {name}" d="M{path}"/>'
+        yield f'<path class="line {name}" {_PLAIN} d="M{path}"/>'
     if series.colour is None:
         return
     for point in series.points:
         at, mark = x.at(point.x), y.at(point.y)
         yield (
-            f'<path class="line {name}" d="M{at:.1f} {y.at(point.low):.1f}'
+            f'<path class="line {name}" {_PLAIN} d="M{at:.1f} {y.at(point.low):.1f}'
             f'V{y.at(point.high):.1f}"/>'
         )
         told = point.label or f"{chart.write_x(point.x)}: {chart.write_y(point.y)}"
@@ -160,7 +161,7 @@ def _draw(chart: Chart, series: Series, x: _Axis, y: _Axis) -> Iterator[str]:
 
 def _legend(series: Series, row: int) -> Iterator[str]:
     left, at = _WIDTH - _RIGHT + 16, _TOP + 10 + 20 * row
-    yield f'<path class="line {_class(series)}" d="M{left} {at}h22"/>'
+    yield f'<path class="line {_class(series)}" {_PLAIN} d="M{left} {at}h22"/>'
     if series.colour is not None:
         yield f'<circle class="mark {_class(series)}" cx="{left + 11}" cy="{at}" r="3.5"/>'
     short = series.name if len(series.name) <= _LETTERS else series.name[: _LETTERS - 1] + "…"
@@ -184,5 +185,5 @@ def bar(value: float, low: float, high: float, most: float, colour: int) -> str:
     return (
         f'<svg class="bar" viewBox="0 0 {width + 2:.0f} 14" width="{width + 2:.0f}" height="14">'
         f'<rect class="fill c{colour % COLOURS}" x="0" y="2" width="{at(value)}" height="10"/>'
-        f'<path class="whisker" d="M{at(low)} 7H{at(high)}M{at(low)} 3v8M{at(high)} 3v8"/></svg>'
+        f'<path class="whisker" {_PLAIN} d="M{at(low)} 7H{at(high)}M{at(low)} 3v8M{at(high)} 3v8"/></svg>'
     )
