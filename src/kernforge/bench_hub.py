@@ -159,10 +159,13 @@ class _Oracle:
         script: the script.
         start: starts the process.
         place: a directory for what is exchanged.
+        device: where results are compared.
     """
 
-    def __init__(self, script: Path, start: Callable[[], Partner], place: Path) -> None:
-        self.script, self._start, self._place = script, start, place
+    def __init__(
+        self, script: Path, start: Callable[[], Partner], place: Path, device: str
+    ) -> None:
+        self.script, self._start, self._place, self._device = script, start, place, device
         self._partner = start()
         self._met_the_kernel = False
         self._probed: dict[str, dict[str, Any]] = {}
@@ -212,7 +215,12 @@ class _Oracle:
         held = tuple(int(size) for size in probed["held"])
         if not self.verifies(entry):
             return Workload(
-                name=entry, inputs=(_SEEDS,), reference=lambda _seed: (), bytes=_NEITHER, held=held
+                name=entry,
+                inputs=(_SEEDS,),
+                reference=lambda _seed: (),
+                bytes=_NEITHER,
+                flops=0,
+                held=held,
             )
         first = self._reference(entry, _FIRST_SEED)
         return Workload(
@@ -222,6 +230,7 @@ class _Oracle:
             outputs=(str(first.dtype).removeprefix("torch."),),
             # What it reads nobody says; at least the result is written.
             bytes=max(_NEITHER, first.numel() * first.element_size()),
+            flops=0,
             held=held,
             late=bool(probed["late"]),
             accepts=self._accepts,
@@ -261,12 +270,12 @@ class _Oracle:
         for each in shape:
             size *= each
         if not size:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device=self._device)
         path = self._place / "right.bin"
         if path.stat().st_size < size:
             raise CheckError(f"{self.script}: {entry} gave less than its shape {shape}")
         flat = torch.from_file(str(path), shared=True, size=size, dtype=torch.uint8)
-        return flat.clone().view(dtype).view(shape)
+        return flat.clone().view(dtype).view(shape).to(self._device)
 
     def _accepts(self, got: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
         """Whether the script's own check would pass, and would mean something if it did."""
@@ -275,11 +284,13 @@ class _Oracle:
         (mine,), (wanted,) = got, right
         if mine.dtype != wanted.dtype or mine.shape != wanted.shape or not mine.numel():
             return False
-        path = self._place / "got.bin"
-        flat = mine.contiguous().reshape(-1).view(torch.uint8)
-        shared = torch.from_file(str(path), shared=True, size=flat.numel(), dtype=torch.uint8)
-        shared.copy_(flat)
-        said = self._ask(do="accepts", file=str(path))
+        told = {"dtype": str(wanted.dtype).removeprefix("torch."), "shape": list(wanted.shape)}
+        for name, tensor in (("got", mine), ("right", wanted)):
+            flat = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
+            path = str(self._place / f"{name}-shown.bin")
+            torch.from_file(path, shared=True, size=flat.numel(), dtype=torch.uint8).copy_(flat)
+            told |= {name: path, "size": flat.numel()}
+        said = self._ask(do="accepts", **told)
         # A check that zeros would pass, as of small values, says nothing.
         return bool(said["accepts"]) and not said["zeros"]
 
@@ -325,6 +336,6 @@ def _oracle(script: Path, wanted: Wanted, device: str) -> Iterator[_Oracle]:
         }
         argv = (sys.executable, "-m", "kernforge.bench_oracle", json.dumps(spec))
         with contextlib.ExitStack() as stack:
-            oracle = _Oracle(script, lambda: Partner(Command(argv=argv)), place)
+            oracle = _Oracle(script, lambda: Partner(Command(argv=argv)), place, device)
             stack.callback(oracle.close)
             yield oracle

@@ -10,33 +10,47 @@ from __future__ import annotations
 import functools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernforge import bench_worker, hubclass
 from kernforge.bench_worker import Engine, Turn
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor as Torch
+
 
 class Subject:
-    """A workload of a script.
+    """A workload of a script, in the place of a contender.
 
     Args:
         spec: what the judge says: script, repository, entry, kernel.
-        engine: torch's functions, taken hold of before.
     """
 
-    def __init__(self, spec: dict[str, Any], engine: Engine) -> None:
+    trusted = False
+
+    def __init__(self, spec: dict[str, Any]) -> None:
         load = functools.partial(
             hubclass.load_kernel,
             spec["kernel"],
             registry=spec["registry"],
-            backend="cpu" if engine.device == "cpu" else None,
+            backend="cpu" if spec["device"] == "cpu" else None,
             trust=spec["trust"],
         )
         self._entry, self._reference = spec["entry"], spec["kind"] == "hub reference"
-        self._script = hubclass.Script(Path(spec["file"]), Path(spec["repo"]), load, engine.device)
+        self._script = hubclass.Script(Path(spec["file"]), Path(spec["repo"]), load, spec["device"])
         if not self._reference:
             self._script.kernel.now()
-        self.late, self._after = spec["late"] and not self._reference, spec["after"]
+        self.late, self._after = False, spec["after"]
+
+    def none(self, *_given: Any) -> None:
+        """What is called when there is no workload."""
+
+    def of(self, work: dict[str, Any]) -> Callable[..., Any]:
+        """What is timed."""
+        self.late = work["late"] and not self._reference
+        return _make_the_call
 
     def make(self, seed: int) -> _Call:
         """One call, ready to be made."""
@@ -77,13 +91,12 @@ class HubTurn(Turn):
     """
 
     def __init__(self, engine: Engine, subject: Subject) -> None:
-        super().__init__(engine, _make_the_call, trusted=False)
+        super().__init__(engine, subject)
         self._subject = subject
         self._seeds: list[tuple[Any, ...]] = []
 
     def prepare(self, calls: int) -> dict[str, Any]:
-        """Set up an instance for each seed; those of the turn before are gone first."""
-        self._given = []
+        """Set up an instance for each seed; those of the turn before are gone by now."""
         answer = super().prepare(calls)
         self._seeds = self._given
         self._given = [(self._subject.make(int(seed)),) for (seed,) in self._seeds]
@@ -94,11 +107,11 @@ class HubTurn(Turn):
         """Bring an instance's tensors into the caches."""
         self._engine.touch(given[0].held)
 
-    def taken(self, number: int, given: tuple[Any, ...], result: Any) -> Any:  # noqa: ARG002 - the base's
+    def taken(self, number: int, result: Any) -> tuple[Torch, ...]:
         """The result of a call; nothing yet where ``verify_`` puts it together."""
         if self._subject.late or not self._engine.layout.outputs:
             return ()
-        call = given[0]
+        call = self._given[number][0]
         return self._engine.results(_bare(result if call.returns else call.one.out))
 
     def results(self) -> dict[str, Any]:
@@ -106,14 +119,13 @@ class HubTurn(Turn):
         for number, (call,) in enumerate(self._given if self._subject.late else ()):
             found = self._subject.assembled(call)
             self._engine.take(number, self._engine.results(_bare(found)))
+        self._engine.timer.settle()
         return {"ok": True}
 
     def inputs(self) -> dict[str, Any]:
         """Show the judge the seeds: what a class does to its own tensors is its affair."""
-        self._given, kept = self._seeds, self._given
-        answer = super().inputs()
-        self._given = kept
-        return answer
+        self._given = self._seeds
+        return super().inputs()
 
 
 def _bare(result: Any) -> Any:
@@ -121,9 +133,5 @@ def _bare(result: Any) -> Any:
     return result.detach() if getattr(result, "requires_grad", False) else result
 
 
-def _open(spec: dict[str, Any], engine: Engine) -> Turn:
-    return HubTurn(engine, Subject(spec, engine))
-
-
 if __name__ == "__main__":
-    bench_worker.serve(sys.argv[1:], _open)
+    bench_worker.serve(sys.argv[1:], lambda spec, engine: HubTurn(engine, Subject(spec)))

@@ -14,12 +14,9 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge import hubclass
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _ATOL = 1e-2  # the hub's client's
 
@@ -44,7 +41,7 @@ class Oracle:
         )
         self._exchange = spec["exchange"]
         self._after: set[str] = set()
-        self._last: Tensor | None = None
+        self._device = spec["device"]
 
     def entries(self, _wanted: dict[str, Any]) -> dict[str, Any]:
         """All workloads of the script."""
@@ -84,8 +81,7 @@ class Oracle:
         result = self._script.reference(one, method)()
         if not isinstance(result, torch.Tensor):
             raise TypeError(f"verify_ returned a {type(result).__name__} and no tensor")
-        self._last = result.detach()
-        plain = self._last.cpu().contiguous()
+        plain = result.detach().cpu().contiguous()
         size = plain.numel() * plain.element_size()
         if size:
             flat = plain.reshape(-1).view(torch.uint8)
@@ -93,15 +89,18 @@ class Oracle:
         return {"shape": list(plain.shape), "dtype": str(plain.dtype).removeprefix("torch.")}
 
     def accepts(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Whether the script would accept what lies in the exchange, and whether it would zeros."""
+        """Whether the script would accept what it is shown beside what is right, and zeros."""
         import torch  # noqa: PLC0415
 
-        right = self._last
-        if right is None:
-            raise RuntimeError("nothing was asked before")
-        size = right.numel() * right.element_size()
-        flat = torch.from_file(wanted["file"], shared=True, size=size, dtype=torch.uint8)
-        got = flat.clone().view(right.dtype).view(right.shape).to(right.device)
+        dtype, shape = getattr(torch, wanted["dtype"]), wanted["shape"]
+        got, right = (
+            torch.from_file(path, shared=True, size=wanted["size"], dtype=torch.uint8)
+            .clone()
+            .view(dtype)
+            .view(shape)
+            .to(self._device)
+            for path in (wanted["got"], wanted["right"])
+        )
         return {
             "accepts": bool(torch.allclose(got, right, atol=_ATOL)),
             "zeros": bool(torch.allclose(torch.zeros_like(right), right, atol=_ATOL)),

@@ -21,7 +21,13 @@ _OURS, _REFERENCE = "kernel", "reference"
 
 
 def payload(
-    document: dict[str, Any], *, device: str, kernel_id: str, scripts_sha: str, cpu: str
+    document: dict[str, Any],
+    *,
+    device: str,
+    kernel_id: str,
+    scripts_sha: str,
+    system: str,
+    cpu: str,
 ) -> dict[str, Any]:
     """The hub's document, with ours in it.
 
@@ -30,7 +36,8 @@ def payload(
         device: ``cpu`` or ``cuda``.
         kernel_id: the id in the kernel's metadata; what its build names itself comes last in it.
         scripts_sha: hex SHA-256 of all scripts, one after the other.
-        cpu: what Python's ``platform`` calls the processor.
+        system: what Python's ``platform`` calls the system, with its release.
+        cpu: what it calls the processor.
     """
     machine, mode = document["machine"], main_mode(device)
     return {
@@ -39,7 +46,7 @@ def payload(
             "gpu": machine["gpu"] or "N/A",
             "backend": f"CUDA {machine['cuda']}" if device == "cuda" else "CPU",
             "pytorchVersion": machine["torch"],
-            "os": machine["system"],
+            "os": system,
             "cpu": cpu,
         },
         "kernelCommitSha": kernel_id.rpartition("_")[2],

@@ -76,6 +76,7 @@ def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
         device=settings.device,
         kernel_id=repo.id,
         scripts_sha=hubrepo.sha_of(bench_hub.scripts(repo.root)),
+        system=f"{platform.system()} {platform.release()}",
         cpu=platform.processor() or platform.machine() or "Unknown",
     )
     if arguments.out:

@@ -59,8 +59,11 @@ def test_a_wrong_peer_and_a_regression_are_told(project):
     for end in ("median_ns", "low_ns", "high_ns"):
         kernel[end] *= 20 * 20
     (project / "slow.json").write_text(json.dumps(stored))
-    third = bench(project, "--baseline", project / "slow.json")
+    (project / "now.json").write_text(json.dumps(stored))
+    page = ("--out", project / "now.json", "--html", project / "now.html")
+    third = bench(project, "--baseline", project / "slow.json", *page)
     assert third.returncode == 0, third.stderr
+    assert "Since the last run" in (project / "now.html").read_text()
     assert json.loads(third.stdout)["regressions"] == []
 
 

@@ -140,6 +140,7 @@ def test_the_hubs_document_has_what_was_measured_and_is_right():
             device="cpu",
             kernel_id="_toy_cpu_0a1b2c3",
             scripts_sha="ff",
+            system="Linux 6",
             cpu="x86_64",
         )
 

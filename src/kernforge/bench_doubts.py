@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasons not to believe the clock of a worker."""
+"""What speaks against a candidate's times: clocks that disagree, modes that are told apart."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 _HIDDEN_SHARE = 0.5
 _HIDDEN_NS = 3_000_000.0
 _EMPTY_SHARE = 2.0  # Caches and page tables make one worker's empty call dearer than another's.
 _COLD_SHARE = 0.5
+_FEWEST = 4
+_UNEVEN = 8.0  # A new page here, a busy core there: honest turns on a loaded machine reach 3.
 
 
 def hidden_time(
@@ -40,7 +43,7 @@ def hidden_time(
     )
 
 
-def told_apart(times: Mapping[str, Sequence[float]]) -> str:
+def told_apart(times: dict[str, list[float]]) -> str:
     """Why a candidate treats cold turns unlike hot ones; empty when it does not."""
     if not times.get("cold") or not times.get("hot"):
         return ""
@@ -48,3 +51,26 @@ def told_apart(times: Mapping[str, Sequence[float]]) -> str:
     if cold >= _COLD_SHARE * hot:
         return ""
     return f"{cold / 1e3:.1f} us with cold caches, {hot / 1e3:.1f} us with hot ones"
+
+
+def unevenness(times: Sequence[float]) -> float | None:
+    """Mean over median of a turn's times; None where there are too few to tell."""
+    if len(times) < _FEWEST:
+        return None
+    middle = statistics.median(times)
+    return statistics.fmean(times) / middle if middle > 0 else math.inf
+
+
+def uneven(turns: Sequence[float]) -> str:
+    """Why a median does not stand for all calls; empty when it does.
+
+    Args:
+        turns: what ``unevenness`` says of each turn. A busy machine makes single turns uneven; the
+            most even one is what must be explained.
+    """
+    if not turns or min(turns) <= _UNEVEN:
+        return ""
+    return (
+        f"in every turn, calls took at least {min(turns):.1f} times their median on average: some "
+        "calls did the work of others"
+    )
