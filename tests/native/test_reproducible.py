@@ -182,7 +182,7 @@ def test_on_another_day(first, bare, tmp_path):
     # What compiled did see that day.
     logs = [log.read_text() for log in (home / "store" / "actions").rglob("kernforge-log.txt")]
     seen = re.findall(r"^clock of (\S+): (\d+)$", "".join(logs), flags=re.MULTILINE)
-    compilers = {"cc1plus", "as", "ld", "nvcc", "cudafe++", "cicc", "ptxas", "fatbinary"}
+    compilers = {"cc1plus", "as", "ld.bfd", "nvcc", "cudafe++", "cicc", "ptxas", "fatbinary"}
     assert {program for program, _ in seen} >= compilers
     assert min(int(second) for _, second in seen) > time.time() + another_day.SHIFT_S - 24 * 3600
 
