@@ -64,7 +64,7 @@ def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[s
         kinds: some of ``KINDS``.
     """
     manifest = one.manifest
-    unique = digest.key("export", manifest=repr(manifest), files=digests)[:10]
+    unique = digest.key("export", manifest=manifest.content, files=digests)[:10]
     found: dict[str, str] = {}
     noarch = isinstance(manifest.framework, TorchNoarch)
     if "cmake" in kinds or "python" in kinds:
