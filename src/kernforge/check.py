@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -273,7 +274,8 @@ def _import(subject: _Subject, run: Runner, python: str | None) -> Iterator[Find
         return
     said = _tail(done.stderr)
     if done.returncode == _UNFIT:
-        yield _skipped(subject, f"{python} does not fit the variant: {said}", f"install {variant}")
+        hint = f"pip install {shlex.quote(variant.requirement)}, then check again"
+        yield _skipped(subject, f"{python} does not fit the variant: {said}", hint)
     elif done.returncode and "ModuleNotFoundError" in said and subject.metadata.python_depends:
         packages = ", ".join(subject.metadata.python_depends)
         yield _skipped(subject, f"a dependency is missing: {said}", f"install {packages}")
