@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import abirules, elf, fatbin, floor, sourcerules
+from kernforge import abirules, elf, fatbin, floor, sourcerules, variantdirs
 from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.finding import Finding
 from kernforge.integrity import digest_tree
@@ -77,15 +77,10 @@ def check_build(root: Path, *, run: Runner, python: str | None) -> tuple[Finding
         python: the interpreter to import with; None skips the import.
 
     Raises:
-        CheckError: there is no variant.
+        UsageError: there is no variant.
     """
-    variants = _variants(root)
-    if not variants:
-        raise CheckError(
-            f"there is no built variant in {root}",
-            hint="build one with kernforge build, or name the folder that holds the variants",
-        )
-    return tuple(f for path in variants for f in check_variant(path, run=run, python=python))
+    found = variantdirs.variants(root)
+    return tuple(f for path in found for f in check_variant(path, run=run, python=python))
 
 
 def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Finding, ...]:
@@ -113,16 +108,6 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
     if not any(finding.severity == "error" for finding in findings):
         findings += _import(subject, run, python)
     return tuple(findings)
-
-
-def _variants(root: Path) -> list[Path]:
-    if (root / FILE).is_file():
-        return [root]
-    for folder in (root, root / "build"):
-        found = sorted(file.parent for file in folder.glob(f"*/{FILE}"))
-        if found:
-            return found
-    return []
 
 
 def _files(subject: _Subject) -> Iterator[Finding]:

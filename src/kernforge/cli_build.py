@@ -228,7 +228,6 @@ def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
         arguments.what,
         registry=options.registry(arguments),
         version=arguments.version,
-        directory=Path(arguments.what),
     )
     pattern = arguments.variant
     subjects = tuple(s for s in subjects if fnmatch.fnmatch(s.statement.variant, pattern))

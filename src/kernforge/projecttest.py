@@ -17,11 +17,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import files
+from kernforge import files, variantdirs
 from kernforge.errors import BuildError, NetworkError, NoVariantError, UsageError
 from kernforge.home import home
 from kernforge.host import probe
-from kernforge.metadata import FILE
 from kernforge.resolve import resolve
 from kernforge.run import Command, run
 
@@ -92,21 +91,18 @@ def built_in(directory: Path, patterns: Sequence[str]) -> dict[str, Path]:
     """The variants that lie in a directory, or the one that it is.
 
     Args:
-        directory: of variants, or a variant.
+        directory: a project, a directory of variants, or a variant.
         patterns: names or patterns of those that are meant; all when empty.
 
     Raises:
         UsageError: there is none.
     """
-    if (directory / FILE).is_file():
-        return {directory.absolute().name: directory}
-    found = {path.parent.name: path.parent for path in sorted(directory.glob(f"*/{FILE}"))}
+    found = {path.absolute().name: path for path in variantdirs.variants(directory)}
     meant = [n for n in found if not patterns or any(fnmatchcase(n, p) for p in patterns)]
     if not meant:
-        there = ", ".join(found) or ("nothing built" if directory.is_dir() else "no such directory")
         raise UsageError(
-            f"no variant to test in {directory}: {there}",
-            hint="build it with `kernforge build`, or name another directory or variant",
+            f"{directory} has no variant {' or '.join(patterns)}",
+            hint=f"there are {', '.join(found)}",
         )
     return {name: found[name] for name in meant}
 

@@ -12,6 +12,7 @@ import pytest
 
 from kernforge import check, floor, integrity, run
 from kernforge.artifact import ops_module
+from kernforge.errors import UsageError
 from kernforge.metadata import Metadata
 from kernforge.variant import Variant
 
@@ -120,7 +121,7 @@ def test_a_registrys_links_to_its_blobs_are_no_fault(variant, tmp_path):
 
 
 def test_an_empty_folder_is_no_build(tmp_path):
-    with pytest.raises(check.CheckError, match="no built variant"):
+    with pytest.raises(UsageError, match="no built variant"):
         check.check_build(tmp_path, run=run.run, python=None)
 
 
