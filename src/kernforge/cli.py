@@ -25,7 +25,7 @@ from kernforge import (
     cli_trust,
     cli_wheel,
 )
-from kernforge.errors import KernforgeError, UsageError
+from kernforge.errors import KernforgeError, StorageError, UsageError
 from kernforge.report import Report
 
 if TYPE_CHECKING:
@@ -90,6 +90,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         # Who read our output has enough, as `head` does. What is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        from kernforge import files  # noqa: PLC0415
+
+        report.error(files.told(error))
+        sys.exit(StorageError.exit_code)
     except KeyboardInterrupt:
         report.note("interrupted: every program was stopped and nothing is left half-written")
         sys.exit(130)

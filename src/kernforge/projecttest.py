@@ -22,6 +22,8 @@ from kernforge.errors import BuildError, NetworkError, NoVariantError, UsageErro
 from kernforge.home import home
 from kernforge.host import probe
 from kernforge.resolve import resolve
+from kernforge.integrity import verify_tree
+from kernforge.metadata import FILE, Metadata
 from kernforge.run import Command, run
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ def built_in(directory: Path, patterns: Sequence[str]) -> dict[str, Path]:
 
     Raises:
         UsageError: there is none.
+        IntegrityError: one is not what was built.
     """
     found = {path.absolute().name: path for path in variantdirs.variants(directory)}
     meant = [n for n in found if not patterns or any(fnmatchcase(n, p) for p in patterns)]
@@ -104,6 +107,11 @@ def built_in(directory: Path, patterns: Sequence[str]) -> dict[str, Path]:
             f"{directory} has no variant {' or '.join(patterns)}",
             hint=f"there are {', '.join(found)}",
         )
+    for name in meant:
+        path = found[name] / FILE
+        promised = Metadata.from_json(path.read_bytes(), source=str(path)).digest
+        if promised is not None:
+            verify_tree(found[name], promised)
     return {name: found[name] for name in meant}
 
 

@@ -7,7 +7,7 @@ from kernforge import Tensor, Workload
 
 SHAPES = {
     "small": (1024, 1024),
-    "large": (8192, 8192),
+    "large": (4096, 4096),
 }
 
 WORKLOADS = [
