@@ -21,9 +21,9 @@ from kernforge import files, variantdirs
 from kernforge.errors import BuildError, NetworkError, NoVariantError, UsageError
 from kernforge.home import home
 from kernforge.host import probe
-from kernforge.resolve import resolve
 from kernforge.integrity import verify_tree
 from kernforge.metadata import FILE, Metadata
+from kernforge.resolve import resolve
 from kernforge.run import Command, run
 
 if TYPE_CHECKING:
