@@ -90,7 +90,7 @@ def uses(data: bytes, major: int) -> tuple[Use, ...]:
         )
     try:
         return tuple(sorted(_Reader(data, major).uses(), key=lambda use: use.symbol))
-    except (ELFError, struct.error, IndexError, KeyError) as error:
+    except (ELFError, struct.error, LookupError, OverflowError, ValueError) as error:
         raise CheckError(
             f"a cubin has an unknown format: {error}",
             hint="it may come from a CUDA toolkit newer than this kernforge knows",

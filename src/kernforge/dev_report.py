@@ -58,6 +58,7 @@ def document(one: Round, good: Good | None = None) -> dict[str, Any]:
             "left_out": dict(one.untested),
         },
         "kernels": [resources.document(kernel) for kernel in one.kernels],
+        "not_read": one.unread,
         "times": [asdict(each) for each in one.ratios],
         "not_measured": one.unmeasured,
         "last_good": good
@@ -83,8 +84,10 @@ def _lines(one: Round, good: Good | None) -> Iterator[str]:
         for row in cells:
             padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             yield "  ".join(padded).rstrip()
-        if hidden := len(one.kernels) - KERNELS_SHOWN:
-            yield f"and {hidden} more" if hidden > 0 else ""
+        if len(one.kernels) > KERNELS_SHOWN:
+            yield f"and {len(one.kernels) - KERNELS_SHOWN} more"
+    if one.unread:
+        yield f"not read: {one.unread}"
     yield from tests(one)
     yield from map(time, one.ratios)
     if one.ratios:
@@ -153,7 +156,7 @@ def summary(one: Round, good: Good | None) -> str:
     """One line at the end."""
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in one.seconds.items())
     if one.ok:
-        return f"good: {took}"
+        return f"{'built, not tested' if one.untested and not one.tested else 'good'}: {took}"
     kept = "" if good is None else "; the last good build stays"
     what = "tests fail" if one.tested and not one.error else "it cannot be built"
     return f"{what}: {took}{kept}"

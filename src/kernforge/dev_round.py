@@ -99,6 +99,7 @@ class Session:
         self._identity = ""
         self._cuda: frozenset[str] = frozenset()
         self._kernels: tuple[resources.Kernel, ...] = ()
+        self._unread = ""
         # Of what is built now: whether all tests ran, which failed last, whether it was measured.
         self._complete = self._measured = False
         self._failing: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -153,7 +154,7 @@ class Session:
             with _timed(one, "build"):
                 self._build(one, teller, stop)
         stop.check()
-        one.variants, one.kernels = self._current, self._kernels
+        one.variants, one.kernels, one.unread = self._current, self._kernels, self._unread
         if one.exit_code or not self._current:
             return
         if one.work.tests != () and self._wanted.test:
@@ -200,7 +201,7 @@ class Session:
                 files.remove_tree(out)
                 self._tell_failures(one, outcome.failures)
                 return
-            kernels = _kernels(made, bench)
+            kernels, self._unread = _kernels(made, bench)
             if bench.store.made:
                 eviction.trim(bench.store, eviction.limit(os.environ))
         for old in {path.parent for path in self._current.values()}:
@@ -349,16 +350,22 @@ def _stored(place: Path) -> Good | None:
     return Good(round=0, variants=variants, figures=figures)
 
 
-def _kernels(made: Plan, bench: Bench) -> tuple[resources.Kernel, ...]:
-    """What the device code of a plan's objects takes."""
+def _kernels(made: Plan, bench: Bench) -> tuple[tuple[resources.Kernel, ...], str]:
+    """What the device code of a plan's objects takes, and why some of it cannot be told."""
     found: dict[tuple[str, str], resources.Kernel] = {}
+    unread = ""
     for action in made.actions:
         place = bench.store.path(SHELF, action.key)
         for output in action.outputs:
             if output.endswith(".o") and (place / output).is_file():
-                for one in resources.read((place / output).read_bytes()):
+                try:
+                    read = resources.read((place / output).read_bytes())
+                except CheckError as error:
+                    unread = f"{action.title}: {error.message}"
+                    continue
+                for one in read:
                     found.setdefault((one.use.symbol, one.arch), one)
-    return tuple(found.values())
+    return tuple(found.values()), unread
 
 
 @contextlib.contextmanager

@@ -151,6 +151,7 @@ class Round:
         untested: variants that were not tested -> why.
         failing: tests of this build that failed before and were not run now.
         kernels: what device code takes.
+        unread: why some device code cannot be told of.
         ratios: times.
         unmeasured: why there are no times.
         exit_code: 0, or that of the error that it is.
@@ -169,6 +170,7 @@ class Round:
     untested: Mapping[str, str] = field(default_factory=dict)
     failing: tuple[Mapping[str, str], ...] = ()
     kernels: tuple[Kernel, ...] = ()
+    unread: str = ""
     ratios: tuple[Ratio, ...] = ()
     unmeasured: str = ""
     exit_code: int = 0

@@ -95,6 +95,8 @@ class View:
             yield Text(line, style="bold red" if ": error: " in line else "")
         if one.kernels:
             yield self._kernels(one)
+        if one.unread:
+            yield Text(f"not read: {one.unread}", style="dim")
         for line in dev_report.tests(one):
             yield Text(line, style="red" if line.startswith("  ") else "")
         if one.ratios:

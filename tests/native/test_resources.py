@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import occupancy, resources
+from kernforge import cubin, fatbin, occupancy, resources
 from kernforge.errors import CheckError
 
 pytestmark = pytest.mark.native
@@ -164,6 +164,20 @@ def test_a_compressed_cubin_is_refused_in_words(toolkit, tmp_path):
     compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c", "-Xfatbin", "-compress-all")
     with pytest.raises(CheckError, match="compressed"):
         resources.read((tmp_path / "k.o").read_bytes())
+
+
+def test_damaged_machine_code_is_read_or_refused(toolkit, tmp_path):
+    (tmp_path / "k.cu").write_text(SOURCE)
+    compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c")
+    ((_, code),) = fatbin.cubins((tmp_path / "k.o").read_bytes())
+    refused = 0
+    for place in [*range(0, 3000, 11), *range(3000, len(code), 211)]:
+        for broken in (code[:place], code[:place] + b"\xa5" + code[place + 1 :]):
+            try:
+                cubin.uses(broken, 9)
+            except CheckError:
+                refused += 1
+    assert refused > 100
 
 
 def test_the_command_tells_them_as_text_and_json(toolkit, tmp_path):

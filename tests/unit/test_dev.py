@@ -202,6 +202,17 @@ def test_a_round_is_a_line_of_json_and_plain_text(broken, good):
     assert json.loads(json.dumps(dev_report.document(good)))["kernels"][0]["spill_stores"] == 8
 
 
+def test_what_could_not_be_tested_is_not_called_good():
+    work = EVERYTHING
+    one = Round(number=1, files=(), work=work, untested={"v": "no GPU here"}, unread="compressed")
+    assert dev_report.text(one, None).splitlines() == [
+        "round 1: the first round",
+        "not read: compressed",
+        "v: not tested: no GPU here",
+        "built, not tested: ",
+    ]
+
+
 def test_short_names():
     name = "void a::(anonymous namespace)::k<a::(anonymous namespace)::F<float (*)(int)>, 4>(a::F*, long)"
     use = Use(
