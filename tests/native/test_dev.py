@@ -265,7 +265,10 @@ def test_one_round_measures_beside_the_last_good_build(project, home):
     for _ in range(3):
         source.write_text(REPEATED.replace("TIMES", "400"))
         first = once(project, home)
-        assert {row["workload"] for row in first["times"]} == {"small"}, (first["error"], first["not_measured"])
+        assert {row["workload"] for row in first["times"]} == {"small"}, (
+            first["error"],
+            first["not_measured"],
+        )
         assert {row["mode"] for row in first["times"]} == {"cold", "hot"}
         # Twenty times the work is slower beyond doubt.
         source.write_text(REPEATED.replace("TIMES", "8000"))
