@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernforge.bench_roofline import Ceiling
 
 FORMAT = "kernforge-bench-1"
-_HINT = "see the page on measuring a kernel"
+_HINT = "`kernforge new` writes such a file; the page 'Measure a kernel' explains it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

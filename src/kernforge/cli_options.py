@@ -205,6 +205,18 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def capability(text: str) -> str:
+    """Argument type: a CUDA compute capability, as ``9.0``."""
+    from kernforge.arch import Arch  # noqa: PLC0415
+    from kernforge.errors import ManifestError  # noqa: PLC0415
+
+    try:
+        Arch.parse(text)
+    except ManifestError as error:
+        raise argparse.ArgumentTypeError(f"{error.message}: {error.hint}") from error
+    return text
+
+
 def positive(text: str) -> int:
     """Argument type: a whole number of 1 or more."""
     if not text.isdigit() or int(text) < 1:

@@ -203,6 +203,6 @@ def _unrecorded_lines(variants: tuple[str, ...]) -> list[str]:
 
 
 def _sign(build: Path, key: Path) -> None:
-    from kernforge import signing  # noqa: PLC0415
+    from kernforge import signing, variantdirs  # noqa: PLC0415
 
-    signing.sign(signing.variant_dirs(build), signing.open_key(key, options.passphrase).sign)
+    signing.sign(variantdirs.variants(build), signing.open_key(key, options.passphrase).sign)

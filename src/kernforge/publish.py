@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import offers
+from kernforge import offers, variantdirs
 from kernforge.destination import Destination, DirectoryDestination, Release
 from kernforge.digest import sha256
 from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageError
@@ -276,18 +276,9 @@ def _parse_version(text: str) -> Version3:
 
 
 def _read_all(build_dir: Path, wanted: Version3 | None) -> list[_Built]:
-    built = [_read(directory) for directory in _variant_dirs(build_dir)]
+    built = [_read(directory) for directory in variantdirs.variants(build_dir)]
     _check_together(built, wanted)
     return built
-
-
-def _variant_dirs(build_dir: Path) -> list[Path]:
-    if (build_dir / FILE).is_file():
-        return [build_dir]
-    found = [path.parent for path in sorted(build_dir.glob(f"*/{FILE}"))]
-    if not found:
-        raise RegistryError(f"{build_dir} holds no built variant", hint="run kernforge build")
-    return found
 
 
 def _read(directory: Path) -> _Built:

@@ -28,7 +28,7 @@ LAYERS: list[set[str]] = [
     # documents
     {"dependencies", "lockfile", "lockship", "manifest_model", "metadata", "policy"},
     {"manifest_mistakes", "pins", "redirect"},
-    {"kernellock"},
+    {"kernellock", "variantdirs"},
     {"manifest", "provenance"},
     {"compare"},
     # decisions
