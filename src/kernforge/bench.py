@@ -224,6 +224,8 @@ def _ceiling(
 ) -> Ceiling:
     """The ceilings of a mode; the product's rate is that of hot turns, which is its best."""
     copies = next(each for each in here if each.kind == "copy")
+    if copies.skipped:
+        copies = next(each for each in found if each.kind == "copy" and each.mode == "hot")
     if not copies.times_ns:
         raise UsageError(f"{workload.name}: the copy could not be measured: {copies.refused}")
     products = [each.times_ns for each in found if each.kind == "product" and each.mode == "hot"]

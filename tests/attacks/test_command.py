@@ -97,6 +97,9 @@ def test_a_project_with_the_hubs_classes_alone_needs_nothing_else(tmp_path, writ
     assert "has no build/ to measure" in unbuilt.stderr
     files = {"__init__.py": "def relu(x):\n    return x.relu()\n"}
     write_variant(tmp_path / "build", files=files)
+    page = bench(tmp_path, "--html", tmp_path / "page.html")
+    assert page.returncode == 2
+    assert "neither a roof to draw nor sizes" in page.stderr
     done = bench(tmp_path, "--no-eager", "--out", tmp_path / "now.json")
     assert done.returncode == 0, done.stderr
     stored = json.loads((tmp_path / "now.json").read_text())
