@@ -22,6 +22,7 @@ from kernforge import (
     provenance,
     results,
     roots,
+    variantdirs,
     workbench,
 )
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
@@ -88,14 +89,13 @@ class Manner:
     events: Events
 
 
-def find(where: str, *, registry: Registry, version: str, directory: Path) -> tuple[Subject, ...]:
+def find(where: str, *, registry: Registry, version: str) -> tuple[Subject, ...]:
     """The variants in a directory, or of a published kernel.
 
     Args:
-        where: a path or a repo id; what ``directory`` is makes the choice.
+        where: a path or a repo id.
         registry: where repo ids are looked up.
         version: of a repo id; empty for the newest.
-        directory: ``where`` as a path.
 
     Raises:
         UsageError: there is nothing of that name.
@@ -103,16 +103,9 @@ def find(where: str, *, registry: Registry, version: str, directory: Path) -> tu
             it was made.
         RegistryError: the registry has no such kernel.
     """
-    if directory.is_dir():
-        found = _variants(directory)
-        if not found:
-            raise UsageError(
-                f"there is no built variant in {directory}",
-                hint="name a variant, a directory of variants or a project that was built",
-            )
-        return tuple(_subject(path, path) for path in found)
-    if "/" not in where or where.startswith((".", "/")):
-        raise UsageError(f"there is no directory {where}", hint="name one, or owner/name")
+    directory = variantdirs.directory_of(where)
+    if directory is not None:
+        return tuple(_subject(path, path) for path in variantdirs.variants(directory))
     source = answering(registry, check_repo_id(where))
     commit = find_commit(source, where, version, None)
     names = source.variants(where, commit)
@@ -212,15 +205,6 @@ def _verdict(
         ),
         notes=tuple(notes),
     )
-
-
-def _variants(root: Path) -> list[Path]:
-    if (root / FILE).is_file():
-        return [root]
-    for folder in (root, root / "build"):
-        if found := sorted(file.parent for file in folder.glob(f"*/{FILE}")):
-            return found
-    return []
 
 
 def _subject(path: Path, fence: Path) -> Subject:
