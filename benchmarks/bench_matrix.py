@@ -162,7 +162,7 @@ def table(cases: list[dict], load: float) -> dict[str, object]:
         f"nothing else it would be {total / sum(own):.1f}x."
     )
     if load > 1:
-        note += " Other programs kept the machine busy: trust the ratios."
+        note += " Other programs kept the machine busy: figures vary by a tenth."
     return {
         "title": "img2gray for every torch and CUDA, CPU seconds",
         "head": ["", "kernforge", "cpp_extension", "ratio"],
