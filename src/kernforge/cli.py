@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kernforge import (
     __version__,
     cli_bench,
+    cli_benchmark,
     cli_build,
     cli_completion,
     cli_lock,
@@ -36,6 +37,7 @@ _COMMANDS = (
     cli_project,
     cli_build,
     cli_bench,
+    cli_benchmark,
     cli_test,
     cli_publish,
     cli_lock,

@@ -81,7 +81,7 @@ def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[s
     manifest = one.manifest
     sources = {path: real for path, real in one.files.items() if not _is_ours(one, path, real)}
     told = {path: sha256 for path, sha256 in digests.items() if path in sources}
-    unique = digest.key("export", manifest=repr(manifest), files=told)[:10]
+    unique = digest.key("export", manifest=manifest.content, files=told)[:10]
     found: dict[str, str] = {}
     noarch = isinstance(manifest.framework, TorchNoarch)
     if "cmake" in kinds or "python" in kinds:

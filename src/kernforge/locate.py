@@ -227,9 +227,14 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
         trust_remote_code=search.trust_remote_code,
     )
     metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
+    path, fence = registry.fetch(repo_id, commit, name), registry.fence(repo_id)
+    if search.locks is not None and search.locks.old:
+        from kernforge import oldlock  # noqa: PLC0415 - few locks are so old
+
+        oldlock.check(search.locks, repo_id, name, path, fence)
     return Node(
-        path=registry.fetch(repo_id, commit, name),
-        fence=registry.fence(repo_id),
+        path=path,
+        fence=fence,
         metadata=metadata,
         host=host,
         admission=admission,

@@ -134,7 +134,7 @@ class _Planner:
         used = {path for unit in found for path in self._closure(unit).files}
         used |= set(_package(self.manifest, self.sources, everything=True).values())
         known = {path: self.sources.digests[path] for path in used if path in self.sources.digests}
-        return digest.key("sources", manifest=repr(self.manifest), files=known)
+        return digest.key("sources", manifest=self.manifest.content, files=known)
 
     def _closure(self, unit: Unit) -> Closure:
         if unit not in self._closures:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,6 +92,7 @@ def publish(
     private: bool | None = None,
     create_pr: bool = False,
     source: Mapping[str, Path] | None = None,
+    benchmarks: Mapping[str, Path] | None = None,
 ) -> PublishResult:
     """Publish the variants of a build.
 
@@ -114,6 +116,7 @@ def publish(
         create_pr: open a pull request on a hub instead of publishing.
         source: files of the project, by path, that others can build more variants from. A version
             keeps the source that it was first published with.
+        benchmarks: scripts that measure the kernel, by file name; None keeps the version's.
 
     Raises:
         UsageError: the repo id or the version is impossible, or the registry has no such thing as
@@ -126,12 +129,21 @@ def publish(
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
     place = _destination(registry, private=private, create_pr=create_pr)
+    release = functools.partial(
+        _attempt,
+        place,
+        repo_id,
+        built,
+        wanted=wanted,
+        card=card,
+        part=part,
+        source=source or {},
+        benchmarks=benchmarks,
+    )
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(MovedError):
-            return _attempt(
-                place, repo_id, built, wanted=wanted, card=card, part=part, source=source or {}
-            )
-    return _attempt(place, repo_id, built, wanted=wanted, card=card, part=part, source=source or {})
+            return release()
+    return release()
 
 
 def _attempt(
@@ -143,6 +155,7 @@ def _attempt(
     card: str | None,
     part: bool,
     source: Mapping[str, Path],
+    benchmarks: Mapping[str, Path] | None,
 ) -> PublishResult:
     """Choose a version by what is there, and write it."""
     contents, local = _offered(built)
@@ -151,6 +164,8 @@ def _attempt(
         choice = _choose(place.registry, repo_id, published, built, wanted, part=part)
         keep = not source or _has_source(place.registry, repo_id, choice.version)
         sources = {} if keep else {sha256_file(file): file for file in source.values()}
+        scripts = {name: sha256_file(file) for name, file in (benchmarks or {}).items()}
+        sources |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
         written = place.write(
             repo_id,
             Release(
@@ -159,6 +174,7 @@ def _attempt(
                 files={**local, **sources},
                 card=card,
                 source=None if keep else {p: sha256_file(file) for p, file in source.items()},
+                benchmarks=None if benchmarks is None else scripts,
             ),
         )
     return PublishResult(

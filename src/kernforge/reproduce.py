@@ -29,7 +29,7 @@ from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.locate import find_commit
 from kernforge.metadata import FILE, Metadata
 from kernforge.registry import answering, check_repo_id
-from kernforge.run import Command, run
+from kernforge.run import Command, Completed, run
 from kernforge.store import Store
 from kernforge.toolchain import SHELF as _SHELF_OF_TOOLCHAINS
 
@@ -283,10 +283,18 @@ def cloned(origin: Origin, checkout: Path | None, into: Path) -> Path:
 
 
 def _git(problem: str, *arguments: str) -> None:
-    done = run(Command(argv=("git", *arguments)))
+    done = _run_git(*arguments)
     if done.returncode != 0:
         words = done.stderr.strip().splitlines()
         raise UsageError(f"{problem}: {words[-1] if words else 'git refuses'}", hint=_HINT)
+
+
+def _run_git(*arguments: str) -> Completed:
+    """What git says; a machine without git has no checkout."""
+    try:
+        return run(Command(argv=("git", *arguments)))
+    except FileNotFoundError:
+        return Completed(returncode=127, stdout="", stderr="git is not installed")
 
 
 _HINT = "give --source a checkout that has the commit that the artifact was built from"
@@ -294,7 +302,7 @@ _HINT = "give --source a checkout that has the commit that the artifact was buil
 
 def _checkout(path: Path) -> Path | None:
     """Top of the git checkout that holds a directory."""
-    done = run(Command(argv=("git", "-C", str(path), "rev-parse", "--show-toplevel")))
+    done = _run_git("-C", str(path), "rev-parse", "--show-toplevel")
     return Path(done.stdout.strip()) if done.returncode == 0 else None
 
 

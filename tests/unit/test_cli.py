@@ -10,7 +10,7 @@ from kernforge import cli, cli_project, errors, report
 
 VERBS = (
     *("new", "variants", "lock-toolchain", "build", "check", "publish", "cache", "migrate"),
-    *("schema", "info", "versions", "verify", "sign", "keygen"),
+    *("benchmark", "schema", "info", "versions", "verify", "sign", "keygen"),
 )
 MANIFEST = """
 [general]
@@ -104,6 +104,17 @@ def test_a_missing_extra_says_what_to_install(project, capsys, monkeypatch):
     monkeypatch.setattr(cli_project, "_variants", lacking)
     assert call("variants", str(project)) == 2
     assert "pip install 'kernforge[build]'" in capsys.readouterr().err
+
+
+def test_a_branch_that_is_not_followed_is_told(tmp_path, write_variant, capsys):
+    hub = '[general.hub]\nbranch = "next"\n[torch]'
+    (tmp_path / "build.toml").write_text(MANIFEST.replace("[torch]", hub))
+    for name in ("op.cpp", "op.mm"):
+        (tmp_path / name).touch()
+    write_variant(tmp_path / "build", name="my-op")
+    said = ("--registry", str(tmp_path / "registry"), "--repo-id", "me/my-op", "--dry-run")
+    assert call("publish", str(tmp_path), *said) == 0
+    assert "branch = 'next' is not followed: a version belongs on v1" in capsys.readouterr().err
 
 
 def test_a_missing_torch_is_no_traceback(project, capsys, monkeypatch):
