@@ -66,11 +66,24 @@ class Case:
     written: frozenset[int]
 
     @classmethod
-    def make(cls, declared: Declared, draw: Draw, shape: tuple[int, ...]) -> Case:
-        """Draw the arguments of a shape."""
+    def make(
+        cls, declared: Declared, draw: Draw, shape: tuple[int, ...], *, keep: bool = True
+    ) -> Case:
+        """Draw the arguments of a shape.
+
+        Args:
+            declared: the operator.
+            draw: how.
+            shape: of the case.
+            keep: whether arguments that are no results are kept as they were, too; without it they
+                are trusted to be unchanged, which saves their memory.
+        """
         args = declared.inputs(draw, shape)
         written = {at for at, a in enumerate(args) if any(a is one for one in draw.written)}
-        before = tuple(a.clone() if is_tensor(a) else a for a in args)
+        before = tuple(
+            a.clone() if is_tensor(a) and (keep or at in written) else a
+            for at, a in enumerate(args)
+        )
         return cls(args=args, before=before, written=frozenset(written))
 
     def results(self, returned: Any) -> tuple[Tensor, ...]:
@@ -98,6 +111,11 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments in memory of their own."""
+    return tuple(a.clone() if is_tensor(a) else a for a in args)
+
+
 def converted(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
     """The arguments with their floats in another dtype, in memory of their own."""
     return tuple(
@@ -122,8 +140,16 @@ def assert_case(declared: Declared, case: Case, returned: Any) -> None:
     Raises:
         AssertionError: another number of results, or one of them differs.
     """
-    got = case.results(returned)
-    pairs = wanted(declared, case.before)
+    assert_results(declared, case.before, case.results(returned))
+
+
+def assert_results(declared: Declared, before: tuple[Any, ...], got: tuple[Tensor, ...]) -> None:
+    """Hold results against what the reference makes of the arguments as they were.
+
+    Raises:
+        AssertionError: as ``assert_case``.
+    """
+    pairs = wanted(declared, before)
     if len(got) != len(pairs):
         raise AssertionError(
             f"the operator has {len(got)} results, the reference {len(pairs)}: written arguments "

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernforge import testing_case as cases
+from kernforge import testing_guards as guards
 from kernforge.run import Command, run
 
 if TYPE_CHECKING:
@@ -27,8 +29,12 @@ SANITIZED = ("test_values", "test_views")
 """The checks that run under it."""
 FOUND = 86
 """Its exit status when it found something; pytest's own are smaller."""
+_SANITIZED = "KERNFORGE_SANITIZED"
+_SUMMARY = re.compile(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:errors?|hazards?)")
 _WAIT_CYCLES = 100_000_000
 _SANITIZER_S = 3000
+_SHOWN = 40
+_SHOWN_CHARACTERS = 3000
 
 
 def need() -> None:
@@ -37,6 +43,37 @@ def need() -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU here")
+
+
+def lost() -> str:
+    """What the GPU reports that lasts, as after an illegal address; "" when it works."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return ""
+    text = ""
+    used = [d for d in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(d)]
+    for _ in range(2):  # an error that does not last is told once
+        try:
+            for device in used:
+                torch.cuda.synchronize(device)
+        except RuntimeError as error:
+            text = first_line(error)
+        else:
+            return ""
+    return text
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of torch says, without its advice."""
+    return str(error).strip().partition("\n")[0]
+
+
+def sanitized() -> bool:
+    """Whether this process runs under compute-sanitizer.
+
+    It watches each allocation by itself: guards and poison would only hide faults from it.
+    """
+    return _SANITIZED in os.environ
 
 
 def need_second_device() -> None:
@@ -74,15 +111,20 @@ def assert_graph(
 
     case = cases.Case.make(declared, draw, shape)
     fresh = cases.Case.make(declared, _other(draw), shape)
-    with torch.cuda.stream(torch.cuda.Stream()):
-        op(*cases.converted(case.args, draw.dtype))  # what is made once is made before the capture
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        op(*cases.copied(case.args))  # what is made once is made before the capture
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        returned = op(*case.args)
-    for old, new in zip(case.args, fresh.before, strict=True):
-        if cases.is_tensor(old):
-            old.copy_(new)
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph):
+            returned = op(*case.args)
+    except RuntimeError as error:
+        raise AssertionError(f"it cannot be captured: {first_line(error)}") from error
+    finally:
+        torch.cuda.set_stream(stream)  # torch stays on the capture's when that fails
+    _arrive(case, fresh)
     graph.replay()
     torch.cuda.synchronize()
     replayed = cases.Case(args=case.args, before=fresh.before, written=case.written)
@@ -92,23 +134,48 @@ def assert_graph(
 def assert_side_stream(
     declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
-    """Arguments arrive late on another stream; a launch elsewhere reads them too early."""
+    """Call it on another stream than torch's default one; see ``_assert_late``."""
+    import torch  # noqa: PLC0415
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        _assert_late(declared, op, draw, shape)
+
+
+def assert_second_device(
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+) -> None:
+    """Call it on arguments of a device that is not the current one; see ``_assert_late``."""
+    _assert_late(declared, op, draw, shape)
+
+
+def _assert_late(
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+) -> None:
+    """Arguments arrive late on their device's stream, and results are taken from it at once.
+
+    A launch on another stream reads the arguments too early; one that this stream does not wait for
+    gives its results too late, when the memory still holds poison.
+    """
     import torch  # noqa: PLC0415
 
     case = cases.Case.make(declared, draw, shape)
     fresh = cases.Case.make(declared, _other(draw), shape)
-    op(*cases.converted(case.args, draw.dtype))
-    stream = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
+    op(*cases.copied(case.args))
+    torch.cuda.synchronize(draw.device)
+    with torch.cuda.device(draw.device):
         torch.cuda._sleep(_WAIT_CYCLES)  # noqa: SLF001 - torch has no public way to wait on a GPU
-        for old, new in zip(case.args, fresh.before, strict=True):
-            if cases.is_tensor(old):
-                old.copy_(new)
-        returned = op(*case.args)
-    torch.cuda.synchronize()
-    late = cases.Case(args=case.args, before=fresh.before, written=case.written)
-    cases.assert_case(declared, late, returned)
+    _arrive(case, fresh)
+    returned, _ = guards.watched(lambda: op(*case.args))
+    taken = cases.copied(case.results(returned))
+    torch.cuda.synchronize(draw.device)
+    cases.assert_results(declared, fresh.before, taken)
+
+
+def _arrive(case: cases.Case, fresh: cases.Case) -> None:
+    """Put another case's values where the arguments of this one are."""
+    for old, new in zip(case.args, fresh.before, strict=True):
+        if cases.is_tensor(old):
+            old.copy_(new)
 
 
 def _other(draw: Draw) -> Draw:
@@ -116,30 +183,60 @@ def _other(draw: Draw) -> Draw:
     return replace(draw, seed=draw.seed + 1, written=[])
 
 
-def sanitizer_argv(tool: str, tests: tuple[str, ...], *, program: str) -> tuple[str, ...]:
-    """The command that runs tests under compute-sanitizer."""
+def sanitizer_argv(
+    tool: str, tests: tuple[str, ...], *, program: str, options: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """The command that runs tests under compute-sanitizer.
+
+    Args:
+        tool: one of ``TOOLS``.
+        tests: pytest's names of them.
+        program: compute-sanitizer.
+        options: more for pytest.
+    """
     return (
         *(program, "--tool", tool, "--error-exitcode", str(FOUND), "--target-processes", "all"),
         *(sys.executable, "-m", "pytest", "-p", "kernforge.testing_plugin", "-q", "-x"),
-        *("-p", "no:cacheprovider", *tests),
+        *("-p", "no:cacheprovider", *options, *tests),
     )
 
 
-def assert_sanitized(tool: str, node: str, root: Path) -> None:
+def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
     """Run the checks of values of one operator under compute-sanitizer.
 
     Every tensor is an allocation of its own there, so that a byte too far is seen.
+
+    Args:
+        tool: one of ``TOOLS``.
+        node: pytest's name of a test of that operator.
+        config: of this run, which that one repeats.
     """
     program = os.environ.get("KERNFORGE_SANITIZER", "compute-sanitizer")
+    root, ini = config.rootpath, config.inipath
+    options = ("--rootdir", str(root), "-c", str(ini or os.devnull), "-k", "cuda")
     of_class = node.rpartition("::")[0]
-    argv = sanitizer_argv(tool, tuple(f"{of_class}::{name}" for name in SANITIZED), program=program)
-    env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    tests = tuple(f"{of_class}::{name}" for name in SANITIZED)
+    argv = sanitizer_argv(tool, tests, program=program, options=options)
+    env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", _SANITIZED: tool}
     try:
-        done = run(Command(argv=(*argv, "-k", "cuda"), cwd=root, env=env, timeout=_SANITIZER_S))
+        done = run(Command(argv=argv, cwd=root, env=env, timeout=_SANITIZER_S))
     except FileNotFoundError:
         pytest.skip(
             f"{program} is not here: it is in the CUDA toolkit; KERNFORGE_SANITIZER names it"
         )
-    if done.returncode == FOUND or "ERROR SUMMARY: 0" not in done.stdout:
-        lines = [n for n in done.stdout.splitlines() if n.startswith("=========")]
-        raise AssertionError(f"{tool}:\n" + "\n".join(lines[:40] or [done.stdout[-3000:]]))
+    if "Device not supported" in done.stdout:
+        pytest.skip(f"{program} does not support this machine's GPU")
+    if text := findings(done.stdout, done.returncode):
+        raise AssertionError(f"{tool}: {text}")
+
+
+def findings(output: str, status: int) -> str:
+    """What a run under compute-sanitizer found; "" when it ran to its end and found nothing."""
+    counts = [int(count) for count in _SUMMARY.findall(output)]
+    if counts and not any(counts) and status == 0:
+        return ""
+    lines = [n.removeprefix("=========").rstrip() for n in output.splitlines() if n[:9] == "=" * 9]
+    said = "\n".join(lines[:_SHOWN])
+    if any(counts):
+        return said
+    return f"the tests ended with status {status} under it:\n{output[-_SHOWN_CHARACTERS:]}"
