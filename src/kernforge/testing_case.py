@@ -31,6 +31,7 @@ class Declared:
         backward: whether it has a first derivative.
         second_backward: whether it has a second one.
         elementwise: whether each element of the result depends on that place of the inputs alone.
+        rowwise: whether that is so of each index of the first dimension.
         large: a shape of more than 2^31 elements; None where the operator has no such inputs.
         factor: of the reference's own error that is allowed.
         leave_out: checks that do not apply, each with the reason, which is shown.
@@ -46,6 +47,7 @@ class Declared:
     backward: bool = False
     second_backward: bool = False
     elementwise: bool = False
+    rowwise: bool = False
     large: tuple[int, ...] | None = None
     factor: float = compare.FACTOR
     leave_out: Mapping[str, str] = field(default_factory=dict)

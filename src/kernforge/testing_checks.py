@@ -13,6 +13,7 @@ from kernforge import testing_case as cases
 from kernforge import testing_compare as compare
 from kernforge import testing_gpu as gpu
 from kernforge import testing_guards as guards
+from kernforge import testing_large as large
 from kernforge import testing_torch as torchside
 from kernforge.testing_cases import Draw
 
@@ -89,9 +90,10 @@ class Checks:
         """Indices need 64 bits; runs where there is memory for it."""
         if self.declared.large is None:
             pytest.skip("no shape of more than 2^31 elements is declared (large=)")
-        gpu.need_memory(self.declared, device)
         draw = self._draw(self.declared.dtypes[0], device)
-        torchside.assert_large(self.declared, op, draw)
+        self._need_values(op, draw, self._shape())
+        large.need_memory(self.declared, op, draw, self._shape())
+        large.assert_large(self.declared, op, draw)
 
     # -- memory ----------------------------------------------------------------------------
 
@@ -159,11 +161,13 @@ class Checks:
     def test_cuda_graph(self, op: Any, device: str) -> None:
         """It is captured, and a replay sees new inputs."""
         draw = self._draw(self.declared.dtypes[0], device)
+        self._need_values(op, draw, self._shape())
         gpu.assert_graph(self.declared, op, draw, self._shape())
 
     def test_side_stream(self, op: Any, device: str) -> None:
         """It runs on the current stream, behind what is queued there."""
         draw = self._draw(self.declared.dtypes[0], device)
+        self._need_values(op, draw, self._shape())
         gpu.assert_side_stream(self.declared, op, draw, self._shape())
 
     def test_second_device(self, op: Any, device: str) -> None:
@@ -171,6 +175,7 @@ class Checks:
         del device
         gpu.need_second_device()
         draw = self._draw(self.declared.dtypes[0], "cuda:1")
+        self._need_values(op, self._draw(self.declared.dtypes[0], "cuda"), self._shape())
         gpu.assert_second_device(self.declared, op, draw, self._shape())
 
     def test_sanitizer(self, request: pytest.FixtureRequest, tool: str, device: str) -> None:

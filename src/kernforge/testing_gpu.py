@@ -3,22 +3,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kernforge import files
 from kernforge import testing_case as cases
 from kernforge import testing_guards as guards
+from kernforge.home import home
 from kernforge.run import Command, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from kernforge.testing_case import Declared
     from kernforge.testing_cases import Draw
@@ -27,8 +28,6 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 """What compute-sanitizer can look for."""
 SANITIZED = ("test_values", "test_views")
 """The checks that run under it."""
-FOUND = 86
-"""Its exit status when it found something; pytest's own are smaller."""
 _SANITIZED = "KERNFORGE_SANITIZED"
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:errors?|hazards?)")
 _WAIT_CYCLES = 100_000_000
@@ -84,25 +83,6 @@ def need_second_device() -> None:
         pytest.skip(f"needs 2 GPUs, {count} here")
 
 
-def need_memory(declared: Declared, device: str) -> None:
-    """Skip, visibly, where the largest case does not fit; the message says how much it needs."""
-    import torch  # noqa: PLC0415
-
-    width = getattr(torch, declared.dtypes[0]).itemsize
-    # Arguments, their copies and results; without elementwise the reference in float64 as well.
-    need = math.prod(declared.large or ()) * (8 * width if declared.elementwise else 80)
-    free = torch.cuda.mem_get_info()[0] if device == "cuda" else _available()
-    if free < need:
-        pytest.skip(f"needs {need / 1e9:.0f} GB on {device}, {free / 1e9:.0f} GB are free")
-
-
-def _available() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
 def assert_graph(
     declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
@@ -121,7 +101,7 @@ def assert_graph(
         with torch.cuda.graph(graph):
             returned = op(*case.args)
     except RuntimeError as error:
-        raise AssertionError(f"it cannot be captured: {first_line(error)}") from error
+        raise AssertionError(f"it cannot be captured: {_cause(error)}") from error
     finally:
         torch.cuda.set_stream(stream)  # torch stays on the capture's when that fails
     _arrive(case, fresh)
@@ -129,6 +109,13 @@ def assert_graph(
     torch.cuda.synchronize()
     replayed = cases.Case(args=case.args, before=fresh.before, written=case.written)
     cases.assert_case(declared, replayed, returned)
+
+
+def _cause(error: BaseException) -> str:
+    """What was refused; the end of the capture, which fails after it, says only that it was."""
+    while isinstance(error.__context__, RuntimeError):
+        error = error.__context__
+    return first_line(error)
 
 
 def assert_side_stream(
@@ -165,7 +152,7 @@ def _assert_late(
     with torch.cuda.device(draw.device):
         torch.cuda._sleep(_WAIT_CYCLES)  # noqa: SLF001 - torch has no public way to wait on a GPU
     _arrive(case, fresh)
-    returned, _ = guards.watched(lambda: op(*case.args))
+    returned, _ = guards.watched(lambda: op(*case.args), settled=False)
     taken = cases.copied(case.results(returned))
     torch.cuda.synchronize(draw.device)
     cases.assert_results(declared, fresh.before, taken)
@@ -184,7 +171,7 @@ def _other(draw: Draw) -> Draw:
 
 
 def sanitizer_argv(
-    tool: str, tests: tuple[str, ...], *, program: str, options: tuple[str, ...] = ()
+    tool: str, tests: tuple[str, ...], *, program: str, log: Path, options: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     """The command that runs tests under compute-sanitizer.
 
@@ -192,10 +179,12 @@ def sanitizer_argv(
         tool: one of ``TOOLS``.
         tests: pytest's names of them.
         program: compute-sanitizer.
+        log: where it writes; pytest has the standard output.
         options: more for pytest.
     """
     return (
-        *(program, "--tool", tool, "--error-exitcode", str(FOUND), "--target-processes", "all"),
+        *(program, "--tool", tool, "--target-processes", "all", "--log-file", str(log)),
+        *("--show-backtrace", "device", "--demangle", "simple", "--print-limit", str(_SHOWN)),
         *(sys.executable, "-m", "pytest", "-p", "kernforge.testing_plugin", "-q", "-x"),
         *("-p", "no:cacheprovider", *options, *tests),
     )
@@ -216,27 +205,35 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
     options = ("--rootdir", str(root), "-c", str(ini or os.devnull), "-k", "cuda")
     of_class = node.rpartition("::")[0]
     tests = tuple(f"{of_class}::{name}" for name in SANITIZED)
-    argv = sanitizer_argv(tool, tests, program=program, options=options)
     env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", _SANITIZED: tool}
-    try:
-        done = run(Command(argv=argv, cwd=root, env=env, timeout=_SANITIZER_S))
-    except FileNotFoundError:
-        pytest.skip(
-            f"{program} is not here: it is in the CUDA toolkit; KERNFORGE_SANITIZER names it"
-        )
-    if "Device not supported" in done.stdout:
+    with files.staging(home() / "tests") as scratch:
+        log = scratch / "log"
+        argv = sanitizer_argv(tool, tests, program=program, log=log, options=options)
+        try:
+            done = run(Command(argv=argv, cwd=root, env=env, timeout=_SANITIZER_S))
+        except FileNotFoundError:
+            pytest.skip(
+                f"{program} is not here: it is in the CUDA toolkit; KERNFORGE_SANITIZER names it"
+            )
+        told = log.read_text() if log.exists() else ""
+    if "Device not supported" in told:
         pytest.skip(f"{program} does not support this machine's GPU")
-    if text := findings(done.stdout, done.returncode):
+    if text := findings(told, done.returncode, done.stdout + done.stderr):
         raise AssertionError(f"{tool}: {text}")
 
 
-def findings(output: str, status: int) -> str:
-    """What a run under compute-sanitizer found; "" when it ran to its end and found nothing."""
-    counts = [int(count) for count in _SUMMARY.findall(output)]
-    if counts and not any(counts) and status == 0:
-        return ""
-    lines = [n.removeprefix("=========").rstrip() for n in output.splitlines() if n[:9] == "=" * 9]
-    said = "\n".join(lines[:_SHOWN])
+def findings(told: str, status: int, output: str) -> str:
+    """What a run under compute-sanitizer found; "" when it ran to its end and found nothing.
+
+    Args:
+        told: what compute-sanitizer wrote.
+        status: the exit status, which is that of the tests.
+        output: theirs.
+    """
+    counts = [int(count) for count in _SUMMARY.findall(told)]
     if any(counts):
-        return said
+        lines = (line.removeprefix("=========").rstrip() for line in told.splitlines())
+        return "\n".join([line for line in lines if line][1 : 1 + _SHOWN])
+    if counts and status == 0:
+        return ""
     return f"the tests ended with status {status} under it:\n{output[-_SHOWN_CHARACTERS:]}"

@@ -86,9 +86,12 @@ class Watch:
     """What was allocated and called while an operator ran.
 
     Attributes:
+        settled: whether a GPU comes to rest before new memory is handed out.
         outputs: what it allocated, between guards.
         calls: the custom operators that were reached, with their arguments.
     """
+
+    settled: bool = True
 
     outputs: list[Guarded] = field(default_factory=list)
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
@@ -102,12 +105,30 @@ class Watch:
         return ""
 
 
-def watched(function: Callable[[], Any]) -> tuple[Any, Watch]:
-    """Run something with guards around all that it allocates through torch."""
-    watch = Watch()
+def watched(function: Callable[[], Any], *, settled: bool = True) -> tuple[Any, Watch]:
+    """Run something with guards around all that it allocates through torch.
+
+    Args:
+        function: what to run.
+        settled: let the GPU come to rest before it, after it and when memory was made ready: what
+            launches on a wrong stream is right then, and only the checks of streams tell.
+    """
+    watch = Watch(settled=settled)
+    if settled:
+        settle()
     with _mode()(watch):
         result = function()
+    if settled:
+        settle()
     return result, watch
+
+
+def settle() -> None:
+    """Wait for all that was given to the current GPU, if one is used."""
+    import torch  # noqa: PLC0415
+
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 @functools.cache
@@ -142,6 +163,8 @@ def _mode() -> Any:
                 _bytes(result).fill_(POISON)
             one = surround(result)
             self.watch.outputs.append(one)
+            if self.watch.settled:
+                settle()
             return one.tensor
 
     return Watching

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,6 @@ OPCHECKS = {
 """The parts of ``torch.library.opcheck``."""
 
 _CALLS = 3
-_SLICE = 2**16
 
 
 def opcheck(
@@ -184,31 +182,3 @@ def _weights(like: Any) -> Any:
 
     steps = torch.arange(like.numel(), device=like.device) * 7 % 33 - 16
     return (steps.double() / 16).to(like.dtype).view(like.shape)
-
-
-def assert_large(declared: Declared, op: Callable[..., Any], draw: Draw) -> None:
-    """A call of more than 2^31 elements; of an elementwise operator only some places are judged."""
-    shape = declared.large or ()
-    case = cases.Case.make(declared, draw, shape)
-    if not declared.elementwise:
-        cases.assert_case(declared, case, op(*case.args))
-        return
-    got = case.results(op(*case.args))
-    count = math.prod(shape)
-    for start in (0, 2**31 - _SLICE // 2, count - _SLICE):
-        part = slice(start, start + _SLICE)
-
-        def cut(value: Any, part: slice = part) -> Any:
-            big = cases.is_tensor(value) and value.numel() == count
-            return value.reshape(-1)[part].clone() if big else value
-
-        small = cases.Case(
-            args=tuple(map(cut, case.args)),
-            before=tuple(map(cut, case.before)),
-            written=frozenset(),
-        )
-        try:
-            cases.assert_case(declared, small, tuple(map(cut, got)))
-        except AssertionError as error:
-            error.add_note(f"counted from element {start}")
-            raise

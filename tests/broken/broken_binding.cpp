@@ -51,10 +51,6 @@ Tensor twice(const Tensor& x, int64_t number) {
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY(broken_cuda, ops) {
-  ops.def("twice(Tensor x, int fault) -> Tensor");
-}
+STABLE_TORCH_LIBRARY(broken_cuda, ops) { ops.def("twice(Tensor x, int fault) -> Tensor"); }
 
-STABLE_TORCH_LIBRARY_IMPL(broken_cuda, CUDA, ops) {
-  ops.impl("twice", TORCH_BOX(&twice));
-}
+STABLE_TORCH_LIBRARY_IMPL(broken_cuda, CUDA, ops) { ops.impl("twice", TORCH_BOX(&twice)); }

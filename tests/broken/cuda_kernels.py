@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of broken.cu, compiled for this process: ``honest``, and one for each fault."""
+"""The operators of broken.cu, ``honest`` and one for each fault, as the JIT compiles them."""
 
-import functools
 from pathlib import Path
 
 import torch
@@ -18,22 +17,20 @@ NAMES = (
 )
 
 
-@functools.cache
-def twice():
-    """``twice(x, fault)`` for float32 on CUDA; 0 is no fault."""
+def load():
+    """Compile them, and register ``broken_cuda::twice(x, fault)`` for float32 on CUDA."""
     sources = [HERE / "broken.cu", HERE / "broken_binding.cpp"]
     kernforge.load("broken_cuda", sources, ["-DUSE_CUDA"], is_python_module=False)
-    op = torch.ops.broken_cuda.twice.default
-    torch.library.register_fake(op)(lambda x, fault: torch.empty(x.shape, device=x.device))
+    torch.library.register_fake("broken_cuda::twice")(lambda x, fault: x.new_empty(x.shape))
     torch.library.register_autograd("broken_cuda::twice", lambda ctx, grad: (grad * 2, None))
-    return op
+    return torch.ops.broken_cuda.twice
 
 
 class Operator:
-    """One of them, found when it is called: a module that names them needs no GPU."""
+    """One of them by its name."""
 
     def __init__(self, name):
         self.fault = NAMES.index(name)
 
     def __call__(self, x):
-        return twice()(x, self.fault)
+        return torch.ops.broken_cuda.twice(x, self.fault)
