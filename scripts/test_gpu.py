@@ -22,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _NONE_CHOSEN = 5  # pytest's exit code
+_TOO_LONG = 124  # as timeout(1) says it
+_LIMIT_S = 900
 
 
 def suites(only: str) -> list[Path]:
@@ -38,7 +40,11 @@ def run(suite: Path, options: list[str]) -> dict[str, object]:
         report = Path(directory) / "report.xml"
         argv = [sys.executable, "-m", "pytest", "-p", "kernforge.testing_plugin", "-q", "-m", "gpu"]
         argv += [*options, f"--junitxml={report}", str(suite)]
-        code = subprocess.run(argv, cwd=ROOT, check=False).returncode
+        print(f"== {suite.relative_to(ROOT)}", flush=True)
+        try:
+            code = subprocess.run(argv, cwd=ROOT, check=False, timeout=_LIMIT_S).returncode
+        except subprocess.TimeoutExpired:
+            code = _TOO_LONG
         # A file that cannot be collected, or a process that dies, leaves no whole report.
         tree = ET.parse(report) if report.exists() else None  # noqa: S314 - pytest wrote it just now
     found = tree.getroot()[0] if tree is not None else ET.Element("none")

@@ -60,7 +60,7 @@ def op_tests(
             tolerance.
         inputs: makes the arguments from ``draw`` and a shape: ``draw(shape)`` is a tensor of the
             tested dtype, ``draw(shape, "int64")`` one of another.
-        options: the other attributes of ``kernforge.testing_case.Declared``: shapes, dtypes,
+        options: the other attributes of ``kernforge.testing_case.Declared``: call, shapes, dtypes,
             devices, views, backward, second_backward, elementwise, rowwise, large, factor, leave_out.
 
     Raises:

@@ -167,7 +167,7 @@ def _arrive(case: cases.Case, fresh: cases.Case) -> None:
 
 def _other(draw: Draw) -> Draw:
     """The same with other numbers."""
-    return replace(draw, seed=draw.seed + 1, written=[])
+    return replace(draw, seed=draw.seed + 1)
 
 
 def sanitizer_argv(

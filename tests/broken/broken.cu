@@ -72,8 +72,8 @@ __global__ void missing_warp_sync_kernel(const float* x, float* y, int64_t count
 
 // Half of each warp meets a barrier for all; the hardware counts those that leave as arrived.
 __global__ void divergent_barrier_kernel(const float* x, float* y, int64_t count) {
-  for (int64_t i = first_index(); i < count; i += index_step()) y[i] = 2 * x[i];
   if (threadIdx.x % 32 < 16) __syncthreads();
+  for (int64_t i = first_index(); i < count; i += index_step()) y[i] = 2 * x[i];
 }
 
 // Looks at memory that nobody wrote; what is there is hardly ever this number.
