@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How near a result must be, and what the message says when it is not."""
 
+import ctypes
+import functools
+
 import pytest
 import torch
 
@@ -81,6 +84,17 @@ def test_new_memory_holds_poison():
     made, watch = watched(lambda: torch.empty(3, dtype=torch.uint8))
     assert made.tolist() == [0xA5] * 3
     assert len(watch.outputs) == 1
+
+
+def test_memory_that_torch_does_not_hand_out_holds_poison_too():
+    libc, place = ctypes.CDLL(None), ctypes.c_void_p()
+    if not hasattr(libc, "mallopt"):
+        pytest.skip("the C library is not glibc")
+    allocate = functools.partial(libc.posix_memalign, ctypes.byref(place), 64, 4096)
+    status, _ = watched(allocate)
+    held = ctypes.string_at(place.value, 4096)
+    libc.free(place)
+    assert (status, set(held)) == (0, {0xA5})
 
 
 @pytest.mark.parametrize(
