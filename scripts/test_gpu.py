@@ -4,7 +4,7 @@
 That is the tests marked ``gpu`` of each kernel, on artifacts that were built before, here or on another
 machine, and those below tests/, each file by itself.
 
-    python scripts/test_gpu.py --only kernels --sanitizer memcheck
+    python scripts/test_gpu.py kernels/relu-scale --sanitizer memcheck
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -26,11 +27,11 @@ _TOO_LONG = 124  # as timeout(1) says it
 _LIMIT_S = 900
 
 
-def suites(only: str) -> list[Path]:
-    """What is run: kernels, and files of tests that have some for the GPU."""
+def suites() -> list[Path]:
+    """All that there are: kernels, and files of tests that have some for the GPU."""
     kernels = [path.parent for path in sorted(ROOT.glob("kernels/*/build.toml"))]
     files = [p for p in sorted(ROOT.glob("tests/**/test_*.py")) if "mark.gpu" in p.read_text()]
-    return [*(kernels if only != "tests" else ()), *(files if only != "kernels" else ())]
+    return [*kernels, *files]
 
 
 def run(suite: Path, options: list[str]) -> dict[str, object]:
@@ -80,7 +81,14 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/gpu-tests.json")
-    parser.add_argument("--only", choices=("kernels", "tests"), default="", help="one of the two")
+    parser.add_argument("suites", nargs="*", type=Path, help="which of them (default: all)")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run so many beside each other; not for those that measure times",
+    )
     parser.add_argument(
         "--sanitizer",
         action="append",
@@ -92,7 +100,9 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("there is no NVIDIA GPU here")
     options = [word for tool in arguments.sanitizer for word in ("--sanitizer", tool)]
-    results = [run(suite, options if suite.is_dir() else []) for suite in suites(arguments.only)]
+    chosen = [path.resolve() for path in arguments.suites] or suites()
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        results = list(pool.map(lambda s: run(s, options if s.is_dir() else []), chosen))
     document = {
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "gpu": torch.cuda.get_device_name(),

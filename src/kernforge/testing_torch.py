@@ -129,10 +129,10 @@ def _compiled(op: Callable[..., Any], draw: Draw) -> Iterator[Callable[..., Any]
     """The operator compiled whole; a second compilation of it is an error."""
     import torch  # noqa: PLC0415
 
-    torch._dynamo.reset()  # noqa: SLF001 - the graphs of other tests are not this one's
     backend = "inductor" if draw.device.startswith("cuda") else "aot_eager"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # torch's own compiler imports what torch deprecates
+        torch._dynamo.reset()  # noqa: SLF001 - the graphs of other tests are not this one's
 
         def step(*args: Any) -> Any:  # an operator may be an object, which torch cannot compile
             return op(*args)
