@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: __LICENSE__
-"""Shapes for tests and benchmarks, each with the regime that it stands for."""
+"""Shapes for tests, each with the regime that it stands for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,3 @@ TEST_SHAPES = {
 }
 
 DTYPES = ("float32", "float16", "bfloat16")
-
-BENCH_SHAPES = {
-    "small": (1024, 1024),
-    "large": (8192, 8192),
-}
