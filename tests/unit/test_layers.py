@@ -82,7 +82,8 @@ LAYERS: list[set[str]] = [
     # checks of operators
     {"testing_cases", "testing_compare", "testing_guards", "testing_import"},
     {"testing_case"},
-    {"testing_gpu", "testing_plugin", "testing_torch"},
+    {"testing_gpu", "testing_large", "testing_torch"},
+    {"testing_plugin"},
     {"testing_checks"},
     {"testing"},
     {"projecttest"},
@@ -250,6 +251,7 @@ BUILDER = {
     "testing_gpu",
     "testing_guards",
     "testing_import",
+    "testing_large",
     "testing_plugin",
     "testing_torch",
     "toolchain",
