@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in a piece of machine code for a GPU (a cubin, an ELF file), as far as its host sees it.
+
+The host registers kernels and variables by name; kernels are the functions of the symbol table with
+STO_CUDA_ENTRY in ``st_other``. NVIDIA documents the value in the CUDA binary utilities' manual only
+by what they print; it was read off files made by nvcc 13.0.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from kernforge import elf
+
+_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, value, size
+_OBJECT, _FUNCTION = 1, 2
+_ENTRY = 0x10
+# It names the build of the compiler.
+_TOOL = ".note.nv.tkinfo"
+# What follows the order of functions, which says nothing of their code.
+_ORDERED = {_TOOL, ".symtab", ".strtab", ".shstrtab", ".nv.info", ".debug_frame"}
+_RELOCATIONS = ".rela.debug_frame"
+
+
+def kernels(data: bytes) -> frozenset[str]:
+    """Mangled names of the kernels.
+
+    Raises:
+        CheckError: the bytes are no ELF file, or a damaged one.
+    """
+    found = _symbols(elf.contents(data))
+    return frozenset(n for n, kind, other, _ in found if kind == _FUNCTION and other & _ENTRY)
+
+
+def variables(data: bytes) -> frozenset[str]:
+    """Mangled names of the variables that code of the host may know; the compiler's own left out.
+
+    Raises:
+        CheckError: the bytes are no ELF file, or a damaged one.
+    """
+    found = _symbols(elf.contents(data))
+    return frozenset(n for n, kind, _, _ in found if kind == _OBJECT and n[:1] not in {"$", "."})
+
+
+def same_code(one: bytes, other: bytes) -> bool:
+    """Whether two cubins hold the same instructions, constants, variables and names.
+
+    The compiler's note of itself may differ, and the order of the functions.
+
+    Raises:
+        CheckError: the bytes are no ELF file, or a damaged one.
+    """
+    a, b = elf.contents(one), elf.contents(other)
+    if {n: d for n, d in a.items() if n != _TOOL} == {n: d for n, d in b.items() if n != _TOOL}:
+        return True
+    # Relocations name symbols by number, so that another order cannot be compared.
+    if any(name.startswith(".rel") and name != _RELOCATIONS for name in (*a, *b)):
+        return False
+    skipped = {*_ORDERED, _RELOCATIONS}
+    rest = [{n: d for n, d in found.items() if n not in skipped} for found in (a, b)]
+    return rest[0] == rest[1] and sorted(_symbols(a)) == sorted(_symbols(b))
+
+
+def _symbols(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:
+    """(name, kind, other, size) of every named symbol."""
+    table, names = sections.get(".symtab", b""), sections.get(".strtab", b"")
+    found = []
+    for name, info, other, _, _, size in _SYMBOL.iter_unpack(table):
+        text = names[name : names.index(b"\0", name)].decode() if name else ""
+        if text:
+            found.append((text, info & 0xF, other, size))
+    return found
