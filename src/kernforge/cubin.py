@@ -13,23 +13,27 @@ import struct
 from kernforge import elf
 
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, value, size
+_RELOCATION = struct.Struct("<QQq")  # Elf64_Rela: offset, symbol and type, addend
 _OBJECT, _FUNCTION = 1, 2
 _ENTRY = 0x10
 # It names the build of the compiler.
 _TOOL = ".note.nv.tkinfo"
 # What follows the order of functions, which says nothing of their code.
 _ORDERED = {_TOOL, ".symtab", ".strtab", ".shstrtab", ".nv.info", ".debug_frame"}
-_RELOCATIONS = ".rela.debug_frame"
+_RELOCATIONS = ".rela"
+_OF_FRAMES = ".rela.debug_frame"
+# Constants of the compiler and of its mathematical functions.
+_OWN = ("$", ".", "__cudart_", "__nv_", "__unnamed_")
 
 
-def kernels(data: bytes) -> frozenset[str]:
-    """Mangled names of the kernels.
+def kernels(data: bytes) -> tuple[str, ...]:
+    """Mangled names of the kernels, in the order of the symbol table.
 
     Raises:
         CheckError: the bytes are no ELF file, or a damaged one.
     """
     found = _symbols(elf.contents(data))
-    return frozenset(n for n, kind, other, _ in found if kind == _FUNCTION and other & _ENTRY)
+    return tuple(n for n, kind, other, _ in found if kind == _FUNCTION and other & _ENTRY)
 
 
 def variables(data: bytes) -> frozenset[str]:
@@ -39,7 +43,7 @@ def variables(data: bytes) -> frozenset[str]:
         CheckError: the bytes are no ELF file, or a damaged one.
     """
     found = _symbols(elf.contents(data))
-    return frozenset(n for n, kind, _, _ in found if kind == _OBJECT and n[:1] not in {"$", "."})
+    return frozenset(n for n, kind, _, _ in found if kind == _OBJECT and not n.startswith(_OWN))
 
 
 def same_code(one: bytes, other: bytes) -> bool:
@@ -53,20 +57,36 @@ def same_code(one: bytes, other: bytes) -> bool:
     a, b = elf.contents(one), elf.contents(other)
     if {n: d for n, d in a.items() if n != _TOOL} == {n: d for n, d in b.items() if n != _TOOL}:
         return True
-    # Relocations name symbols by number, so that another order cannot be compared.
-    if any(name.startswith(".rel") and name != _RELOCATIONS for name in (*a, *b)):
+    if any(name.startswith(".rel.") for name in (*a, *b)):
         return False
-    skipped = {*_ORDERED, _RELOCATIONS}
-    rest = [{n: d for n, d in found.items() if n not in skipped} for found in (a, b)]
-    return rest[0] == rest[1] and sorted(_symbols(a)) == sorted(_symbols(b))
+    rest = [{n: d for n, d in found.items() if n not in _ORDERED} for found in (a, b)]
+    if rest[0].keys() != rest[1].keys() or sorted(_named(a)) != sorted(_named(b)):
+        return False
+    return all(
+        _relocations(a, name) == _relocations(b, name)
+        if name.startswith(_RELOCATIONS)
+        else data == rest[1][name]
+        for name, data in rest[0].items()
+        if name != _OF_FRAMES
+    )
+
+
+def _relocations(sections: dict[str, bytes], name: str) -> list[tuple[int, int, int, str]]:
+    """(offset, type, addend, symbol) of each relocation of a section."""
+    symbols = [found[0] for found in _symbols(sections)]
+    entries = _RELOCATION.iter_unpack(sections[name])
+    return sorted((at, info & 0xFFFF_FFFF, add, symbols[info >> 32]) for at, info, add in entries)
+
+
+def _named(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:
+    return [found for found in _symbols(sections) if found[0]]
 
 
 def _symbols(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:
-    """(name, kind, other, size) of every named symbol."""
+    """(name, kind, other, size) of every symbol, by number."""
     table, names = sections.get(".symtab", b""), sections.get(".strtab", b"")
     found = []
     for name, info, other, _, _, size in _SYMBOL.iter_unpack(table):
         text = names[name : names.index(b"\0", name)].decode() if name else ""
-        if text:
-            found.append((text, info & 0xF, other, size))
+        found.append((text, info & 0xF, other, size))
     return found

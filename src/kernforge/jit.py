@@ -22,6 +22,7 @@ from kernforge import (
     files,
     jit_build,
     jit_flags,
+    jit_hint,
     jit_machine,
     jit_module,
     jit_plan,

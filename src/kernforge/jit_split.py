@@ -30,8 +30,8 @@ _DIRECTIVE = re.compile(r"\#(?:\\\n|/\*.*?\*/|//(?:\\\n|[^\n])*|[^\n])*", re.DOT
 _CONDITION = re.compile(r"#\s*(?:if|el|endif)")
 _PRAGMA = re.compile(r"#\s*pragma\s+(?:no)?unroll\b")
 _DEFINE = re.compile(r"#\s*define\b")
-# Raw texts, digraphs and trigraphs: other spellings of what this reader goes by.
-_STRANGE = re.compile(r"""\b(?:u8|[uUL])?R"|<%|%>|%:|\?\?[=/'()!<>-]""")
+# Raw texts, digraphs, trigraphs, odd white space: other spellings of what this reader goes by.
+_STRANGE = re.compile(r"""\b(?:u8|[uUL])?R"|<%|%>|%:|\?\?[=/'()!<>-]|[\v\f\x1e]""")
 # A host function with one of these changes when the lines above it move.
 _LINES = re.compile(r"\b(?:assert|__LINE__|__COUNTER__|\w*source_location|__builtin_LINE)\b")
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
@@ -43,7 +43,8 @@ _OPEN_BODIES = {"constexpr", "consteval", "auto", "decltype", "__host__"}
 _MACRO_LIKE = re.compile(r"_*[A-Z][A-Z0-9_]+|__\w+")
 _MARKS = {"__device__", "__global__", "__forceinline__", "__inline__", "__noinline__"}
 _DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
-_HIDDEN_LINE = "\f"
+# White space of the host's part, before it is known whether its lines count.
+_SPACE, _LINE, _HIDDEN_LINE = "\v", "\x1e", "\f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,12 @@ def split(text: str, macros: frozenset[str] = frozenset(), *, exact: bool = Fals
         return None
     host = "".join(reader.host)
     if exact or _LINES.search(host):
-        host = host.replace(_HIDDEN_LINE, "\n")
+        host = re.sub(f"[{_LINE}{_HIDDEN_LINE}]", "\n", host).replace(_SPACE, " ")
     else:
-        host = re.sub(r"\s*\n\s*", "\n", host.replace(_HIDDEN_LINE, "")).strip()
+        host = re.sub(
+            f"[{_SPACE}{_LINE}]*{_LINE}[{_SPACE}{_LINE}]*", "\n", host.replace(_HIDDEN_LINE, "")
+        )
+        host = re.sub(f"{_SPACE}+", " ", host).strip()
     return Split(host, "".join(reader.device))
 
 
@@ -258,8 +262,8 @@ class _Reader:
                 self._check(token.text)
             if not host:
                 self.host.append(_HIDDEN_LINE * lines)
-            elif token.kind in {"space", "comment"}:
-                self.host.append("\n" * lines or " ")
+            elif token.kind in {"space", "comment", "newline"}:
+                self.host.append(_LINE * lines or _SPACE)
             else:
                 self.host.append(token.text)
             self.device.append(token.text if device else "\n" * lines)

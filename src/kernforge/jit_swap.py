@@ -206,7 +206,7 @@ def _action(unit: CudaUnit, by: str) -> Action:
 def _put(edit: _Edit, code: bytes, by: str, shop: Shop) -> dict[str, Action]:
     """Put machine code into a copy of an object; nothing comes of it when it does not fit."""
     host = edit.host
-    if cubin.kernels(code) != cubin.kernels(host.code):
+    if set(cubin.kernels(code)) != set(cubin.kernels(host.code)):
         return {}
     if not cubin.variables(host.code) <= cubin.variables(code):
         return {}
@@ -250,9 +250,14 @@ def _compare(host: _Host, program: Program, shop: Shop) -> None:
     """Find out whether NVRTC gives what nvcc gave."""
     try:
         code = jit_rtc.compile_(program, shop.roots)
-        if missing := cubin.kernels(host.code) - cubin.kernels(code):
-            host.lines = _instantiations(sorted(missing))
+        there = cubin.kernels(code)
+        missing = [name for name in cubin.kernels(host.code) if name not in there]
+        # The order of functions follows that in which they are instantiated.
+        for names in (missing, missing[::-1]) if missing else ():
+            host.lines = _instantiations(names)
             code = jit_rtc.compile_(program.instantiating(host.lines), shop.roots)
+            if cubin.same_code(code, host.code):
+                break
     except jit_rtc.RtcError as error:
         _log.info("device code of %s goes by nvcc: %s", program.name, error)
         host.alike = False

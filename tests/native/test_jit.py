@@ -10,10 +10,10 @@ import threading
 import time
 
 import pytest
-from native import projects
+from native import jit_homes, projects
 
 import kernforge
-from kernforge import jit, jit_build
+from kernforge import jit_build
 from kernforge.errors import BuildError, UsageError
 
 torch = pytest.importorskip("torch")
@@ -54,15 +54,8 @@ FACTOR = "#include <cstdint>\nint64_t factor() { return %d; }\n"
 @pytest.fixture(autouse=True)
 def home(tmp_path, kept_home, monkeypatch):
     """A store that is empty but for what the test machine keeps of toolchains."""
-    top = tmp_path / "home"
-    (top / "store").mkdir(parents=True)
-    (kept_home / "store" / "toolchains").mkdir(parents=True, exist_ok=True)
-    (top / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
-    for kept in ("store/compilers", "jit"):
-        (kept_home / kept).mkdir(parents=True, exist_ok=True)
-        (top / kept).symlink_to(kept_home / kept)
-    monkeypatch.setenv("KERNFORGE_HOME", str(top))
-    monkeypatch.setattr(jit, "_process", jit._Process(taken=jit._process.taken))
+    top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
+    jit_homes.forget(monkeypatch)
     yield top
     jit_build.wait()
 
