@@ -27,10 +27,6 @@ CUBIN = "unit.cubin"
 _GENCODE = re.compile(r"arch=compute_(\w+),code=sm_(\w+)")
 # What makes the object more than one piece of code, or its code depend on the whole program.
 _NO_PART = re.compile(r"-?-(?:rdc|relocatable-device-code|dc|dlto|lto|dw|dlink|cudart)\b")
-# Line numbers get into the object.
-_LINES = re.compile(
-    r"-G|-?-(?:lineinfo|generate-line-info|device-debug|debug|profile)|(?:.*[=,])?-g(?:gdb|dwarf)?[-\d]*(?:,.*)?"
-)
 # Headers beyond this are taken as they are: reading them would take longer than it saves.
 _READ_BYTES = 400_000
 # Headers of the toolkit that NVRTC reads from there, and those that it does without.
@@ -65,9 +61,7 @@ _NOT_ALIKE = re.compile(
     r"|(?:U?(?:CHAR|SHRT|INT|LONG|LLONG)|FLT|DBL|SIZE)_\w+|__CUDACC\w*|__NVCC\w*|__GNUC\w*|__has_\w+"
     r"|__FILE__|__linux__|__x86_64__|__cplusplus|NULL|__int128\w*|__float128"
 )
-_IGNORED = re.compile(
-    r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-Xcompiler=.*|-ccbin=.*|-?-threads=.*|-w|-Wall"
-)
+_IGNORED = re.compile(r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-ccbin=.*|-?-threads=.*|-w|-Wall")
 _PASSED = re.compile(
     r"-[DU]\w.*|-std=c\+\+(?:14|17|20)|-?-(?:use_fast_math|maxrregcount=\d+)"
     r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)"
@@ -123,7 +117,9 @@ def part(unit: CudaUnit, machine: Machine, target: Target) -> Part | None:
     macros = frozenset().union(*(jit_split.macros(text) for text in unit.texts.values()))
     known = {*_FROM_TOOLKIT, *_STAND_INS}
     exact = unit.opaque or any(name not in known for name in unit.foreign)
-    exact = exact or any(_LINES.fullmatch(word) for word in argv)
+    # A flag that is not known may put line numbers into the object.
+    options = _options(argv, unit)
+    exact = exact or options is None
     small = sum(map(len, unit.texts.values())) < _READ_BYTES
     parts = {
         path: jit_split.split(text, macros, exact=exact)
@@ -141,14 +137,11 @@ def part(unit: CudaUnit, machine: Machine, target: Target) -> Part | None:
     words = ["-cubin" if word == "-c" else word for word in argv[:-1]]
     cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)
     devices = {p: found.device if (found := parts.get(p)) else t for p, t in unit.texts.items()}
-    program = None if exact else _program(unit, devices)
+    program = None if exact or options is None else _program(unit, devices, options)
     return Part(host=host.key, cubin=cubin, texts=alone.texts, program=program)
 
 
-def _program(unit: CudaUnit, devices: Mapping[str, str]) -> Program | None:
-    options = _options(unit.action.argv, unit)
-    if options is None:
-        return None
+def _program(unit: CudaUnit, devices: Mapping[str, str], options: list[str]) -> Program | None:
     if any(_NOT_ALIKE.fullmatch(w) for text in devices.values() for w in jit_split.words(text)):
         return None
     own: dict[str, str] = {}
@@ -177,7 +170,8 @@ def _options(argv: tuple[str, ...], unit: CudaUnit) -> list[str] | None:
                 return None
             found.append(f"-arch=sm_{arch[2]}")
         elif word == "-Xcompiler":
-            next(words, "")
+            if next(words, "") != "-fPIC":
+                return None
         elif _PASSED.fullmatch(word):
             found.append(word)
         elif word in {"--expt-extended-lambda", "--extended-lambda"}:

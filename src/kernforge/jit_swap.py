@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernforge")
 _NVCC, _NVRTC = "nvcc", "nvrtc"
+_MOST_HOSTS = 100
 
 
 @dataclass(slots=True)
@@ -103,6 +104,8 @@ def learn(made: Made, shop: Shop) -> None:
         if code is None:
             continue
         _hosts[part.host] = host = _Host(unit.action.key, code)
+        while len(_hosts) > _MOST_HOSTS:
+            del _hosts[next(iter(_hosts))]
         if part.program and jit_rtc.installed():
             _later(functools.partial(_compare, host, part.program, shop))
 
@@ -158,7 +161,7 @@ def _edit(unit: CudaUnit, made: Made, shop: Shop) -> _Edit | None:
     if part is None or host is None:
         return None
     if not host.path(shop).is_file():  # it was taken away since
-        del _hosts[part.host]
+        _hosts.pop(part.host, None)
         return None
     return _Edit(unit, part, host)
 
