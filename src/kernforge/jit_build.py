@@ -62,6 +62,7 @@ def make(
     """
     store = shop.store
     if store.use(SHELF, made.link.key):
+        jit_swap.remember(made)
         return _output(made, shop)
     with store.lease():
         header = _header(made, shop, quiet)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kernforge.jit_device import Part, Program
     from kernforge.jit_machine import Shop
     from kernforge.jit_plan import CudaUnit, Made
+    from kernforge.matrix import Target
     from kernforge.outcome import Failure
 
     Run = Callable[[Plan], tuple[Failure, ...]]
@@ -76,6 +77,7 @@ class _Edit:
 
 
 _hosts: dict[str, _Host] = {}
+_earlier: dict[str, CudaUnit] = {}
 _threads: list[threading.Thread] = []
 _refuted: set[str] = set()
 _lock = threading.Lock()
@@ -93,21 +95,30 @@ def wait() -> None:
         _threads.pop().join()
 
 
+def remember(made: Made) -> None:
+    """Note a module that the store had: its objects are looked at when one of its units is edited."""
+    _earlier.update({unit.path: unit for unit in made.cuda})
+
+
 def learn(made: Made, shop: Shop) -> None:
     """Remember the objects of a module that nvcc compiled."""
     for unit in made.cuda:
-        part = jit_device.part(unit, shop.machine, made.target)
-        path = shop.store.path(SHELF, unit.action.key) / OBJECT
-        if part is None or part.host in _hosts or not path.is_file():
-            continue
-        code = fatbin.one_cubin(elf.section(path.read_bytes(), fatbin.SECTION))
-        if code is None:
-            continue
-        _hosts[part.host] = host = _Host(unit.action.key, code)
-        while len(_hosts) > _MOST_HOSTS:
-            del _hosts[next(iter(_hosts))]
-        if part.program and jit_rtc.installed():
-            _later(functools.partial(_compare, host, part.program, shop))
+        _learn(unit, made.target, shop)
+
+
+def _learn(unit: CudaUnit, target: Target, shop: Shop) -> None:
+    part = jit_device.part(unit, shop.machine, target)
+    path = shop.store.path(SHELF, unit.action.key) / OBJECT
+    if part is None or part.host in _hosts or not path.is_file():
+        return
+    code = fatbin.one_cubin(elf.section(path.read_bytes(), fatbin.SECTION))
+    if code is None:
+        return
+    _hosts[part.host] = host = _Host(unit.action.key, code)
+    while len(_hosts) > _MOST_HOSTS:
+        del _hosts[next(iter(_hosts))]
+    if part.program and jit_rtc.installed():
+        _later(functools.partial(_compare, host, part.program, shop))
 
 
 def swapped(
@@ -157,8 +168,12 @@ def swapped(
 def _edit(unit: CudaUnit, made: Made, shop: Shop) -> _Edit | None:
     """What an edit of device code is made of; None if the unit is anything else."""
     part = jit_device.part(unit, shop.machine, made.target)
-    host = _hosts.get(part.host) if part else None
-    if part is None or host is None:
+    if part is None:
+        return None
+    if part.host not in _hosts and (before := _earlier.pop(unit.path, None)):
+        _learn(before, made.target, shop)
+    host = _hosts.get(part.host)
+    if host is None:
         return None
     if not host.path(shop).is_file():  # it was taken away since
         _hosts.pop(part.host, None)

@@ -20,3 +20,4 @@ def forget(monkeypatch):
     """A process that has compiled nothing, but for the op namespaces that it has."""
     monkeypatch.setattr(jit, "_process", jit._Process(taken=jit._process.taken))
     monkeypatch.setattr(jit_swap, "_hosts", {})
+    monkeypatch.setattr(jit_swap, "_earlier", {})

@@ -132,6 +132,18 @@ def test_an_edit_of_the_hosts_part_is_compiled_as_a_whole(ask, home, edit):
     assert same_module(edited, ask(SOURCE.replace(*edit), alone=True))
 
 
+def test_an_edit_of_what_another_process_compiled(ask, home, monkeypatch):
+    ask()
+    jit_homes.forget(monkeypatch)
+    ask()
+    edited = ask(SOURCE.replace("return x + 1;", "return x + 9;"))
+    assert ways(home) == (1, 1)
+    jit_homes.forget(monkeypatch)
+    before = sorted((home / "store" / "actions").glob("??/????*"))
+    assert ask(SOURCE.replace("return x + 1;", "return x + 9;")) == edited
+    assert sorted((home / "store" / "actions").glob("??/????*")) == before
+
+
 def test_a_function_that_the_cpp_library_overloads_goes_by_nvcc(ask, home):
     ask()
     text = SOURCE.replace("return x + 1;", "return pow(x, 2);")
