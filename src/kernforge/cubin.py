@@ -8,6 +8,7 @@ by what they print; it was read off files made by nvcc 13.0.
 
 from __future__ import annotations
 
+import re
 import struct
 
 from kernforge import elf
@@ -21,6 +22,8 @@ _TOOL = ".note.nv.tkinfo"
 # What follows the order of functions, which says nothing of their code.
 _ORDERED = {_TOOL, ".symtab", ".strtab", ".shstrtab", ".nv.info", ".debug_frame"}
 _RELOCATIONS = ".rela"
+# What the unit has for itself is named after a hash of the path that the compiler was given.
+_UNIT = re.compile(rb"(_GLOBAL__N__|_INTERNAL_)([0-9a-f]{8})(?=_)")
 _OF_FRAMES = ".rela.debug_frame"
 # Constants of the compiler and of its mathematical functions.
 _OWN = ("$", ".", "__cudart_", "__nv_", "__unnamed_")
@@ -69,6 +72,14 @@ def same_code(one: bytes, other: bytes) -> bool:
         for name, data in rest[0].items()
         if name != _OF_FRAMES
     )
+
+
+def named_like(data: bytes, other: bytes) -> bytes:
+    """A cubin with its unit's own names as another's of the same source at another path."""
+    ours, wanted = ({match[2] for match in _UNIT.finditer(one)} for one in (data, other))
+    if len(ours) != 1 or len(wanted) != 1:
+        return data
+    return _UNIT.sub(lambda match: match[1] + min(wanted), data)
 
 
 def _relocations(sections: dict[str, bytes], name: str) -> list[tuple[int, int, int, str]]:

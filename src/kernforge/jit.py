@@ -316,7 +316,7 @@ def _make(question: _Question, report: Report) -> _Known:
             loaded = jit_module.load(
                 path, name, made.namespaces, torch, python=question.is_python_module
             )
-            _process.taken.update(made.namespaces)
+            _process.taken.update(made.namespaces, made.namespaces.values())
     _process.modules[content] = loaded
     return _Known(seen=tree.seen(), content=content, loaded=loaded)
 

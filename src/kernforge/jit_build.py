@@ -13,12 +13,11 @@ import re
 import threading
 from typing import TYPE_CHECKING
 
-from kernforge import build, eviction, jit_swap
+from kernforge import build, eviction, jit_stages, jit_swap
 from kernforge.errors import BuildError, KernforgeError
 from kernforge.jit_plan import PRECOMPILED
 from kernforge.perform import Workshop
 from kernforge.results import SHELF
-from kernforge.run import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -120,7 +119,7 @@ def _compile_header(plan: Plan, shop: Shop, quiet: Events) -> None:
 
 def _run(plan: Plan, shop: Shop, roots: Mapping[str, str], events: Events) -> tuple[Failure, ...]:
     jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
-    workshop = Workshop(store=shop.store, roots=roots, runner=run, jobs=jobs)
+    workshop = Workshop(store=shop.store, roots=roots, runner=jit_stages.run_stages, jobs=jobs)
     return build.run_actions(plan, workshop, events)
 
 

@@ -44,6 +44,7 @@ _NVCC = (
 )
 _CUDA_SUFFIXES = (".cu", ".cuh")
 _NAMES = "kernforge_names.cpp"
+_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,8 @@ class Request:
         installed: search path outside it.
         with_cuda: whether to give C++ sources CUDA's headers.
         executable: make a program and not a module.
-        taken: op namespaces that this process has from an earlier build.
+        taken: op namespaces that this process has from earlier builds, as they are written and as
+            they are.
     """
 
     name: str
@@ -167,9 +169,17 @@ def make(request: Request, machine: Machine, instead: Mapping[str, Action] | Non
     argv = [*request.cflags, "", *request.cuda_cflags, "", *request.ldflags]
     suffix = digest.key("jit", files=content, flags=argv, cxx=machine.lock.compiler.key)[:10]
     spoken = {n: request.name if n == generated.EXTENSION_NAME else n for n in defined}
-    actual = {n: f"{s}_{suffix}" if s in request.taken else s for n, s in spoken.items()}
+    actual = {n: _free(s, suffix, request.taken) for n, s in spoken.items()}
     planner = _Planner(request, machine, actual, instead or {})
     return planner.make({spoken[n]: a for n, a in actual.items()})
+
+
+def _free(name: str, suffix: str, taken: frozenset[str]) -> str:
+    """The first namespace for a written one that the process does not have."""
+    if name not in taken:
+        return name
+    names = (f"{name}_{suffix}", *(f"{name}_{suffix}_{number}" for number in range(2, _MOST)))
+    return next(name for name in names if name not in taken)
 
 
 class _Planner:

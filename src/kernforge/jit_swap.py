@@ -224,6 +224,7 @@ def _action(unit: CudaUnit, by: str) -> Action:
 def _put(edit: _Edit, code: bytes, by: str, shop: Shop) -> dict[str, Action]:
     """Put machine code into a copy of an object; nothing comes of it when it does not fit."""
     host = edit.host
+    code = cubin.named_like(code, host.code)
     if set(cubin.kernels(code)) != set(cubin.kernels(host.code)):
         return {}
     if not cubin.variables(host.code) <= cubin.variables(code):

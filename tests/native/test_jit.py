@@ -13,7 +13,7 @@ import pytest
 from native import jit_homes, projects
 
 import kernforge
-from kernforge import jit_build, jit_hint
+from kernforge import jit_build, jit_hint, jit_swap
 from kernforge.errors import BuildError, UsageError
 
 torch = pytest.importorskip("torch")
@@ -203,6 +203,20 @@ def test_operators_of_each_build_live_on_and_no_binding_is_compiled_again(home):
     assert ask(4)(x).tolist() == [4.0] * 3
     assert second(x).tolist() == module(x).tolist() == [3.0] * 3
     assert first(x).tolist() == ask(2)(x).tolist() == [2.0] * 3
+
+
+def test_a_module_that_was_given_up_is_made_again_beside_the_first(home):
+    """Its op namespace is taken, and so is that of another build of the same sources."""
+    binding, other = home / "binding.cpp", home / "factor.cpp"
+    binding.write_text(STABLE.replace("jit_times", "jit_again"))
+    other.write_text(FACTOR % 2)
+    names = []
+    for _ in range(3):
+        path = kernforge.load("again", [str(binding), str(other)], is_python_module=False)
+        names.append(torch.ops.jit_again.times.default.name())
+        assert torch.ops.jit_again.times(torch.ones(1)).item() == 2
+        jit_swap._refuted.add(path)
+    assert len(set(names)) == 3
 
 
 def test_a_killed_process_blocks_nobody(home):

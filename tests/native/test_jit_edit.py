@@ -5,13 +5,15 @@ No GPU is needed: the machine code in the modules is compared.
 """
 
 import logging
+import os
 
 import pytest
 from native import jit_homes
 
 import kernforge
-from kernforge import cubin, elf, fatbin, jit_build, jit_rtc, jit_swap
+from kernforge import cubin, elf, fatbin, jit_build, jit_machine, jit_rtc, jit_stages, jit_swap
 from kernforge.errors import BuildError
+from kernforge.run import Command, run
 
 pytest.importorskip("torch")
 
@@ -178,6 +180,50 @@ def test_an_error_in_device_code_names_the_users_line(ask, tmp_path):
     with pytest.raises(BuildError, match=rf"{tmp_path}/edited.cu\(3\): error: .*nonsense"):
         ask(SOURCE.replace("return x + 1;", "return nonsense;"))
     assert ask(SOURCE)
+
+
+def test_unnamed_namespaces_keep_their_names(ask, home):
+    """Nvcc names them after the path of the directory in which it runs."""
+    text = SOURCE.replace("__global__ void plain", "namespace { __global__ void plain").replace(
+        "template <", "}\ntemplate <"
+    )
+    ask(text)
+    edited = text.replace("return x + 1;", "return x + 2;").replace("half_of(x[", "more(x[")
+    one = ask(edited)
+    assert ways(home) == (1, 1)
+    other = ask(edited, alone=True)
+    assert code(one) != code(other)
+    assert cubin.same_code(cubin.named_like(code(other), code(one)), code(one))
+
+
+@pytest.mark.parametrize("source", [SOURCE, SOURCE.replace("return x", "return nonsense")])
+def test_stages_side_by_side_make_the_same_bytes(tmp_path, source):
+    """Messages are the same too."""
+    nvcc = jit_machine.installed_cuda(os.environ)
+    if nvcc is None:
+        pytest.skip("there is no installed toolkit")
+    outcomes = []
+    for number, runner in enumerate((run, jit_stages.run_stages)):
+        top = tmp_path / str(number) / "work"
+        top.mkdir(parents=True)
+        (top.parent / "tmp").mkdir()
+        (top / "half_of.h").write_text(HEADER)
+        (top / "a.cu").write_text(source)
+        argv = (
+            f"{nvcc}/bin/nvcc",
+            "-c",
+            "-gencode",
+            "arch=compute_90,code=sm_90",
+            "a.cu",
+            "-o",
+            "a.o",
+        )
+        argv += ("--keep", "--keep-dir=../tmp") if runner is run else ()
+        done = runner(Command(argv=argv, cwd=top))
+        made = (top / "a.o").read_bytes() if done.returncode == 0 else None
+        outcomes.append((done.returncode, made, done.stderr.strip()))
+    assert outcomes[0] == outcomes[1]
+    assert (outcomes[0][1] is None) == ("nonsense" in source)
 
 
 def test_debug_information_keeps_line_numbers(ask, home):
