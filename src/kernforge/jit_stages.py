@@ -65,9 +65,7 @@ def script(lines: Sequence[str]) -> str | None:
     own = named[1] + ".device"
     apart = cicc.replace(named[0], f'--gen_module_id_file --module_id_file_name "{own}"')
     after = " && ".join(rest)
-    exports = (
-        f"export {match[1]}={shlex.quote(match[2])}" for match in settings if match[1].isupper()
-    )
+    exports = (f"export {match[1]}={shlex.quote(match[2])}" for match in settings)
     return "\n".join(
         (
             *exports,
