@@ -202,24 +202,21 @@ def main() -> None:
         *("unchanged", "second process"),
     )
     rows = [[n, *(f"{r[m]:.2g}" if m in r else "" for m in moments)] for n, r in results.items()]
-    table = {
-        "title": "Four toy kernels, seconds until they can be called",
-        "head": ["form, loader", *moments],
-        "rows": rows,
-        "note": "Fresh processes with an empty cache each, in one run. An edit changes a kernel and its "
-        "launcher; a device-only edit a kernel's body. `benchmarks/bench_jit.py`.",
-    }
-    gpu = ""
+    machine = describe("torch")
+    where = f"{machine['cores']} cores"
     if not arguments.cpu:
         import torch  # noqa: PLC0415 - the parent of a timed process does without
 
-        gpu = torch.cuda.get_device_name()
-    document = {
-        "machine": {**describe("torch"), "gpu": gpu},
-        "unit": "s",
-        "results": results,
-        "table": table,
+        machine["gpu"] = torch.cuda.get_device_name()
+        where += f" and an {torch.cuda.get_device_name().removeprefix('NVIDIA ')}"
+    table = {
+        "title": f"Four toy kernels on {where}, seconds until they can be called",
+        "head": ["form, loader", *moments],
+        "rows": rows,
+        "note": "Fresh processes with an empty cache each, in one run. An edit changes a kernel and its "
+        "launcher, a device-only edit a kernel's body. `benchmarks/bench_jit.py`.",
     }
+    document = {"machine": machine, "unit": "s", "results": results, "table": table}
     if arguments.out:
         arguments.out.write_text(json.dumps(document, indent=1) + "\n")
 
