@@ -54,6 +54,8 @@ class Machine:
     Attributes:
         torch: the installed release.
         sonames: torch's libraries in this process.
+        runtime: soname of the CUDA runtime that torch has brought into this process; empty if it
+            has none that fits the toolkit.
         cuda: the toolkit; None without one.
         archs: arguments for nvcc that say what to compile for.
         lock: the identities of compiler, headers and toolkit.
@@ -66,6 +68,7 @@ class Machine:
     archs: tuple[str, ...]
     lock: Lock
     cpu: str
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,19 +358,23 @@ class _Planner:
             self._actions.made(one, OBJECT, name) for one, name in zip(objects, names, strict=True)
         ]
         libraries: tuple[str, ...]
+        cuda = self._machine.cuda if self._request.with_cuda else None
+        shares = bool(cuda and self._machine.runtime and not self._request.executable)
         if self._request.executable:
             below = flags.tree(TORCH, "lib")
             named = (s.removeprefix("lib").removesuffix(".so") for s in self._machine.sonames)
             wanted = (f"-l{name}" for name in named if name != "torch_python")
             libraries = (f"-L{below}", *wanted)
         else:
-            stubs = floor.empty_stubs(self._machine.sonames)
+            # One runtime for all, as with torch's loader: one of its own costs 20 MB of the GPU.
+            shared = (self._machine.runtime,) if shares else ()
+            stubs = floor.empty_stubs((*self._machine.sonames, *shared))
             inputs += [linking.stub(self._actions, one, self._target) for one in stubs]
             libraries = tuple(f"{linking.STUB_DIR}/{one.file}" for one in stubs)
             libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
         runtime: tuple[str, ...] = ()
-        if self._request.with_cuda and self._machine.cuda:
-            below = flags.tree(flags.cuda_root(self._machine.cuda), "lib64")
+        if cuda and not shares:
+            below = flags.tree(flags.cuda_root(cuda), "lib64")
             runtime = (f"-L{below}", "-lcudart_static", "-ldl", "-lrt", "-lpthread")
         output = self._request.name + ("" if self._request.executable else ".so")
         argv = (flags.CXX, *names, *self._request.ldflags, *libraries, *runtime, "-o", output)

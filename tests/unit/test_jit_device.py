@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
+
 import pytest
 
 from kernforge import jit_device, jit_plan
@@ -31,7 +33,7 @@ def part(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.cu"
     found = closure(path, texts, ())
     unit = jit_plan.Unit(path=path, texts={p: texts[p] for p in found.files}, closure=found)
     request = jit_plan.Request(name="a", units=(unit,), cuda_cflags=tuple(flags), with_cuda=True)
-    machine = MACHINE if archs is None else jit_plan.replace(MACHINE, archs=archs)
+    machine = MACHINE if archs is None else dataclasses.replace(MACHINE, archs=archs)
     made = jit_plan.make(request, machine)
     (cuda,) = made.cuda
     return jit_device.part(cuda, machine, made.target)
@@ -125,3 +127,17 @@ def test_where_flags_or_headers_are_not_known_lines_count():
         assert one.host != other.host
     one, other = part(), part(moved)
     assert one.host == other.host
+
+
+def test_a_module_takes_the_runtime_that_torch_has_brought():
+    def link(**more):
+        found = closure("a.cu", {"a.cu": SOURCE}, ())
+        unit = jit_plan.Unit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
+        request = jit_plan.Request(name="a", units=(unit,), with_cuda=True, **more)
+        machine = dataclasses.replace(MACHINE, runtime="libcudart.so.13")
+        return jit_plan.make(request, machine).link.argv
+
+    assert "stubs/libcudart.so.13" in link()
+    assert "-lcudart_static" not in link()
+    # A program begins without torch.
+    assert "-lcudart_static" in link(executable=True)
