@@ -8,7 +8,6 @@ is an error: there is no such way then.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
@@ -30,19 +29,6 @@ def installed() -> bool:
         return importlib.util.find_spec("cuda.bindings") is not None
     except ModuleNotFoundError:
         return False
-
-
-@functools.cache
-def version() -> str:
-    """Its release, ``"13.0"``.
-
-    Raises:
-        RtcError: there is none.
-    """
-    status, major, minor = _nvrtc().nvrtcVersion()
-    if status:
-        raise RtcError(f"NVRTC does not tell its version: {status}")
-    return f"{major}.{minor}"
 
 
 def compile_(program: Program, roots: Mapping[str, str]) -> bytes:

@@ -117,7 +117,9 @@ def _learn(unit: CudaUnit, target: Target, shop: Shop) -> None:
     _hosts[part.host] = host = _Host(unit.action.key, code)
     while len(_hosts) > _MOST_HOSTS:
         del _hosts[next(iter(_hosts))]
-    if part.program and jit_rtc.installed():
+    if part.program and not jit_rtc.installed():
+        _log.info("device code of %s goes by nvcc: cuda.bindings is not installed", unit.path)
+    elif part.program:
         _later(functools.partial(_compare, host, part.program, shop))
 
 
