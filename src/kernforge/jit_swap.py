@@ -227,9 +227,10 @@ def _put(edit: _Edit, code: bytes, by: str, shop: Shop) -> dict[str, Action]:
     """Put machine code into a copy of an object; nothing comes of it when it does not fit."""
     host = edit.host
     code = cubin.named_like(code, host.code)
-    if set(cubin.kernels(code)) != set(cubin.kernels(host.code)):
-        return {}
-    if not cubin.variables(host.code) <= cubin.variables(code):
+    # What the host registers is named in its code: all of it must be there, and no more.
+    same = set(cubin.kernels(code)) == set(cubin.kernels(host.code))
+    if not same or cubin.variables(code) != cubin.variables(host.code):
+        _log.info("%s is compiled as a whole: it has other kernels or variables", edit.unit.path)
         return {}
     before = host.path(shop)
 
