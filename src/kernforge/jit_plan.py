@@ -366,10 +366,10 @@ class _Planner:
             wanted = (f"-l{name}" for name in named if name != "torch_python")
             libraries = (f"-L{below}", *wanted)
         else:
-            # One runtime for all, as with torch's loader: one of its own costs 20 MB of the GPU.
+            # One runtime for all, as with torch's loader, and not one of each module's own.
             shared = (self._machine.runtime,) if shares else ()
             stubs = floor.empty_stubs((*self._machine.sonames, *shared))
-            inputs += [linking.stub(self._actions, one, self._target) for one in stubs]
+            inputs += linking.stubs(self._actions, stubs, self._target, of="torch")
             libraries = tuple(f"{linking.STUB_DIR}/{one.file}" for one in stubs)
             libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
         runtime: tuple[str, ...] = ()

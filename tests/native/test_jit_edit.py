@@ -11,7 +11,7 @@ import pytest
 from native import jit_homes
 
 import kernforge
-from kernforge import cubin, elf, fatbin, jit_build, jit_machine, jit_rtc, jit_stages, jit_swap
+from kernforge import cubin, cudahome, elf, fatbin, jit_build, jit_rtc, jit_stages, jit_swap
 from kernforge.errors import BuildError
 from kernforge.run import Command, run
 
@@ -203,7 +203,7 @@ def test_unnamed_namespaces_keep_their_names(ask, home):
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.replace("return x", "return nonsense")])
 def test_stages_side_by_side_make_the_same_bytes(tmp_path, source):
     """Messages are the same too."""
-    nvcc = jit_machine.installed_cuda(os.environ)
+    nvcc = cudahome.installed(os.environ)
     if nvcc is None:
         pytest.skip("there is no installed toolkit")
     outcomes = []
