@@ -219,10 +219,11 @@ def _sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:
 
 
 def _runtime(torch: Any, cuda: Version2 | None) -> str:
-    """Soname of the CUDA runtime that torch depends on, if it is of the toolkit's major version."""
-    if cuda is None or torch.version.cuda is None or _version2(torch.version.cuda)[0] != cuda[0]:
+    """Soname of the CUDA runtime that torch depends on, if it has all that the toolkit may call."""
+    if cuda is None or torch.version.cuda is None or cuda[0] < _PLAIN_SONAME:
         return ""
-    return f"libcudart.so.{cuda[0]}" if cuda[0] >= _PLAIN_SONAME else ""
+    there = _version2(torch.version.cuda)
+    return f"libcudart.so.{cuda[0]}" if there[0] == cuda[0] and there >= cuda else ""
 
 
 def _torch_digest(torch: Any, top: Path, store: Store) -> str:
