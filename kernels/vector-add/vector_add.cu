@@ -67,9 +67,9 @@ cudaError_t launch_packs(const T* a, const T* b, T* out, int64_t n, cudaStream_t
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks;
   const int64_t packs = n / kWidth;
   const int64_t blocks = packs == 0 ? 1 : (packs + kBlock - 1) / kBlock;
-  add_kernel<T, kWidth, kPacks>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(a, b, out, n);
-  return cudaGetLastError();
+  void* arguments[] = {&a, &b, &out, &n};
+  return cudaLaunchKernel(add_kernel<T, kWidth, kPacks>, dim3(static_cast<unsigned>(blocks)),
+                          dim3(kThreads), arguments, 0, stream);
 }
 
 template <class T>
