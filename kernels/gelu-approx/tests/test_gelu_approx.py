@@ -70,7 +70,9 @@ def test_the_error_that_is_stated(kernel, device, dtype):
     if dtype == torch.float32:
         assert off[tail].max().item() <= TAIL_ULPS
     small = exact.abs() < least
-    assert kernel.gelu_approx(x)[small].abs().double().max().item() <= least if small.any() else True
+    assert (
+        kernel.gelu_approx(x)[small].abs().double().max().item() <= least if small.any() else True
+    )
 
 
 @per_dtype
