@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GELU by its tanh formula: what the launchers, the CPU path and the binding share. No torch header.
+// GELU by its tanh formula: what the launchers, the CPU path and the binding share. No torch
+// header.
 //
 //   forward   y = x / 2 * (1 + tanh(u)),  u = sqrt(2 / pi) * (x + 0.044715 x^3)
 //   backward  dx = dy * (s + x * s * (1 - s) * 2 u'),  s = 1 / (1 + exp(-2 u))

@@ -106,30 +106,30 @@ GELU_INLINE void backward(const void* gradient, const void* from, void* to, int6
 }
 
 // The switch over types, compiled for one target: what it calls is inlined and so is too.
-#define GELU_FOR_TARGET(NAME, TARGET)                                                         \
-  TARGET void forward_##NAME(Type type, const void* x, void* y, int64_t n) {                  \
-    switch (type) {                                                                           \
-      case Type::kFloat:                                                                      \
-        return forward<float>(x, y, n);                                                       \
-      case Type::kHalf:                                                                       \
-        return forward<c10::Half>(x, y, n);                                                   \
-      case Type::kBfloat16:                                                                   \
-        return forward<c10::BFloat16>(x, y, n);                                               \
-      case Type::kDouble:                                                                     \
-        return forward<double>(x, y, n);                                                      \
-    }                                                                                         \
-  }                                                                                           \
+#define GELU_FOR_TARGET(NAME, TARGET)                                                          \
+  TARGET void forward_##NAME(Type type, const void* x, void* y, int64_t n) {                   \
+    switch (type) {                                                                            \
+      case Type::kFloat:                                                                       \
+        return forward<float>(x, y, n);                                                        \
+      case Type::kHalf:                                                                        \
+        return forward<c10::Half>(x, y, n);                                                    \
+      case Type::kBfloat16:                                                                    \
+        return forward<c10::BFloat16>(x, y, n);                                                \
+      case Type::kDouble:                                                                      \
+        return forward<double>(x, y, n);                                                       \
+    }                                                                                          \
+  }                                                                                            \
   TARGET void backward_##NAME(Type type, const void* dy, const void* x, void* dx, int64_t n) { \
-    switch (type) {                                                                           \
-      case Type::kFloat:                                                                      \
-        return backward<float>(dy, x, dx, n);                                                 \
-      case Type::kHalf:                                                                       \
-        return backward<c10::Half>(dy, x, dx, n);                                             \
-      case Type::kBfloat16:                                                                   \
-        return backward<c10::BFloat16>(dy, x, dx, n);                                         \
-      case Type::kDouble:                                                                     \
-        return backward<double>(dy, x, dx, n);                                                \
-    }                                                                                         \
+    switch (type) {                                                                            \
+      case Type::kFloat:                                                                       \
+        return backward<float>(dy, x, dx, n);                                                  \
+      case Type::kHalf:                                                                        \
+        return backward<c10::Half>(dy, x, dx, n);                                              \
+      case Type::kBfloat16:                                                                    \
+        return backward<c10::BFloat16>(dy, x, dx, n);                                          \
+      case Type::kDouble:                                                                      \
+        return backward<double>(dy, x, dx, n);                                                 \
+    }                                                                                          \
   }
 
 GELU_FOR_TARGET(plain, )

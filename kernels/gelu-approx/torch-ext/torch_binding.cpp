@@ -148,8 +148,7 @@ void backward_on_cpu(const Tensor& dy, const Tensor& x, const Tensor& dx) {
   auto* to = static_cast<char*>(dx.mutable_data_ptr());
   const int64_t bytes = dx.element_size();
   torch::stable::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-    gelu_approx::backward_cpu(type, at(dy, begin), at(x, begin), to + begin * bytes,
-                             end - begin);
+    gelu_approx::backward_cpu(type, at(dy, begin), at(x, begin), to + begin * bytes, end - begin);
   });
 }
 
@@ -179,14 +178,14 @@ void on_device_of(const Tensor& x, const Launch& launch) {
 void forward_on_cuda(const Tensor& x, const Tensor& y) {
   on_device_of(x, [&](cudaStream_t stream) {
     return gelu_approx::forward_launch(type_of(x), x.const_data_ptr(), y.mutable_data_ptr(),
-                                      x.numel(), stream);
+                                       x.numel(), stream);
   });
 }
 
 void backward_on_cuda(const Tensor& dy, const Tensor& x, const Tensor& dx) {
   on_device_of(x, [&](cudaStream_t stream) {
     return gelu_approx::backward_launch(type_of(x), dy.const_data_ptr(), x.const_data_ptr(),
-                                       dx.mutable_data_ptr(), x.numel(), stream);
+                                        dx.mutable_data_ptr(), x.numel(), stream);
   });
 }
 
