@@ -1,239 +1,234 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ops as torch sees them: checks, allocation, stream, registration. On torch's stable ABI, so
-// one build serves every torch from 2.10 on. All arithmetic is behind gelu_approx.h.
+// The ops as torch sees them: checks, allocation, stream, registration, and the gradient in C++.
+// With ATen, not with the stable ABI: torch has one kernel for this function as well, and beside it
+// the stable ABI's half microsecond a call is a tenth of the time (README.md). All arithmetic is
+// behind gelu_approx.h.
 
-#include <torch/csrc/stable/accelerator.h>
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <stdexcept>
-#include <string>
+#include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
 #include "../gelu_approx.h"
 #include "registration.h"
 
+#if defined(CUDA_KERNEL)
+#include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
 namespace {
 
+using at::Tensor;
 using gelu_approx::Type;
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-
-// Becomes a ValueError in Python.
-[[noreturn]] void refuse(const std::string& why) {
-  throw std::invalid_argument("gelu_approx: " + why);
-}
-
-std::string shape_of(const Tensor& t) {
-  std::string text = "[";
-  for (int64_t i = 0; i < t.dim(); ++i) text += (i ? ", " : "") + std::to_string(t.size(i));
-  return text + "]";
-}
-
-std::string device_of(const Tensor& t) {
-  if (t.is_cpu()) return "cpu";
-  if (t.is_cuda()) return "cuda:" + std::to_string(t.get_device_index());
-  return "device type " + std::to_string(static_cast<int>(t.device().type()));
-}
-
-std::string dtype_of(const Tensor& t) { return torch::headeronly::toString(t.scalar_type()); }
 
 Type type_of(const Tensor& t) {
   switch (t.scalar_type()) {
-    case ScalarType::Float:
+    case at::kFloat:
       return Type::kFloat;
-    case ScalarType::Half:
+    case at::kHalf:
       return Type::kHalf;
-    case ScalarType::BFloat16:
+    case at::kBFloat16:
       return Type::kBfloat16;
-    case ScalarType::Double:
+    case at::kDouble:
       return Type::kDouble;
     default:
-      refuse("x must be float32, float16, bfloat16 or float64, got " + dtype_of(t));
+      TORCH_CHECK_VALUE(false, "gelu_approx: x must be float32, float16, bfloat16 or float64, got ",
+                        t.scalar_type());
   }
 }
 
-void check_gradient(const Tensor& dy, const Tensor& x) {
-  if (dy.scalar_type() != x.scalar_type()) {
-    refuse("grad must be " + dtype_of(x) + " like x, got " + dtype_of(dy));
-  }
-  bool same = dy.dim() == x.dim();
-  for (int64_t i = 0; same && i < x.dim(); ++i) same = dy.size(i) == x.size(i);
-  if (!same) refuse("grad must have the shape of x " + shape_of(x) + ", got " + shape_of(dy));
-  if (dy.device() != x.device()) {
-    refuse("grad must be on " + device_of(x) + " like x, got " + device_of(dy));
-  }
+void check_gradient(const Tensor& grad, const Tensor& x) {
+  TORCH_CHECK_VALUE(grad.scalar_type() == x.scalar_type(), "gelu_approx: grad must be ",
+                    x.scalar_type(), " like x, got ", grad.scalar_type());
+  TORCH_CHECK_VALUE(grad.device() == x.device(), "gelu_approx: grad must be on ", x.device(),
+                    " like x, got ", grad.device());
+  TORCH_CHECK_VALUE(grad.sizes() == x.sizes(), "gelu_approx: grad must have the shape of x ",
+                    x.sizes(), ", got ", grad.sizes());
 }
 
-bool same_strides(const Tensor& a, const Tensor& b) {
-  const auto of_a = a.strides(), of_b = b.strides();
-  return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end());
-}
-
-// Memory for a result: the strides of x where it is dense, else as torch's own operators choose.
-// A contiguous one by the C interface: the dispatcher would cost 1 us more a call.
+// Memory for a result, laid out as torch's own operators do for `x`. Where they would take over its
+// strides the dispatcher is left out: it costs as much as the rest of a small call.
 Tensor memory_like(const Tensor& x) {
-  if (!x.is_contiguous()) return torch::stable::empty_like(x);
-  int32_t dtype = 0, device = 0;
-  AtenTensorHandle out = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(x.get(), &device));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(x.dim(), x.sizes().data(), x.strides().data(),
-                                                  dtype, device, x.get_device_index(), &out));
-  return Tensor(out);
+  if (!x.is_non_overlapping_and_dense()) return at::empty_like(x);
+#if defined(CUDA_KERNEL)
+  return at::detail::empty_strided_cuda(x.sizes(), x.strides(), x.scalar_type(), x.device());
+#else
+  return at::detail::empty_strided_cpu(x.sizes(), x.strides(), x.scalar_type());
+#endif
 }
 
-// The same values in memory like that of `like`.
-Tensor laid_out_as(const Tensor& like, const Tensor& from) {
-  Tensor to = memory_like(like);
-  torch::stable::copy_(to, from);
-  return to;
-}
-
-// What a device does with dense memory of one layout.
-using Forward = void (*)(const Tensor& x, const Tensor& y);
-using Backward = void (*)(const Tensor& dy, const Tensor& x, const Tensor& dx);
-
-template <Forward run>
-Tensor forward(const Tensor& x) {
-  type_of(x);
-  Tensor y = memory_like(x);
-  if (same_strides(x, y)) {
-    run(x, y);
-  } else {
-    torch::stable::copy_(y, x);
-    run(y, y);
-  }
-  return y;
-}
-
-template <Backward run>
-Tensor backward(const Tensor& dy, const Tensor& x) {
-  type_of(x);
-  check_gradient(dy, x);
-  Tensor dx = memory_like(x);
-  const bool direct = same_strides(x, dx);
-  if (direct && same_strides(dy, dx)) {
-    run(dy, x, dx);
-  } else {
-    run(laid_out_as(x, dy), direct ? x : laid_out_as(x, x), dx);
-  }
-  return dx;
+// The same values in memory laid out as `out`.
+Tensor laid_out_as(const Tensor& out, const Tensor& from) {
+  return from.strides() == out.strides() ? from : at::empty_like(out).copy_(from);
 }
 
 #if defined(CPU_KERNEL)
 
-constexpr int64_t kGrain = 1 << 15;  // elements: some 10 us of one core, over a thread's start
+constexpr int64_t kGrain = 1 << 13;  // elements: some 10 us of one core, over a thread's start
 
-const char* at(const Tensor& t, int64_t i) {
-  return static_cast<const char*>(t.const_data_ptr()) + i * t.element_size();
-}
+const char* bytes_of(const Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); }
 
-void forward_on_cpu(const Tensor& x, const Tensor& y) {
-  const Type type = type_of(x);
-  const int64_t n = x.numel();
-  auto* to = static_cast<char*>(y.mutable_data_ptr());
-  const int64_t bytes = y.element_size();
-  torch::stable::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-    gelu_approx::forward_cpu(type, at(x, begin), to + begin * bytes, end - begin);
+void run_forward(Type type, const Tensor& x, const Tensor& out) {
+  const int64_t bytes = out.element_size();
+  const char* from = bytes_of(x);
+  auto* to = static_cast<char*>(out.mutable_data_ptr());
+  at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    gelu_approx::forward_cpu(type, from + begin * bytes, to + begin * bytes, end - begin);
   });
 }
 
-void backward_on_cpu(const Tensor& dy, const Tensor& x, const Tensor& dx) {
-  const Type type = type_of(x);
-  const int64_t n = x.numel();
-  auto* to = static_cast<char*>(dx.mutable_data_ptr());
-  const int64_t bytes = dx.element_size();
-  torch::stable::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-    gelu_approx::backward_cpu(type, at(dy, begin), at(x, begin), to + begin * bytes, end - begin);
+void run_backward(Type type, const Tensor& grad, const Tensor& x, const Tensor& out) {
+  const int64_t bytes = out.element_size();
+  const char *dy = bytes_of(grad), *from = bytes_of(x);
+  auto* to = static_cast<char*>(out.mutable_data_ptr());
+  at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * bytes;
+    gelu_approx::backward_cpu(type, dy + at, from + at, to + at, end - begin);
   });
 }
 
-#endif
+#elif defined(CUDA_KERNEL)
 
-#if defined(CUDA_KERNEL)
-
-void check_cuda(cudaError_t error, const Tensor& x) {
-  if (error == cudaSuccess) return;
-  throw std::runtime_error("gelu_approx: CUDA error on " + device_of(x) + ": " +
-                           cudaGetErrorString(error));
-}
-
-// Makes the device of x current, where it is not, and gives its stream to `launch`.
+// Gives the stream of the device, made current, to `launch`.
 template <class Launch>
-void on_device_of(const Tensor& x, const Launch& launch) {
-  const int32_t device = x.get_device_index();
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
-  if (torch::stable::accelerator::getCurrentDeviceIndex() == device) {
-    return check_cuda(launch(static_cast<cudaStream_t>(stream)), x);
-  }
-  const torch::stable::accelerator::DeviceGuard guard(device);
-  check_cuda(launch(static_cast<cudaStream_t>(stream)), x);
+void on_device_of(const Tensor& out, const Launch& launch) {
+  const c10::cuda::CUDAGuard guard(out.device());
+  const cudaError_t error = launch(c10::cuda::getCurrentCUDAStream(out.device().index()));
+  TORCH_CHECK(error == cudaSuccess, "gelu_approx: CUDA error on ", out.device(), ": ",
+              cudaGetErrorString(error));
 }
 
-void forward_on_cuda(const Tensor& x, const Tensor& y) {
-  on_device_of(x, [&](cudaStream_t stream) {
-    return gelu_approx::forward_launch(type_of(x), x.const_data_ptr(), y.mutable_data_ptr(),
-                                       x.numel(), stream);
+void run_forward(Type type, const Tensor& x, const Tensor& out) {
+  on_device_of(out, [&](cudaStream_t stream) {
+    return gelu_approx::forward_launch(type, x.const_data_ptr(), out.mutable_data_ptr(),
+                                       out.numel(), stream);
   });
 }
 
-void backward_on_cuda(const Tensor& dy, const Tensor& x, const Tensor& dx) {
-  on_device_of(x, [&](cudaStream_t stream) {
-    return gelu_approx::backward_launch(type_of(x), dy.const_data_ptr(), x.const_data_ptr(),
-                                        dx.mutable_data_ptr(), x.numel(), stream);
+void run_backward(Type type, const Tensor& grad, const Tensor& x, const Tensor& out) {
+  on_device_of(out, [&](cudaStream_t stream) {
+    return gelu_approx::backward_launch(type, grad.const_data_ptr(), x.const_data_ptr(),
+                                        out.mutable_data_ptr(), out.numel(), stream);
   });
 }
 
 #endif
+
+// Inputs that are not laid out as the result are copied.
+Tensor forward(const Tensor& x) {
+  const Type type = type_of(x);
+  Tensor out = memory_like(x);
+  run_forward(type, laid_out_as(out, x), out);
+  return out;
+}
+
+Tensor backward(const Tensor& grad, const Tensor& x) {
+  const Type type = type_of(x);
+  check_gradient(grad, x);
+  Tensor out = memory_like(x);
+  run_backward(type, laid_out_as(out, grad), laid_out_as(out, x), out);
+  return out;
+}
+
+#define GELU_APPROX_TEXT(name) #name
+#define GELU_APPROX_QUALIFIED(space, name) GELU_APPROX_TEXT(space) "::" name
+
+// What comes next for these keys: the device, a compiler's trace, a fake tensor.
+Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& x) {
+  static const auto op =
+      c10::Dispatcher::singleton()
+          .findSchemaOrThrow(GELU_APPROX_QUALIFIED(TORCH_EXTENSION_NAME, "gelu_approx"), "")
+          .typed<Tensor(const Tensor&)>();
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return op.redispatch(keys & c10::after_autograd_keyset, x);
+}
+
+// The gradient in torch's own operators, for those who differentiate it again.
+Tensor derivative(const Tensor& grad, const Tensor& x) {
+  using gelu_approx::kCubic;
+  using gelu_approx::kSlope;
+  const Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+  const Tensor near = wide.clamp(-40.0, 40.0);
+  const Tensor square = near.mul(near);
+  const Tensor s = near.mul(square.mul(kCubic).add(1)).mul(kSlope).sigmoid();
+  const Tensor slope = square.mul(3 * kCubic).add(1).mul(kSlope);
+  const Tensor whole = near.mul(slope).mul(s).mul(s.neg().add(1)).add(s);
+  return grad.to(wide.scalar_type()).mul(whole).to(x.scalar_type());
+}
+
+struct Gelu : torch::autograd::Function<Gelu> {
+  static Tensor forward(torch::autograd::AutogradContext* context, c10::DispatchKeySet keys,
+                        const Tensor& x) {
+    context->save_for_backward({x});
+    return below_autograd(keys, x);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    static const auto op =
+        c10::Dispatcher::singleton()
+            .findSchemaOrThrow(GELU_APPROX_QUALIFIED(TORCH_EXTENSION_NAME, "gelu_approx_backward"),
+                               "")
+            .typed<Tensor(const Tensor&, const Tensor&)>();
+    const Tensor x = context->get_saved_variables()[0];
+    const Tensor& grad = gradients[0];
+    if (at::GradMode::is_enabled() && (grad.requires_grad() || x.requires_grad())) {
+      return {Tensor(), derivative(grad, x)};
+    }
+    return {Tensor(), op.call(grad, x)};
+  }
+};
+
+Tensor with_gradient(c10::DispatchKeySet keys, const Tensor& x) {
+  if (at::GradMode::is_enabled() && x.requires_grad()) return Gelu::apply(keys, x);
+  return below_autograd(keys, x);  // no node to make, so none is paid for
+}
 
 // A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
-#if !defined(CPU_KERNEL) || !defined(CUDA_KERNEL)
-
 #if defined(CUDA_KERNEL)
 constexpr const char* kBuiltFor = "cuda";
 #else
 constexpr const char* kBuiltFor = "cpu";
 #endif
 
-[[noreturn]] void refuse_device(const Tensor& x) {
-  refuse("x is on " + device_of(x) + ", this build runs on " + kBuiltFor);
+Tensor forward_elsewhere(const Tensor& x) {
+  TORCH_CHECK_VALUE(false, "gelu_approx: x is on ", x.device(), ", this build runs on ", kBuiltFor);
 }
 
-Tensor forward_elsewhere(const Tensor& x) { refuse_device(x); }
-Tensor backward_elsewhere(const Tensor&, const Tensor& x) { refuse_device(x); }
-
-#endif
+Tensor backward_elsewhere(const Tensor&, const Tensor& x) { return forward_elsewhere(x); }
 
 }  // namespace
 
-STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
+TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
   ops.def("gelu_approx(Tensor x) -> Tensor");
   ops.def("gelu_approx_backward(Tensor grad, Tensor x) -> Tensor");
 }
 
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, ops) {
-#if defined(CPU_KERNEL)
-  ops.impl("gelu_approx", TORCH_BOX(&forward<forward_on_cpu>));
-  ops.impl("gelu_approx_backward", TORCH_BOX(&backward<backward_on_cpu>));
+#if defined(CUDA_KERNEL)
+#define GELU_APPROX_HERE CUDA
+#define GELU_APPROX_ELSEWHERE CPU
 #else
-  ops.impl("gelu_approx", TORCH_BOX(&forward_elsewhere));
-  ops.impl("gelu_approx_backward", TORCH_BOX(&backward_elsewhere));
+#define GELU_APPROX_HERE CPU
+#define GELU_APPROX_ELSEWHERE CUDA
 #endif
+
+TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, GELU_APPROX_HERE, ops) {
+  ops.impl("gelu_approx", &forward);
+  ops.impl("gelu_approx_backward", &backward);
 }
 
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CUDA, ops) {
-#if defined(CUDA_KERNEL)
-  ops.impl("gelu_approx", TORCH_BOX(&forward<forward_on_cuda>));
-  ops.impl("gelu_approx_backward", TORCH_BOX(&backward<backward_on_cuda>));
-#else
-  ops.impl("gelu_approx", TORCH_BOX(&forward_elsewhere));
-  ops.impl("gelu_approx_backward", TORCH_BOX(&backward_elsewhere));
-#endif
+TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, GELU_APPROX_ELSEWHERE, ops) {
+  ops.impl("gelu_approx", &forward_elsewhere);
+  ops.impl("gelu_approx_backward", &backward_elsewhere);
+}
+
+TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, Autograd, ops) {
+  ops.impl("gelu_approx", &with_gradient);
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

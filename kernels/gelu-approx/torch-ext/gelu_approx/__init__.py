@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from ._ops import add_op_namespace_prefix, ops
@@ -12,7 +10,7 @@ from ._ops import add_op_namespace_prefix, ops
 __all__ = ["gelu_approx"]
 
 # Overloads, not packets: which one is meant need not be found out again at each call.
-_forward = ops.gelu_approx.default
+_gelu_approx = ops.gelu_approx.default
 _backward = ops.gelu_approx_backward.default
 
 
@@ -33,33 +31,7 @@ def gelu_approx(x: torch.Tensor) -> torch.Tensor:
         ValueError: a dtype or device is not as above.
         RuntimeError: CUDA refused the launch.
     """
-    if x.requires_grad and torch.is_grad_enabled():
-        return _Gelu.apply(x)
-    return _forward(x)
-
-
-class _Gelu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return _forward(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        if torch.is_grad_enabled() and (grad.requires_grad or x.requires_grad):
-            return _derivative(grad, x)
-        return _backward(grad, x)
-
-
-def _derivative(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """The gradient in torch's own operators, for those who differentiate it again."""
-    wide = x.double() if x.dtype == torch.float64 else x.float()
-    root = math.sqrt(8 / math.pi)
-    near = wide.clamp(-40.0, 40.0)
-    s = torch.sigmoid(root * (near + 0.044715 * near**3))
-    slope = root * (1 + 3 * 0.044715 * near**2)
-    return (grad.to(wide.dtype) * (s + near * slope * s * (1 - s))).to(x.dtype)
+    return _gelu_approx(x)
 
 
 @torch.library.register_fake(add_op_namespace_prefix("gelu_approx"))
