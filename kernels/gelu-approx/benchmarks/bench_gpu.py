@@ -28,6 +28,10 @@ def plain(x):
     return torch.nn.functional.gelu(x, approximate="tanh")
 
 
+def by_torch_ops(x):
+    return torch.ops.aten.gelu.default(x, approximate="tanh")
+
+
 def plain_backward(grad, x):
     return torch.ops.aten.gelu_backward(grad, x, approximate="tanh")
 
@@ -39,7 +43,12 @@ def workloads(kernel, dtype):
     yield Workload(
         name=f"gelu_approx {dtype}",
         make=lambda n: (make(n),),
-        calls={"ours": kernel.gelu_approx, "torch eager": plain},
+        # The last is the floor of any custom op: torch's own kernel by the way that ours has to go.
+        calls={
+            "ours": kernel.gelu_approx,
+            "torch eager": plain,
+            "torch eager, by torch.ops": by_torch_ops,
+        },
         expression=plain,
         reference=lambda x: reference.gelu_approx(x.double()),
         bytes_per_element=2 * dtype.itemsize,
