@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GELU by its tanh formula on CPUs; formulas in gelu_approx.h. Blocks are widened to double,
-// computed by loops without branches that the compiler vectorises, and rounded once. x86-64 gets
-// them for AVX2 too, taken where the processor has it. The half precisions are torch's header-only
-// types, which need no torch library.
+// GELU by its tanh formula on CPUs; formulas in gelu_approx.h. Blocks are widened, float32 to
+// double and the half types to float32, computed by loops without branches that the compiler
+// vectorises, and rounded once. x86-64 gets them for AVX2 too, taken where the processor has it.
+// The half precisions are torch's header-only types, which need no torch library.
 
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
@@ -16,92 +16,106 @@
 namespace gelu_approx {
 namespace {
 
-constexpr int64_t kBlock = 256;  // elements: the doubles of three arrays fit the first cache
-constexpr double kFar = 40;      // from here on exp(-2 u) is 0 in double
+constexpr int64_t kBlock = 256;  // elements: three arrays of them fit the first cache
 
 #define GELU_INLINE inline __attribute__((always_inline))
 
-// 2^t for -6700 <= t <= 0, 0 below 2^-1021, NaN for NaN; kTerms of the series, within 2^-36 (9)
-// or 2^-52 (13) of it.
-template <int kTerms>
-GELU_INLINE double exp2_series(double t) {
-  constexpr double kLn2 = 0.693147180559945309417;
-  constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: the sum's last bits are an integer
-  const double low = t < -1021.0 ? -1021.0 : t;
-  const double shifted = low + kShift;
-  const double f = (low - (shifted - kShift)) * kLn2;
-  double sum = 1.0;
+// What T is computed in. kFar: from there on exp(-2 u) is 0. kShift: a sum with it has an integer
+// in its last bits. kLeast: the least exponent that is no subnormal's, and one above it. kTerms of
+// the series of exp are within 2^-23 (7), 2^-36 (9) or 2^-52 (13) of it.
+template <class T>
+struct Computed {
+  using W = float;
+  using Bits = uint32_t;
+  static constexpr float kFar = 16, kShift = 12582912.0f, kLeast = -125;
+  static constexpr int kMantissa = 23, kTerms = 7;
+  static constexpr Bits kOne = 0x3f800000;
+};
+struct InDouble {
+  using W = double;
+  using Bits = uint64_t;
+  static constexpr double kFar = 40, kShift = 6755399441055744.0, kLeast = -1021;
+  static constexpr int kMantissa = 52;
+  static constexpr Bits kOne = 0x3ff0000000000000;
+};
+template <>
+struct Computed<float> : InDouble {
+  static constexpr int kTerms = 9;
+};
+template <>
+struct Computed<double> : InDouble {
+  static constexpr int kTerms = 13;
+};
+
+// 2^t for t <= 0, 0 below kLeast, NaN for NaN.
+template <class C>
+GELU_INLINE typename C::W exp2_series(typename C::W t) {
+  using W = typename C::W;
+  constexpr W kLn2 = static_cast<W>(0.693147180559945309417);
+  const W low = t < C::kLeast ? C::kLeast : t;
+  const W shifted = low + C::kShift;
+  const W f = (low - (shifted - C::kShift)) * kLn2;
+  W sum = 1;
 #pragma GCC unroll 16
-  for (int k = kTerms; k > 0; --k) sum = 1.0 + sum * f * (1.0 / k);
-  uint64_t bits;
-  std::memcpy(&bits, &shifted, 8);
-  bits = (bits << 52) + 0x3ff0000000000000;  // the integer becomes an exponent
-  double power;
-  std::memcpy(&power, &bits, 8);
-  return t < -1021.0 ? 0.0 : sum * power;
+  for (int k = C::kTerms; k > 0; --k) sum = 1 + sum * f * (W{1} / k);
+  typename C::Bits bits;
+  std::memcpy(&bits, &shifted, sizeof(W));
+  bits = (bits << C::kMantissa) + C::kOne;  // the integer becomes an exponent
+  W power;
+  std::memcpy(&power, &bits, sizeof(W));
+  return t < C::kLeast ? 0 : sum * power;
 }
 
-template <int kTerms>
+template <class C>
 struct Parts {
-  double e, r, near, s;
+  using W = typename C::W;
+  W e, r, near, s;
 
-  GELU_INLINE explicit Parts(double x) {
-    near = x > kFar ? kFar : x < -kFar ? -kFar : x;
-    const double a = near < 0 ? -near : near;
-    e = exp2_series<kTerms>(a * (kExponent + kExponent * kCubic * (a * a)));
-    r = 1.0 / (1.0 + e);
-    s = (x < 0 ? e : 1.0) * r;
+  GELU_INLINE explicit Parts(W x) {
+    near = x > C::kFar ? C::kFar : x < -C::kFar ? -C::kFar : x;
+    const W a = near < 0 ? -near : near;
+    constexpr W kFirst = kExponent, kThird = kExponent * kCubic;
+    e = exp2_series<C>(a * (kFirst + kThird * (a * a)));
+    r = 1 / (1 + e);
+    s = (x < 0 ? e : 1) * r;
   }
 };
 
 template <class T>
-constexpr int kTermsOf = sizeof(T) == 8 ? 13 : 9;
-
-// Through float, as the half types convert; a double is left as it is.
-template <class T>
-GELU_INLINE double widen(T v) {
-  if constexpr (sizeof(T) == 8) return v;
-  return static_cast<float>(v);
-}
-
-template <class T>
-GELU_INLINE T narrow(double v) {
-  if constexpr (sizeof(T) == 8) return v;
-  return static_cast<T>(static_cast<float>(v));
-}
-
-template <class T>
 GELU_INLINE void forward(const void* from, void* to, int64_t n) {
+  using C = Computed<T>;
+  using W = typename C::W;
   const auto* x = static_cast<const T*>(from);
   auto* y = static_cast<T*>(to);
-  double in[kBlock], out[kBlock];
+  W in[kBlock], out[kBlock];
   for (int64_t at = 0; at < n; at += kBlock) {
     const int64_t count = std::min(kBlock, n - at);
-    for (int64_t i = 0; i < count; ++i) in[i] = widen(x[at + i]);
+    for (int64_t i = 0; i < count; ++i) in[i] = static_cast<W>(x[at + i]);
     for (int64_t i = 0; i < count; ++i) {
-      const double v = in[i];
-      out[i] = (v < -kFar ? -kFar : v) * Parts<kTermsOf<T>>(v).s;
+      out[i] = (in[i] < -C::kFar ? -C::kFar : in[i]) * Parts<C>(in[i]).s;
     }
-    for (int64_t i = 0; i < count; ++i) y[at + i] = narrow<T>(out[i]);
+    for (int64_t i = 0; i < count; ++i) y[at + i] = static_cast<T>(out[i]);
   }
 }
 
 template <class T>
 GELU_INLINE void backward(const void* gradient, const void* from, void* to, int64_t n) {
+  using C = Computed<T>;
+  using W = typename C::W;
   const auto* dy = static_cast<const T*>(gradient);
   const auto* x = static_cast<const T*>(from);
   auto* dx = static_cast<T*>(to);
-  double in[kBlock], grad[kBlock], out[kBlock];
+  W in[kBlock], grad[kBlock], out[kBlock];
   for (int64_t at = 0; at < n; at += kBlock) {
     const int64_t count = std::min(kBlock, n - at);
-    for (int64_t i = 0; i < count; ++i) in[i] = widen(x[at + i]);
-    for (int64_t i = 0; i < count; ++i) grad[i] = widen(dy[at + i]);
+    for (int64_t i = 0; i < count; ++i) in[i] = static_cast<W>(x[at + i]);
+    for (int64_t i = 0; i < count; ++i) grad[i] = static_cast<W>(dy[at + i]);
     for (int64_t i = 0; i < count; ++i) {
-      const Parts<kTermsOf<T>> p(in[i]);
-      const double slope = kSlope + 3 * kSlope * kCubic * (p.near * p.near);
-      out[i] = grad[i] * (p.s + p.near * slope * (p.e * p.r * p.r));
+      const Parts<C> p(in[i]);
+      constexpr W kFirst = kSlope, kThird = 3 * kSlope * kCubic;
+      out[i] = grad[i] * (p.s + p.near * (kFirst + kThird * (p.near * p.near)) * (p.e * p.r * p.r));
     }
-    for (int64_t i = 0; i < count; ++i) dx[at + i] = narrow<T>(out[i]);
+    for (int64_t i = 0; i < count; ++i) dx[at + i] = static_cast<T>(out[i]);
   }
 }
 
