@@ -219,9 +219,11 @@ def test_what_stays_wrong_is_a_typed_error_and_leaves_nothing(hub, opened, fault
     assert not list(registry.place.cache.rglob("tmp-*"))
 
 
-def test_private_gated_and_absent_kernels_are_told_apart(hub, opened, commit, monkeypatch):
+def test_private_gated_and_absent_kernels_are_told_apart(
+    hub, opened, commit, monkeypatch, tmp_path
+):
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "/nonexistent")
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "absent"))
     with pytest.raises(NotPublishedError, match="shows no kernel 'owner/none'"):
         find_version(opened(), "owner/none", 1)
     hub.repos[REPO].private = True

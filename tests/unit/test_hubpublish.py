@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import subprocess
 import sys
 
@@ -182,7 +183,7 @@ def test_a_directory_has_no_pull_requests(build, tmp_path):
 )
 def test_who_may_not_publish_is_told_why(hub, build, monkeypatch, who, words):
     monkeypatch.setenv("HF_TOKEN", who[0])
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", "/nonexistent")
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", os.devnull)
     hub.forbidden.add("forbidden")
     with pytest.raises(RegistryError, match=words):
         publish(build("a"), fresh(), f"{who[1]}/toy")
