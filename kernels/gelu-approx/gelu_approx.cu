@@ -19,6 +19,9 @@ namespace gelu_approx {
 namespace {
 
 constexpr int kThreads = 256;
+// Threads that a large GPU holds at once. While there are no more, each takes half a pack, so that
+// less is done one after the other.
+constexpr int64_t kWave = 1 << 18;
 
 template <class T>
 using widened_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -88,23 +91,19 @@ __device__ __forceinline__ Parts<float> parts(float x) {
 }
 
 // In float32: an exponent of 30 that is rounded once is 2^-20 off, and exp2 of it as much. So what
-// its roundings lose is kept (`lost`), all of it while the cubic term is the smaller one.
+// the two products lose is kept (`lost`), nearly all of it while the cubic term is the smaller one.
 template <class T, std::enable_if_t<std::is_same_v<T, float>, int> = 0>
 __device__ __forceinline__ Parts<float> parts(float x) {
   const float near = within(x), a = fabsf(near);
   constexpr float kFirst = kExponent, kThird = kExponent * kCubic;
-  constexpr float kFirstRest = kExponent - kFirst, kThirdRest = kExponent * kCubic - kThird;
   constexpr float kLn2 = 0.693147180559945309;
-  const float square = a * a, square_rest = fmaf(a, a, -square);
+  const float square = a * a;
   const float factor = fmaf(kThird, square, kFirst);
-  float rest = fmaf(kThird, square, kFirst - factor);
-  rest = fmaf(kThird, square_rest, rest) + fmaf(kThirdRest, square, kFirstRest);
   const float t = a * factor;
-  const float lost = fmaf(a, rest, fmaf(a, factor, -t));
+  const float lost = fmaf(a, fmaf(kThird, square, kFirst - factor), fmaf(a, factor, -t));
   const float rough = exp2_ftz(t);
   const float e = fmaf(rough, lost * kLn2, rough);
-  const float d = 1 + e, guess = reciprocal_ftz(d);
-  return {e, fmaf(guess, fmaf(-d, guess, 1.0f), guess), near, x < 0};
+  return {e, reciprocal_ftz(1 + e), near, x < 0};
 }
 
 template <class T>
@@ -145,22 +144,22 @@ struct alignas(sizeof(T) * kWidth) Pack {
 
 // n elements in packs of kWidth, kPacks of them a thread and a block apart; the elements after the
 // last whole pack are the last block's.
-template <class Op, int kWidth, int kPacks>
-__global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, int64_t n) {
+template <class Op, class Index, int kWidth, int kPacks>
+__global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, Index n) {
   using P = Pack<typename Op::type, kWidth>;
-  const int64_t packs = n / kWidth;
-  const int64_t first = int64_t{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
+  const Index packs = n / kWidth;
+  const Index first = Index{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
   P in[kPacks][Op::kInputs];
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    const int64_t at = first + i * kThreads;
+    const Index at = first + i * kThreads;
     if (at >= packs) break;
 #pragma unroll
     for (int k = 0; k < Op::kInputs; ++k) in[i][k] = reinterpret_cast<const P*>(op.in[k])[at];
   }
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    const int64_t at = first + i * kThreads;
+    const Index at = first + i * kThreads;
     if (at >= packs) break;
     P out;
 #pragma unroll
@@ -172,7 +171,7 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, int6
     }
     reinterpret_cast<P*>(op.out)[at] = out;
   }
-  const int64_t rest = packs * kWidth + threadIdx.x;
+  const Index rest = packs * kWidth + threadIdx.x;
   if (kWidth > 1 && blockIdx.x == gridDim.x - 1 && rest < n) {
     typename Op::type given[Op::kInputs];
 #pragma unroll
@@ -181,13 +180,13 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, int6
   }
 }
 
-template <class Op, int kWidth, int kPacks>
+template <class Op, class Index, int kWidth, int kPacks>
 cudaError_t launch_packs(const Op& op, int64_t n, cudaStream_t stream) {
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks;
   const int64_t packs = n / kWidth;
   const int64_t blocks = packs == 0 ? 1 : (packs + kBlock - 1) / kBlock;
-  elementwise_kernel<Op, kWidth, kPacks>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(op, n);
+  elementwise_kernel<Op, Index, kWidth, kPacks>
+      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(op, static_cast<Index>(n));
   return cudaGetLastError();
 }
 
@@ -197,8 +196,9 @@ cudaError_t launch(const Op& op, int64_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   uintptr_t places = reinterpret_cast<uintptr_t>(op.out);
   for (const auto* in : op.in) places |= reinterpret_cast<uintptr_t>(in);
-  if (places % 16 != 0) return launch_packs<Op, 1, 4>(op, n, stream);
-  return launch_packs<Op, kWidth, 1>(op, n, stream);
+  if (places % 16 != 0) return launch_packs<Op, int64_t, 1, 4>(op, n, stream);
+  if (n / (kWidth / 2) <= kWave) return launch_packs<Op, unsigned, kWidth / 2, 1>(op, n, stream);
+  return launch_packs<Op, int64_t, kWidth, 1>(op, n, stream);
 }
 
 template <class T>
