@@ -5,8 +5,11 @@
 // Bound by memory. Scaling reads a volume once and writes its result once: a thread takes one pack
 // of 16 bytes of the result. The moments read it once: each thread sums what it sees in registers,
 // blocks add theirs to one place, and the last block of a volume makes its mean and deviation of
-// it. Sums are integers, so the order in which blocks come does not show. A volume of up to kSmall
-// voxels is one block's, which sums and then scales it in one launch.
+// it. Sums are integers, so the order in which blocks come does not show.
+//
+// Where launches are what takes time: a volume of up to kSmall voxels is one block's, which sums
+// and then scales it. Up to kMiddle in all, blocks leave their sums side by side, and every block
+// that scales adds them up for itself: no place has to be made 0 before, and none is waited for.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -23,6 +26,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kSmallThreads = 1024;
 constexpr int64_t kSmall = 1 << 15;
+constexpr int64_t kMiddle = 1 << 20;
 
 // (d / by.scale), correctly rounded or next to it: a quotient by the reciprocal, and what it
 // misses.
@@ -85,89 +89,7 @@ __global__ void __launch_bounds__(kThreads)
   scale_pack<Y, kWidth>(v + volume * n, y + volume * n, workspaces[volume].scaling, none, pack, n);
 }
 
-// -- sums
-// ------------------------------------------------------------------------------------------
-
-template <class V>
-constexpr int kBias = bias_of(std::is_same_v<V, uint16_t> ? From::kUint16 : From::kInt16);
-
-template <class V>
-__device__ __forceinline__ void add(Sums& sums, V v) {
-  const int x = static_cast<int>(v) - kBias<V>;
-  sums.first += static_cast<uint64_t>(int64_t{x});
-  sums.second += static_cast<uint32_t>(x * x);
-}
-
-// 16 bytes. A sum of 16 bits' worth of words fits 32 bits, and so do two squares.
-template <class V>
-__device__ __forceinline__ void add_pack(Sums& sums, const uint4& pack) {
-  const uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
-  if constexpr (sizeof(V) == 1) {
-    uint32_t first = 0, second = 0;
-#pragma unroll
-    for (const uint32_t word : words) {
-      first = __dp4a(word, 0x01010101u, first);
-      second = __dp4a(word, word, second);
-    }
-    sums.first += first;
-    sums.second += second;
-  } else {
-    int first = 0;
-#pragma unroll
-    for (const uint32_t word : words) {
-      // From -32768 counted, a uint16 is the int16 with its upper bit turned.
-      const auto turned = static_cast<int>(kBias<V> == 0 ? word : word ^ 0x80008000u);
-      const int low = static_cast<int16_t>(turned), high = turned >> 16;
-      first += low + high;
-      sums.second += static_cast<uint32_t>(low * low) + static_cast<uint32_t>(high * high);
-    }
-    sums.first += static_cast<uint64_t>(int64_t{first});
-  }
-}
-
-// What thread `rank` of `count` sees of one volume: aligned packs, `kAhead` of them loaded before
-// the first is used, and the voxels before the first and after the last pack.
-template <class V>
-__device__ __forceinline__ Sums sums_of(const V* v, int64_t n, int64_t rank, int64_t count) {
-  constexpr int kWidth = 16 / sizeof(V), kAhead = 4;
-  Sums sums = {0, 0};
-  const auto off = reinterpret_cast<uintptr_t>(v) % 16 / sizeof(V);
-  const int64_t head = min(static_cast<int64_t>(off == 0 ? 0 : kWidth - off), n);
-  const int64_t packs = (n - head) / kWidth;
-  const auto* packed = reinterpret_cast<const uint4*>(v + head);
-  int64_t at = rank;
-  for (; at + (kAhead - 1) * count < packs; at += kAhead * count) {
-    uint4 ahead[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) ahead[i] = __ldg(packed + at + i * count);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) add_pack<V>(sums, ahead[i]);
-  }
-  for (; at < packs; at += count) add_pack<V>(sums, __ldg(packed + at));
-  if (rank < head) add(sums, v[rank]);
-  const int64_t rest = head + packs * kWidth + rank;
-  if (rest < n) add(sums, v[rest]);
-  return sums;
-}
-
-// The sum over a block, in its thread 0.
-template <int kBlockThreads>
-__device__ __forceinline__ Sums block_sum(Sums sums) {
-  __shared__ Sums of_warp[kBlockThreads / 32];
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
-    sums.first += __shfl_down_sync(~0u, sums.first, lanes);
-    sums.second += __shfl_down_sync(~0u, sums.second, lanes);
-  }
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sums;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int i = 1; i < kBlockThreads / 32; ++i) {
-      sums.first += of_warp[i].first;
-      sums.second += of_warp[i].second;
-    }
-  }
-  return sums;
-}
+// -- moments ---
 
 // `each` blocks sum one volume; whichever is the last to add its part makes the moments.
 template <class V>
@@ -176,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
                    Workspace* __restrict__ workspaces, unsigned each, int64_t n) {
   const unsigned volume = blockIdx.x / each;
   const int64_t rank = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
-  const Sums part = block_sum<kThreads>(sums_of(v + volume * n, n, rank, int64_t{each} * kThreads));
+  const Sums part = block_sum(sums_of(v + volume * n, n, rank, int64_t{each} * kThreads));
   if (threadIdx.x != 0) return;
   Workspace& of = workspaces[volume];
   auto* first = reinterpret_cast<unsigned long long*>(&of.sums.first);
@@ -192,6 +114,38 @@ __global__ void __launch_bounds__(kThreads)
   if (moments != nullptr) moments[volume] = made;
 }
 
+// `each` blocks sum one volume and leave what they have in workspaces of their own.
+template <class V>
+__global__ void __launch_bounds__(kThreads)
+    parts_kernel(const V* __restrict__ v, Workspace* __restrict__ workspaces, unsigned each,
+                 int64_t n) {
+  const unsigned volume = blockIdx.x / each;
+  const int64_t rank = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
+  const Sums part = block_sum(sums_of(v + volume * n, n, rank, int64_t{each} * kThreads));
+  if (threadIdx.x == 0) workspaces[blockIdx.x].sums = part;
+}
+
+// Each volume by the sum of its `parts`, of which a thread adds at most one; `each` blocks of it.
+template <class V, class Y, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    scale_parts_kernel(const V* __restrict__ v, Y* __restrict__ y,
+                       const Workspace* __restrict__ workspaces, unsigned parts, unsigned each,
+                       int64_t n) {
+  __shared__ Scaling by;
+  const unsigned volume = blockIdx.x / each;
+  const int64_t pack = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
+  Sums sums = {0, 0};
+  if (threadIdx.x < parts) sums = workspaces[volume * parts + threadIdx.x].sums;
+  sums = block_sum(sums);
+  if (threadIdx.x == 0) {
+    Moments moments;
+    by = finish(sums, n, kBias<V>, &moments);
+  }
+  __syncthreads();
+  const Limits none = {-INFINITY, INFINITY};
+  scale_pack<Y, kWidth>(v + volume * n, y + volume * n, by, none, pack, n);
+}
+
 // A block sums a volume, and scales it too where Y is not void.
 template <class V, class Y, int kWidth>
 __global__ void __launch_bounds__(kSmallThreads)
@@ -199,7 +153,7 @@ __global__ void __launch_bounds__(kSmallThreads)
                  int64_t n) {
   __shared__ Scaling by;
   v += blockIdx.x * n;
-  const Sums sums = block_sum<kSmallThreads>(sums_of(v, n, threadIdx.x, kSmallThreads));
+  const Sums sums = block_sum(sums_of(v, n, threadIdx.x, blockDim.x));
   if (threadIdx.x == 0) {
     Moments made;
     by = finish(sums, n, kBias<V>, &made);
@@ -210,14 +164,13 @@ __global__ void __launch_bounds__(kSmallThreads)
     const Scaling mine = by;
     y += blockIdx.x * n;
     const Limits none = {-INFINITY, INFINITY};
-    for (int64_t pack = threadIdx.x; pack * kWidth < n; pack += kSmallThreads) {
+    for (int64_t pack = threadIdx.x; pack * kWidth < n; pack += blockDim.x) {
       scale_pack<Y, kWidth>(v, y, mine, none, pack, n);
     }
   }
 }
 
-// -- launches
-// --------------------------------------------------------------------------------------
+// -- launches ---
 
 unsigned blocks_for(int64_t packs) {
   return static_cast<unsigned>((packs + kThreads - 1) / kThreads);
@@ -255,6 +208,14 @@ cudaError_t blocks_each(int64_t volumes, int64_t bytes, unsigned* each) {
   return cudaSuccess;
 }
 
+// Blocks whose sums of one volume lie side by side: at least 8 voxels a thread.
+unsigned parts_each(int64_t n) {
+  return static_cast<unsigned>(
+      std::max<int64_t>(1, std::min<int64_t>(kThreads, n / (8 * kThreads))));
+}
+
+bool in_parts(int64_t volumes, int64_t n) { return volumes * n <= kMiddle; }
+
 template <class V>
 cudaError_t sum_up(const V* v, Moments* moments, Workspace* workspaces, int64_t volumes, int64_t n,
                    cudaStream_t stream) {
@@ -269,20 +230,34 @@ cudaError_t sum_up(const V* v, Moments* moments, Workspace* workspaces, int64_t 
   return cudaGetLastError();
 }
 
+// A small volume's threads: whole warps with 8 voxels each, or all that a block can have.
+unsigned small_threads(int64_t n) {
+  const int64_t warps = (n + 255) / 256;
+  return static_cast<unsigned>(32 * std::min<int64_t>(std::max<int64_t>(warps, 1), 32));
+}
+
 template <class V, class Y, int kWidth>
 cudaError_t standardize(const V* v, Y* y, Workspace* workspaces, int64_t volumes, int64_t n,
                         cudaStream_t stream) {
   if (n <= kSmall) {
     small_kernel<V, Y, kWidth>
-        <<<static_cast<unsigned>(volumes), kSmallThreads, 0, stream>>>(v, y, nullptr, n);
+        <<<static_cast<unsigned>(volumes), small_threads(n), 0, stream>>>(v, y, nullptr, n);
+    return cudaGetLastError();
+  }
+  const unsigned each = blocks_for((n + kWidth - 1) / kWidth);
+  const auto blocks = static_cast<unsigned>(volumes * each);
+  if (in_parts(volumes, n)) {
+    const unsigned parts = parts_each(n);
+    parts_kernel<V>
+        <<<static_cast<unsigned>(volumes * parts), kThreads, 0, stream>>>(v, workspaces, parts, n);
+    scale_parts_kernel<V, Y, kWidth>
+        <<<blocks, kThreads, 0, stream>>>(v, y, workspaces, parts, each, n);
     return cudaGetLastError();
   }
   if (const cudaError_t error = sum_up(v, nullptr, workspaces, volumes, n, stream)) {
     return error;
   }
-  const unsigned each = blocks_for((n + kWidth - 1) / kWidth);
-  scale_each_kernel<V, Y, kWidth>
-      <<<static_cast<unsigned>(volumes * each), kThreads, 0, stream>>>(v, y, workspaces, each, n);
+  scale_each_kernel<V, Y, kWidth><<<blocks, kThreads, 0, stream>>>(v, y, workspaces, each, n);
   return cudaGetLastError();
 }
 
@@ -316,6 +291,10 @@ cudaError_t with_types(From from, To to, const Run& run) {
 }
 
 }  // namespace
+
+int64_t workspaces_for(int64_t volumes, int64_t n) {
+  return in_parts(volumes, n) ? volumes * parts_each(n) : volumes;
+}
 
 cudaError_t scale_launch(From from, To to, const void* v, void* y, const Scaling& by, Limits limits,
                          int64_t n, cudaStream_t stream) {

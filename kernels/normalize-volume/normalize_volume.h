@@ -74,17 +74,16 @@ inline NORMALIZE_VOLUME_BOTH Scaling finish(Sums sums, int64_t n, int bias, Mome
     return {0, 0, 1, 1};
   }
   const auto first = static_cast<int64_t>(sums.first);
-  int64_t quotient = first / n, left = first % n;  // to the nearest whole number
-  if (2 * left >= n) ++quotient, left -= n;
-  if (2 * left < -n) --quotient, left += n;
-  const double whole = static_cast<double>(quotient + bias);
-  const double rest = static_cast<double>(left) / static_cast<double>(n);
+  const auto count = static_cast<double>(n);
+  const double nearest = rint(static_cast<double>(first) / count);
+  const double whole = nearest + bias;
+  const double rest = static_cast<double>(first - static_cast<int64_t>(nearest) * n) / count;
   const auto size = static_cast<uint64_t>(first < 0 ? -first : first);
   const Wide spread = Wide{sums.second} * static_cast<uint64_t>(n) - Wide{size} * size;
   const double upper = static_cast<double>(static_cast<uint64_t>(spread >> 64));
   const double lower = static_cast<double>(static_cast<uint64_t>(spread));
   moments->mean = whole + rest;
-  moments->deviation = sqrt(upper * 18446744073709551616.0 + lower) / static_cast<double>(n);
+  moments->deviation = sqrt(upper * 18446744073709551616.0 + lower) / count;
   return scaling(whole, rest, divisor(moments->deviation));
 }
 
@@ -101,7 +100,8 @@ Sums sums_cpu(From from, const void* v, int64_t n);
 cudaError_t scale_launch(From from, To to, const void* v, void* y, const Scaling& by, Limits limits,
                          int64_t n, cudaStream_t stream);
 
-// What the launches below need of memory for each volume.
+// What the launches below need of memory: one for each volume, or one for each block that sums a
+// part of one; workspaces_for says how many.
 struct Workspace {
   Sums sums;
   Scaling scaling;
@@ -109,11 +109,13 @@ struct Workspace {
 };
 constexpr int64_t kWorkspaceBytes = 40;
 static_assert(sizeof(Workspace) == kWorkspaceBytes);
+int64_t workspaces_for(int64_t volumes, int64_t n);
 
 // The moments of `volumes` volumes of n voxels, one behind the other.
 cudaError_t moments_launch(From from, const void* v, Moments* moments, Workspace* workspaces,
                            int64_t volumes, int64_t n, cudaStream_t stream);
-// (v - mean) / deviation of each volume, in one launch where volumes are small.
+// (v - mean) / deviation of each volume: one launch where volumes are small, two where all are
+// together, else a fill and two launches.
 cudaError_t standardize_launch(From from, To to, const void* v, void* y, Workspace* workspaces,
                                int64_t volumes, int64_t n, cudaStream_t stream);
 #endif

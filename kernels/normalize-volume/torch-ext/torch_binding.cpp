@@ -259,7 +259,8 @@ Tensor normalize(const Tensor& volume, double offset, double scale, bool clip, S
 }
 
 Tensor memory_for_workspaces(const Tensor& volume, const Batch& batch) {
-  return memory_on(volume, {batch.volumes * normalize_volume::kWorkspaceBytes}, ScalarType::Byte);
+  const int64_t count = normalize_volume::workspaces_for(batch.volumes, batch.n);
+  return memory_on(volume, {count * normalize_volume::kWorkspaceBytes}, ScalarType::Byte);
 }
 
 Tensor standardize(const Tensor& volume, ScalarType dtype) {
