@@ -200,10 +200,10 @@ def sweep(workload, sizes, rounds, seed):
 COLUMNS = (
     ("launch", 1 << 10),
     ("graph", 1 << 10),
-    ("graph", 1 << 20),
-    ("cold", 1 << 20),
+    ("graph", 1 << 18),
+    ("cold", 1 << 18),
+    ("cold", 1 << 22),
     ("cold", 1 << 26),
-    ("cold", 1 << 28),
     ("cold", 1 << 30),
 )
 HOW = {"launch": "from Python", "graph": "CUDA graph", "cold": ""}

@@ -15,10 +15,10 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
-#include <limits>
 #include <type_traits>
 
 #include "normalize_volume.h"
+#include "sums.cuh"
 
 namespace normalize_volume {
 namespace {

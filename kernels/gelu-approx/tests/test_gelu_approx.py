@@ -53,7 +53,7 @@ def everything(dtype, device):
 
 # Largest error in units in the last place. In float32, exp(-2 u) is what errs: it is the result
 # where x is far below 0. What the reference has below `least` may be 0.
-ULPS = {torch.float32: 4.0, torch.float16: 0.51, torch.bfloat16: 0.51, torch.float64: 64.0}
+ULPS = {torch.float32: 10.0, torch.float16: 0.51, torch.bfloat16: 0.51, torch.float64: 64.0}
 TAIL_ULPS = 64.0  # float32 below -4.7, where y is above -1e-9
 
 
