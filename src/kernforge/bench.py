@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_judge, bench_roofline, bench_stats
+from kernforge import bench_judge, bench_roofline, bench_runner, bench_stats, bench_timer
 from kernforge.bench_plan import Candidate, Settings, Workload
 from kernforge.errors import UsageError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernforge.bench_roofline import Ceiling
 
 FORMAT = "kernforge-bench-1"
-_HINT = "see the page on measuring a kernel"
+_HINT = "`kernforge new` writes such a file; the page 'Measure a kernel' explains it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,7 @@ class Wanted:
         registry: where they are looked up.
         only: workloads to measure; all when empty.
         eager: whether torch eager and ``torch.compile`` are measured too.
+        sizes: the project's ``sized`` at these instead of its ``WORKLOADS``; none when empty.
     """
 
     project: Path
@@ -47,6 +48,7 @@ class Wanted:
     registry: str | None = None
     only: tuple[str, ...] = ()
     eager: bool = True
+    sizes: tuple[int, ...] = ()
 
 
 def workloads(wanted: Wanted) -> list[Workload]:
@@ -56,7 +58,8 @@ def workloads(wanted: Wanted) -> list[Workload]:
         UsageError: there is no such file, or it lists none or not the ones asked for.
     """
     path = _file(wanted.project, "workloads.py")
-    found = list(getattr(_load(path), "WORKLOADS", ()))
+    module = _load(path)
+    found = _sized(module, path, wanted.sizes) or list(getattr(module, "WORKLOADS", ()))
     if not found or not all(isinstance(each, Workload) for each in found):
         raise UsageError(f"{path} has no WORKLOADS, a list of kernforge.Workload", hint=_HINT)
     names = [each.name for each in found]
@@ -67,6 +70,21 @@ def workloads(wanted: Wanted) -> list[Workload]:
             f"no workload is called {', '.join(sorted(unknown))}", hint=f"there are {names}"
         )
     return [each for each in found if not wanted.only or each.name in wanted.only]
+
+
+def _sized(module: Any, path: Path, sizes: Sequence[int]) -> list[Workload]:
+    """What the project's ``sized`` makes of each size: a workload or several."""
+    if not sizes:
+        return []
+    if not callable(getattr(module, "sized", None)):
+        raise UsageError(
+            f"{path} has no function sized", hint="def sized(elements): return [Workload(...)]"
+        )
+    found = []
+    for size in sizes:
+        made = module.sized(size)
+        found += [made] if isinstance(made, Workload) else [*made]
+    return found
 
 
 def candidates(wanted: Wanted) -> list[Candidate]:
@@ -145,6 +163,7 @@ def run(
     racing: Sequence[Candidate],
     settings: Settings,
     note: Callable[[str], None],
+    project: str = "",
 ) -> dict[str, Any]:
     """Measure every workload and tell it as a document.
 
@@ -153,6 +172,7 @@ def run(
         racing: who computes it.
         settings: how.
         note: told what happens.
+        project: whose kernel it is, for the page.
 
     Raises:
         UsageError: the device is not there, or a workload contradicts itself.
@@ -162,11 +182,15 @@ def run(
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("this torch sees no CUDA device", hint="measure with --device cpu")
     cases = []
-    for each in work:
-        note(f"{each.name}: {len(racing)} candidates")
-        cases.append(_case(each, bench_judge.measure(each, racing, settings, note), settings))
+    note(f"{len(racing)} candidates, {len(work)} workloads")
+    for each, found in zip(
+        work, bench_judge.measure_all(work, racing, settings, note), strict=True
+    ):
+        cases.append(_case(each, found, settings))
+        note(f"{each.name}: measured")
     return {
         "format": FORMAT,
+        "project": project,
         "machine": machine(settings.device),
         "settings": dataclasses.asdict(settings),
         "workloads": cases,
@@ -184,8 +208,15 @@ def _case(workload: Workload, found: list[Measured], settings: Settings) -> dict
             for each in here
             if each.kind not in ("nothing", "copy", "product")
         ]
-    shapes = [[*each.shape] for each in workload.tensors]
-    return {"name": workload.name, "shapes": shapes, "ceilings": ceilings, "results": rows}
+    return {
+        "name": workload.name,
+        "family": workload.family or "all",
+        "size": workload.size,
+        "shapes": [[*each.shape] for each in workload.tensors],
+        "dtypes": [each.dtype for each in workload.tensors],
+        "ceilings": ceilings,
+        "results": rows,
+    }
 
 
 def _ceiling(
@@ -198,16 +229,18 @@ def _ceiling(
     products = [each.times_ns for each in found if each.kind == "product" and each.mode == "hot"]
     return bench_roofline.ceiling(
         moved=copies.moved,
-        flops=workload.flops,
+        flops=copies.flops,
         copies=copies.times_ns,
         products=products[0] if products else (),
-        side=bench_judge.SIDE[device],
+        side=bench_runner.SIDE[device],
     )
 
 
 def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
     row: dict[str, Any] = {
         "candidate": measured.candidate,
+        "kind": measured.kind,
+        "published": measured.kind == "kernel" and measured.candidate != "kernel",
         "mode": measured.mode,
         "samples": len(measured.times_ns),
         "discarded": measured.discarded,
@@ -230,6 +263,7 @@ def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
         "bytes_per_s": top.bytes / middle.value * 1e9,
         "flops_per_s": top.flops / middle.value * 1e9,
         "share_of_roof": top.roof_ns / middle.value,
+        "spread_ns": dataclasses.asdict(bench_stats.spread(measured.times_ns)),
     }
 
 
@@ -239,7 +273,7 @@ def machine(device: str) -> dict[str, Any]:
 
     found: dict[str, Any] = {
         "date": dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
@@ -249,10 +283,8 @@ def machine(device: str) -> dict[str, Any]:
         "driver": None,
     }
     if device == "cuda":
-        driver = Path("/proc/driver/nvidia/version")
-        words = driver.read_text().split() if driver.is_file() else []
         found["gpu"] = torch.cuda.get_device_name(0)
-        found["driver"] = next((w for w in words if w.count(".") == 2 and w[0].isdigit()), None)  # noqa: PLR2004
+        found["driver"] = bench_timer.Clock(device).driver()
     return found
 
 

@@ -9,34 +9,30 @@ results to look at. What the worker's clock leaves out must fit into what an emp
 
 from __future__ import annotations
 
-import json
 import secrets
 import statistics
-import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_check, bench_plan, bench_stats, files
-from kernforge.bench_plan import COPY, NOTHING, PRODUCT, Candidate, Settings, Tensor, Workload
-from kernforge.run import Command, Partner
+from kernforge import bench_check, bench_doubts, bench_plan, bench_stats, files
+from kernforge.bench_plan import NOTHING, PRODUCT, Candidate, Settings, Tensor, Workload
+from kernforge.bench_runner import START_S, Field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor as Torch
 
     from kernforge.bench_plan import Layout, Mode
+    from kernforge.bench_runner import Runner
 
-_START_S = 600.0  # torch.compile's tuning may take minutes.
 _SPOT_CHECKS = 4
+# Copies of a turn's tensors: that a worker may keep, and that the judge needs to look at them.
+_KEPT, _JUDGES = 3, 6
 _FLUSHED_CALLS = 8  # A flush takes longer than many a call.
-# Rows and columns of the matrices whose product is the arithmetic ceiling.
-SIDE = {"cpu": 512, "cuda": 8192}
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64")
-_HIDDEN_SHARE = 0.5
-_HIDDEN_NS = 3_000_000.0
-_EMPTY_SHARE = 2.0  # Caches and page tables make one worker's empty call dearer than another's.
-_COLD_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +51,7 @@ class Measured:
         refused: why the times are no measurement; empty when they are.
         skipped: why there is no such mode of it; empty when there is.
         moved: bytes that the workload must move.
+        flops: operations that it must do.
     """
 
     candidate: str
@@ -68,47 +65,7 @@ class Measured:
     refused: str
     skipped: str
     moved: int
-
-
-@dataclass(slots=True, kw_only=True)
-class _Runner:
-    """A candidate's process and what it has shown so far."""
-
-    candidate: Candidate
-    partner: Partner
-    exchange: bench_check.Exchange
-    calls: int = 1
-    refused: str = ""
-    checked: int = 0
-    skipped: dict[str, str] = field(default_factory=dict)
-    times: dict[str, list[float]] = field(default_factory=dict)
-    clocks: dict[str, list[float | None]] = field(default_factory=dict)
-    untimed: list[tuple[float, float, int]] = field(default_factory=list)
-
-    def ask(self, seconds: float, **wanted: Any) -> dict[str, Any] | None:
-        """Its answer; None, and refused, when it gives none."""
-        self.partner.send(json.dumps(wanted))
-        return self.hear(seconds)
-
-    def hear(self, seconds: float) -> dict[str, Any] | None:
-        line = self.partner.receive(seconds)
-        answer = _document(line)
-        if answer is None:
-            said = self.partner.last_words()
-            self.refused = "its process ended, hung or answered nonsense" + (
-                f": {said}" if said else ""
-            )
-        elif "refused" in answer:
-            self.refused = str(answer["refused"])
-        return None if self.refused else answer
-
-
-def _document(line: str | None) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line) if line is not None else None
-    except json.JSONDecodeError:
-        return None
-    return found if isinstance(found, dict) else None
+    flops: int
 
 
 def measure(
@@ -117,78 +74,103 @@ def measure(
     settings: Settings,
     note: Callable[[str], None],
 ) -> list[Measured]:
-    """Measure candidates on a workload, beside an empty call, a copy and a matrix product.
+    """Measure candidates on one workload; see ``measure_all``."""
+    return next(measure_all([workload], candidates, settings, note))
+
+
+def measure_all(
+    workloads: Sequence[Workload],
+    candidates: Sequence[Candidate],
+    settings: Settings,
+    note: Callable[[str], None],
+) -> Iterator[list[Measured]]:
+    """Measure candidates on workloads, beside an empty call, a copy and a matrix product.
+
+    Each candidate has one process for all of them, started fresh.
 
     Args:
-        workload: what is computed.
+        workloads: what is computed, one after the other.
         candidates: who computes it.
         settings: how often, in which modes, on which device.
         note: told what happens.
 
+    Yields:
+        what came of each workload.
+
     Raises:
-        UsageError: the exchange does not fit into memory, or the workload contradicts itself.
+        UsageError: the exchange does not fit into memory, or a workload contradicts itself.
+        MachineError: the GPU's driver refuses what the engine needs.
     """
+    trials = [_Trial(each, settings) for each in workloads]
     shm = Path("/dev/shm")  # noqa: S108 - a staging directory of our own in it
     with files.staging(shm if shm.is_dir() else Path.cwd() / ".kernforge") as place:
-        trial = _Trial(workload, candidates, settings, place)
+        field = Field(candidates, settings, place, max(trial.size for trial in trials))
         try:
-            trial.start()
-            trial.rounds(note)
+            field.start(counts=any(trial.flops for trial in trials))
+            for trial in trials:
+                yield trial.run(field.runners, note)
         finally:
-            trial.close()
-        return trial.measured()
+            field.close()
 
 
 class _Trial:
-    """All candidates of one workload."""
+    """One workload, and who computes it."""
 
-    def __init__(
-        self,
-        workload: Workload,
-        candidates: Sequence[Candidate],
-        settings: Settings,
-        place: Path,
-    ) -> None:
+    def __init__(self, workload: Workload, settings: Settings) -> None:
         import torch  # noqa: PLC0415
 
-        self._workload, self._settings, self._place = workload, settings, place
-        self._random = torch.Generator().manual_seed(settings.seed or secrets.randbits(63))
-        self._candidates = (*candidates, NOTHING, COPY, *((PRODUCT,) if workload.flops else ()))
+        self._workload, self._settings = workload, settings
+        seed = settings.seed or secrets.randbits(63)
+        self._random = torch.Generator(device=settings.device).manual_seed(seed)
         first = bench_check.draw(workload, self._random)
+        self.flops = bench_check.counted_flops(workload, first)
         self._layout: Layout = bench_check.layout(workload, bench_check.expected(workload, first))
-        self._most = bench_plan.calls_of(0.0, self._layout.set_bytes, settings)
-        self._runners: list[_Runner] = []
+        self._wanted: dict[int, tuple[Torch, ...]] = {}
+        self._call_bytes = max(self._layout.set_bytes, sum(workload.held))
+        self._most = bench_plan.calls_of(0.0, self._call_bytes, settings)
+        self._runners: list[Runner] = []
         # Where the judge's own clock is sharp: no flush, and all that the host waits for is told.
         self._sharp: Mode = "launch" if settings.device == "cuda" else "hot"
         self._modes = tuple(dict.fromkeys((*settings.modes, "hot", self._sharp)))
+        self._tight = False
+        self.size = self._layout.set_bytes * self._most
 
     @property
     def moved(self) -> int:
         """Bytes that must be moved at least."""
         return _moved(self._workload, self._layout)
 
-    def start(self) -> None:
-        """Start all processes together, then let one after the other warm up."""
-        for number, candidate in enumerate(self._candidates):
-            path = self._place / f"{number}.bin"
-            exchange = bench_check.Exchange(path, self._layout, self._most)
-            spec = _spec(self._workload, candidate, self._settings.device, self._layout)
-            spec |= {"exchange": str(path), "size": exchange.size, "bytes": self.moved}
-            argv = (sys.executable, "-m", "kernforge.bench_worker", json.dumps(spec))
-            runner = _Runner(
-                candidate=candidate, partner=Partner(Command(argv=argv)), exchange=exchange
-            )
-            self._runners.append(runner)
+    def run(self, runners: list[Runner], note: Callable[[str], None]) -> list[Measured]:
+        """Let all of them compute it."""
+        self._runners = [r for r in runners if self.flops or r.candidate != PRODUCT]
+        self._tight = self._is_tight()
+        more = {"bytes": self.moved, "tight": self._tight}
+        work = _work(self._workload, self._layout) | more
         for runner in self._runners:
-            runner.hear(_START_S)
-            runner.partner.pause()
-        for runner in self._runners:
+            runner.begin(self._layout)
             if not runner.refused:
                 runner.partner.resume()
-                self._warm_up(runner)
+                # What the others make for themselves the engine's own have, too.
+                held = [] if runner.candidate.entry else list(self._workload.held)
+                mine = work | {"held": held}
+                if runner.ask(START_S, do="workload", work=mine) is not None:
+                    self._warm_up(runner)
                 runner.partner.pause()
+        self._rounds(note)
+        return self._measured()
 
-    def _warm_up(self, runner: _Runner) -> None:
+    def _is_tight(self) -> bool:
+        """Whether the GPU is too small for everyone to keep what a call needs."""
+        import torch  # noqa: PLC0415
+
+        if self._settings.device == "cpu":
+            return False
+        torch.cuda.empty_cache()
+        free: int = torch.cuda.mem_get_info()[0]
+        whole = self._call_bytes * self._most
+        return whole * (_KEPT * len(self._runners) + _JUDGES) > free
+
+    def _warm_up(self, runner: Runner) -> None:
         call_s = 0.0
         for calls in (1, 2, 4):
             given = self._draw(min(calls, self._most))
@@ -196,12 +178,13 @@ class _Trial:
             if answer is None:
                 return
             call_s = min(answer["times"]) / 1e9
-        runner.calls = bench_plan.calls_of(call_s, self._layout.set_bytes, self._settings)
+        runner.calls = bench_plan.calls_of(call_s, self._call_bytes, self._settings)
 
     def _draw(self, calls: int) -> list[tuple[Any, ...]]:
+        self._wanted = {}
         return [bench_check.draw(self._workload, self._random) for _ in range(calls)]
 
-    def rounds(self, note: Callable[[str], None]) -> None:
+    def _rounds(self, note: Callable[[str], None]) -> None:
         """Let everyone take turns until the medians are sure."""
         for turn in range(self._settings.most):
             racing = {r.candidate.name: r for r in self._runners if not r.refused}
@@ -216,13 +199,25 @@ class _Trial:
                         break
                     if mode in runner.skipped:
                         continue
-                    few = len(mine) if mode in ("hot", self._sharp) else _FLUSHED_CALLS
-                    self._turn(runner, mine[:few], mode, keep=True)
+                    self._turn(runner, mine[: self._calls_in(mode)], mode, keep=True)
                 runner.partner.pause()
                 if runner.refused and runner.candidate.file:
                     note(f"{self._workload.name}: {name} is refused: {runner.refused}")
             if turn + 1 >= self._settings.least and self._sure():
                 return
+
+    def _calls_in(self, mode: Mode) -> int | None:
+        """At most so many calls of a turn in a mode; None: all."""
+        return _FLUSHED_CALLS if mode == "cold" and self._settings.device == "cpu" else None
+
+    def _settle(self) -> None:
+        """Let what the judge has queued on the device be done before a worker goes on."""
+        import torch  # noqa: PLC0415
+
+        if self._settings.device == "cuda":
+            torch.cuda.synchronize()
+            if self._tight:
+                torch.cuda.empty_cache()
 
     def _sure(self) -> bool:
         return all(
@@ -233,12 +228,13 @@ class _Trial:
         )
 
     def _turn(
-        self, runner: _Runner, given: list[tuple[Any, ...]], mode: Mode, *, keep: bool
+        self, runner: Runner, given: list[tuple[Any, ...]], mode: Mode, *, keep: bool
     ) -> dict[str, Any] | None:
         """One turn: times, with the judge's clock beside them, and a look at the results."""
         patience = self._settings.patience_s
         for number, each in enumerate(given):
             runner.exchange.put(number, each)
+        self._settle()
         if runner.ask(patience, do="prepare", calls=len(given)) is None:
             return None
         start = time.perf_counter_ns()
@@ -249,34 +245,50 @@ class _Trial:
             if answer is not None and isinstance(answer.get("skipped"), str):
                 runner.skipped[mode] = answer["skipped"]
                 return None
-            if answer is None or not _plausible(answer, len(given), runner):
+            if answer is None or not _plausible(answer, mode, len(given), runner):
                 return None
             if runner.candidate.file:
                 self._look(runner, given)
         finally:
+            self._settle()
             runner.partner.resume()
         if not runner.refused and runner.candidate.file:
             self._look_at_inputs(runner, given)
         if keep:
             runner.times.setdefault(mode, []).extend(answer["times"])
             runner.clocks.setdefault(mode, []).extend(answer["clocks"])
+            uneven = bench_doubts.unevenness(answer["times"])
+            if mode == "hot" and uneven is not None:
+                runner.unevenness.append(uneven)
             if mode == self._sharp:
-                runner.untimed.append((wall, sum(answer["times"]), len(given)))
+                told = statistics.fmean(answer["times"]) * len(given)
+                runner.untimed.append((wall, told, len(given)))
         return None if runner.refused else answer
 
-    def _look(self, runner: _Runner, given: list[tuple[Any, ...]]) -> None:
+    def _collected(self, runner: Runner) -> bool:
+        """Have a stopped worker hand over what it puts together only now."""
+        runner.partner.resume()
+        answer = runner.ask(self._settings.patience_s, do="results")
+        runner.partner.pause()
+        return answer is not None
+
+    def _look(self, runner: Runner, given: list[tuple[Any, ...]]) -> None:
         """Compare results of calls that nobody could foresee; all are taken out first."""
+        if self._workload.late and not self._collected(runner):
+            return
         results = [runner.exchange.results(number) for number in range(len(given))]
         picked = secrets.SystemRandom().sample(range(len(given)), k=min(_SPOT_CHECKS, len(given)))
         for number in sorted(picked):
-            wanted = bench_check.expected(self._workload, given[number])
+            if number not in self._wanted:
+                self._wanted[number] = bench_check.expected(self._workload, given[number])
+            wanted = self._wanted[number]
             wrong = bench_check.difference(self._workload, results[number], wanted)
             runner.checked += 1
             if wrong:
                 runner.refused = f"call {number} of {len(given)}: {wrong}"
                 return
 
-    def _look_at_inputs(self, runner: _Runner, given: list[tuple[Any, ...]]) -> None:
+    def _look_at_inputs(self, runner: Runner, given: list[tuple[Any, ...]]) -> None:
         if runner.ask(self._settings.patience_s, do="inputs") is None:
             return
         for number, each in enumerate(given):
@@ -284,22 +296,19 @@ class _Trial:
                 runner.refused = f"call {number} of {len(given)} changed its inputs"
                 return
 
-    def close(self) -> None:
-        """End every process."""
-        for runner in self._runners:
-            runner.partner.kill()
-
-    def measured(self) -> list[Measured]:
+    def _measured(self) -> list[Measured]:
         """What came of everyone, the clocks held against each other."""
         nothing = next(r for r in self._runners if r.candidate == NOTHING)
         for runner in self._runners:
             if runner.candidate.file and not runner.refused:
-                runner.refused = hidden_time(runner.untimed, nothing.untimed) or _told_apart(
-                    runner.times
+                runner.refused = (
+                    bench_doubts.hidden_time(runner.untimed, nothing.untimed)
+                    or bench_doubts.told_apart(runner.times)
+                    or bench_doubts.uneven(runner.unevenness)
                 )
         return [self._one(runner, mode) for runner in self._runners for mode in self._modes]
 
-    def _one(self, runner: _Runner, mode: Mode) -> Measured:
+    def _one(self, runner: Runner, mode: Mode) -> Measured:
         times = runner.times.get(mode, [])
         clocks = runner.clocks.get(mode, [])
         kept = bench_stats.keep_unthrottled(times, clocks)
@@ -316,16 +325,17 @@ class _Trial:
             refused=runner.refused,
             skipped=runner.skipped.get(mode, ""),
             moved=self.moved,
+            flops=self.flops,
         )
 
 
-def _plausible(answer: dict[str, Any], calls: int, runner: _Runner) -> bool:
-    """Whether an answer has a time of each call; what has not is refused."""
+def _plausible(answer: dict[str, Any], mode: Mode, calls: int, runner: Runner) -> bool:
+    """Whether an answer has all its times; what has not is refused."""
     times, clocks = answer.get("times"), answer.get("clocks")
     if (
         isinstance(times, list)
         and isinstance(clocks, list)
-        and len(times) == len(clocks) == calls
+        and len(times) == len(clocks) == bench_plan.samples_of(mode, calls)
         and all(isinstance(each, int | float) and each >= 0 for each in times)
         and all(each is None or isinstance(each, int | float) for each in clocks)
     ):
@@ -334,64 +344,23 @@ def _plausible(answer: dict[str, Any], calls: int, runner: _Runner) -> bool:
     return False
 
 
-def hidden_time(
-    turns: Sequence[tuple[float, float, int]], empty: Sequence[tuple[float, float, int]]
-) -> str:
-    """Why a worker's clock cannot be believed; empty when it can.
-
-    Args:
-        turns: of each turn of a candidate without a flush, the nanoseconds of the judge's clock, the sum of
-            what the worker reported, and the number of calls.
-        empty: likewise of calls that do nothing.
-    """
-    if not turns or not empty:
-        return ""
-    # A busy machine lengthens single turns; the best turn is what must be explained.
-    cost = min((wall - told) / calls for wall, told, calls in empty)
-    excess, told, calls = min(
-        (wall - told - _EMPTY_SHARE * cost * calls, told, calls) for wall, told, calls in turns
-    )
-    if excess <= _HIDDEN_NS + _HIDDEN_SHARE * told:
-        return ""
-    return (
-        f"its process reported {told / calls / 1e3:.1f} us a call, and the judge's clock saw at "
-        f"least {excess / calls / 1e3:.1f} us more"
-    )
-
-
-def _told_apart(times: dict[str, list[float]]) -> str:
-    """Why a candidate treats cold turns unlike hot ones; empty when it does not."""
-    if not times.get("cold") or not times.get("hot"):
-        return ""
-    cold, hot = (statistics.median(times[mode]) for mode in ("cold", "hot"))
-    if cold >= _COLD_SHARE * hot:
-        return ""
-    return f"{cold / 1e3:.1f} us with cold caches, {hot / 1e3:.1f} us with hot ones"
-
-
 def _moved(workload: Workload, parts: Layout) -> int:
     if workload.bytes is not None:
         return workload.bytes
     return sum(part.nbytes for part in (*parts.inputs, *parts.outputs))
 
 
-def _spec(workload: Workload, candidate: Candidate, device: str, parts: Layout) -> dict[str, Any]:
-    """What a worker is told; nothing of the reference."""
+def _work(workload: Workload, parts: Layout) -> dict[str, Any]:
+    """What a worker is told of a workload; nothing of the reference."""
     dtype = workload.tensors[0].dtype if workload.tensors else "float32"
     return {
-        "device": device,
-        "name": candidate.name,
-        "kind": candidate.kind,
-        "file": candidate.file,
-        "kernel": candidate.kernel,
-        "registry": candidate.registry,
         "inplace": list(workload.inplace),
+        "late": workload.late,
         "inputs": [{"shape": each.shape, "dtype": each.dtype} for each in parts.inputs],
         "outputs": [{"shape": each.shape, "dtype": each.dtype} for each in parts.outputs],
         "arguments": [
             {"tensor": True} if isinstance(each, Tensor) else {"value": each}
             for each in workload.inputs
         ],
-        "side": SIDE[device],
         "dtype": dtype if dtype in _PRODUCTS else "float32",
     }

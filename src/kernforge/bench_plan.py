@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Mode: TypeAlias = Literal["cold", "hot", "launch", "graph"]
-Kind: TypeAlias = Literal["kernel", "eager", "compiled", "peer", "nothing", "copy", "product"]
+Kind: TypeAlias = Literal[
+    "kernel", "eager", "compiled", "peer", "nothing", "copy", "product", "hub", "hub reference"
+]
 
 SIZES = {
     **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
@@ -34,7 +36,9 @@ SIZES = {
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 _ALIGNMENT = 256
 _MOST_EXCHANGED = 256 << 20
-_MOST_CALLS = 64
+_MOST_CALLS = {"cpu": 64, "cuda": 32}
+_IN_A_ROW = 8
+_MOST_POWER = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +77,20 @@ class Workload:
     Attributes:
         name: what the tables call it.
         inputs: the arguments: tensors, and plain values that are passed as they are.
-        reference: from the inputs on the CPU to the right result, a tensor or a tuple of tensors,
-            in higher precision than the candidates have.
+        reference: from the inputs, on the device that is measured, to the right result, a tensor or
+            a tuple of tensors, in higher precision than the candidates have.
         outputs: dtypes of the candidates' results; the first input's by default.
         bytes: what must be moved at least; inputs and results once by default.
-        flops: floating-point operations that must be done at least; 0 when they do not matter.
+        flops: floating-point operations that must be done at least; 0 when they do not matter, by
+            default what torch counts in the reference (products, convolutions, attention).
         tolerance: share of the wanted value and of the root mean square; by dtype by default.
         inplace: positions of inputs that a candidate may change or return.
+        size: what the workload is large by, for a plot of time against size; 0: it is in none.
+        family: workloads that such a plot joins; by default, all that have a size.
+        held: bytes of each tensor that a candidate makes for itself before a call.
+        late: whether candidates put results together after the clock stopped.
+        accepts: whether a result will do that the tolerance does not allow, from it and from the
+            right one.
     """
 
     name: str
@@ -87,9 +98,14 @@ class Workload:
     reference: Callable[..., Any]
     outputs: tuple[str, ...] = ()
     bytes: int | None = None
-    flops: int = 0
+    flops: int | None = None
     tolerance: float | None = None
     inplace: tuple[int, ...] = ()
+    size: int = 0
+    family: str = ""
+    held: tuple[int, ...] = ()
+    late: bool = False
+    accepts: Callable[[tuple[Any, ...], tuple[Any, ...]], bool] | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -117,6 +133,10 @@ class Candidate:
         file: the project's candidates.py.
         kernel: directory of a built kernel, or ``owner/name@version``; None: none is loaded.
         registry: where ``owner/name`` is looked up; None is the default one.
+        trust: the user's word that the kernel may be loaded.
+        entry: ``Class.workload`` of a script of the hub's form.
+        repo: the directory that such a script is run in.
+        after: whether its ``verify_`` needs the workload to have been run.
     """
 
     name: str
@@ -124,6 +144,10 @@ class Candidate:
     file: str = ""
     kernel: str | None = None
     registry: str | None = None
+    trust: bool = False
+    entry: str = ""
+    repo: str = ""
+    after: bool = False
 
 
 NOTHING = Candidate(name="nothing", kind="nothing")
@@ -137,8 +161,9 @@ class Settings:
 
     Attributes:
         device: ``cpu`` or ``cuda``.
-        modes: cold (caches flushed), hot (inputs just read), launch (hot, the host's clock until
-            the device is idle), graph (replays of a CUDA graph on new inputs).
+        modes: cold (caches flushed), hot (inputs just read), launch (hot, the host's clock over
+            calls in a row until the device is idle), graph (cold, a CUDA graph of calls in a row,
+            replayed on new inputs).
         width: the interval may be this share of the median wide.
         least: rounds of every candidate at least.
         most: rounds at most.
@@ -157,6 +182,37 @@ class Settings:
     patience_s: float = 300.0
 
 
+def sizes(text: str) -> list[int]:
+    """Sizes from ``2^10:2^30``, ``2^10:2^30:4`` (every fourth power) or ``1000,2^20``.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    try:
+        if ":" not in text:
+            return [_number(each) for each in text.split(",")]
+        first, last, *step = text.split(":")
+        powers = range(_power(first), _power(last) + 1, int(*step) if step else 1)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{text!r} is no list of sizes", hint="write 2^10:2^30, 2^10:2^30:4 or 1000,2^20"
+        ) from error
+    if not powers:
+        raise UsageError(f"{text!r} has no size in it", hint="the smaller one comes first")
+    return [1 << power for power in powers]
+
+
+def _number(text: str) -> int:
+    return 1 << _power(text) if "^" in text else int(text)
+
+
+def _power(text: str) -> int:
+    base, _, power = text.strip().partition("^")
+    if base != "2" or not 0 <= int(power) < _MOST_POWER:
+        raise ValueError(text)
+    return int(power)
+
+
 def modes_of(device: str) -> tuple[Mode, ...]:
     """All modes that a device has; hot is always one, because the judge's clock needs it."""
     return ("cold", "hot", "launch", "graph") if device == "cuda" else ("cold", "hot")
@@ -165,7 +221,17 @@ def modes_of(device: str) -> tuple[Mode, ...]:
 def calls_of(call_s: float, set_bytes: int, settings: Settings) -> int:
     """Calls of one turn: enough to fill it, no more than the exchange holds."""
     wanted = math.ceil(settings.block_s / max(call_s, 1e-7))
-    return max(1, min(wanted, _MOST_CALLS, _MOST_EXCHANGED // max(set_bytes, 1)))
+    return max(1, min(wanted, _MOST_CALLS[settings.device], _MOST_EXCHANGED // max(set_bytes, 1)))
+
+
+def in_a_row(mode: Mode, calls: int) -> int:
+    """Calls that one time is of: several where the start of one overlaps the end of another."""
+    return max(1, min(calls, _IN_A_ROW)) if mode in ("launch", "graph") else 1
+
+
+def samples_of(mode: Mode, calls: int) -> int:
+    """Times that so many calls give."""
+    return math.ceil(calls / in_a_row(mode, calls))
 
 
 def turns(names: Sequence[str], seed: int, turn: int) -> list[str]:

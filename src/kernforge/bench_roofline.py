@@ -2,7 +2,7 @@
 """Times against what the machine can do, measured in the same run.
 
 The memory ceiling is a copy that moves as many bytes as the workload must, half read and half
-written; the arithmetic ceiling is torch's matrix product in the workload's dtype. The roofline is
+written (on a GPU by a kernel that negates integers, which starts sooner than a copy does); the arithmetic ceiling is torch's matrix product in the workload's dtype. The roofline is
 the larger of the two times (Williams, Waterman, Patterson, Roofline, CACM 52 (4), 2009).
 """
 

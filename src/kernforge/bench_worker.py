@@ -8,14 +8,13 @@ file is loaded, so that a candidate that patches torch patches only itself.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kernforge import bench_timer
+from kernforge import bench_exchange, bench_plan, bench_timer
+from kernforge.bench_contender import Contender, RefusedError
 from kernforge.bench_plan import Layout, Tensor
 
 if TYPE_CHECKING:
@@ -23,38 +22,28 @@ if TYPE_CHECKING:
 
     from torch import Tensor as Torch
 
+    from kernforge.bench_plan import Mode
+
 _TOUCHED = 32 << 20
 _LINE = 64
 _WARM_UPS = 3
-
-
-class RefusedError(Exception):
-    """A candidate does what no measurement may rest on."""
 
 
 class Engine:
     """Torch's own functions, and what a call may give back.
 
     Args:
-        spec: device, exchange file, its size, layout, arguments, outputs' places that may alias.
+        spec: device and exchange.
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
         import torch  # noqa: PLC0415
 
         self.device = spec["device"]
-        self.inplace = frozenset(spec["inplace"])
-        self.layout = Layout(
-            inputs=tuple(_tensor(each) for each in spec["inputs"]),
-            outputs=tuple(_tensor(each) for each in spec["outputs"]),
-        )
-        self._arguments = spec["arguments"]
-        self.file = torch.from_file(
-            spec["exchange"], shared=True, size=spec["size"], dtype=torch.uint8
-        )
         self.timer = bench_timer.open_timer(self.device)
         self.clock = bench_timer.Clock(self.device)
-        self._types = {name: getattr(torch, name) for name in _names(self.layout)}
+        self._shared = bench_exchange.enter(spec["exchange"])
+        self._types = {name: getattr(torch, name) for name in bench_plan.SIZES}
         self._Tensor, self._strided, self._empty = torch.Tensor, torch.strided, torch.empty
         self._copy, self._sum, self._storage = (
             torch.Tensor.copy_,
@@ -62,13 +51,43 @@ class Engine:
             torch.Tensor.untyped_storage,
         )
         self._view, self._uint8 = torch.Tensor.view, torch.uint8
+        self._give_back = torch.cuda.empty_cache
+
+    def begin(self, work: dict[str, Any]) -> None:
+        """Take a workload up: its layout, arguments and outputs' places that may alias."""
+        self.inplace = frozenset(work["inplace"])
+        self.layout = Layout(
+            inputs=tuple(_tensor(each) for each in work["inputs"]),
+            outputs=tuple(_tensor(each) for each in work["outputs"]),
+        )
+        self._arguments, self._tight = work["arguments"], work["tight"]
+        self.held: tuple[Torch, ...] = ()
+        self._release()
+        self.held = tuple(
+            self._empty(size, dtype=self._uint8, device=self.device) for size in work["held"]
+        )
+
+    def _release(self) -> None:
+        """Give unused memory of the GPU back, which others need."""
+        if self.device == "cuda":
+            self._give_back()
+
+    def seed(self) -> None:
+        """Where nothing could be kept, have a result and a temporary ready for the allocator."""
+        if self._tight:
+            _ready = self.empties(), self.empties()
+
+    def leave(self) -> None:
+        """End a turn; where memory is tight, keep none."""
+        if self._tight:
+            self._release()
 
     def views(self, call: int) -> tuple[list[Torch], list[Torch]]:
         """A call's inputs and results in the exchange."""
         parts = (*self.layout.inputs, *self.layout.outputs)
         found = [
             self._view(
-                self._view(self.file[at : at + part.nbytes], self._types[part.dtype]), part.shape
+                self._view(self._shared[at : at + part.nbytes], self._types[part.dtype]), part.shape
             )
             for at, part in zip(self.layout.offsets(call), parts, strict=True)
         ]
@@ -155,200 +174,194 @@ class Engine:
         return [self._storage(each).data_ptr() for each in found]
 
 
+class Callee(Protocol):
+    """What gives a turn the function to time."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is one of the engine's own, whose results are not looked at."""
+        ...
+
+    def none(self, *given: Any) -> None:
+        """What is called when there is no workload."""
+
+    def of(self, work: dict[str, Any]) -> Callable[..., Any]:
+        """The function to time on a workload."""
+        ...
+
+
 class Turn:
     """Calls of a candidate with inputs that are ready.
 
     Args:
         engine: the process's.
-        call: the candidate.
-        trusted: whether it is one of the engine's own, whose results are not looked at.
+        candidate: the candidate.
     """
 
-    def __init__(self, engine: Engine, call: Callable[..., Any], *, trusted: bool) -> None:
-        self._engine, self._call, self._trusted = engine, call, trusted
+    def __init__(self, engine: Engine, candidate: Callee) -> None:
+        self._engine, self._candidate = engine, candidate
+        self._call: Callable[..., Any] = candidate.none
+        self._trusted = candidate.trusted
         self._given: list[tuple[Any, ...]] = []
         self._spare: list[tuple[Torch, ...]] = []
 
+    def workload(self, work: dict[str, Any]) -> dict[str, Any]:
+        """Go on with this workload."""
+        self._given, self._spare = [], []
+        self._call = self._candidate.none
+        self._engine.begin(work)
+        self._call = self._candidate.of(work)
+        return {"ok": True}
+
     def prepare(self, calls: int) -> dict[str, Any]:
         """Lay out the inputs of so many calls, each in fresh storage."""
+        self._given, self._spare = [], []
         self._given = [self._engine.fresh(call) for call in range(calls)]
         self._spare = [self._engine.empties() for _ in range(calls)] if self._trusted else []
+        self._engine.seed()
         self._engine.timer.settle()
         return {"ok": True}
 
-    def go(self, mode: str) -> dict[str, Any]:
-        """Make the calls, time each, and hand each result over at once."""
-        engine, timer, times, clocks = self._engine, self._engine.timer, [], []
+    def go(self, mode: Mode) -> dict[str, Any]:
+        """Make the calls, time them, and hand each result over at once."""
+        engine, times, clocks = self._engine, [], []
+        measure = self._measure(mode)
         kept: dict[int, int] = {}
         alive: list[Any] = []
-        measure = timer.time_launch if mode == "launch" else timer.time
-        for number, given in enumerate(self._given):
-            if mode == "cold":
-                timer.flush()
-            else:
-                engine.touch(given)
+        step = bench_plan.in_a_row(mode, len(self._given))
+        for first in range(0, len(self._given), step):
+            given = self._given[first : first + step]
+            if mode in ("hot", "launch"):
+                for each in given:
+                    self.touch(each)
             clocks.append(engine.clock.mhz())
-            result, spent = measure(self._call, given)
-            # The engine's own give nothing back, but cost what others cost.
-            found = engine.results(self._spare[number] if self._trusted else result)
-            engine.refuse_aliases(given, found, kept)
-            engine.take(number, found)
-            kept.update(dict.fromkeys(engine.pointers(found), number))
-            alive.append(found)
-            times.append(spent)
-        timer.settle()
+            results, spent = measure(given)
+            for number, result in enumerate(results, first):
+                found = self.taken(number, result)
+                if mode != "graph":
+                    engine.refuse_aliases(self._given[number], found, kept)
+                if found:
+                    engine.take(number, found)
+                kept.update(dict.fromkeys(engine.pointers(found), number))
+                alive.append(found)
+            times.append(spent / len(given))
+        engine.timer.settle()
         return {"times": times, "clocks": clocks}
+
+    def touch(self, given: tuple[Any, ...]) -> None:
+        """Bring what a call reads into the caches."""
+        self._engine.touch((*given, *self._engine.held))
+
+    def taken(self, number: int, result: Any) -> tuple[Torch, ...]:
+        """What a call gave, as plain tensors.
+
+        Raises:
+            RefusedError: it is something else.
+        """
+        # The engine's own give nothing back, but cost what others cost.
+        return self._engine.results(self._spare[number] if self._trusted else result)
+
+    def results(self) -> dict[str, Any]:
+        """Hand over results that were not handed over at once; there are none."""
+        return {"ok": True}
+
+    def _measure(self, mode: Mode) -> Callable[[list[tuple[Any, ...]]], tuple[list[Any], float]]:
+        """What times calls in a row."""
+        timer, call = self._engine.timer, self._call
+        if mode == "launch":
+            return lambda given: timer.time_launch(call, given)
+        if mode == "graph":
+            graph = _Graph(call, [self._engine.fresh(number) for number in range(len(self._given))])
+            return lambda given: graph.time(timer, given)
+
+        def one(given: list[tuple[Any, ...]]) -> tuple[list[Any], float]:
+            result, spent = timer.time(call, given[0], cold=mode == "cold")
+            return [result], spent
+
+        return one
 
     def inputs(self) -> dict[str, Any]:
         """Show the judge what the calls left of their inputs."""
         for number, given in enumerate(self._given):
             self._engine.give_back(number, given)
+        self._given = []
+        self._engine.leave()
         return {"ok": True}
-
-
-def _names(layout: Layout) -> set[str]:
-    return {part.dtype for part in (*layout.inputs, *layout.outputs)}
 
 
 def _tensor(spec: dict[str, Any]) -> Tensor:
     return Tensor(shape=tuple(spec["shape"]), dtype=spec["dtype"])
 
 
-def _load(path: str) -> Any:
-    """The candidates' file as a module."""
-    name = Path(path).stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise RefusedError(f"{path} is no Python file")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(Path(path).parent))
-    spec.loader.exec_module(module)
-    return module
-
-
-def _find(spec: dict[str, Any], engine: Engine) -> Callable[..., Any]:
-    """The function to time."""
-    import torch  # noqa: PLC0415
-
-    kind = spec["kind"]
-    if kind == "nothing":
-        return lambda *_: None
-    if kind == "copy":
-        half = torch.ones(max(1, spec["bytes"] // 2), dtype=torch.uint8, device=engine.device)
-        return lambda *_: half.clone()
-    if kind == "product":
-        a = torch.randn(spec["side"], spec["side"], device=engine.device)
-        a = a.to(getattr(torch, spec["dtype"]))
-        return lambda *_: a @ a
-    module = _load(spec["file"])
-    if kind == "kernel":
-        kernel = _kernel(spec)
-        return lambda *given: module.kernel(kernel, *given)
-    if kind == "peer":
-        found: Callable[..., Any] = module.PEERS[spec["name"]]
-        return found
-    if kind == "compiled":
-        options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
-        if engine.device == "cuda":
-            options["mode"] = "max-autotune-no-cudagraphs"
-        compiled: Callable[..., Any] = torch.compile(module.eager, **options)
-        return compiled
-    eager: Callable[..., Any] = module.eager
-    return eager
-
-
-def _kernel(spec: dict[str, Any]) -> Any:
-    """The kernel of a candidate, from a directory or a registry; None where there is none."""
-    from kernforge.loading import get_kernel, get_local_kernel  # noqa: PLC0415
-
-    where = spec["kernel"]
-    backend = "cpu" if spec["device"] == "cpu" else None
-    if where is None:
-        return None
-    if Path(where).is_dir():
-        return get_local_kernel(Path(where), backend=backend)
-    repo_id, _, version = where.partition("@")
-    number = version.removeprefix("v")
-    return get_kernel(
-        repo_id,
-        version=int(number) if number.isdigit() else number,
-        registry=spec["registry"],
-        backend=backend,
-    )
+class UncapturableError(Exception):
+    """A candidate that no CUDA graph can hold."""
 
 
 class _Graph:
-    """A candidate as a CUDA graph, whose inputs are copied in before each replay.
+    """Calls of a candidate as one CUDA graph, whose inputs are copied in before each replay.
 
     Args:
         call: the candidate.
-        given: inputs of the right kind.
+        given: inputs of the right kind, for at least as many calls as are timed in a row.
+
+    Raises:
+        UncapturableError: the calls cannot be captured.
     """
 
-    def __init__(self, call: Callable[..., Any], given: tuple[Any, ...]) -> None:
+    def __init__(self, call: Callable[..., Any], given: list[tuple[Any, ...]]) -> None:
         import torch  # noqa: PLC0415
 
-        self._inputs = given
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UPS):
-                call(*given)
-        torch.cuda.current_stream().wait_stream(side)
+        self._inputs = given[: bench_plan.in_a_row("graph", len(given))]
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._result = call(*given)
         self._plain, self._copy = torch.Tensor, torch.Tensor.copy_
-
-    def load(self, given: tuple[Any, ...]) -> None:
-        """Copy inputs to where the graph reads them."""
-        for target, source in zip(self._inputs, given, strict=True):
-            if type(source) is self._plain:
-                self._copy(target, source)
-
-    def replay(self, *_: Any) -> Any:
-        """Run it again."""
-        self._graph.replay()
-        return self._result
-
-
-class GraphTurn(Turn):
-    """A turn of replays: the results lie in one storage, as a graph's do."""
-
-    def go(self, mode: str) -> dict[str, Any]:
-        """Replay the graph on each input."""
-        if mode != "graph":
-            return super().go(mode)
-        engine, timer, times, clocks = self._engine, self._engine.timer, [], []
         try:
-            graph = None if self._trusted else _Graph(self._call, engine.fresh(0))
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(_WARM_UPS):
+                    call(*self._inputs[0])
+            torch.cuda.current_stream().wait_stream(side)
+            with torch.cuda.graph(self._graph):
+                self._results = [call(*each) for each in self._inputs]
         except RuntimeError as error:
-            return {"skipped": f"it cannot be captured in a CUDA graph: {error}"[:500]}
-        for number, given in enumerate(self._given):
-            if graph:
-                graph.load(given)
-            timer.flush()
-            clocks.append(engine.clock.mhz())
-            result, spent = timer.time(graph.replay if graph else self._call, given)
-            engine.take(number, engine.results(result) if graph else self._spare[number])
-            times.append(spent)
-        timer.settle()
-        return {"times": times, "clocks": clocks}
+            raise UncapturableError(f"it cannot be captured in a CUDA graph: {error}") from error
+
+    def time(
+        self, timer: bench_timer.Timer, given: list[tuple[Any, ...]]
+    ) -> tuple[list[Any], float]:
+        """Results of one replay on these inputs, and its nanoseconds; a last group may be short."""
+        for kept, new in zip(self._inputs, given, strict=False):
+            for target, source in zip(kept, new, strict=True):
+                if type(source) is self._plain:
+                    self._copy(target, source)
+        _, spent = timer.time(self._graph.replay, (), cold=True)
+        return self._results[: len(given)], spent * len(given) / len(self._inputs)
 
 
 def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
     try:
+        if wanted["do"] == "workload":
+            return turn.workload(wanted["work"])
         if wanted["do"] == "prepare":
             return turn.prepare(wanted["calls"])
+        if wanted["do"] == "results":
+            return turn.results()
         return turn.go(wanted["mode"]) if wanted["do"] == "go" else turn.inputs()
+    except UncapturableError as error:
+        return {"skipped": str(error)[:500]}
     except RefusedError as error:
         return {"refused": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
         return {"refused": f"raised {type(error).__name__}: {error}"[:2000]}
 
 
-def main(argv: list[str]) -> None:
-    """Load the candidate, then do what the judge says until it hangs up."""
+def serve(argv: list[str], open_turn: Callable[[dict[str, Any], Engine], Turn]) -> None:
+    """Load a candidate, then do what the judge says until it hangs up.
+
+    Args:
+        argv: what the judge says of the candidate, and the ends of the pipes.
+        open_turn: loads it.
+    """
     spec = json.loads(argv[0])
     commands, answers = os.fdopen(int(argv[1])), os.fdopen(int(argv[2]), "w")
     dumps, loads = json.dumps, json.loads
@@ -358,17 +371,14 @@ def main(argv: list[str]) -> None:
         answers.flush()
 
     try:
-        engine = Engine(spec)
-        call = _find(spec, engine)
+        turn = open_turn(spec, Engine(spec))
     except Exception as error:  # noqa: BLE001 - as above
         say({"refused": f"could not be loaded: {type(error).__name__}: {error}"[:2000]})
         return
-    trusted = spec["kind"] in ("nothing", "copy", "product")
-    turn = (GraphTurn if spec["device"] == "cuda" else Turn)(engine, call, trusted=trusted)
     say({"ready": True})
     for line in commands:
         say(_answer(turn, loads(line)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(sys.argv[1:], lambda spec, engine: Turn(engine, Contender(spec)))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 
     from kernforge.report import Report
 
+_FEW = 4  # Workloads of which each has a table.
+
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
@@ -24,9 +25,9 @@ def add(verbs: options.Verbs) -> None:
         verbs,
         _bench,
         "bench",
-        "measure a project's kernel beside its peers; exits 6 when a candidate is refused or slower "
-        "than --baseline",
-        "kernels/img2gray --kernel build --out now.json",
+        "measure a project's kernel beside its peers; exits 6 when a candidate is refused, or the "
+        "kernel slower than --baseline or --against",
+        "kernels/img2gray --out now.json --html now.html",
     )
     options.add_project(verb)
     verb.add_argument(
@@ -40,18 +41,21 @@ def add(verbs: options.Verbs) -> None:
         help="also measure this published version",
     )
     options.add_registry(verb)
-    verb.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    verb.add_argument("--mode", action="append", help="cold, hot, launch or graph (default: all)")
-    verb.add_argument("--workload", action="append", default=[], help="only this one")
+    verb.add_argument(
+        "--sizes",
+        metavar="2^10:2^30[:STEP]",
+        help="measure the project's sized(elements) at these powers of two, or at 1000,2^20",
+    )
+    verb.add_argument(
+        "--hub",
+        action="store_true",
+        help="measure benchmarks/benchmark*.py, as `kernforge benchmark` does (default where there "
+        "is no benchmarks/workloads.py)",
+    )
     verb.add_argument("--no-eager", action="store_true", help="leave torch's own out")
-    verb.add_argument(
-        "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
-    )
-    verb.add_argument(
-        "--rounds", type=options.positive, default=40, help="at most so many (default: 40)"
-    )
-    verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
+    options.add_measuring(verb)
     verb.add_argument("--out", type=Path, help="write the result there, as JSON")
+    verb.add_argument("--html", type=Path, help="write one page there that needs nothing else")
     verb.add_argument("--baseline", type=Path, help="a stored result that must not be undercut")
     verb.add_argument(
         "--allow", type=float, default=0.05, help="share by which a median may grow (default: 0.05)"
@@ -59,9 +63,32 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _bench(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import bench, bench_report, files  # noqa: PLC0415
+    from kernforge import bench_hub, bench_page, bench_report, files  # noqa: PLC0415
 
     before = _stored(arguments.baseline) if arguments.baseline else None
+    last = before or _last(arguments.out)
+    classes = arguments.hub or bench_hub.only_classes(arguments.project)
+    document = _run_classes(arguments, report) if classes else _run(arguments, report)
+    slower = [] if classes else bench_report.behind(document, allowed=arguments.allow)
+    if before is not None:
+        slower += bench_report.regressions(document, before, allowed=arguments.allow)
+    document["regressions"] = slower
+    if not classes:
+        document["table"] = bench_report.summary(document)
+    if arguments.out:
+        files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
+    if arguments.html:
+        shown = last if last and bench_report.comparable(document, last) else None
+        files.write_atomic(arguments.html, bench_page.html(document, shown))
+    report.result(document, options.classes_text(document) if classes else _text(document))
+    if refused := bench_hub.refusals(document) + slower:
+        raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
+
+
+def _run(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
+    """Measure a project's own workloads."""
+    from kernforge import bench, bench_plan  # noqa: PLC0415
+
     wanted = bench.Wanted(
         project=arguments.project,
         kernel=_kernel(arguments),
@@ -69,43 +96,41 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
         registry=arguments.registry,
         only=tuple(arguments.workload),
         eager=not arguments.no_eager,
+        sizes=tuple(bench_plan.sizes(arguments.sizes)) if arguments.sizes else (),
     )
-    document = bench.run(
-        bench.workloads(wanted), bench.candidates(wanted), _settings(arguments), report.note
-    )
-    slower = []
-    if before is not None:
-        slower = bench_report.regressions(document, before, allowed=arguments.allow)
-        document["regressions"] = slower
-    if arguments.out:
-        files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
-    report.result(document, _text(document))
-    if refused := bench.refusals(document) + slower:
-        raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
-
-
-def _settings(arguments: argparse.Namespace) -> Any:
-    from kernforge import bench_plan  # noqa: PLC0415
-
-    device = arguments.device or _device()
-    known = bench_plan.modes_of(device)
-    modes = tuple(arguments.mode or known)
-    if unknown := [mode for mode in modes if mode not in known]:
-        raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
-    settings = bench_plan.Settings(device=device, modes=modes)
-    return dataclasses.replace(
-        settings,
-        width=arguments.width,
-        most=arguments.rounds,
-        least=min(settings.least, arguments.rounds),
-        seed=arguments.seed,
+    return bench.run(
+        bench.workloads(wanted),
+        bench.candidates(wanted),
+        options.measuring(arguments),
+        report.note,
+        project=arguments.project.resolve().name,
     )
 
 
-def _device() -> str:
-    import torch  # noqa: PLC0415
+def _run_classes(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
+    """Measure a project's scripts of the hub's form."""
+    from kernforge import bench_hub  # noqa: PLC0415
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    kernel = _kernel(arguments)
+    if kernel is None:
+        raise UsageError(
+            f"{arguments.project} has no build/ to measure",
+            hint="kernforge build first, or name another directory with --kernel",
+        )
+    if arguments.html or arguments.sizes:
+        raise UsageError(
+            "the hub's classes have neither a roof to draw nor sizes",
+            hint="leave --html and --sizes out, or write benchmarks/workloads.py",
+        )
+    wanted = bench_hub.Wanted(
+        repo=arguments.project.absolute(),
+        kernel=str(kernel.absolute()),
+        registry=arguments.registry,
+        against=tuple(arguments.against),
+        only=tuple(arguments.workload),
+        reference=not arguments.no_eager,
+    )
+    return bench_hub.run(wanted, options.measuring(arguments, graphs=False), report.note)
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:
@@ -117,11 +142,22 @@ def _kernel(arguments: argparse.Namespace) -> Path | None:
     return built if built.is_dir() else None
 
 
+def _last(path: Path | None) -> Any:
+    """What a run before this one left there; None when it is no such thing."""
+    try:
+        return _stored(path) if path and path.is_file() else None
+    except UsageError:
+        return None
+
+
 def _stored(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as a stored result: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} is no stored result", hint="kernforge bench --out writes one")
+    return found
 
 
 def _text(document: dict[str, Any]) -> str:
@@ -129,6 +165,11 @@ def _text(document: dict[str, Any]) -> str:
 
     where = document["machine"]
     parts = [f"{where['gpu'] or where['cpu']}, torch {where['torch']}"]
+    if len(document["workloads"]) > _FEW:
+        for mode in document["settings"]["modes"]:
+            head, *rows = bench_report.sweep(document, mode)
+            parts += [f"\n{mode}: median and share of the roof", reports.table(rows, head=head)]
+        return "\n".join(parts)
     for case in document["workloads"]:
         for mode in document["settings"]["modes"]:
             bound = case["ceilings"][mode]["bound"]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
 
 from kernforge import (
+    __version__,
     artifact,
     compiledb,
     depends,
@@ -20,12 +22,15 @@ from kernforge import (
     exportpython,
     files,
     locking,
+    manifest_values,
     pipeline,
+    plan,
     roots,
     units,
 )
 from kernforge.errors import UsageError
 from kernforge.manifest import Torch, TorchNoarch, TvmFfi
+from kernforge.metadata import Provenance
 from kernforge.variant import Backend, Variant
 
 if TYPE_CHECKING:
@@ -64,11 +69,11 @@ def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[s
         kinds: some of ``KINDS``.
     """
     manifest = one.manifest
-    unique = digest.key("export", manifest=repr(manifest), files=digests)[:10]
+    unique = digest.key("export", manifest=manifest.content, files=digests)[:10]
     found: dict[str, str] = {}
     noarch = isinstance(manifest.framework, TorchNoarch)
     if "cmake" in kinds or "python" in kinds:
-        found |= dict(_package(one, unique))
+        found |= dict(_package(one, unique)) | dict(_metadata(one, unique))
     if "cmake" in kinds and not noarch:
         found["CMakeLists.txt"] = exportcmake.text(manifest, unique, _cutlass(manifest))
     if "python" in kinds:
@@ -104,6 +109,22 @@ def _package(one: Project, unique: str) -> Iterator[tuple[str, str]]:
         yield "torch-ext/registration.h", header.read_text()
 
 
+def _metadata(one: Project, unique: str) -> Iterator[tuple[str, str]]:
+    """``metadata-<backend>.json`` for every backend there is, as create-pyproject writes them.
+
+    Whoever builds with the exported files puts that of his backend beside the extension as
+    ``metadata.json``; its digest and the architectures of compiled code come after the build.
+    """
+    manifest = one.manifest
+    for backend in get_args(manifest_values.Backend):
+        name = f"_{manifest.general.python_name}_{backend}_{unique}"
+        noarch = isinstance(manifest.framework, TorchNoarch)
+        archs = plan.noarch_archs(manifest, backend) if noarch else None
+        said = artifact.metadata(manifest, backend, name, archs)
+        made_by = Provenance(builder_version=f"kernforge-{__version__}", kernel=one.git)
+        yield f"metadata-{backend}.json", replace(said, provenance=made_by).to_json().decode()
+
+
 def write(one: Project, made: dict[str, str], to: Path, *, force: bool) -> tuple[Path, ...]:
     """Write the files, and beside them the project's own when the directory is another one.
 
@@ -128,8 +149,15 @@ def write(one: Project, made: dict[str, str], to: Path, *, force: bool) -> tuple
             f"{to} has {', '.join(sorted(taken)[:5])} already, with another content",
             hint="pass --force to replace them, or --to another directory",
         )
-    for path, data in new.items():
-        files.write_atomic(to / path, data)
+    if to.exists():
+        for path, data in new.items():
+            files.write_atomic(to / path, data)
+    else:
+        # A directory of its own appears whole or not at all.
+        with files.staging(to.absolute().parent) as stage:
+            for path, data in new.items():
+                files.write_new(stage / "project" / path, data)
+            files.publish_tree(stage / "project", to)
     return tuple(to / path for path in sorted(made))
 
 

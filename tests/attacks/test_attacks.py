@@ -6,17 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernforge import bench
+from kernforge import bench, bench_plan
 from kernforge.bench_plan import Candidate, Settings, Tensor, Workload
 
 HERE = Path(__file__).parent
-CPU = sorted(p for p in HERE.glob("*.py") if not p.name.startswith(("test_", "cuda_")))
+CPU = sorted(p for p in HERE.glob("*.py") if not p.name.startswith(("test_", "cuda")))
 CUDA = sorted(HERE.glob("cuda_*.py"))
+MEMORY = sorted(HERE.glob("cudamem_*.py"))
 HONEST = sorted((HERE / "honest").glob("*.py"))
+SUMS = sorted((HERE / "honest_sums").glob("*.py"))
 # These compute what is wanted and reach nothing that the engine uses: their times must be right.
 TIMED_RIGHT = {"exit_hook", "forges_stdout", "patched_json", "patched_sync", "patched_time"}
 # The library's product takes at least this share of what an attack may claim.
 LEAST_SHARE = 0.4
+LEAST_SHARE_OF_MEMORY = 0.85
 
 pytestmark = pytest.mark.torch
 
@@ -30,13 +33,15 @@ def workload(side):
     )
 
 
-def measured(paths, device="cpu", side=224):
+def measured(paths, *, honest=HONEST, work=None, device="cpu"):
     """Rows of each candidate by name."""
-    racing = [Candidate(name=p.stem, kind="kernel", file=str(p)) for p in (*HONEST, *paths)]
-    settings = Settings(device=device, modes=("cold", "hot"), least=6, most=6)
-    document = bench.run([workload(side)], racing, settings, lambda _text: None)
+    paths = (*honest, *paths)
+    racing = [Candidate(name=p.stem, kind="kernel", file=str(p)) for p in paths]
+    modes = bench_plan.modes_of(device)
+    settings = Settings(device=device, modes=modes, least=6, most=6)
+    document = bench.run([work or workload(224)], racing, settings, print)
     rows = document["workloads"][0]["results"]
-    return {p.stem: [row for row in rows if row["candidate"] == p.stem] for p in (*HONEST, *paths)}
+    return {p.stem: [row for row in rows if row["candidate"] == p.stem] for p in paths}
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +77,46 @@ def test_what_cheats_in_vain_is_timed_right(on_cpu, name):
     assert row["median_ns"] >= LEAST_SHARE * library["median_ns"]
 
 
+def total(size):
+    """A workload of nothing but memory, whose inputs fit into the L2 cache of a large GPU."""
+    return Workload(
+        name="sum",
+        inputs=(Tensor(shape=(size,)), Tensor(shape=(size,))),
+        reference=lambda a, b: a.double() + b.double(),
+    )
+
+
+@pytest.fixture(scope="module")
+def on_cuda():
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    return {
+        **measured(CUDA, work=workload(1024), device="cuda"),
+        **measured(MEMORY, honest=SUMS, work=total(3 << 20), device="cuda"),
+    }
+
+
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-@pytest.mark.parametrize("path", CUDA, ids=lambda path: path.stem)
-def test_cheats_on_the_gpu_gain_nothing(path):
-    rows = measured([path], device="cuda", side=2048)
-    library = {row["mode"]: row["median_ns"] for row in rows["library"]}
-    for row in rows[path.stem]:
-        assert row["refused"] or row["median_ns"] >= LEAST_SHARE * library[row["mode"]]
+@pytest.mark.parametrize("name", [path.stem for path in (*HONEST, *SUMS)])
+def test_the_honest_are_never_refused_on_the_gpu(on_cuda, name):
+    assert [row["refused"] for row in on_cuda[name]] == [""] * 4
+    assert all(row["checked"] > 0 for row in on_cuda[name])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [path.stem for path in CUDA])
+def test_cheats_on_the_gpu_gain_nothing(on_cuda, name):
+    assert_nothing_gained(on_cuda[name], on_cuda["library"], LEAST_SHARE)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [path.stem for path in MEMORY])
+def test_warm_caches_on_the_gpu_gain_nothing(on_cuda, name):
+    assert_nothing_gained(on_cuda[name], on_cuda["plain_sum"], LEAST_SHARE_OF_MEMORY)
+
+
+def assert_nothing_gained(rows, library, share):
+    honest = {row["mode"]: row for row in library}
+    for row in rows:
+        if not row["refused"] and not row["skipped"]:
+            assert row["median_ns"] >= share * honest[row["mode"]]["median_ns"]

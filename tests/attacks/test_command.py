@@ -59,8 +59,11 @@ def test_a_wrong_peer_and_a_regression_are_told(project):
     for end in ("median_ns", "low_ns", "high_ns"):
         kernel[end] *= 20 * 20
     (project / "slow.json").write_text(json.dumps(stored))
-    third = bench(project, "--baseline", project / "slow.json")
+    (project / "now.json").write_text(json.dumps(stored))
+    page = ("--out", project / "now.json", "--html", project / "now.html")
+    third = bench(project, "--baseline", project / "slow.json", *page)
     assert third.returncode == 0, third.stderr
+    assert "Since the last run" in (project / "now.html").read_text()
     assert json.loads(third.stdout)["regressions"] == []
 
 
@@ -68,3 +71,40 @@ def test_what_is_missing_is_said(tmp_path):
     done = bench(tmp_path)
     assert done.returncode == 2
     assert "workloads.py does not exist" in done.stderr
+
+
+SCRIPT = """
+import torch
+from kernels.benchmark import Benchmark
+
+class Relu(Benchmark):
+    def setup(self):
+        self.x = torch.randn(40000, device=self.device)
+
+    def benchmark_relu(self):
+        self.out = self.kernel.relu(self.x)
+
+    def verify_relu(self):
+        return self.x.clamp(min=0)
+"""
+
+
+def test_a_project_with_the_hubs_classes_alone_needs_nothing_else(tmp_path, write_variant):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "benchmark_relu.py").write_text(SCRIPT)
+    unbuilt = bench(tmp_path)
+    assert unbuilt.returncode == 2
+    assert "has no build/ to measure" in unbuilt.stderr
+    files = {"__init__.py": "def relu(x):\n    return x.relu()\n"}
+    write_variant(tmp_path / "build", files=files)
+    done = bench(tmp_path, "--no-eager", "--out", tmp_path / "now.json")
+    assert done.returncode == 0, done.stderr
+    stored = json.loads((tmp_path / "now.json").read_text())
+    (case,) = stored["workloads"]
+    assert [row["candidate"] for row in case["results"]] == ["kernel"]
+    for end in ("median_ns", "low_ns", "high_ns"):
+        case["results"][0][end] /= 20
+    (tmp_path / "fast.json").write_text(json.dumps(stored))
+    slower = bench(tmp_path, "--no-eager", "--baseline", tmp_path / "fast.json")
+    assert slower.returncode == 6
+    assert "Relu.relu, hot: " in slower.stderr

@@ -5,7 +5,7 @@ import copy
 
 import pytest
 
-from kernforge import bench, bench_judge, bench_plan, bench_report, bench_roofline
+from kernforge import bench, bench_doubts, bench_plan, bench_report, bench_roofline
 from kernforge.bench_plan import Layout, Settings, Tensor
 from kernforge.errors import UsageError
 
@@ -44,7 +44,23 @@ EMPTY = [(1.2e6, 0.2e6, 10)]  # an empty call costs 0.1 ms
     ],
 )
 def test_time_that_a_worker_hides_is_seen(turns, believed):
-    assert (bench_judge.hidden_time(turns, EMPTY) == "") is believed
+    assert (bench_doubts.hidden_time(turns, EMPTY) == "") is believed
+
+
+@pytest.mark.parametrize(
+    ("turns", "believed"),
+    [
+        ([], True),
+        ([[1.0, 1.0, 1.1, 1.0]], True),
+        ([[1.0, 1.0, 90.0, 1.0], [1.0, 1.0, 1.2, 1.0]], True),  # a busy machine once
+        ([[1.0, 1.0, 90.0, 1.0], [1.0, 1.0, 1.2, 80.0]], False),
+        ([[1.0, 3.0], [9.0]], True),  # too few to tell
+        ([[0.0, 0.0, 0.0, 1.0]], False),
+    ],
+)
+def test_calls_that_do_the_work_of_others_are_seen(turns, believed):
+    told = [bench_doubts.unevenness(turn) for turn in turns]
+    assert (bench_doubts.uneven([each for each in told if each is not None]) == "") is believed
 
 
 @pytest.mark.parametrize(
@@ -128,3 +144,47 @@ def test_a_project_without_candidates_is_told(tmp_path, text):
     (tmp_path / "benchmarks" / "candidates.py").write_text(text)
     with pytest.raises(UsageError):
         bench.candidates(bench.Wanted(project=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2^3:2^5", [8, 16, 32]),
+        ("2^10:2^30:10", [1 << 10, 1 << 20, 1 << 30]),
+        ("1000,2^4", [1000, 16]),
+        ("7", [7]),
+    ],
+)
+def test_sizes_are_powers_or_numbers(text, found):
+    assert bench_plan.sizes(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "2^a:2^9", "3^2:3^4", "2^9:2^3", "2^1:2^9:0", "2^99:2^99"]
+)
+def test_other_sizes_are_refused(text):
+    with pytest.raises(UsageError):
+        bench_plan.sizes(text)
+
+
+@pytest.mark.parametrize("calls", [1, 3, 8, 9, 64])
+def test_every_call_is_part_of_one_time(calls):
+    for mode in bench_plan.modes_of("cuda"):
+        step = bench_plan.in_a_row(mode, calls)
+        assert bench_plan.samples_of(mode, calls) == len(range(0, calls, step))
+        assert step == 1 or mode in ("launch", "graph")
+
+
+def test_sized_workloads_come_from_the_project(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    path = tmp_path / "benchmarks" / "workloads.py"
+    path.write_text(
+        "from kernforge import Tensor, Workload\n"
+        "def sized(n):\n"
+        "    return Workload(name=str(n), inputs=(Tensor(shape=(n,)),), reference=abs, size=n)\n"
+    )
+    found = bench.workloads(bench.Wanted(project=tmp_path, sizes=(4, 8)))
+    assert [each.name for each in found] == ["4", "8"]
+    path.write_text("WORKLOADS = []")
+    with pytest.raises(UsageError, match="has no function sized"):
+        bench.workloads(bench.Wanted(project=tmp_path, sizes=(4,)))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``kernforge bench`` computes, and what is right: pictures of four sizes."""
 
+from math import prod
+
 from cases import BENCH_CASES
 from reference import img2gray
 
@@ -11,6 +13,8 @@ WORKLOADS = [
         name=str(case),
         inputs=(Tensor(shape=case.shape, dtype="uint8"),),
         reference=img2gray,
+        size=prod(case.shape[:-1]),
+        family="pixels",
     )
     for case in BENCH_CASES
 ]

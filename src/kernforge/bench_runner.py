@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes that compete, as the judge sees them: what they are told, and what they have shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernforge.bench_driver import Driver
+from kernforge.bench_exchange import DeviceBuffer, Exchange, FileBuffer
+from kernforge.bench_plan import COPY, NOTHING, PRODUCT, Candidate, Settings
+from kernforge.run import Command, Partner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from torch import Tensor as Torch
+
+    from kernforge.bench_plan import Layout
+
+START_S = 600.0  # torch.compile's tuning may take minutes.
+# Rows and columns of the matrices whose product is the arithmetic ceiling.
+SIDE = {"cpu": 512, "cuda": 8192}
+
+
+@dataclass(slots=True, kw_only=True)
+class Runner:
+    """A candidate's process and what it has shown so far."""
+
+    candidate: Candidate
+    partner: Partner
+    shared: Torch
+    exchange: Exchange = field(init=False)
+    dead: bool = False
+    calls: int = 1
+    refused: str = ""
+    checked: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
+    times: dict[str, list[float]] = field(default_factory=dict)
+    clocks: dict[str, list[float | None]] = field(default_factory=dict)
+    untimed: list[tuple[float, float, int]] = field(default_factory=list)
+    unevenness: list[float] = field(default_factory=list)
+
+    def begin(self, parts: Layout) -> None:
+        """Forget the workload before; who has no process any more stays refused."""
+        self.exchange = Exchange(self.shared, parts)
+        self.calls, self.checked = 1, 0
+        self.skipped, self.times, self.clocks = {}, {}, {}
+        self.untimed, self.unevenness = [], []
+        if not self.dead:
+            self.refused = ""
+
+    def ask(self, seconds: float, **wanted: Any) -> dict[str, Any] | None:
+        """Its answer; None, and refused, when it gives none."""
+        self.partner.send(json.dumps(wanted))
+        return self.hear(seconds)
+
+    def hear(self, seconds: float) -> dict[str, Any] | None:
+        """The answer to what was said last; None, and refused, when there is none."""
+        line = self.partner.receive(seconds)
+        answer = _document(line)
+        if answer is None:
+            self.dead = True
+            said = self.partner.last_words()
+            self.refused = "its process ended, hung or answered nonsense" + (
+                f": {said}" if said else ""
+            )
+        elif "refused" in answer:
+            self.refused = str(answer["refused"])
+        return None if self.refused else answer
+
+
+def _document(line: str | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line) if line is not None else None
+    except json.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class Field:
+    """The processes of all candidates, and the memory that each shares with the judge."""
+
+    def __init__(
+        self, candidates: Sequence[Candidate], settings: Settings, place: Path, size: int
+    ) -> None:
+        self._candidates, self._settings = candidates, settings
+        self._place, self._size = place, size
+        self._buffers: list[FileBuffer | DeviceBuffer] = []
+        self.runners: list[Runner] = []
+
+    def start(self, *, counts: bool) -> None:
+        """Start all processes together, wait for each, and stop it until it is on turn.
+
+        Args:
+            counts: whether operations count, so that a matrix product is measured too.
+        """
+        for number, candidate in enumerate(
+            (*self._candidates, NOTHING, COPY, *((PRODUCT,) if counts else ()))
+        ):
+            shared = self._buffer(number)
+            spec = _spec(candidate, self._settings.device) | {"exchange": shared.told}
+            module = "bench_hubworker" if candidate.entry else "bench_worker"
+            argv = (sys.executable, "-m", f"kernforge.{module}", json.dumps(spec))
+            runner = Runner(
+                candidate=candidate, partner=Partner(Command(argv=argv)), shared=shared.bytes
+            )
+            self.runners.append(runner)
+        for runner in self.runners:
+            runner.hear(START_S)
+            runner.dead = bool(runner.refused)
+            runner.partner.pause()
+
+    def _buffer(self, number: int) -> FileBuffer | DeviceBuffer:
+        """One of its own in a file; one for all on a GPU, where each clears what it leaves."""
+        if self._settings.device == "cpu":
+            self._buffers.append(FileBuffer(self._place / f"{number}.bin", self._size))
+        elif not self._buffers:
+            self._buffers.append(DeviceBuffer(Driver(), self._size))
+        return self._buffers[-1]
+
+    def close(self) -> None:
+        """End every process."""
+        for runner in self.runners:
+            runner.partner.kill()
+        for buffer in self._buffers:
+            buffer.close()
+
+
+def _spec(candidate: Candidate, device: str) -> dict[str, Any]:
+    """What a worker is told at its start."""
+    return {
+        "device": device,
+        "name": candidate.name,
+        "kind": candidate.kind,
+        "file": candidate.file,
+        "kernel": candidate.kernel,
+        "registry": candidate.registry,
+        "trust": candidate.trust,
+        "entry": candidate.entry,
+        "repo": candidate.repo,
+        "after": candidate.after,
+        "side": SIDE[device],
+    }

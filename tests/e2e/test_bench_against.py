@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge bench --against``: a kernel beside its published version, by real runs on the CPU."""
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from kernforge.publish import publish
+from kernforge.registry import DirectoryRegistry
+
+pytestmark = pytest.mark.torch
+
+WORKLOADS = """
+from kernforge import Tensor, Workload
+def sized(elements):
+    return Workload(name=f"relu {elements}", inputs=(Tensor(shape=(elements,)), 2.0), size=elements,
+                    reference=lambda x, alpha: x.double().relu() * alpha)
+WORKLOADS = [sized(1 << 18)]
+"""
+CANDIDATES = """
+def kernel(module, x, alpha):
+    return module.relu_scale(x, alpha)
+"""
+FAST = "def relu_scale(x, alpha):\n    return x.relu().mul_(alpha)\n"
+SLOW = "def relu_scale(x, alpha):\n    return (x.double().relu() * alpha).float() + 0.0\n"
+REPO = "owner/relu"
+
+
+@pytest.fixture
+def project(tmp_path, write_variant):
+    """A project whose fast kernel is published as 1.0.0, with both kernels built."""
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "workloads.py").write_text(WORKLOADS)
+    (tmp_path / "benchmarks" / "candidates.py").write_text(CANDIDATES)
+    for name, text in (("fast", FAST), ("slow", SLOW)):
+        files = {"__init__.py": text}
+        unique = f"against_{name}"
+        write_variant(tmp_path / name, variant="torch-universal", unique=unique, files=files)
+    publish(tmp_path / "fast", DirectoryRegistry(tmp_path / "registry"), REPO, "1.0.0")
+    return tmp_path
+
+
+def bench(project, kernel, *more):
+    argv = [sys.executable, "-m", "kernforge", "bench", project, "--kernel", project / kernel]
+    argv += ["--device", "cpu", "--mode", "hot", "--rounds", "8", "--no-eager", "--json"]
+    argv += ["--against", f"{REPO}@1.0.0", "--registry", project / "registry", *more]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+
+def test_slower_than_published_is_an_exit_code(project):
+    done = bench(project, "slow", "--out", project / "slow.json", "--allow", "0.5")
+    assert done.returncode == 6, done.stderr
+    document = json.loads((project / "slow.json").read_text())
+    (told,) = document["regressions"]
+    assert f"{REPO}@1.0.0 takes" in told
+    assert told in done.stderr
+    mine, published = document["workloads"][0]["results"]
+    assert mine["median_ns"] > published["median_ns"]
+    assert published["checked"] > 0
+
+
+def test_as_fast_as_published_and_faster_than_stored_is_none(project):
+    first = bench(project, "slow", "--allow", "99", "--out", project / "slow.json")
+    assert first.returncode == 0, first.stderr
+    page = project / "page.html"
+    baseline = ("--baseline", project / "slow.json", "--html", page)
+    second = bench(project, "fast", "--allow", "0.5", *baseline)
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout)["regressions"] == []
+    root = ET.fromstring(page.read_text().partition("\n")[2])  # noqa: S314 - our own page
+    text = " ".join("".join(root.itertext()).split())
+    assert "Since the last run" in text
+    assert "faster" in text
+
+
+def test_a_sweep_measures_each_size(project):
+    done = bench(project, "fast", "--allow", "9", "--sizes", "2^8:2^12:4")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [case["size"] for case in document["workloads"]] == [256, 4096]
+    assert all("median_ns" in row for case in document["workloads"] for row in case["results"])

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is drawn, what is right, and what goes through the exchange."""
+
+import math
+
+import pytest
+
+from kernforge import bench_check
+from kernforge.bench_exchange import Exchange, FileBuffer, enter
+from kernforge.bench_plan import Tensor, Workload
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def workload(**fields):
+    given = (Tensor(shape=(4, 8)), Tensor(shape=(8, 2)))
+    defaults = {"name": "w", "inputs": given, "reference": lambda a, b: a.double() @ b.double()}
+    return Workload(**{**defaults, **fields})
+
+
+def drawn(work):
+    return bench_check.draw(work, torch.Generator().manual_seed(1))
+
+
+def test_operations_are_counted_unless_declared():
+    work = workload()
+    assert bench_check.counted_flops(work, drawn(work)) == 2 * 4 * 8 * 2
+    assert bench_check.counted_flops(workload(flops=7), drawn(work)) == 7
+    plain = workload(inputs=(Tensor(shape=(9,)),), reference=lambda x: x + 1)
+    assert bench_check.counted_flops(plain, drawn(plain)) == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [("uint8", 0, 255), ("int16", 0, 255), ("bool", 0, 1), ("int64", 0, 255)],
+)
+def test_integers_take_all_values(dtype, low, high):
+    work = workload(inputs=(Tensor(shape=(20_000,), dtype=dtype),), reference=abs)
+    (found,) = drawn(work)
+    assert (int(found.min()), int(found.max())) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("got", "wanted", "right"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], True),
+        ([1.0, 2.0 + 1e-5], [1.0, 2.0], True),
+        ([1.0, 2.001], [1.0, 2.0], False),
+        ([math.nan, math.inf], [math.nan, math.inf], True),
+        ([1.0, math.inf], [1.0, -math.inf], False),
+        ([1.0, 0.0], [1.0, math.nan], False),
+        ([math.nan, 1.0], [1.0, 1.0], False),
+    ],
+)
+def test_numbers_must_be_near_and_the_rest_in_place(got, wanted, right):
+    mine = torch.tensor(got)
+    theirs = torch.tensor(wanted, dtype=torch.float64)
+    assert (bench_check.difference(workload(), (mine,), (theirs,)) is None) is right
+
+
+def test_a_wrong_element_behind_the_first_part_is_found(monkeypatch):
+    monkeypatch.setattr(bench_check, "_PART", 4)
+    wanted = torch.arange(30.0, dtype=torch.float64).view(5, 6)
+    got = wanted.float()
+    assert bench_check.difference(workload(), (got,), (wanted,)) is None
+    got[3, 1] += 1
+    told = bench_check.difference(workload(), (got,), (wanted,))
+    assert told == "the result is wrong at [3, 1]: 20.0, wanted 19.0"
+
+
+def test_the_exchange_hands_over_and_forgets(tmp_path):
+    work = workload()
+    given = drawn(work)
+    parts = bench_check.layout(work, bench_check.expected(work, given))
+    buffer = FileBuffer(tmp_path / "shared", 2 * parts.set_bytes)
+    judge = Exchange(buffer.bytes, parts)
+    judge.put(1, given)
+    theirs = enter(buffer.told)
+    at = parts.offsets(1)
+    assert theirs[at[0] : at[0] + 128].view(torch.float32).view(4, 8).equal(given[0])
+    assert not judge.changed_inputs(1, given, ())
+    theirs[at[1]] ^= 1
+    assert judge.changed_inputs(1, given, ())
+    assert not judge.changed_inputs(1, given, (1,))
+    theirs[at[2] : at[2] + 32].view(torch.float32).fill_(3.0)
+    assert judge.results(1)[0].tolist() == [[3.0, 3.0]] * 4
+    assert judge.results(1)[0].tolist() == [[0.0, 0.0]] * 4

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of results: well-formed, whole, and nothing from elsewhere."""
+
+import copy
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from kernforge import bench_page, bench_report, bench_svg
+
+NAMES = ["kernel", "torch eager", "<odd & 'name'>"]
+MODES = ("cold", "launch")
+
+
+def row(name, mode, median):
+    return {
+        "candidate": name,
+        "mode": mode,
+        "samples": 48,
+        "median_ns": median,
+        "low_ns": median * 0.98,
+        "high_ns": median * 1.03,
+        "bytes_per_s": 4e12 / median,
+        "flops_per_s": 8e12 / median,
+        "share_of_roof": 800 / median,
+        "refused": "",
+        "skipped": "",
+    }
+
+
+def case(size, flops):
+    top = {"bytes": 8 * size, "flops": flops, "copy_ns": 800.0, "roof_ns": 800.0}
+    top |= {"bound": "memory", "flops_per_s": 1e13 if flops else 0.0}
+    rows = [
+        row(name, mode, 1000.0 + size + 10 * n) for mode in MODES for n, name in enumerate(NAMES)
+    ]
+    for word, name in (("refused", "cheat"), ("skipped", "eager sync")):
+        left = row(name, "cold", 1) | {word: f"because of {word}"}
+        rows.append({k: v for k, v in left.items() if not k.endswith("_ns")})
+    return {
+        "name": f"float32 {size}",
+        "family": "float32",
+        "size": size,
+        "ceilings": dict.fromkeys(MODES, top),
+        "results": rows,
+    }
+
+
+@pytest.fixture
+def document():
+    machine = {
+        "gpu": "a GPU",
+        "cpu": "a CPU",
+        "date": "2026-11-21",
+        "torch": "2.11",
+        "driver": None,
+    }
+    return {
+        "format": "kernforge-bench-1",
+        "project": "toy",
+        "machine": machine,
+        "settings": {"modes": MODES, "width": 0.02},
+        "workloads": [case(1000, 0), case(100_000, 64_000)],
+    }
+
+
+def parsed(page):
+    assert page.startswith("<!DOCTYPE html>\n")
+    return ET.fromstring(page.partition("\n")[2])  # noqa: S314 - our own page
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def test_every_result_is_on_the_page(document):
+    root = parsed(bench_page.html(document))
+    lines = [" | ".join(text_of(cell) for cell in line) for line in root.iter("tr")]
+    for each in document["workloads"]:
+        for found in each["results"]:
+            if "median_ns" in found:
+                time, sure = bench_report.duration(found["median_ns"]), bench_report.interval(found)
+                wanted = f"{found['candidate']} | {time} |  | {sure} | "
+            else:
+                word = "refused" if found["refused"] else "skipped"
+                wanted = f"{found['candidate']} | {word} | because of {word}"
+            assert any(line.startswith(wanted) for line in lines), wanted
+
+
+def test_the_page_needs_nothing_else(document):
+    page = bench_page.html(document)
+    root = parsed(page)
+    tags = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert not tags & {"script", "link", "img", "iframe", "object", "image", "use"}
+    assert not re.search(r"(?:src|href|url|@import)\s*[=(]", page)
+    addresses = set(re.findall(r"https?://[^\s\"']+", page))
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, which nobody fetches
+
+
+def test_light_and_dark_have_all_colours(document):
+    page = bench_page.html(document)
+    light, dark = re.findall(r":root \{(.*?)\}", page, re.DOTALL)
+    names = set(re.findall(r"(--\w+):", light))
+    assert set(re.findall(r"var\((--\w+)\)", page)) <= names
+    assert names == set(re.findall(r"(--\w+):", dark))
+
+
+def test_charts_hold_every_point(document):
+    root = parsed(bench_page.html(document))
+    titles = [text_of(t) for t in root.iter("{http://www.w3.org/2000/svg}title")]
+    for name in NAMES:
+        for size in (1000, 100_000):
+            marks = [t for t in titles if t.startswith(f"{name}, float32 {size}:")]
+            # bandwidth and time against size in two modes, the roofline where operations count
+            assert len(marks) == 2 * (3 if size == 100_000 else 2), marks
+
+
+def test_the_last_run_stands_beside_this_one(document):
+    before = copy.deepcopy(document)
+    for found in before["workloads"][0]["results"]:
+        if found["candidate"] == "kernel":
+            for end in ("median_ns", "low_ns", "high_ns"):
+                found[end] /= 2
+    verdicts = [each.verdict for each in bench_report.changes(document, before)]
+    assert verdicts.count("slower") == 2
+    assert verdicts.count("same") == len(verdicts) - 2
+    assert "Since the last run" in bench_page.html(document, before)
+    assert "Since the last run" not in bench_page.html(document)
+
+
+def test_published_versions_that_are_faster_are_told(document):
+    rows = document["workloads"][0]["results"]
+    assert bench_report.behind(document) == []
+    rows.append(row("me/toy@v1", "cold", 1000.0) | {"published": True})
+    (told,) = bench_report.behind(document)
+    assert told.startswith("float32 1000, cold: 2 us, me/toy@v1 takes 1 us")
+    assert bench_report.behind(document, allowed=1.1) == []
+    rows[-1] |= {"low_ns": 900.0, "high_ns": 2500.0}
+    assert bench_report.behind(document) == []
+
+
+def test_a_summary_has_a_cell_for_everyone(document):
+    table = bench_report.summary(document)
+    assert table["title"] == "toy on a GPU"
+    assert table["head"] == ["workload", *NAMES, "cheat", "eager sync", "the roof"]
+    first, second = table["rows"]
+    assert first == ["float32 1000", *first[1:4], "refused", "skipped", "800 ns"]
+    assert first[1] == "2 us (40%)"
+    assert second[0] == "float32 100000"
+
+
+@pytest.mark.parametrize("values", [(1.0, 1.0), (3.0, 5.0), (1.0, 1e12)])
+def test_axes_hold_what_is_drawn(values):
+    points = tuple(bench_svg.Point(x=v, y=v, low=v * 0.9, high=v * 1.1) for v in values)
+    chart = bench_svg.Chart(
+        title="t",
+        across="x",
+        up="y",
+        series=(bench_svg.Series(name="s", points=points, colour=0),),
+        write_x=str,
+        write_y=str,
+    )
+    root = ET.fromstring(bench_svg.svg(chart))  # noqa: S314 - our own chart
+    width, height = map(float, root.attrib["viewBox"].split()[2:])
+    marks = list(root.iter("{http://www.w3.org/2000/svg}circle"))
+    assert len(marks) == len(values) + 1  # and the legend's
+    for mark in marks:
+        assert 0 < float(mark.attrib["cx"]) < width
+        assert 0 < float(mark.attrib["cy"]) < height
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}line"))) >= 2
