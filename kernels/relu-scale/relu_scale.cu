@@ -19,8 +19,6 @@ namespace relu_scale {
 namespace {
 
 constexpr int kThreads = 256;
-// Threads that a large GPU holds at once. While there are no more, each takes 4 halves, not 8.
-constexpr int64_t kWave = 1 << 18;
 
 template <class T>
 struct Widened {
@@ -95,16 +93,16 @@ __device__ __forceinline__ P apply(const Op& op, const P (&in)[Op::kInputs]) {
 }
 
 // n elements in packs of kWidth; the elements after the last whole pack are the last block's.
-template <class Op, class Index, int kWidth, int kPacks>
-__global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, Index n) {
+template <class Op, int kWidth, int kPacks>
+__global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, int64_t n) {
   using T = typename Op::type;
   using P = Pack<T, kWidth>;
-  const Index packs = n / kWidth;
-  const Index first = Index{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
+  const int64_t packs = n / kWidth;
+  const int64_t first = int64_t{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
   P in[kPacks][Op::kInputs];
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    const Index at = first + i * kThreads;
+    const int64_t at = first + i * kThreads;
     if (at < packs) {
 #pragma unroll
       for (int k = 0; k < Op::kInputs; ++k) in[i][k] = reinterpret_cast<const P*>(op.in[k])[at];
@@ -112,10 +110,10 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, Inde
   }
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    const Index at = first + i * kThreads;
+    const int64_t at = first + i * kThreads;
     if (at < packs) reinterpret_cast<P*>(op.out)[at] = apply<Op, P, kWidth>(op, in[i]);
   }
-  const Index rest = packs * kWidth + threadIdx.x;
+  const int64_t rest = packs * kWidth + threadIdx.x;
   if (kWidth > 1 && blockIdx.x == gridDim.x - 1 && rest < n) {
     T given[Op::kInputs];
 #pragma unroll
@@ -124,13 +122,13 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, Inde
   }
 }
 
-template <class Op, class Index, int kWidth, int kPacks>
+template <class Op, int kWidth, int kPacks>
 cudaError_t launch_packs(const Op& op, int64_t n, cudaStream_t stream) {
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks;
   const int64_t packs = n / kWidth;
   const int64_t blocks = packs == 0 ? 1 : (packs + kBlock - 1) / kBlock;
-  elementwise_kernel<Op, Index, kWidth, kPacks>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(op, static_cast<Index>(n));
+  elementwise_kernel<Op, kWidth, kPacks>
+      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(op, n);
   return cudaGetLastError();
 }
 
@@ -140,9 +138,8 @@ cudaError_t launch(const Op& op, int64_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   uintptr_t places = reinterpret_cast<uintptr_t>(op.out);
   for (const auto* in : op.in) places |= reinterpret_cast<uintptr_t>(in);
-  if (places % 16 != 0) return launch_packs<Op, int64_t, 1, 4>(op, n, stream);
-  if (kWidth == 8 && n / 4 <= kWave) return launch_packs<Op, unsigned, 4, 1>(op, n, stream);
-  return launch_packs<Op, int64_t, kWidth, 1>(op, n, stream);
+  if (places % 16 != 0) return launch_packs<Op, 1, 4>(op, n, stream);
+  return launch_packs<Op, kWidth, 1>(op, n, stream);
 }
 
 template <class T>

@@ -25,7 +25,7 @@ class NormalizeVolumeBenchmark(Benchmark):
         return ((v - v.mean()) / v.std(correction=0)).float()
 
     def setup_scan(self):
-        self._setup(128, 512, 512)
+        self._setup(64, 256, 256)
 
     def benchmark_scan(self):
         self.out = self.kernel.normalize_volume(self.volume)
@@ -35,7 +35,7 @@ class NormalizeVolumeBenchmark(Benchmark):
         return ((v - v.mean()) / v.std(correction=0)).float()
 
     def setup_window(self):
-        self._setup(128, 512, 512)
+        self._setup(64, 256, 256)
 
     def benchmark_window(self):
         self.out = self.kernel.window_volume(self.volume, 864, 1264)
