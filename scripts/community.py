@@ -29,8 +29,6 @@ import community_test
 from community_build import BACKENDS, DEFAULT, Built
 from community_test import Tested
 
-from kernforge.host import probe
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -52,15 +50,17 @@ def build(options: argparse.Namespace) -> None:
 def test(options: argparse.Namespace) -> None:
     """Test what this machine can; one record beside each result."""
     built = [record for record, _ in records(options.dir)]
-    backend = probe().backend.name
+    bounds = (options.limit_s, options.workers)
     for record in built:
         wanted = not options.only or record.kernel.split("/")[1] in options.only
+        wanted = wanted and record.backend in (options.backend or BACKENDS)
         if not wanted or not record.built or record.expected_failure:
             continue
-        done = community_test.test(record, built, options.dir.resolve(), options.limit_s)
+        done = community_test.test(record, built, options.dir.resolve(), *bounds)
         print(done.kernel, done.variant, done.counts, done.why, flush=True)
         if done.loads:
-            _write(options.dir / "kernels" / done.kernel / f"tested-{backend}.json", asdict(done))
+            home = options.dir / "kernels" / done.kernel
+            _write(home / f"tested-{record.backend}.json", asdict(done))
 
 
 def records(directory: Path) -> list[tuple[Built, Tested | None]]:
@@ -101,7 +101,8 @@ def summary(found: Sequence[tuple[Built, Tested | None]]) -> list[list[str]]:
     for backend in BACKENDS:
         mine = [(b, t) for b, t in found if b.backend == backend]
         tested = [t for _, t in mine if t]
-        host = next((t.host for t in tested), "not tested")
+        hosts = [host for host, _ in collections.Counter(t.host for t in tested).most_common()]
+        host = ", ".join(hosts) or "not tested"
         rows.append(
             [
                 f"{backend}, {host}",
@@ -201,6 +202,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cuda", type=_version, default=(13, 0), help="default: 13.0")
     parser.add_argument("--arch", action="append", default=[], help="only for this GPU, as 9.0")
     parser.add_argument("--limit-s", type=int, default=900, help="for each build and test run")
+    parser.add_argument("--workers", type=int, default=0, help="processes of one test run")
     parser.add_argument("--json", type=Path, help="also write the outcome here")
     return parser.parse_args()
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernforge.errors import RequestError
 from kernforge.host import probe
 from kernforge.resolve import resolve
 
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
     from community_build import Built
 
 ROOT = Path(__file__).parents[1]
-LOADERS = {
-    "kernforge": "import kernforge as k; print(k.get_kernel({repo!r}, version={version}).__name__)",
-    "kernels": "import kernels as k; print(k.get_kernel({repo!r}, version={version}).__name__)",
-}
+LOADERS = ("kernforge", "kernels")
+LOAD = "import {loader} as k; print(k.get_kernel({repo!r}, version={version}, backend={backend!r}))"
 TIMED_OUT = 124
 STOPPED = "stopped after"
 NO_CUDA = "Torch not compiled with CUDA enabled"
@@ -64,7 +63,9 @@ class Tested:
         return f"{self.passed}/{self.failed}/{self.skipped}" if ran else "none"
 
 
-def test(record: Built, everything: Sequence[Built], root: Path, limit_s: int) -> Tested:
+def test(
+    record: Built, everything: Sequence[Built], root: Path, limit_s: int, workers: int
+) -> Tested:
     """Load a variant with both loaders and run the kernel's own tests, in fresh processes.
 
     Args:
@@ -72,32 +73,39 @@ def test(record: Built, everything: Sequence[Built], root: Path, limit_s: int) -
         everything: all that was built; a test may ask for another kernel.
         root: the directory that holds ``kernels``.
         limit_s: seconds that each process may take.
+        workers: processes that share the tests, by pytest-xdist; 0 runs them in one.
     """
-    result = Tested(kernel=record.kernel, variant=record.variant, host=_host())
+    result = Tested(kernel=record.kernel, variant=record.variant, host=_host(record.backend))
     home = root / "kernels" / record.kernel
-    decision = resolve([record.variant], probe()).decisions[0]
+    try:
+        decision = resolve([record.variant], probe(record.backend)).decisions[0]
+    except RequestError as error:
+        result.why = f"not run here: {error}"
+        return result
     if not decision.accepted:
         result.why = f"not run here: {decision.reason}"
         return result
     env = _environment(record, everything, root)
-    for loader, program in LOADERS.items():
-        script = program.format(repo=record.repo_id, version=record.version)
-        done = _python(["-c", script], home, env, limit_s)
+    asked = {"repo": record.repo_id, "version": record.version, "backend": record.backend}
+    for loader in LOADERS:
+        done = _python(["-c", LOAD.format(loader=loader, **asked)], home, env, limit_s)
         result.loads[loader] = done.returncode == 0
         if done.returncode and not result.why:
             result.why = f"{loader}: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
     if (home / "tests").is_dir():
-        _run_tests(result, home, env, limit_s)
+        _run_tests(result, home, env, (limit_s, workers))
     else:
         result.why = result.why or "has no tests of its own"
     return result
 
 
-def _run_tests(result: Tested, home: Path, env: dict[str, str], limit_s: int) -> None:
+def _run_tests(result: Tested, home: Path, env: dict[str, str], bounds: tuple[int, int]) -> None:
+    limit_s, workers = bounds
     (home / "pytest.ini").write_text(MARKERS)
     report = home / "report.xml"
     report.unlink(missing_ok=True)
     argv = ["-m", "pytest", "-q", "-c", "pytest.ini", f"--junitxml={report}", "tests"]
+    argv += ["-n", str(workers)] if workers else []
     start = time.monotonic()
     done = _python([*argv, "-p", "no:cacheprovider"], home, env, limit_s)
     result.wall_s = round(time.monotonic() - start, 1)
@@ -110,11 +118,11 @@ def _run_tests(result: Tested, home: Path, env: dict[str, str], limit_s: int) ->
         result.failed, result.why = 1, result.why or f"pytest ended with {done.returncode}"
 
 
-def _host() -> str:
+def _host(backend: str) -> str:
     import torch  # noqa: PLC0415 - seconds, and only a test wants it
 
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    return f"torch {torch.__version__} on {gpu}"
+    gpu = backend != "cpu" and torch.cuda.is_available()
+    return f"torch {torch.__version__} on {torch.cuda.get_device_name() if gpu else 'CPU'}"
 
 
 def _environment(record: Built, everything: Sequence[Built], root: Path) -> dict[str, str]:

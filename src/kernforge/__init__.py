@@ -6,6 +6,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
     from kernforge.bench_plan import Tensor, Workload
+    from kernforge.benchmark import Benchmark
     from kernforge.importer import LoadedKernel, RepoInfo, get_kernel_dep, get_loaded_kernels
     from kernforge.jit import load, load_inline
     from kernforge.layer_extend import (
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Benchmark",
     "CUDAProperties",
     "Device",
     "FuncRepository",
@@ -106,6 +108,7 @@ __all__ = [
 
 # Each name is imported when it is first used: ``import kernforge`` itself costs nothing.
 _HOME_OF = {
+    "Benchmark": "benchmark",
     "LoadedKernel": "importer",
     "Metadata": "metadata",
     "RepoInfo": "importer",

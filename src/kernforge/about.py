@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernforge import signature
+from kernforge import signature, variantdirs
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.host import probe
 from kernforge.integrity import tree_files
@@ -23,7 +23,6 @@ from kernforge.registry import (
     versions,
 )
 from kernforge.resolve import resolve
-from kernforge.signing import variant_dirs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +87,6 @@ class Source:
 
 def find(
     where: str,
-    directory: Path,
     registry: Registry,
     *,
     version: int | str | None = None,
@@ -97,8 +95,7 @@ def find(
     """The kernel that was named.
 
     Args:
-        where: a path or a repo id; what ``directory`` is makes the choice.
-        directory: ``where`` as a path.
+        where: a path or a repo id.
         registry: where repo ids are looked up.
         version: of a repo id, as for ``get_kernel``.
         revision: of a repo id, instead; neither means the newest version.
@@ -107,16 +104,15 @@ def find(
         UsageError: there is nothing of that name, or a directory was asked for a version.
         RegistryError: the registry has no such kernel, or the directory no variants.
     """
-    if directory.is_dir():
+    directory = variantdirs.directory_of(where)
+    if directory is not None:
         if version is not None or revision is not None:
             raise UsageError(
                 f"{directory} is a directory, and has no versions", hint="leave them out"
             )
-        found = variant_dirs(directory.absolute())
+        found = variantdirs.variants(directory.absolute())
         names = tuple(path.name for path in found)
         return Source(where=where, names=names, directories=tuple(found))
-    if "/" not in where or where.startswith((".", "/")):
-        raise UsageError(f"there is no directory {where}", hint="name one, or owner/name")
     registry = answering(registry, check_repo_id(where))
     if version is None and revision is None:
         revision = _newest(registry, where)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from kernforge.graph import Artifact
     from kernforge.manifest import Manifest
+    from kernforge.manifest_values import Backend
     from kernforge.project import Project
     from kernforge.provenance import Made, Origin
     from kernforge.variant import Variant
@@ -139,10 +140,9 @@ def lay_out(
     if extension:
         files.copy_file(extension, into / extension.name)
     files.write_new(into / provenance.FILE, _statement(artifact, built_with, into))
-    metadata = _metadata(artifact, project, built_with)
     # The digest comes last: it covers every other file.
-    metadata = replace(metadata, digest=digest_tree(into))
-    files.write_new(into / "metadata.json", metadata.to_json())
+    said = replace(_metadata(artifact, project, built_with), digest=digest_tree(into))
+    files.write_new(into / "metadata.json", said.to_json())
 
 
 def ops_module(name: str, variant: Variant) -> str:
@@ -154,6 +154,35 @@ def ops_module(name: str, variant: Variant) -> str:
     rest, _, unique = name.removeprefix("_").rpartition("_")
     stem = rest.rpartition("_")[0]
     return _HEADER + _NOARCH.format(stem=stem, unique=unique)
+
+
+def metadata(
+    manifest: Manifest, backend: Backend, ops_name: str, archs: tuple[str, ...] | None
+) -> Metadata:
+    """What a build says of itself as far as its manifest decides it: no digest, no provenance.
+
+    Args:
+        manifest: the project's.
+        backend: what it is for.
+        ops_name: the op namespace.
+        archs: what the device code is for; None where that is not known.
+    """
+    general = manifest.general
+    return Metadata(
+        name=general.name,
+        id=ops_name,
+        version=general.version,
+        license=general.license,
+        backend=backend,
+        archs=archs,
+        python_depends=general.python_depends_for(backend),
+        kernel_depends=tuple(
+            KernelDepend(repo_id=d.repo_id, version=d.version, revision=d.revision)
+            for d in general.kernel_depends_for(backend)
+        ),
+        upstream=general.upstream,
+        source=general.source,
+    )
 
 
 def _statement(artifact: Artifact, built_with: BuiltWith, into: Path) -> str:
@@ -171,23 +200,10 @@ def _statement(artifact: Artifact, built_with: BuiltWith, into: Path) -> str:
 
 
 def _metadata(artifact: Artifact, project: Project, built_with: BuiltWith) -> Metadata:
-    manifest: Manifest = project.manifest
-    general, backend = manifest.general, artifact.target.backend
     facts = provenance.facts(artifact.target.name, built_with.origin, built_with.actions)
-    return Metadata(
-        name=general.name,
-        id=artifact.ops_name,
-        version=general.version,
-        license=general.license,
-        backend=backend,
-        archs=artifact.archs,
-        python_depends=general.python_depends_for(backend),
-        kernel_depends=tuple(
-            KernelDepend(repo_id=d.repo_id, version=d.version, revision=d.revision)
-            for d in general.kernel_depends_for(backend)
-        ),
-        upstream=general.upstream,
-        source=general.source,
+    said = metadata(project.manifest, artifact.target.backend, artifact.ops_name, artifact.archs)
+    return replace(
+        said,
         provenance=Provenance(
             builder_version=f"kernforge-{__version__}",
             kernel=built_with.origin.git,

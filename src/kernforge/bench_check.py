@@ -87,6 +87,13 @@ def layout(workload: Workload, wanted: tuple[Torch, ...]) -> Layout:
 
 def difference(workload: Workload, got: tuple[Torch, ...], wanted: tuple[Torch, ...]) -> str | None:
     """The first wrong element with what was wanted there; None when all are right."""
+    wrong = _difference(workload, got, wanted)
+    return None if wrong and workload.accepts and workload.accepts(got, wanted) else wrong
+
+
+def _difference(
+    workload: Workload, got: tuple[Torch, ...], wanted: tuple[Torch, ...]
+) -> str | None:
     for number, (mine, theirs) in enumerate(zip(got, wanted, strict=True)):
         at = _first_wrong(workload, mine, theirs)
         if at is not None:

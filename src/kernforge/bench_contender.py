@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernforge.hubclass import load_kernel
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -104,19 +106,11 @@ class Contender:
 
 def _kernel(spec: dict[str, Any]) -> Any:
     """The kernel of a candidate, from a directory or a registry; None where there is none."""
-    from kernforge.loading import get_kernel, get_local_kernel  # noqa: PLC0415
-
-    where = spec["kernel"]
-    backend = "cpu" if spec["device"] == "cpu" else None
-    if where is None:
+    if spec["kernel"] is None:
         return None
-    if Path(where).is_dir():
-        return get_local_kernel(Path(where), backend=backend)
-    repo_id, _, version = where.partition("@")
-    number = version.removeprefix("v")
-    return get_kernel(
-        repo_id,
-        version=int(number) if number.isdigit() else number,
+    return load_kernel(
+        spec["kernel"],
         registry=spec["registry"],
-        backend=backend,
+        backend="cpu" if spec["device"] == "cpu" else None,
+        trust=spec["trust"],
     )

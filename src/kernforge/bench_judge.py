@@ -126,7 +126,8 @@ class _Trial:
         self.flops = bench_check.counted_flops(workload, first)
         self._layout: Layout = bench_check.layout(workload, bench_check.expected(workload, first))
         self._wanted: dict[int, tuple[Torch, ...]] = {}
-        self._most = bench_plan.calls_of(0.0, self._layout.set_bytes, settings)
+        self._call_bytes = max(self._layout.set_bytes, sum(workload.held))
+        self._most = bench_plan.calls_of(0.0, self._call_bytes, settings)
         self._runners: list[Runner] = []
         # Where the judge's own clock is sharp: no flush, and all that the host waits for is told.
         self._sharp: Mode = "launch" if settings.device == "cuda" else "hot"
@@ -150,7 +151,10 @@ class _Trial:
                 runner.skipped["graph"] = "the GPU has no room for a graph's own tensors"
             if not runner.refused:
                 runner.partner.resume()
-                if runner.ask(START_S, do="workload", work=work) is not None:
+                # What the others make for themselves the engine's own have, too.
+                held = [] if runner.candidate.entry else list(self._workload.held)
+                mine = work | {"held": held}
+                if runner.ask(START_S, do="workload", work=mine) is not None:
                     self._warm_up(runner)
                 self._leave(runner)
                 runner.partner.pause()
@@ -165,7 +169,8 @@ class _Trial:
             return False
         torch.cuda.empty_cache()
         free: int = torch.cuda.mem_get_info()[0]
-        return self.size * (_KEPT * len(self._runners) + _JUDGES) > free
+        whole = self._call_bytes * self._most
+        return whole * (_KEPT * len(self._runners) + _JUDGES) > free
 
     def _warm_up(self, runner: Runner) -> None:
         call_s = 0.0
@@ -175,7 +180,7 @@ class _Trial:
             if answer is None:
                 return
             call_s = min(answer["times"]) / 1e9
-        runner.calls = bench_plan.calls_of(call_s, self._layout.set_bytes, self._settings)
+        runner.calls = bench_plan.calls_of(call_s, self._call_bytes, self._settings)
 
     def _draw(self, calls: int) -> list[tuple[Any, ...]]:
         self._wanted = {}
@@ -271,8 +276,17 @@ class _Trial:
                 runner.untimed.append((wall, told, len(given)))
         return None if runner.refused else answer
 
+    def _collected(self, runner: Runner) -> bool:
+        """Have a stopped worker hand over what it puts together only now."""
+        runner.partner.resume()
+        answer = runner.ask(self._settings.patience_s, do="results")
+        runner.partner.pause()
+        return answer is not None
+
     def _look(self, runner: Runner, given: list[tuple[Any, ...]]) -> None:
         """Compare results of calls that nobody could foresee; all are taken out first."""
+        if self._workload.late and not self._collected(runner):
+            return
         results = [runner.exchange.results(number) for number in range(len(given))]
         picked = secrets.SystemRandom().sample(range(len(given)), k=min(_SPOT_CHECKS, len(given)))
         for number in sorted(picked):
@@ -352,6 +366,7 @@ def _work(workload: Workload, parts: Layout) -> dict[str, Any]:
     dtype = workload.tensors[0].dtype if workload.tensors else "float32"
     return {
         "inplace": list(workload.inplace),
+        "late": workload.late,
         "inputs": [{"shape": each.shape, "dtype": each.dtype} for each in parts.inputs],
         "outputs": [{"shape": each.shape, "dtype": each.dtype} for each in parts.outputs],
         "arguments": [

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Mode: TypeAlias = Literal["cold", "hot", "launch", "graph"]
-Kind: TypeAlias = Literal["kernel", "eager", "compiled", "peer", "nothing", "copy", "product"]
+Kind: TypeAlias = Literal[
+    "kernel", "eager", "compiled", "peer", "nothing", "copy", "product", "hub", "hub reference"
+]
 
 SIZES = {
     **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
@@ -86,6 +88,10 @@ class Workload:
         inplace: positions of inputs that a candidate may change or return.
         size: what the workload is large by, for a plot of time against size; 0: it is in none.
         family: workloads that such a plot joins; by default, all that have a size.
+        held: bytes of each tensor that a candidate makes for itself before a call.
+        late: whether candidates put results together after the clock stopped.
+        accepts: whether a result will do that the tolerance does not allow, from it and from the
+            right one.
     """
 
     name: str
@@ -98,6 +104,9 @@ class Workload:
     inplace: tuple[int, ...] = ()
     size: int = 0
     family: str = ""
+    held: tuple[int, ...] = ()
+    late: bool = False
+    accepts: Callable[[tuple[Any, ...], tuple[Any, ...]], bool] | None = None
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -125,6 +134,10 @@ class Candidate:
         file: the project's candidates.py.
         kernel: directory of a built kernel, or ``owner/name@version``; None: none is loaded.
         registry: where ``owner/name`` is looked up; None is the default one.
+        trust: the user's word that the kernel may be loaded.
+        entry: ``Class.workload`` of a script of the hub's form.
+        repo: the directory that such a script is run in.
+        after: whether its ``verify_`` needs the workload to have been run.
     """
 
     name: str
@@ -132,6 +145,10 @@ class Candidate:
     file: str = ""
     kernel: str | None = None
     registry: str | None = None
+    trust: bool = False
+    entry: str = ""
+    repo: str = ""
+    after: bool = False
 
 
 NOTHING = Candidate(name="nothing", kind="nothing")

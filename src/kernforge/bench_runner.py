@@ -103,7 +103,8 @@ class Field:
         ):
             shared = self._buffer(number)
             spec = _spec(candidate, self._settings.device) | {"exchange": shared.told}
-            argv = (sys.executable, "-m", "kernforge.bench_worker", json.dumps(spec))
+            module = "bench_hubworker" if candidate.entry else "bench_worker"
+            argv = (sys.executable, "-m", f"kernforge.{module}", json.dumps(spec))
             runner = Runner(
                 candidate=candidate, partner=Partner(Command(argv=argv)), shared=shared.bytes
             )
@@ -138,5 +139,9 @@ def _spec(candidate: Candidate, device: str) -> dict[str, Any]:
         "file": candidate.file,
         "kernel": candidate.kernel,
         "registry": candidate.registry,
+        "trust": candidate.trust,
+        "entry": candidate.entry,
+        "repo": candidate.repo,
+        "after": candidate.after,
         "side": SIDE[device],
     }

@@ -43,6 +43,48 @@ class Median:
         return (self.high - self.low) / self.value if self.value > 0 else math.inf
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How times lie, in the unit of the samples; the quartiles are interpolated linearly.
+
+    Attributes:
+        mean: their mean.
+        std: their standard deviation, of these samples and not of a population.
+        least: the shortest.
+        most: the longest.
+        q1: a quarter is shorter.
+        q3: a quarter is longer.
+        outliers: how many lie more than 1.5 times ``q3 - q1`` outside of the quartiles.
+    """
+
+    mean: float
+    std: float
+    least: float
+    most: float
+    q1: float
+    q3: float
+    outliers: int
+
+
+def spread(samples: Sequence[float]) -> Spread:
+    """How at least one sample lies."""
+    q1, _, q3 = (
+        statistics.quantiles(samples, n=4, method="inclusive")
+        if len(samples) > 1
+        else (samples[0],) * 3
+    )
+    reach = 1.5 * (q3 - q1)
+    return Spread(
+        mean=statistics.fmean(samples),
+        std=statistics.pstdev(samples),
+        least=min(samples),
+        most=max(samples),
+        q1=q1,
+        q3=q3,
+        outliers=sum(not q1 - reach <= each <= q3 + reach for each in samples),
+    )
+
+
 def median(samples: Sequence[float]) -> Median:
     """Median and confidence interval of at least one sample."""
     ordered = sorted(samples)

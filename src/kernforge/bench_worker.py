@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernforge import bench_exchange, bench_plan, bench_timer
 from kernforge.bench_contender import Contender, RefusedError
@@ -60,7 +60,11 @@ class Engine:
             outputs=tuple(_tensor(each) for each in work["outputs"]),
         )
         self._arguments = work["arguments"]
+        self.held: tuple[Torch, ...] = ()
         self.release()
+        self.held = tuple(
+            self._empty(size, dtype=self._uint8, device=self.device) for size in work["held"]
+        )
 
     def release(self) -> None:
         """Give unused memory of the GPU back, which others need."""
@@ -159,6 +163,26 @@ class Engine:
         return [self._storage(each).data_ptr() for each in found]
 
 
+class Callee(Protocol):
+    """What gives a turn the function to time."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is one of the engine's own, whose results are not looked at."""
+        ...
+
+    def none(self, *given: Any) -> None:
+        """What is called when there is no workload."""
+
+    def of(self, work: dict[str, Any]) -> Callable[..., Any]:
+        """The function to time on a workload."""
+        ...
+
+    def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:
+        """That function for so many calls in a row that shall not find each other's data cached."""
+        ...
+
+
 class Turn:
     """Calls of a candidate with inputs that are ready.
 
@@ -167,7 +191,7 @@ class Turn:
         candidate: the candidate.
     """
 
-    def __init__(self, engine: Engine, candidate: Contender) -> None:
+    def __init__(self, engine: Engine, candidate: Callee) -> None:
         self._engine, self._candidate = engine, candidate
         self._call: Callable[..., Any] = candidate.none
         self._trusted = candidate.trusted
@@ -202,20 +226,37 @@ class Turn:
             given = self._given[first : first + step]
             if mode in ("hot", "launch"):
                 for each in given:
-                    engine.touch(each)
+                    self.touch(each)
             clocks.append(engine.clock.mhz())
             results, spent = measure(given)
             for number, result in enumerate(results, first):
-                # The engine's own give nothing back, but cost what others cost.
-                found = engine.results(self._spare[number] if self._trusted else result)
+                found = self.taken(number, result)
                 if mode != "graph":
                     engine.refuse_aliases(self._given[number], found, kept)
-                engine.take(number, found)
+                if found:
+                    engine.take(number, found)
                 kept.update(dict.fromkeys(engine.pointers(found), number))
                 alive.append(found)
             times.append(spent / len(given))
         engine.timer.settle()
         return {"times": times, "clocks": clocks}
+
+    def touch(self, given: tuple[Any, ...]) -> None:
+        """Bring what a call reads into the caches."""
+        self._engine.touch((*given, *self._engine.held))
+
+    def taken(self, number: int, result: Any) -> tuple[Torch, ...]:
+        """What a call gave, as plain tensors.
+
+        Raises:
+            RefusedError: it is something else.
+        """
+        # The engine's own give nothing back, but cost what others cost.
+        return self._engine.results(self._spare[number] if self._trusted else result)
+
+    def results(self) -> dict[str, Any]:
+        """Hand over results that were not handed over at once; there are none."""
+        return {"ok": True}
 
     def _measure(self, mode: Mode) -> Callable[[list[tuple[Any, ...]]], tuple[list[Any], float]]:
         """What times calls in a row."""
@@ -310,6 +351,8 @@ def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
             return turn.leave()
         if wanted["do"] == "prepare":
             return turn.prepare(wanted["calls"])
+        if wanted["do"] == "results":
+            return turn.results()
         return turn.go(wanted["mode"]) if wanted["do"] == "go" else turn.inputs()
     except UncapturableError as error:
         return {"skipped": str(error)[:500]}
@@ -319,8 +362,13 @@ def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
         return {"refused": f"raised {type(error).__name__}: {error}"[:2000]}
 
 
-def main(argv: list[str]) -> None:
-    """Load the candidate, then do what the judge says until it hangs up."""
+def serve(argv: list[str], open_turn: Callable[[dict[str, Any], Engine], Turn]) -> None:
+    """Load a candidate, then do what the judge says until it hangs up.
+
+    Args:
+        argv: what the judge says of the candidate, and the ends of the pipes.
+        open_turn: loads it.
+    """
     spec = json.loads(argv[0])
     commands, answers = os.fdopen(int(argv[1])), os.fdopen(int(argv[2]), "w")
     dumps, loads = json.dumps, json.loads
@@ -330,7 +378,7 @@ def main(argv: list[str]) -> None:
         answers.flush()
 
     try:
-        turn = Turn(Engine(spec), Contender(spec))
+        turn = open_turn(spec, Engine(spec))
     except Exception as error:  # noqa: BLE001 - as above
         say({"refused": f"could not be loaded: {type(error).__name__}: {error}"[:2000]})
         return
@@ -340,4 +388,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(sys.argv[1:], lambda spec, engine: Turn(engine, Contender(spec)))

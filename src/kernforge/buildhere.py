@@ -2,6 +2,8 @@
 """Build a published kernel for this machine from its source and lock.
 
 They lie beside it; or else a variant of it says which commit of which repository it was built from.
+Where no package index can be reached for what the lock names, this process's own torch lends its
+headers and an installed CUDA toolkit its compilers; what was used stands in the provenance.
 
 What is built is kept in a directory registry of the user's, ``built`` below ``KERNFORGE_HOME``,
 under a reference for each commit and device. Only who asked for it (``get_kernel(build=True)``)
@@ -13,9 +15,11 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge import (
+    cudahome,
     files,
     lockfile,
     locking,
@@ -27,18 +31,24 @@ from kernforge import (
     workbench,
 )
 from kernforge.crew import Crew
-from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
+from kernforge.errors import (
+    IntegrityError,
+    NetworkError,
+    NoVariantError,
+    RegistryError,
+    UsageError,
+)
 from kernforge.home import home
 from kernforge.host import with_device
 from kernforge.integrity import tree_files, verify_tree
 from kernforge.locate import Built
 from kernforge.metadata import FILE, Metadata
+from kernforge.own import NOTHING, Brought
 from kernforge.registry import DirectoryRegistry
 from kernforge.resolve import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from kernforge.facts import Host
     from kernforge.graph import Action
@@ -87,6 +97,7 @@ def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Bui
         NoVariantError: the project has no variant for this host, or none for its GPU.
         BuildError: a compiler refuses it.
         ToolchainError: there is no C++ compiler, or no index has what the lock lacks.
+        NetworkError: no index can be reached, and this machine has no CUDA toolkit of its own.
     """
     kept = DirectoryRegistry(home() / SHELF)
     wanted = _Wanted(repo_id=repo_id, commit=commit, host=host, only=_device(host))
@@ -142,8 +153,38 @@ def _keep(kept: DirectoryRegistry, wanted: _Wanted, variant: Path) -> None:
 
 def _build(root: Path, wanted: _Wanted, said: Statement | None, out: Path) -> Path:
     """Build the one variant of a project; its path below ``out``."""
-    bench = workbench.set_up(workbench.read_project(root), _Told())
-    targets = _choose(bench.candidates, wanted.repo_id, wanted.host)
+    try:
+        return _build_with(NOTHING, root, wanted, said, out / "locked")
+    except NetworkError as error:
+        own = _own_parts(wanted.host, error)
+        _LOG.warning("%s; this machine's own torch and compilers are taken instead", error.message)
+    return _build_with(own, root, wanted, said, out / "own")
+
+
+def _own_parts(host: Host, why: NetworkError) -> Brought:
+    """What this machine has itself of what the lock names."""
+    import torch  # noqa: PLC0415 - it is loaded: a kernel for it is
+
+    toolkit = cudahome.installed(os.environ) if host.backend.name == "cuda" else None
+    if host.backend.name == "cuda" and toolkit is None:
+        raise NetworkError(
+            f"{why.message}, and there is no CUDA toolkit on this machine",
+            hint="reach a package index, or install a toolkit and name it in CUDA_HOME",
+        ) from why
+    return Brought(cuda_home=toolkit, torch_home=Path(torch.__file__).resolve().parent)
+
+
+def _build_with(
+    brought: Brought, root: Path, wanted: _Wanted, said: Statement | None, out: Path
+) -> Path:
+    bench = workbench.set_up(workbench.read_project(root), _Told(), brought)
+    home_version = bench.own.cuda_home.version if bench.own.cuda_home else None
+    candidates = tuple(
+        one
+        for one in bench.candidates
+        if not (home_version and one.target and one.target.cuda not in {None, home_version})
+    )
+    targets = _choose(candidates, wanted.repo_id, wanted.host)
     locked, _ = locking.ensure_lock(bench, targets, locked=False)
     made = pipeline.make_plan(bench, targets, locked, only=wanted.only)
     if said is not None and said.origin.sources != made.sources_id:

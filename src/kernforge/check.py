@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import abirules, elf, fatbin, floor, sourcerules
+from kernforge import abirules, elf, fatbin, floor, sourcerules, variantdirs
 from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.finding import Finding
 from kernforge.integrity import digest_tree
@@ -76,15 +77,10 @@ def check_build(root: Path, *, run: Runner, python: str | None) -> tuple[Finding
         python: the interpreter to import with; None skips the import.
 
     Raises:
-        CheckError: there is no variant.
+        UsageError: there is no variant.
     """
-    variants = _variants(root)
-    if not variants:
-        raise CheckError(
-            f"there is no built variant in {root}",
-            hint="build one with kernforge build, or name the folder that holds the variants",
-        )
-    return tuple(f for path in variants for f in check_variant(path, run=run, python=python))
+    found = variantdirs.variants(root)
+    return tuple(f for path in found for f in check_variant(path, run=run, python=python))
 
 
 def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Finding, ...]:
@@ -112,16 +108,6 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
     if not any(finding.severity == "error" for finding in findings):
         findings += _import(subject, run, python)
     return tuple(findings)
-
-
-def _variants(root: Path) -> list[Path]:
-    if (root / FILE).is_file():
-        return [root]
-    for folder in (root, root / "build"):
-        found = sorted(file.parent for file in folder.glob(f"*/{FILE}"))
-        if found:
-            return found
-    return []
 
 
 def _files(subject: _Subject) -> Iterator[Finding]:
@@ -273,7 +259,8 @@ def _import(subject: _Subject, run: Runner, python: str | None) -> Iterator[Find
         return
     said = _tail(done.stderr)
     if done.returncode == _UNFIT:
-        yield _skipped(subject, f"{python} does not fit the variant: {said}", f"install {variant}")
+        hint = f"pip install {shlex.quote(variant.requirement)}, then check again"
+        yield _skipped(subject, f"{python} does not fit the variant: {said}", hint)
     elif done.returncode and "ModuleNotFoundError" in said and subject.metadata.python_depends:
         packages = ", ".join(subject.metadata.python_depends)
         yield _skipped(subject, f"a dependency is missing: {said}", f"install {packages}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kernforge import (
     __version__,
     cli_bench,
+    cli_benchmark,
     cli_build,
     cli_completion,
     cli_lock,
@@ -25,7 +26,7 @@ from kernforge import (
     cli_trust,
     cli_wheel,
 )
-from kernforge.errors import KernforgeError, UsageError
+from kernforge.errors import KernforgeError, StorageError, UsageError
 from kernforge.report import Report
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _COMMANDS = (
     cli_project,
     cli_build,
     cli_bench,
+    cli_benchmark,
     cli_test,
     cli_publish,
     cli_lock,
@@ -45,17 +47,19 @@ _COMMANDS = (
     cli_completion,
 )
 
-_EXTRA_OF = dict.fromkeys(
-    (
+_EXTRAS = {
+    "build": (
         *("abi3audit", "abi3info", "auditwheel", "elftools", "pydantic", "pypi_simple"),
         *("requests", "tomlkit", "urllib3"),
     ),
-    "build",
-) | {
-    **dict.fromkeys(("cryptography", "sigstore"), "trust"),
-    **dict.fromkeys(("fsspec", "distributed", "dask"), "cluster"),
-    "pytest": "testing",
-    "shtab": "completion",
+    "trust": ("cryptography", "sigstore"),
+    "cluster": ("fsspec", "distributed", "dask"),
+    "testing": ("pytest",),
+    "completion": ("shtab",),
+}
+# What to tell pip when a module is missing. Which torch is the user's affair: for the CPU or a GPU.
+_INSTALL = {"torch": "torch"} | {
+    module: f"'kernforge[{extra}]'" for extra, modules in _EXTRAS.items() for module in modules
 }
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
 _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
@@ -74,13 +78,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         report.error(error)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
-        if extra is None:
+        install = _INSTALL.get((error.name or "").partition(".")[0])
+        if install is None:
             raise
         report.error(
             UsageError(
                 f"this command needs {error.name}, which is not installed",
-                hint=f"pip install 'kernforge[{extra}]'",
+                hint=f"pip install {install}",
             )
         )
         sys.exit(UsageError.exit_code)
@@ -88,6 +92,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         # Who read our output has enough, as `head` does. What is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        from kernforge import files  # noqa: PLC0415
+
+        report.error(files.told(error))
+        sys.exit(StorageError.exit_code)
     except KeyboardInterrupt:
         report.note("interrupted: every program was stopped and nothing is left half-written")
         sys.exit(130)

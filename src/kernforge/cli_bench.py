@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,22 +41,19 @@ def add(verbs: options.Verbs) -> None:
         help="also measure this published version",
     )
     options.add_registry(verb)
-    verb.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    verb.add_argument("--mode", action="append", help="cold, hot, launch or graph (default: all)")
-    verb.add_argument("--workload", action="append", default=[], help="only this one")
     verb.add_argument(
         "--sizes",
         metavar="2^10:2^30[:STEP]",
         help="measure the project's sized(elements) at these powers of two, or at 1000,2^20",
     )
+    verb.add_argument(
+        "--hub",
+        action="store_true",
+        help="measure benchmarks/benchmark*.py, as `kernforge benchmark` does (default where there "
+        "is no benchmarks/workloads.py)",
+    )
     verb.add_argument("--no-eager", action="store_true", help="leave torch's own out")
-    verb.add_argument(
-        "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
-    )
-    verb.add_argument(
-        "--rounds", type=options.positive, default=40, help="at most so many (default: 40)"
-    )
-    verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
+    options.add_measuring(verb)
     verb.add_argument("--out", type=Path, help="write the result there, as JSON")
     verb.add_argument("--html", type=Path, help="write one page there that needs nothing else")
     verb.add_argument("--baseline", type=Path, help="a stored result that must not be undercut")
@@ -67,10 +63,32 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _bench(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import bench, bench_page, bench_plan, bench_report, files  # noqa: PLC0415
+    from kernforge import bench_hub, bench_page, bench_report, files  # noqa: PLC0415
 
     before = _stored(arguments.baseline) if arguments.baseline else None
     last = before or _last(arguments.out)
+    classes = arguments.hub or bench_hub.only_classes(arguments.project)
+    document = _run_classes(arguments, report) if classes else _run(arguments, report)
+    slower = [] if classes else bench_report.behind(document, allowed=arguments.allow)
+    if before is not None:
+        slower += bench_report.regressions(document, before, allowed=arguments.allow)
+    document["regressions"] = slower
+    if not classes:
+        document["table"] = bench_report.summary(document)
+    if arguments.out:
+        files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
+    if arguments.html:
+        shown = last if last and bench_report.comparable(document, last) else None
+        files.write_atomic(arguments.html, bench_page.html(document, shown))
+    report.result(document, options.classes_text(document) if classes else _text(document))
+    if refused := bench_hub.refusals(document) + slower:
+        raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
+
+
+def _run(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
+    """Measure a project's own workloads."""
+    from kernforge import bench, bench_plan  # noqa: PLC0415
+
     wanted = bench.Wanted(
         project=arguments.project,
         kernel=_kernel(arguments),
@@ -80,49 +98,39 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
         eager=not arguments.no_eager,
         sizes=tuple(bench_plan.sizes(arguments.sizes)) if arguments.sizes else (),
     )
-    document = bench.run(
+    return bench.run(
         bench.workloads(wanted),
         bench.candidates(wanted),
-        _settings(arguments),
+        options.measuring(arguments),
         report.note,
         project=arguments.project.resolve().name,
     )
-    slower = bench_report.behind(document, allowed=arguments.allow)
-    if before is not None:
-        slower += bench_report.regressions(document, before, allowed=arguments.allow)
-    document |= {"regressions": slower, "table": bench_report.summary(document)}
-    if arguments.out:
-        files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
-    if arguments.html:
-        shown = last if last and bench_report.comparable(document, last) else None
-        files.write_atomic(arguments.html, bench_page.html(document, shown))
-    report.result(document, _text(document))
-    if refused := bench.refusals(document) + slower:
-        raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
 
 
-def _settings(arguments: argparse.Namespace) -> Any:
-    from kernforge import bench_plan  # noqa: PLC0415
+def _run_classes(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
+    """Measure a project's scripts of the hub's form."""
+    from kernforge import bench_hub  # noqa: PLC0415
 
-    device = arguments.device or _device()
-    known = bench_plan.modes_of(device)
-    modes = tuple(arguments.mode or known)
-    if unknown := [mode for mode in modes if mode not in known]:
-        raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
-    settings = bench_plan.Settings(device=device, modes=modes)
-    return dataclasses.replace(
-        settings,
-        width=arguments.width,
-        most=arguments.rounds,
-        least=min(settings.least, arguments.rounds),
-        seed=arguments.seed,
+    kernel = _kernel(arguments)
+    if kernel is None:
+        raise UsageError(
+            f"{arguments.project} has no build/ to measure",
+            hint="kernforge build first, or name another directory with --kernel",
+        )
+    if arguments.html or arguments.sizes:
+        raise UsageError(
+            "the hub's classes have neither a roof to draw nor sizes",
+            hint="leave --html and --sizes out, or write benchmarks/workloads.py",
+        )
+    wanted = bench_hub.Wanted(
+        repo=arguments.project.absolute(),
+        kernel=str(kernel.absolute()),
+        registry=arguments.registry,
+        against=tuple(arguments.against),
+        only=tuple(arguments.workload),
+        reference=not arguments.no_eager,
     )
-
-
-def _device() -> str:
-    import torch  # noqa: PLC0415
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return bench_hub.run(wanted, options.measuring(arguments, graphs=False), report.note)
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:
@@ -131,6 +139,11 @@ def _kernel(arguments: argparse.Namespace) -> Path | None:
             raise UsageError(f"{arguments.kernel} is no directory", hint="kernforge build first")
         return Path(arguments.kernel)
     built = Path(arguments.project) / "build"
+    if not built.is_dir() and (built.parent / "build.toml").is_file():
+        raise UsageError(
+            f"{built.parent.resolve()} is not built, so there is no kernel to measure",
+            hint="kernforge build, or name a built kernel with --kernel",
+        )
     return built if built.is_dir() else None
 
 

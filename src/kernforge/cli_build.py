@@ -35,7 +35,11 @@ def add(verbs: options.Verbs) -> None:
         "--variant", action="append", default=[], help="a name or a pattern; may be repeated"
     )
     verb.add_argument(
-        "--arch", action="append", default=[], help="only for this GPU, as 9.0; may be repeated"
+        "--arch",
+        action="append",
+        default=[],
+        type=options.capability,
+        help="only for this GPU, as 9.0; may be repeated",
     )
     options.add_toolchain(verb)
     verb.add_argument("--out", type=Path, help="where the variants go (default: PROJECT/build)")
@@ -228,7 +232,6 @@ def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
         arguments.what,
         registry=options.registry(arguments),
         version=arguments.version,
-        directory=Path(arguments.what),
     )
     pattern = arguments.variant
     subjects = tuple(s for s in subjects if fnmatch.fnmatch(s.statement.variant, pattern))

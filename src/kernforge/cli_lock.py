@@ -266,6 +266,11 @@ def _host(text: str | None) -> Host:
 def _get(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge import loading  # noqa: PLC0415
 
+    if arguments.version is None and arguments.revision is None:
+        raise UsageError(
+            f"which version of {arguments.repo_id} is wanted?",
+            hint="give --version 1, or --revision; `kernforge versions` lists what there is",
+        )
     path = loading.install_kernel(
         arguments.repo_id,
         version=arguments.version,

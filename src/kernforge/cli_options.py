@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import getpass
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernforge.bench_plan import Settings
     from kernforge.own import Brought
     from kernforge.registry import Registry
     from kernforge.report import Report
@@ -116,6 +118,60 @@ def add_sandbox(verb: argparse.ArgumentParser) -> None:
     )
 
 
+def add_measuring(verb: argparse.ArgumentParser) -> None:
+    """Add how is measured."""
+    verb.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+    verb.add_argument("--mode", action="append", help="cold, hot, launch or graph (default: all)")
+    verb.add_argument("--workload", action="append", default=[], help="only this one")
+    verb.add_argument(
+        "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
+    )
+    verb.add_argument("--rounds", type=positive, default=40, help="at most so many (default: 40)")
+    verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
+
+
+def measuring(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings:
+    """How is measured, by the command line.
+
+    Args:
+        arguments: with those of ``add_measuring``.
+        graphs: whether the candidates can be replayed as CUDA graphs.
+
+    Raises:
+        UsageError: the device has no such mode.
+    """
+    from kernforge import bench_plan  # noqa: PLC0415
+
+    device = arguments.device or _device()
+    known = tuple(m for m in bench_plan.modes_of(device) if graphs or m != "graph")
+    modes = tuple(arguments.mode or known)
+    if unknown := [mode for mode in modes if mode not in known]:
+        raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
+    found = bench_plan.Settings(device=device, modes=modes)
+    return dataclasses.replace(
+        found,
+        width=arguments.width,
+        most=arguments.rounds,
+        least=min(found.least, arguments.rounds),
+        seed=arguments.seed,
+    )
+
+
+def _device() -> str:
+    import torch  # noqa: PLC0415
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def classes_text(document: dict[str, Any]) -> str:
+    """The table of a document of classes."""
+    from kernforge import bench_payload, report  # noqa: PLC0415
+
+    where = document["machine"]
+    table = report.table(bench_payload.rows(document), head=bench_payload.HEAD)
+    return f"{where['gpu'] or where['cpu']}, torch {where['torch']}\n\n{table}"
+
+
 def passphrase(*, twice: bool = False) -> str:
     """The passphrase of a key, from the environment or else the terminal."""
     if (given := os.environ.get(_PASSPHRASE)) is not None:
@@ -147,6 +203,18 @@ def size(text: str) -> int:
         return parse_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def capability(text: str) -> str:
+    """Argument type: a CUDA compute capability, as ``9.0``."""
+    from kernforge.arch import Arch  # noqa: PLC0415
+    from kernforge.errors import ManifestError  # noqa: PLC0415
+
+    try:
+        Arch.parse(text)
+    except ManifestError as error:
+        raise argparse.ArgumentTypeError(f"{error.message}: {error.hint}") from error
+    return text
 
 
 def positive(text: str) -> int:

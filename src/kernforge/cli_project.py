@@ -117,9 +117,9 @@ def _lock(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _migrate(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import migrate  # noqa: PLC0415
+    from kernforge import migrate, project  # noqa: PLC0415
 
-    path = arguments.project / "build.toml"
+    path = project.find(arguments.project) / project.MANIFEST
     notes = migrate.migrate_file(path)
     report.result({"file": str(path), "notes": notes}, "\n".join([f"{path}: edition 5", *notes]))
 

@@ -83,6 +83,11 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
             "publish where? build.toml has no [general.hub] repo-id",
             hint="add it, or give --repo-id owner/name",
         )
+    named, branch = project.manifest.general.hub.branch, f"v{project.manifest.general.version}"
+    if named and named != branch:
+        report.note(
+            f"note: [general.hub] branch = {named!r} is not followed: a version belongs on {branch}"
+        )
     build = arguments.build or project.root / "build"
     store = registry.open_registry(arguments.registry or default_registry())
     version = arguments.version or pipeline.tagged_version(project)
@@ -104,6 +109,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         private=arguments.private or None,
         create_pr=arguments.create_pr,
         source=sourcepack.pack(project, wanted=arguments.with_source),
+        benchmarks=pipeline.benchmarks(project),
     )
     document = {
         "status": done.status,
@@ -197,6 +203,6 @@ def _unrecorded_lines(variants: tuple[str, ...]) -> list[str]:
 
 
 def _sign(build: Path, key: Path) -> None:
-    from kernforge import signing  # noqa: PLC0415
+    from kernforge import signing, variantdirs  # noqa: PLC0415
 
-    signing.sign(signing.variant_dirs(build), signing.open_key(key, options.passphrase).sign)
+    signing.sign(variantdirs.variants(build), signing.open_key(key, options.passphrase).sign)

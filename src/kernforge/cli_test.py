@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge import cli_options as options
 from kernforge.errors import CheckError
 
 if TYPE_CHECKING:
-    from kernforge.projecttest import Tested
+    from kernforge.projecttest import Tested, Workers
     from kernforge.report import Report
 
 
@@ -29,6 +30,13 @@ def add(verbs: options.Verbs) -> None:
         action="append",
         default=[],
         help="a name or a pattern; may be repeated (default: the best for the CPU and for the GPU)",
+    )
+    verb.add_argument(
+        "--kernel",
+        type=Path,
+        metavar="DIR",
+        help="build nothing: test what was built there, a directory of variants or one (default: "
+        "build)",
     )
     verb.add_argument(
         "--pytest",
@@ -64,22 +72,14 @@ def _resource(text: str) -> tuple[str, float]:
 
 
 def _test(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import matrix, projecttest  # noqa: PLC0415
+    from kernforge import projecttest, workbench  # noqa: PLC0415
 
-    bench = options.bench(arguments, report)
-    root = bench.project.root
+    root = workbench.read_project(arguments.project).root
     workers = None
     if arguments.scheduler:
         workers = projecttest.Workers(arguments.scheduler, dict(arguments.worker_resource))
     try:
-        if arguments.variant:
-            names = [one.name for one in matrix.choose(bench.candidates, arguments.variant)]
-        else:
-            every = [one.name for one in bench.candidates if one.target]
-            probe = projecttest.fitting
-            fit = workers.call(probe, every) if workers else probe(every)
-            names = list(projecttest.chosen(every, fit))
-        built = projecttest.build(root, names, _passed_on(arguments))
+        built = _built(arguments, report, workers)
         told = []
         for name, path in built.items():
             report.note(f"testing {name}")
@@ -92,6 +92,28 @@ def _test(arguments: argparse.Namespace, report: Report) -> None:
         if workers:
             workers.close()
     _say(told, report)
+
+
+def _built(
+    arguments: argparse.Namespace, report: Report, workers: Workers | None
+) -> dict[str, Path]:
+    """The variants to test: those that lie there already, or built now."""
+    from kernforge import matrix, projecttest  # noqa: PLC0415
+
+    def chosen(names: list[str]) -> list[str]:
+        probe = projecttest.fitting
+        fit = workers.call(probe, names) if workers else probe(names)
+        return list(projecttest.chosen(names, fit))
+
+    if arguments.kernel:
+        there = projecttest.built_in(arguments.kernel, arguments.variant)
+        return {n: there[n] for n in (there if arguments.variant else chosen(list(there)))}
+    bench = options.bench(arguments, report)
+    if arguments.variant:
+        names = [one.name for one in matrix.choose(bench.candidates, arguments.variant)]
+    else:
+        names = chosen([one.name for one in bench.candidates if one.target])
+    return projecttest.build(bench.project.root, names, _passed_on(arguments))
 
 
 def _passed_on(arguments: argparse.Namespace) -> list[str]:

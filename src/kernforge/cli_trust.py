@@ -120,7 +120,6 @@ def _source(arguments: argparse.Namespace) -> Source:
         raise UsageError("version and revision were given", hint="give one of them")
     return about.find(
         arguments.what,
-        Path(arguments.what),
         options.registry(arguments),
         version=arguments.version,
         revision=arguments.revision,
@@ -184,9 +183,9 @@ def _signers(arguments: argparse.Namespace) -> list[Signer]:
 
 
 def _sign(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge import signature, signing  # noqa: PLC0415
+    from kernforge import signature, signing, variantdirs  # noqa: PLC0415
 
-    directories = signing.variant_dirs(arguments.dir)
+    directories = variantdirs.variants(arguments.dir)
     if arguments.key and arguments.identity_token:
         raise UsageError("a key and an identity were given", hint="a variant has one signature")
     if arguments.key:

@@ -93,10 +93,10 @@ def _json(one: Made) -> dict[str, Any]:
 
 def _sources(arguments: argparse.Namespace, report: Report) -> tuple[list[Source], str | None]:
     """The variants, and the version that they are known to be."""
-    from kernforge import wheelbuild  # noqa: PLC0415
+    from kernforge import variantdirs, wheelbuild  # noqa: PLC0415
 
-    directory = Path(arguments.kernel)
-    if not directory.is_dir():
+    directory = variantdirs.directory_of(arguments.kernel)
+    if directory is None:
         store = options.registry(arguments)
         sources, version = wheelbuild.from_registry(
             store, arguments.kernel, arguments.version, arguments.revision

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge import digest
@@ -14,8 +15,7 @@ from kernforge.errors import UsageError
 from kernforge.run import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from kernforge.run import Runner
     from kernforge.variant import Version2
@@ -45,6 +45,21 @@ class CudaHome:
 def missing_in(path: Path) -> list[str]:
     """Files of a toolkit that a directory does not have."""
     return [part for part in _NEEDED if not (path / part).is_file()]
+
+
+def installed(env: Mapping[str, str]) -> Path | None:
+    """Directory of the CUDA toolkit that this environment names or has in the usual place."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if env.get(name):
+            return Path(env[name])
+    for directory in env.get("PATH", "").split(os.pathsep):
+        nvcc = Path(directory) / "nvcc"
+        if directory and os.access(nvcc, os.X_OK):
+            found = nvcc.resolve().parent.parent
+            if not missing_in(found):  # a wrapper lies where no toolkit is
+                return found
+    usual = Path("/usr/local/cuda")
+    return None if missing_in(usual) else usual
 
 
 def identify(path: Path, runner: Runner) -> CudaHome:

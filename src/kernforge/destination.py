@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from kernforge.digest import sha256
-from kernforge.names import SOURCE, Version3, tag_of, versions
+from kernforge.names import BENCHMARKS, SOURCE, Version3, tag_of, versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +36,8 @@ class Release:
         card: Markdown that describes the kernel; None keeps the one that is there.
         source: path in the project to hex SHA-256, of what the variants were built from; None
             keeps what is there.
+        benchmarks: file name to hex SHA-256 of the scripts that measure it; None keeps those that
+            are there.
     """
 
     version: Version3
@@ -43,6 +45,7 @@ class Release:
     files: Mapping[str, Path]
     card: str | None = None
     source: Mapping[str, str] | None = None
+    benchmarks: Mapping[str, str] | None = None
 
     def tree(self) -> dict[str, str]:
         """Path in the commit to hex SHA-256 of all that this decides but the card."""
@@ -51,7 +54,14 @@ class Release:
             for name, paths in self.contents.items()
             for path, digest in paths.items()
         }
-        return tree | {f"{SOURCE}/{path}": digest for path, digest in (self.source or {}).items()}
+        tree |= {f"{SOURCE}/{path}": digest for path, digest in (self.source or {}).items()}
+        return tree | {f"{BENCHMARKS}/{n}": digest for n, digest in (self.benchmarks or {}).items()}
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Beginnings of the paths of an older commit of the version that stay as they are."""
+        parts = ((SOURCE, self.source), (BENCHMARKS, self.benchmarks))
+        return tuple(f"{folder}/" for folder, new in parts if new is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +150,7 @@ class DirectoryDestination:
         before = versions(registry.ref_names(repo_id))
         tree = release.tree()
         for path, digest in self._tree(repo_id, release.version).items():
-            if path == CARD or (path.startswith(f"{SOURCE}/") and release.source is None):
+            if path == CARD or path.startswith(release.kept):
                 tree[path] = digest
         if release.card is not None:
             tree[CARD] = sha256(release.card)

@@ -118,7 +118,11 @@ class DirectoryRegistry:
 
     def source(self, repo_id: str, commit: str) -> Path | None:
         """The directory of a commit's sources; None without."""
-        path = self.snapshot(repo_id, commit) / SOURCE
+        return self.folder(repo_id, commit, SOURCE)
+
+    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
+        """The directory of a folder at the top of a commit; None without."""
+        path = self.snapshot(repo_id, commit) / name
         return path if path.is_dir() else None
 
     def offline(self) -> DirectoryRegistry:

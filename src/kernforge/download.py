@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import files, pack, redirect, trust
+from kernforge import files, oldlock, pack, redirect, trust
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError
 from kernforge.integrity import tree_files, verify_tree
 from kernforge.locate import find_commit
@@ -177,6 +177,8 @@ def _fetch(source: Source, depend: KernelDepend, commit: str, name: str) -> Fetc
     )
     metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
     path, fence = registry.fetch(repo_id, commit, name), registry.fence(repo_id)
+    if source.locks is not None:
+        oldlock.check(source.locks, repo_id, name, path, fence)
     if metadata.digest is None:
         raise IntegrityError(
             f"{path / FILE} has no digest, so nothing can be verified",

@@ -18,7 +18,7 @@
     - MovedError            somebody else published meanwhile
   - IntegrityError      9   bytes differ from what was promised
   - NetworkError       10   the package index or a registry cannot be reached
-  - StorageError       11   the disk is full, read-only or not ours
+  - StorageError       11   the disk is full, read-only or not ours, or a path is not what it should be
   - TrustError         12   the trust policy refuses a kernel, or cannot be read
 
 What the loader raises is also the built-in error that the hub's client, ``kernels``, raises in its
@@ -142,7 +142,7 @@ class NetworkError(KernforgeError):
 
 
 class StorageError(KernforgeError):
-    """The disk is full, read-only or not ours."""
+    """The disk is full, read-only or not ours, or a path is not what it should be."""
 
     exit_code = 11
 

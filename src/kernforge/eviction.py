@@ -182,7 +182,8 @@ def _used(store: Store, shelf: str, path: Path) -> float:
     try:
         return store.mark(shelf, path.name).stat().st_mtime
     except FileNotFoundError:
-        return path.stat().st_mtime  # another version made it
+        # Another version made it. Its mtime is a constant, so that results have the same bytes.
+        return path.stat().st_ctime
 
 
 def _size(store: Store, path: Path) -> int:

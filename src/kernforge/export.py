@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
 
 from kernforge import (
+    __version__,
     artifact,
     compiledb,
     depends,
@@ -20,12 +22,15 @@ from kernforge import (
     exportpython,
     files,
     locking,
+    manifest_values,
     pipeline,
+    plan,
     roots,
     units,
 )
 from kernforge.errors import UsageError
 from kernforge.manifest import Torch, TorchNoarch, TvmFfi
+from kernforge.metadata import Provenance
 from kernforge.variant import Backend, Variant
 
 if TYPE_CHECKING:
@@ -39,6 +44,16 @@ if TYPE_CHECKING:
 
 KINDS = ("cmake", "python", "nix", "editor")
 _COMPILE_COMMANDS = "compile_commands.json"
+_REGISTRATION = "torch-ext/registration.h"
+_OURS = (
+    "CMakeLists.txt",
+    "MANIFEST.in",
+    "cmake/_ops.py.in",
+    "flake.nix",
+    "pyproject.toml",
+    "setup.py",
+)
+_BACKENDS: tuple[manifest_values.Backend, ...] = get_args(manifest_values.Backend)
 _FLAKE = """# Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
 {
   description = "DESCRIPTION";
@@ -64,21 +79,38 @@ def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[s
         kinds: some of ``KINDS``.
     """
     manifest = one.manifest
-    unique = digest.key("export", manifest=repr(manifest), files=digests)[:10]
+    sources = {path: real for path, real in one.files.items() if not _is_ours(one, path, real)}
+    told = {path: sha256 for path, sha256 in digests.items() if path in sources}
+    unique = digest.key("export", manifest=manifest.content, files=told)[:10]
     found: dict[str, str] = {}
     noarch = isinstance(manifest.framework, TorchNoarch)
     if "cmake" in kinds or "python" in kinds:
-        found |= dict(_package(one, unique))
+        found |= dict(_package(one, unique)) | dict(_metadata(one, unique))
     if "cmake" in kinds and not noarch:
         found["CMakeLists.txt"] = exportcmake.text(manifest, unique, _cutlass(manifest))
     if "python" in kinds:
         found["pyproject.toml"] = exportpython.pyproject(manifest)
         found["setup.py"] = exportpython.setup(manifest)
-        shipped = sorted({*one.files, *found} - {"setup.py", "pyproject.toml"})
+        shipped = sorted({*sources, *found} - {"setup.py", "pyproject.toml"})
         found["MANIFEST.in"] = "".join(f"include {path}\n" for path in shipped)
     if "nix" in kinds:
         found["flake.nix"] = _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}")
     return found
+
+
+def _is_ours(one: Project, path: str, real: Path) -> bool:
+    """Whether a file of a project is one that an earlier export put there.
+
+    Were it taken for a source, the same project exported again would differ.
+    """
+    if path == _REGISTRATION:
+        return real.read_text(errors="replace") == _bundled_registration()
+    written = {*_OURS, f"torch-ext/{one.manifest.general.python_name}/_ops.py"}
+    return path in written or path in {f"metadata-{b}.json" for b in _BACKENDS}
+
+
+def _bundled_registration() -> str:
+    return importlib.resources.files("kernforge").joinpath("include/registration.h").read_text()
 
 
 def _cutlass(manifest: Manifest) -> str:
@@ -99,9 +131,27 @@ def _package(one: Project, unique: str) -> Iterator[tuple[str, str]]:
     kind = Variant.tvm_ffi if isinstance(manifest.framework, TvmFfi) else Variant.stable_abi
     variant = kind((0, 1), Backend("cpu"), cpu="x86_64", os="linux")
     yield "cmake/_ops.py.in", artifact.ops_module("@OPS_NAME@", variant)
-    if isinstance(manifest.framework, Torch) and "torch-ext/registration.h" not in one.files:
-        header = importlib.resources.files("kernforge").joinpath("include/registration.h")
-        yield "torch-ext/registration.h", header.read_text()
+    header = one.files.get(_REGISTRATION)
+    if isinstance(manifest.framework, Torch) and (
+        header is None or _is_ours(one, _REGISTRATION, header)
+    ):
+        yield _REGISTRATION, _bundled_registration()
+
+
+def _metadata(one: Project, unique: str) -> Iterator[tuple[str, str]]:
+    """``metadata-<backend>.json`` for every backend there is, as create-pyproject writes them.
+
+    Whoever builds with the exported files puts that of his backend beside the extension as
+    ``metadata.json``; its digest and the architectures of compiled code come after the build.
+    """
+    manifest = one.manifest
+    for backend in _BACKENDS:
+        name = f"_{manifest.general.python_name}_{backend}_{unique}"
+        noarch = isinstance(manifest.framework, TorchNoarch)
+        archs = plan.noarch_archs(manifest, backend) if noarch else None
+        said = artifact.metadata(manifest, backend, name, archs)
+        made_by = Provenance(builder_version=f"kernforge-{__version__}", kernel=one.git)
+        yield f"metadata-{backend}.json", replace(said, provenance=made_by).to_json().decode()
 
 
 def write(one: Project, made: dict[str, str], to: Path, *, force: bool) -> tuple[Path, ...]:
@@ -128,8 +178,15 @@ def write(one: Project, made: dict[str, str], to: Path, *, force: bool) -> tuple
             f"{to} has {', '.join(sorted(taken)[:5])} already, with another content",
             hint="pass --force to replace them, or --to another directory",
         )
-    for path, data in new.items():
-        files.write_atomic(to / path, data)
+    if to.exists():
+        for path, data in new.items():
+            files.write_atomic(to / path, data)
+    else:
+        # A directory of its own appears whole or not at all.
+        with files.staging(to.absolute().parent) as stage:
+            for path, data in new.items():
+                files.write_new(stage / "project" / path, data)
+            files.publish_tree(stage / "project", to)
     return tuple(to / path for path in sorted(made))
 
 

@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 
 _STAGING_PREFIX = "tmp-"
 _HINTS = {
-    errno.ENOSPC: "free some space, or point KERNFORGE_HOME at another disk",
-    errno.EDQUOT: "the quota is used up: free some space, or point KERNFORGE_HOME elsewhere",
+    errno.ENOSPC: "free some space, or write to another disk (KERNFORGE_HOME names the store's)",
+    errno.EDQUOT: "the quota is used up: free some space, or write elsewhere (KERNFORGE_HOME is the store)",
     errno.EROFS: "the file system is read-only: point KERNFORGE_HOME or --out elsewhere",
     errno.EACCES: "check who owns it, or point KERNFORGE_HOME or --out elsewhere",
     errno.EPERM: "check who owns it, or point KERNFORGE_HOME or --out elsewhere",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f), or write to another file system",
 }
+_OTHERWISE = (
+    "look at what lies there: a file may be where a directory is meant, or the other way round"
+)
 
 
 @contextlib.contextmanager
@@ -47,6 +51,13 @@ def disk_errors(what: str) -> Iterator[None]:
         if error.errno not in _HINTS:
             raise
         raise StorageError(f"{what}: {error.strerror}", hint=_HINTS[error.errno]) from error
+
+
+def told(error: OSError) -> StorageError:
+    """What a user is told of an error that nobody on the way expected."""
+    place = f"{error.filename}: " if error.filename else ""
+    hint = _HINTS.get(error.errno or 0, _OTHERWISE)
+    return StorageError(f"{place}{error.strerror or error}", hint=hint)
 
 
 @contextlib.contextmanager

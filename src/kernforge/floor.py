@@ -14,6 +14,7 @@ written by ``scripts/generate_floor_data.py``, where their sources stand.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -169,6 +170,12 @@ def stub_argv(stub: StubLibrary, *, cxx: str, out_dir: str) -> tuple[str, ...]:
         *("-o", f"{out_dir}/{stub.file}"),
         *("-x", "assembler", f"{out_dir}/{stub.source_file}"),
     )
+
+
+def stubs_script(stubs: Iterable[StubLibrary]) -> str:
+    """Shell script that makes stubs of files beside it; its argument is the compiler."""
+    lines = (shlex.join(stub_argv(one, cxx="", out_dir=".")[1:]) for one in stubs)
+    return "".join(f'"$1" {line}\n' for line in lines)
 
 
 def compat_source() -> str:

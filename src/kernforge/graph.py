@@ -96,3 +96,21 @@ class Plan:
 def needs(action: Action) -> set[str]:
     """Keys of the actions whose outputs an action reads."""
     return {one.name.partition("/")[0] for one in action.inputs if one.origin == "action"}
+
+
+def behind(plan: Plan, key: str) -> tuple[Action, ...]:
+    """An action and all that it needs, each after what it needs itself.
+
+    The order is that of each action's inputs, so it is the same whatever else the plan holds.
+    """
+    by_key = {action.key: action for action in plan.actions}
+    found: dict[str, Action] = {}
+
+    def visit(one: Action) -> None:
+        for each in one.inputs:
+            if each.origin == "action":
+                visit(by_key[each.name.partition("/")[0]])
+        found.setdefault(one.key, one)
+
+    visit(by_key[key])
+    return tuple(found.values())

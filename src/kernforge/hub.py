@@ -148,9 +148,13 @@ class HubRegistry:
 
     def source(self, repo_id: str, commit: str) -> Path | None:
         """The directory of a commit's sources in the cache, whole; None without."""
+        return self.folder(repo_id, commit, SOURCE)
+
+    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
+        """The directory of a folder of a commit in the cache, whole; None without."""
         if self.place.offline:
-            return self._cache.source(repo_id, commit)
-        return self._fetch(repo_id, commit, SOURCE)
+            return self._cache.folder(repo_id, commit, name)
+        return self._fetch(repo_id, commit, name)
 
     def offline(self) -> HubRegistry:
         """The same hub, answering from its cache alone."""

@@ -30,9 +30,10 @@ def plan(
     Args:
         head: path to content, of all that is there.
         target: the same, of all that shall be there below the folders of ``whole``.
-        whole: folders of which nothing else shall stay. What lies outside of them is left alone.
+        whole: folders, or beginnings of names in one, of which nothing else shall stay. What lies
+            outside of them is left alone.
     """
-    folders = tuple(f"{folder}/" for folder in whole)
+    folders = tuple(folder if "/" in folder else f"{folder}/" for folder in whole)
     stale = {path for path in head if path.startswith(folders) and path not in target}
     changed = {path for path, content in target.items() if head.get(path) != content}
     return tuple(Operation(path=path, content=target.get(path)) for path in sorted(stale | changed))

@@ -26,7 +26,7 @@ from kernforge.destination import CARD, Release, Written, contents_of
 from kernforge.errors import NetworkError, NotPublishedError, RegistryError
 from kernforge.hubclient import git_blob, library
 from kernforge.hubplan import Operation, batches, plan
-from kernforge.names import SHA256, SOURCE, majors, tag_of, versions
+from kernforge.names import BENCHMARKS, SHA256, SOURCE, majors, tag_of, versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _Sent: TypeAlias = "tuple[str, str | bytes | None]"  # path, and a file's path, its bytes or None
 
 _AWAY = "+moving"
+_SCRIPTS = f"{BENCHMARKS}/benchmark"  # Other files beside them are somebody else's.
 _MESSAGE = "Published by kernforge"
 
 
@@ -153,6 +154,8 @@ class HubDestination:
     def _groups(self, repo_id: str, head: str, release: Release) -> list[list[_Sent]]:
         """What to send to turn a commit into the release, by commits to make."""
         whole = ["build"] if release.source is None else ["build", SOURCE]
+        if release.benchmarks is not None:
+            whole.append(_SCRIPTS)
         operations = plan(self._tree(repo_id, head), release.tree(), whole=whole)
         return [
             [(o.path, self._file(repo_id, release, o)) for o in group]

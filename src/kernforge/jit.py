@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import digest, files, jit_build, jit_flags, jit_machine, jit_module, jit_plan
+from kernforge import (
+    cudahome,
+    digest,
+    files,
+    jit_build,
+    jit_flags,
+    jit_machine,
+    jit_module,
+    jit_plan,
+)
 from kernforge import jit_sources as generated
 from kernforge.errors import BuildError, UsageError
 from kernforge.jit_files import Tree, closure, stamp
@@ -310,7 +319,7 @@ def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bo
     search = list(dict.fromkeys((*named, *compiled.search, *for_cuda.search)))
     if question.build_directory:
         search.append(jit_flags.absolute(question.build_directory, question.here))
-    cuda_home = jit_machine.installed_cuda(os.environ)
+    cuda_home = cudahome.installed(os.environ)
     torch = Path(jit_machine.import_torch().__file__).parent
     installed = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
     mine = tuple(d.lstrip("/") for d in search if not jit_flags.is_below(d, installed))

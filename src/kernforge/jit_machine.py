@@ -151,26 +151,11 @@ def import_torch() -> Any:
     return torch
 
 
-def installed_cuda(env: Mapping[str, str]) -> Path | None:
-    """Directory of the CUDA toolkit that this environment names or has in the usual place."""
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if env.get(name):
-            return Path(env[name])
-    for directory in env.get("PATH", "").split(os.pathsep):
-        nvcc = Path(directory) / "nvcc"
-        if directory and os.access(nvcc, os.X_OK):
-            found = nvcc.resolve().parent.parent
-            if not cudahome.missing_in(found):  # a wrapper lies where no toolkit is
-                return found
-    usual = Path("/usr/local/cuda")
-    return None if cudahome.missing_in(usual) else usual
-
-
 def _with_cuda(
     torch: Any, found: Lock, store: Store, progress: Progress, *, libraries: bool
 ) -> tuple[Version2, Lock, dict[str, str]]:
     wanted = torch.version.cuda
-    path = installed_cuda(os.environ)
+    path = cudahome.installed(os.environ)
     if path is not None:
         there = cudahome.identify(path, run)
         if wanted is None or there.version[0] == _version2(wanted)[0]:

@@ -288,7 +288,7 @@ class _Planner:
             libraries = (f"-L{below}", *wanted)
         else:
             stubs = floor.empty_stubs(self._machine.sonames)
-            inputs += [linking.stub(self._actions, one, self._target) for one in stubs]
+            inputs += linking.stubs(self._actions, stubs, self._target, of="torch")
             libraries = tuple(f"{linking.STUB_DIR}/{one.file}" for one in stubs)
             libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
         runtime: tuple[str, ...] = ()

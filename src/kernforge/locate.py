@@ -150,7 +150,7 @@ def find_commit(
     names = registry.ref_names(repo_id)
     if not names and not registry.commits(repo_id):
         raise NotPublishedError(
-            f"registry {registry.url} has no kernel {repo_id!r}",
+            f"registry {registry.url} has no kernel {repo_id!r}" + _missing(registry),
             hint="publish it there, or name its registry: registry=..., or KERNFORGE_REGISTRY",
         )
     tags = ", ".join(reversed(versions(names).values())) or "none"
@@ -227,9 +227,14 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
         trust_remote_code=search.trust_remote_code,
     )
     metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
+    path, fence = registry.fetch(repo_id, commit, name), registry.fence(repo_id)
+    if search.locks is not None and search.locks.old:
+        from kernforge import oldlock  # noqa: PLC0415 - few locks are so old
+
+        oldlock.check(search.locks, repo_id, name, path, fence)
     return Node(
-        path=registry.fetch(repo_id, commit, name),
-        fence=registry.fence(repo_id),
+        path=path,
+        fence=fence,
         metadata=metadata,
         host=host,
         admission=admission,
@@ -293,9 +298,20 @@ def _step(search: Search, what: str) -> Search:
     return replace(search, chain=(*search.chain, what))
 
 
+def _missing(registry: Registry) -> str:
+    """Words for a registry whose directory is not there: most often its name is misspelt."""
+    root = getattr(registry, "root", None)
+    return ": that directory is not there" if isinstance(root, Path) and not root.is_dir() else ""
+
+
 def find_local(search: Search, directory: Path) -> Node:
     """The variant to load among those in a directory or its ``build/``, or the directory itself."""
     directory = directory.absolute()
+    if not directory.is_dir():
+        raise NoVariantError(
+            f"there is no directory {directory}",
+            hint="name a project, a directory of variants or a variant",
+        )
     host = probe(search.backend)
     tried = Resolution(decisions=())
     for base in (directory, directory / "build"):

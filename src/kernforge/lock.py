@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernforge.lockfile import LockedCompiler, LockedPython, LockedWheel
+    from kernforge.torchhome import TorchHome
     from kernforge.wheels import Wheels
 
 # The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries.
@@ -88,7 +89,7 @@ def lacking(needs: Needs, lock: Lock | None, own: Own = _NOTHING) -> Needs:
         return needs
     return Needs(
         cuda=frozenset(v for v in needs.cuda if not _serves(lock, v, own, needs.libraries)),
-        torch=needs.torch - set(lock.torch),
+        torch=frozenset(v for v in needs.torch if not _has_torch(lock, v, own)),
         python=needs.python and lock.python is None,
         libraries=needs.libraries,
         headers=frozenset(
@@ -98,6 +99,13 @@ def lacking(needs: Needs, lock: Lock | None, own: Own = _NOTHING) -> Needs:
             or (name in own.headers and own.headers[name].digest != lock.headers[name].digest)
         ),
     )
+
+
+def _has_torch(lock: Lock, version: str, own: Own) -> bool:
+    if own.torch is None:
+        return version in lock.torch
+    there = lock.headers.get(f"torch-{version}")
+    return there is not None and there.digest == own.torch.digest
 
 
 def _serves(lock: Lock, version: str, own: Own, libraries: bool) -> bool:  # noqa: FBT001
@@ -152,8 +160,9 @@ def make(
             v: _toolkit(v, wheels, cpu, own, libraries=needs.libraries, old=known.get(v))
             for v in sorted(needs.cuda)
         },
-        torch={v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
-        headers={name: _headers(name, wheels, cpu, own) for name in sorted(needs.headers)},
+        torch={} if own.torch else {v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
+        headers={name: _headers(name, wheels, cpu, own) for name in sorted(needs.headers)}
+        | {f"torch-{v}": _installed(own.torch) for v in sorted(needs.torch) if own.torch},
         python=python,
     )
 
@@ -214,6 +223,10 @@ def _torch(version: str, wheels: Wheels, cpu: str) -> LockedTorch:
     # sources want. Headers do not differ between Pythons, so any interpreter's wheel will do.
     newest = wheelpick.newest(wheels, "torch", version, cpu)
     return LockedTorch(release=str(newest.version), wheel=wheelpick.by_record(newest, wheels))
+
+
+def _installed(torch: TorchHome) -> LockedHeaders:
+    return LockedHeaders(release=torch.release, digest=torch.digest)
 
 
 def _headers(name: str, wheels: Wheels, cpu: str, own: Own) -> LockedHeaders:

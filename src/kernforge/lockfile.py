@@ -315,7 +315,7 @@ def identity(root: str, lock: Lock) -> str:
         if lock.python is None:
             raise _not_locked("headers of Python")
         return lock.python.headers
-    if kind == "torch":
+    if kind == "torch" and root not in lock.headers:
         if rest not in lock.torch:
             raise _not_locked(f"torch {rest}")
         return wheel_headers_key(lock.torch[rest].wheel)

@@ -12,7 +12,7 @@ import json
 import posixpath
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -86,6 +86,11 @@ class Manifest:
     framework: Torch | TorchNoarch | TvmFfi
     kernels: Mapping[str, AnyKernel]
     notes: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """What it says, for digests: without the notes, which name the file's place."""
+        return repr(replace(self, notes=()))
 
     def sections(self, backend: Backend) -> Mapping[str, AnyKernel]:
         """The kernel sections of one backend, in the order of the file.

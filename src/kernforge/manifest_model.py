@@ -114,7 +114,8 @@ class Hub(Table):
 
     repo_id: str | None = Field(default=None, description="Repository, `owner/name`.")
     branch: str | None = Field(
-        default=None, description="Branch to publish to, in place of `v<version>`."
+        default=None,
+        description="Read, and not followed: a version is published on `v<version>`.",
     )
 
 

@@ -17,6 +17,9 @@ Version3: TypeAlias = tuple[int, int, int]
 SOURCE = "source"
 """The directory of a commit that holds the project its variants were built from."""
 
+BENCHMARKS = "benchmarks"
+"""The directory of a commit that holds the scripts which measure its variants."""
+
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 REF = re.compile(r"(?!.*(?:^|/)\.)[A-Za-z0-9._/+-]+")

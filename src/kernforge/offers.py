@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernforge import opschema, pyapi
+from kernforge import opschema, pyapi, variantdirs
 from kernforge.apidiff import Offer
-from kernforge.errors import IntegrityError, UsageError
+from kernforge.errors import IntegrityError
 from kernforge.metadata import FILE, Metadata
 from kernforge.variant import Variant
 
@@ -59,17 +59,10 @@ def built(directory: Path) -> tuple[Offer, ...]:
     Raises:
         UsageError: there is none.
     """
-    documents = [directory / FILE] if (directory / FILE).is_file() else directory.glob(f"*/{FILE}")
-    found = tuple(
-        offer(path.parent.absolute(), Metadata.from_json(path.read_bytes(), source=str(path)))
-        for path in sorted(documents)
+    return tuple(
+        offer(path.absolute(), Metadata.from_json((path / FILE).read_bytes(), source=str(path)))
+        for path in variantdirs.variants(directory)
     )
-    if not found:
-        raise UsageError(
-            f"{directory} holds no built variant",
-            hint="name a directory such as build, or a version such as owner/name@1.2.0",
-        )
-    return found
 
 
 def published(registry: Registry, repo_id: str, commit: str) -> tuple[Offer, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from kernforge import cudahome, depends
+from kernforge import cudahome, depends, torchhome
 from kernforge.errors import UsageError
 from kernforge.matrix import CLANG
 from kernforge.redist import Redist
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kernforge.cudahome import CudaHome
     from kernforge.depends import HeaderFiles
     from kernforge.net import Transport
+    from kernforge.torchhome import TorchHome
     from kernforge.variant import Version2
     from kernforge.wheels import Progress
 
@@ -36,12 +37,14 @@ class Brought:
         depends: place of each header library that a manifest may depend on; the empty name
             stands for every CUTLASS.
         cuda_compiler: what compiles CUDA where the index has no nvcc; empty leaves it to the lock.
+        torch_home: directory of an installed torch, whose headers stand in for any release's.
     """
 
     cuda_home: Path | None = None
     cuda_redist: str | None = None
     depends: Mapping[str, Path] = field(default_factory=dict)
     cuda_compiler: CudaCompiler | Literal[""] = ""
+    torch_home: Path | None = None
 
 
 NOTHING = Brought()
@@ -56,12 +59,14 @@ class Own:
         redist: an address with NVIDIA's redistributables.
         headers: header libraries by the name in ``depends``.
         cuda_compiler: what the user wants CUDA compiled with where the index has no nvcc.
+        torch: an installed torch whose headers stand in for any release's.
     """
 
     cuda_home: CudaHome | None = None
     redist: Redist | None = None
     headers: Mapping[str, HeaderFiles] = field(default_factory=dict)
     cuda_compiler: CudaCompiler | Literal[""] = ""
+    torch: TorchHome | None = None
 
     def by_clang(self, version: str) -> bool:
         """Whether the user wants clang to compile for this toolkit, as ``"12.8"``."""
@@ -112,6 +117,7 @@ def find(
         redist=Redist(_address(redist), connect, downloads, progress) if redist else None,
         headers={cutlass: depends.read(place)} if place else {},
         cuda_compiler=brought.cuda_compiler,
+        torch=torchhome.identify(brought.torch_home) if brought.torch_home else None,
     )
 
 

@@ -177,3 +177,9 @@ def card(one: Project) -> str | None:
     path = one.root / "CARD.md"
     text = path.read_text() if path.is_file() else None
     return None if text is None or "{%" in text else text
+
+
+def benchmarks(one: Project) -> dict[str, Path]:
+    """The scripts of a project that measure its published kernel, by file name."""
+    found = (re.fullmatch(r"benchmarks/(benchmark[^/]*\.py)", path) for path in one.files)
+    return {match[1]: one.files[match[0]] for match in found if match}

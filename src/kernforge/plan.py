@@ -106,7 +106,7 @@ class _Planner:
         ops_name = name + self.sources_id[:_ID_LENGTH]
         package = _package(self.manifest, self.sources, everything=target.variant.is_noarch)
         if target.variant.is_noarch:
-            archs = _noarch_archs(self.manifest, target.backend)
+            archs = noarch_archs(self.manifest, target.backend)
             return Artifact(
                 target=target, ops_name=ops_name, extension=None, archs=archs, package=package
             )
@@ -134,7 +134,7 @@ class _Planner:
         used = {path for unit in found for path in self._closure(unit).files}
         used |= set(_package(self.manifest, self.sources, everything=True).values())
         known = {path: self.sources.digests[path] for path in used if path in self.sources.digests}
-        return digest.key("sources", manifest=repr(self.manifest), files=known)
+        return digest.key("sources", manifest=self.manifest.content, files=known)
 
     def _closure(self, unit: Unit) -> Closure:
         if unit not in self._closures:
@@ -259,7 +259,8 @@ def _package(manifest: Manifest, sources: Sources, *, everything: bool) -> dict[
     }
 
 
-def _noarch_archs(manifest: Manifest, backend: str) -> tuple[str, ...] | None:
+def noarch_archs(manifest: Manifest, backend: str) -> tuple[str, ...] | None:
+    """The GPUs that a project of Python alone names for a backend; None when it names none."""
     name = {"cuda": "cuda_capabilities", "rocm": "rocm_archs"}.get(backend, "")
     found: tuple[str, ...] | None = getattr(manifest.framework, name, None)
     return found

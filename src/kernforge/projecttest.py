@@ -13,13 +13,16 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import files
+from kernforge import files, variantdirs
 from kernforge.errors import BuildError, NetworkError, NoVariantError, UsageError
 from kernforge.home import home
 from kernforge.host import probe
+from kernforge.integrity import verify_tree
+from kernforge.metadata import FILE, Metadata
 from kernforge.resolve import resolve
 from kernforge.run import Command, run
 
@@ -84,6 +87,32 @@ def chosen(names: Sequence[str], fit: Sequence[str]) -> tuple[str, ...]:
             hint="name one with --variant, or test on a worker that has the GPU: --scheduler",
         )
     return tuple(fit)
+
+
+def built_in(directory: Path, patterns: Sequence[str]) -> dict[str, Path]:
+    """The variants that lie in a directory, or the one that it is.
+
+    Args:
+        directory: a project, a directory of variants, or a variant.
+        patterns: names or patterns of those that are meant; all when empty.
+
+    Raises:
+        UsageError: there is none.
+        IntegrityError: one is not what was built.
+    """
+    found = {path.absolute().name: path for path in variantdirs.variants(directory)}
+    meant = [n for n in found if not patterns or any(fnmatchcase(n, p) for p in patterns)]
+    if not meant:
+        raise UsageError(
+            f"{directory} has no variant {' or '.join(patterns)}",
+            hint=f"there are {', '.join(found)}",
+        )
+    for name in meant:
+        path = found[name] / FILE
+        promised = Metadata.from_json(path.read_bytes(), source=str(path)).digest
+        if promised is not None:
+            verify_tree(found[name], promised)
+    return {name: found[name] for name in meant}
 
 
 def build(project: Path, variants: Iterable[str], options: Sequence[str]) -> dict[str, Path]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import offers
+from kernforge import offers, variantdirs
 from kernforge.destination import Destination, DirectoryDestination, Release
 from kernforge.digest import sha256
 from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageError
@@ -91,6 +92,7 @@ def publish(
     private: bool | None = None,
     create_pr: bool = False,
     source: Mapping[str, Path] | None = None,
+    benchmarks: Mapping[str, Path] | None = None,
 ) -> PublishResult:
     """Publish the variants of a build.
 
@@ -114,6 +116,7 @@ def publish(
         create_pr: open a pull request on a hub instead of publishing.
         source: files of the project, by path, that others can build more variants from. A version
             keeps the source that it was first published with.
+        benchmarks: scripts that measure the kernel, by file name; None keeps the version's.
 
     Raises:
         UsageError: the repo id or the version is impossible, or the registry has no such thing as
@@ -126,12 +129,21 @@ def publish(
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
     place = _destination(registry, private=private, create_pr=create_pr)
+    release = functools.partial(
+        _attempt,
+        place,
+        repo_id,
+        built,
+        wanted=wanted,
+        card=card,
+        part=part,
+        source=source or {},
+        benchmarks=benchmarks,
+    )
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(MovedError):
-            return _attempt(
-                place, repo_id, built, wanted=wanted, card=card, part=part, source=source or {}
-            )
-    return _attempt(place, repo_id, built, wanted=wanted, card=card, part=part, source=source or {})
+            return release()
+    return release()
 
 
 def _attempt(
@@ -143,6 +155,7 @@ def _attempt(
     card: str | None,
     part: bool,
     source: Mapping[str, Path],
+    benchmarks: Mapping[str, Path] | None,
 ) -> PublishResult:
     """Choose a version by what is there, and write it."""
     contents, local = _offered(built)
@@ -151,6 +164,8 @@ def _attempt(
         choice = _choose(place.registry, repo_id, published, built, wanted, part=part)
         keep = not source or _has_source(place.registry, repo_id, choice.version)
         sources = {} if keep else {sha256_file(file): file for file in source.values()}
+        scripts = {name: sha256_file(file) for name, file in (benchmarks or {}).items()}
+        sources |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
         written = place.write(
             repo_id,
             Release(
@@ -159,6 +174,7 @@ def _attempt(
                 files={**local, **sources},
                 card=card,
                 source=None if keep else {p: sha256_file(file) for p, file in source.items()},
+                benchmarks=None if benchmarks is None else scripts,
             ),
         )
     return PublishResult(
@@ -260,18 +276,9 @@ def _parse_version(text: str) -> Version3:
 
 
 def _read_all(build_dir: Path, wanted: Version3 | None) -> list[_Built]:
-    built = [_read(directory) for directory in _variant_dirs(build_dir)]
+    built = [_read(directory) for directory in variantdirs.variants(build_dir)]
     _check_together(built, wanted)
     return built
-
-
-def _variant_dirs(build_dir: Path) -> list[Path]:
-    if (build_dir / FILE).is_file():
-        return [build_dir]
-    found = [path.parent for path in sorted(build_dir.glob(f"*/{FILE}"))]
-    if not found:
-        raise RegistryError(f"{build_dir} holds no built variant", hint="run kernforge build")
-    return found
 
 
 def _read(directory: Path) -> _Built:

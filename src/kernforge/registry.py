@@ -94,6 +94,10 @@ class Registry(Protocol):
         """A local directory with the project that the variants were built from; None without."""
         ...
 
+    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
+        """A local directory with a folder at the top of a commit, whole; None without."""
+        ...
+
     def offline(self) -> Registry:
         """The same registry, answering from what lies on this machine alone."""
         ...
@@ -279,6 +283,10 @@ class Chain:
     def source(self, repo_id: str, commit: str) -> Path | None:
         """A local directory with the project that was published with a commit; None without."""
         return self.member(repo_id).source(repo_id, commit)
+
+    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
+        """A local directory with a folder at the top of a commit, whole; None without."""
+        return self.member(repo_id).folder(repo_id, commit, name)
 
     def offline(self) -> Registry:
         """The same, each answering from what lies on this machine alone."""

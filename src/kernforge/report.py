@@ -136,6 +136,8 @@ def size(count: int) -> str:
     """Bytes as people read them; nothing for none."""
     if not count:
         return ""
+    if count < _MB:
+        return f"{max(1, round(count / 1e3))} kB"
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / _MB:.0f} MB"  # noqa: PLR2004
 
 

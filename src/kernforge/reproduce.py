@@ -22,13 +22,14 @@ from kernforge import (
     provenance,
     results,
     roots,
+    variantdirs,
     workbench,
 )
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.locate import find_commit
 from kernforge.metadata import FILE, Metadata
 from kernforge.registry import answering, check_repo_id
-from kernforge.run import Command, run
+from kernforge.run import Command, Completed, run
 from kernforge.store import Store
 from kernforge.toolchain import SHELF as _SHELF_OF_TOOLCHAINS
 
@@ -88,14 +89,13 @@ class Manner:
     events: Events
 
 
-def find(where: str, *, registry: Registry, version: str, directory: Path) -> tuple[Subject, ...]:
+def find(where: str, *, registry: Registry, version: str) -> tuple[Subject, ...]:
     """The variants in a directory, or of a published kernel.
 
     Args:
-        where: a path or a repo id; what ``directory`` is makes the choice.
+        where: a path or a repo id.
         registry: where repo ids are looked up.
         version: of a repo id; empty for the newest.
-        directory: ``where`` as a path.
 
     Raises:
         UsageError: there is nothing of that name.
@@ -103,16 +103,9 @@ def find(where: str, *, registry: Registry, version: str, directory: Path) -> tu
             it was made.
         RegistryError: the registry has no such kernel.
     """
-    if directory.is_dir():
-        found = _variants(directory)
-        if not found:
-            raise UsageError(
-                f"there is no built variant in {directory}",
-                hint="name a variant, a directory of variants or a project that was built",
-            )
-        return tuple(_subject(path, path) for path in found)
-    if "/" not in where or where.startswith((".", "/")):
-        raise UsageError(f"there is no directory {where}", hint="name one, or owner/name")
+    directory = variantdirs.directory_of(where)
+    if directory is not None:
+        return tuple(_subject(path, path) for path in variantdirs.variants(directory))
     source = answering(registry, check_repo_id(where))
     commit = find_commit(source, where, version, None)
     names = source.variants(where, commit)
@@ -214,15 +207,6 @@ def _verdict(
     )
 
 
-def _variants(root: Path) -> list[Path]:
-    if (root / FILE).is_file():
-        return [root]
-    for folder in (root, root / "build"):
-        if found := sorted(file.parent for file in folder.glob(f"*/{FILE}")):
-            return found
-    return []
-
-
 def _subject(path: Path, fence: Path) -> Subject:
     found = _contents(path, fence)
     metadata = Metadata.from_json(found[FILE], source=str(path / FILE))
@@ -299,10 +283,18 @@ def cloned(origin: Origin, checkout: Path | None, into: Path) -> Path:
 
 
 def _git(problem: str, *arguments: str) -> None:
-    done = run(Command(argv=("git", *arguments)))
+    done = _run_git(*arguments)
     if done.returncode != 0:
         words = done.stderr.strip().splitlines()
         raise UsageError(f"{problem}: {words[-1] if words else 'git refuses'}", hint=_HINT)
+
+
+def _run_git(*arguments: str) -> Completed:
+    """What git says; a machine without git has no checkout."""
+    try:
+        return run(Command(argv=("git", *arguments)))
+    except FileNotFoundError:
+        return Completed(returncode=127, stdout="", stderr="git is not installed")
 
 
 _HINT = "give --source a checkout that has the commit that the artifact was built from"
@@ -310,7 +302,7 @@ _HINT = "give --source a checkout that has the commit that the artifact was buil
 
 def _checkout(path: Path) -> Path | None:
     """Top of the git checkout that holds a directory."""
-    done = run(Command(argv=("git", "-C", str(path), "rev-parse", "--show-toplevel")))
+    done = _run_git("-C", str(path), "rev-parse", "--show-toplevel")
     return Path(done.stdout.strip()) if done.returncode == 0 else None
 
 

@@ -10,6 +10,7 @@ import concurrent.futures
 import json
 from typing import TYPE_CHECKING, Any
 
+from kernforge import graph
 from kernforge.provenance import Made
 
 if TYPE_CHECKING:
@@ -45,11 +46,8 @@ def made_for(plan: Plan, artifact: Artifact, store: Store) -> tuple[Made, ...]:
     if artifact.extension is None:
         return ()
     known = read(store.path(SHELF, artifact.extension))
-    return tuple(
-        _made(action, known.get(action.key, {}))
-        for action in plan.actions
-        if artifact.target.name in action.variants
-    )
+    actions = graph.behind(plan, artifact.extension)
+    return tuple(_made(action, known.get(action.key, {})) for action in actions)
 
 
 def _made(action: Action, how: Mapping[str, Any]) -> Made:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge import files, flags, pyheaders, results, sandbox
+from kernforge.errors import ToolchainError
 from kernforge.toolchain import SHELF, Toolchains
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from kernforge.graph import Plan
     from kernforge.lockfile import Lock
+    from kernforge.own import Own
     from kernforge.workbench import Bench
 
 
@@ -64,6 +66,8 @@ def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
         return bench.compiler.directory
     if kind == "python":
         return str(pyheaders.directory())
+    if kind == "torch" and name in locked.headers:
+        return _own_torch(name, bench.own, locked)
     if kind == "torch":
         return str(toolchains.torch_headers(locked.torch[rest].wheel))
     if name in locked.headers:
@@ -79,3 +83,18 @@ def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
         if flags.library_root((int(major), int(minor)), w.file.partition("-")[0]) == name
     )
     return str(toolchains.library_headers(wheel))
+
+
+def _own_torch(name: str, own: Own, locked: Lock) -> str:
+    """The installed torch whose headers a lock names.
+
+    Raises:
+        ToolchainError: it is not here.
+    """
+    there = locked.headers[name]
+    if own.torch is None or own.torch.digest != there.digest:
+        raise ToolchainError(
+            f"the lock names the headers of an installed torch {there.release}, which is not here",
+            hint="lock the toolchain anew: kernforge lock-toolchain",
+        )
+    return str(own.torch.path)

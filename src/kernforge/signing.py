@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge import files, signature
-from kernforge.errors import IntegrityError, RegistryError, UsageError
+from kernforge.errors import IntegrityError, UsageError
 from kernforge.integrity import verify_tree
 from kernforge.metadata import FILE, SIGNATURE, Metadata
 from kernforge.policy import public_key
@@ -80,20 +80,6 @@ def public_text(pem: bytes) -> str:
     """A public key on one line, as ``public-key`` of a policy."""
     public_key(pem.decode(), "the key")
     return "".join(pem.decode().split("-----")[2].split())
-
-
-def variant_dirs(directory: Path) -> list[Path]:
-    """The built variants in a project, a directory of variants, or a variant.
-
-    Raises:
-        RegistryError: there is none.
-    """
-    if (directory / FILE).is_file():
-        return [directory]
-    for base in (directory, directory / "build"):
-        if found := sorted(path.parent for path in base.glob(f"*/{FILE}")):
-            return found
-    raise RegistryError(f"{directory} holds no built variant", hint="run kernforge build")
 
 
 def sign(

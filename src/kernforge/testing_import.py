@@ -14,7 +14,7 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kernforge.errors import UsageError
+from kernforge import variantdirs
 from kernforge.metadata import FILE, Metadata
 
 if TYPE_CHECKING:
@@ -30,12 +30,7 @@ def install(directory: Path) -> str:
     Raises:
         UsageError: no variant lies there.
     """
-    found = sorted((*directory.glob(FILE), *directory.glob(f"*/{FILE}")))
-    found += sorted(directory.glob(f"build/*/{FILE}"))
-    if not found:
-        raise UsageError(
-            f"{directory} holds no built variant", hint="build the project first: kernforge build"
-        )
+    found = [path / FILE for path in variantdirs.variants(directory)]
     documents = [Metadata.from_json(path.read_bytes(), source=str(path)) for path in found]
     # A single variant is the one that is meant, whatever torch is built for.
     backend = documents[0].backend if len(documents) == 1 else None

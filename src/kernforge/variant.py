@@ -101,6 +101,17 @@ class Variant:
         return str(self)
 
     @property
+    def requirement(self) -> str:
+        """What runs it, in the versions that it runs in, as pip takes it."""
+        if self.version is None:
+            return "torch"
+        text = f"{self.version[0]}.{self.version[1]}"
+        if self.framework == "torch-stable-abi":
+            return f"torch>={text}"
+        package = "apache-tvm-ffi" if self.framework == "tvm-ffi" else "torch"
+        return f"{package}=={text}.*"
+
+    @property
     def is_noarch(self) -> bool:
         """Whether the build has no machine code."""
         return self.framework == "noarch"

@@ -13,7 +13,7 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge import files, simpleindex, wheelfile, wheelplan
+from kernforge import files, simpleindex, variantdirs, wheelfile, wheelplan
 from kernforge.digest import sha256
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.integrity import tree_files, verify_tree
@@ -97,16 +97,10 @@ def from_directory(directory: Path) -> list[Source]:
     """The variants of a directory, of ``build/`` in it, or the directory itself.
 
     Raises:
-        RegistryError: there is none.
+        UsageError: there is none.
     """
-    directory = directory.absolute()
-    if (directory / FILE).is_file():
-        return [Source(path=directory, fence=directory)]
-    for base in (directory, directory / "build"):
-        found = sorted(path.parent for path in base.glob(f"*/{FILE}"))
-        if found:
-            return [Source(path=path, fence=path) for path in found]
-    raise RegistryError(f"{directory} holds no built variant", hint="run kernforge build")
+    found = variantdirs.variants(directory.absolute())
+    return [Source(path=path, fence=path) for path in found]
 
 
 def from_registry(

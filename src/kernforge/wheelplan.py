@@ -186,7 +186,7 @@ def requirements(variant: Variant, metadata: Metadata) -> tuple[str, ...]:
     Raises:
         CheckError: it depends on a Python package that no kernel may depend on.
     """
-    found = [_framework(variant)]
+    found = [variant.requirement]
     known = python_depends(metadata.backend)
     for name in metadata.python_depends:
         if name not in known:
@@ -198,17 +198,6 @@ def requirements(variant: Variant, metadata: Metadata) -> tuple[str, ...]:
         found.append(known[name].package)
     names = {re.split(r"[^A-Za-z0-9._-]", line)[0] for line in found[:1]}
     return (*found[:1], *sorted(set(found[1:]) - names))
-
-
-def _framework(variant: Variant) -> str:
-    """What runs the variant, in the versions that it runs in."""
-    if variant.version is None:
-        return "torch"
-    text = f"{variant.version[0]}.{variant.version[1]}"
-    if variant.framework == "torch-stable-abi":
-        return f"torch>={text}"
-    package = "apache-tvm-ffi" if variant.framework == "tvm-ffi" else "torch"
-    return f"{package}=={text}.*"
 
 
 def _python(libraries: Sequence[Library]) -> tuple[str, str]:

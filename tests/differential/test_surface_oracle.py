@@ -18,9 +18,7 @@ from kernforge.registry import DirectoryRegistry
 
 # Names of theirs that are not ours, each with the reason. What the layer modules export is added
 # by them.
-NOT_OURS = {
-    "Benchmark": "a script's timing is kernforge's own affair; it is not part of loading",
-}
+NOT_OURS: dict[str, str] = {}
 FUNCTIONS = [name for name in kernels.__all__ if inspect.isfunction(getattr(kernels, name, None))]
 
 

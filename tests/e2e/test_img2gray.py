@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published img2gray, read by us and by the unmodified ``kernels`` client, turns a photo grey."""
 
+import json
 import os
 import subprocess
 import sys
@@ -55,3 +56,20 @@ def test_a_photo_turns_grey(registry, load):
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("_img2gray_cpu_")
+
+
+def test_the_hubs_client_measures_it(registry):
+    """What was published beside the builds is run by ``kernels benchmark``, as it lies there."""
+    pytest.importorskip("tabulate")
+    (snapshot,) = registry.glob("kernels--kernforge--img2gray/snapshots/*")
+    code = "from kernels.cli import main; main()"
+    asked = ["benchmark", snapshot, "--iterations", "2", "--warmup", "1", "--json"]
+    argv = [sys.executable, "-c", code, *asked]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)["results"]
+    assert {each["workload"]: each["verified"] for each in results} == {
+        "Img2GrayBenchmark.4k": True,
+        "Img2GrayBenchmark.4k_bt601": True,
+        "Img2GrayBenchmark.batch": True,
+    }

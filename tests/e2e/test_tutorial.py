@@ -1,46 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorial's commands, run as they stand."""
+"""The tutorials' commands and programs, run as they stand."""
 
 import os
-import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from e2e.walkthrough import Walk, blocks, matches
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
+torch = pytest.importorskip("torch")
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
-BLOCK = re.compile(r"<!-- run -->\n```(\w+)\n(.*?)```", re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+LONG = DOCS / "tutorial-zero-to-gpu.md"
 
 
-def test_every_command_of_the_tutorial_works(tmp_path, kept_home):
-    env = {
-        **os.environ,
-        "KERNFORGE_HOME": str(kept_home),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    here = tmp_path
-    said = ""
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory, kept_home):
+    """Who has followed the long tutorial up to the GPU, here or, as it says, on another machine."""
+    if carried := os.environ.get("KERNFORGE_TUTORIAL_DIR"):
+        return Walk(LONG, Path(carried).resolve(), kept_home)
+    walk = Walk(LONG, tmp_path_factory.mktemp("zero") / "work", kept_home)
+    walk.top.mkdir()
+    walk.follow(gpu=False)
+    return walk
 
-    def run(argv):
-        nonlocal said
-        done = subprocess.run(argv, cwd=here, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{argv}\n{done.stdout}{done.stderr}"
-        said = done.stdout
 
-    blocks = BLOCK.findall(TUTORIAL.read_text())
-    assert len(blocks) == 7
-    for language, text in blocks:
-        if language == "python":
-            run([sys.executable, "-c", text])
-            continue
-        for line in text.splitlines():
-            words = shlex.split(line.removeprefix("$ "))
-            if words[0] == "cd":
-                here /= words[1]
-            elif words[0] != "pip":  # this environment is already set up
-                run(words)
-    assert said == "tensor([0., 0., 2.])\n"
+def test_every_command_of_the_short_tutorial_works(tmp_path, kept_home):
+    top = tmp_path / "work"
+    top.mkdir()
+    Walk(DOCS / "tutorial.md", top, kept_home).follow(gpu=False)
+
+
+def test_the_way_from_zero_to_gpu_works_up_to_the_gpu(walked):
+    assert walked.here == walked.top
+    assert (walked.top / "app/kernels.lock").is_file()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+def test_the_way_from_zero_to_gpu_works_on_the_gpu(walked):
+    assert sum(block.detail == "gpu" for block in blocks(LONG)) >= 4
+    walked.follow(gpu=True)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("a ... c\n", "a b\nc", True),
+        ("...", "", True),
+        ("a\n", "a\nb\n", False),
+        ("1.0.0  x", "1.0.0 x\n", True),
+        ("1.0.0", "1x0.0", False),
+    ],
+)
+def test_what_is_shown_is_compared(shown, printed, same):
+    assert matches(shown, printed) is same

@@ -12,7 +12,7 @@ import torch
 from native import projects
 
 import kernforge
-from kernforge import files
+from kernforge import files, provenance
 from kernforge.registry import DirectoryRegistry
 
 pytestmark = pytest.mark.native
@@ -140,3 +140,20 @@ def test_a_variant_that_names_its_repository_is_enough(place):
     }
     path, _ = call(place, "-c", USE, **elsewhere).stdout.split()
     assert Path(path).is_relative_to(place / "home/built")
+
+
+def test_without_an_index_the_machines_own_torch_lends_its_headers(place):
+    (place / "home/store/toolchains").unlink()
+    nowhere = {
+        "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_CACHE_DIR": "1",
+        "PIP_RETRIES": "0",
+    }
+    done = call(place, "-c", USE, **nowhere)
+    assert "this machine's own torch and compilers are taken instead" in done.stderr
+    path = Path(done.stdout.split()[0]).parent
+    said = provenance.read((path / provenance.FILE).read_text(), source="")
+    (torch_here,) = said.origin.lock.headers.values()
+    assert torch_here.release == torch.__version__
+    assert not (place / "home/store/toolchains").exists()

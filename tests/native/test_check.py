@@ -12,6 +12,7 @@ import pytest
 
 from kernforge import check, floor, integrity, run
 from kernforge.artifact import ops_module
+from kernforge.errors import UsageError
 from kernforge.metadata import Metadata
 from kernforge.variant import Variant
 
@@ -120,7 +121,7 @@ def test_a_registrys_links_to_its_blobs_are_no_fault(variant, tmp_path):
 
 
 def test_an_empty_folder_is_no_build(tmp_path):
-    with pytest.raises(check.CheckError, match="no built variant"):
+    with pytest.raises(UsageError, match="no built variant"):
         check.check_build(tmp_path, run=run.run, python=None)
 
 
@@ -263,6 +264,7 @@ def test_an_import_that_cannot_be_tried_is_said_to_be_skipped(variant, name, pyt
     (finding,) = (f for f in findings if f.rule == "import")
     assert finding.severity == "skipped"
     assert reason in finding.message
+    assert ("2099" not in name) or finding.hint.startswith("pip install 'torch>=2.99'")
 
 
 def test_a_build_for_a_gpu_is_not_imported(variant):

@@ -103,15 +103,15 @@ def test_cache_shows_and_trims(kernforge_cli, warm_home, tmp_path):
     kernforge_cli("build", root, home=warm_home)
     shown = json.loads(kernforge_cli("cache", "--json", home=warm_home).stdout)
     assert shown["location"] == str(warm_home / "store")
-    assert shown["shelves"]["actions"]["entries"] > 10
-    assert shown["shelves"]["measured"]["entries"] > 10
+    assert shown["shelves"]["actions"]["entries"] > 5
+    assert shown["shelves"]["measured"]["entries"] > 5
     text = kernforge_cli("cache", "--clear", "actions", home=warm_home).stdout
     assert "removed" in text
     after = json.loads(kernforge_cli("cache", "--json", home=warm_home).stdout)
     assert after["shelves"]["actions"]["entries"] == 0
     assert after["shelves"]["toolchains"]["entries"] > 0
     again = json.loads(kernforge_cli("build", root, "--json", home=warm_home).stdout)
-    assert again["actions"]["ran"] > 10
+    assert again["actions"]["ran"] > 5
 
 
 def test_a_build_keeps_the_store_within_its_size(kernforge_cli, warm_home, tmp_path):

@@ -10,7 +10,7 @@ from kernforge import cli, cli_project, errors, report
 
 VERBS = (
     *("new", "variants", "lock-toolchain", "build", "check", "publish", "cache", "migrate"),
-    *("schema", "info", "versions", "verify", "sign", "keygen"),
+    *("benchmark", "schema", "info", "versions", "verify", "sign", "keygen"),
 )
 MANIFEST = """
 [general]
@@ -104,6 +104,57 @@ def test_a_missing_extra_says_what_to_install(project, capsys, monkeypatch):
     monkeypatch.setattr(cli_project, "_variants", lacking)
     assert call("variants", str(project)) == 2
     assert "pip install 'kernforge[build]'" in capsys.readouterr().err
+
+
+def test_a_branch_that_is_not_followed_is_told(tmp_path, write_variant, capsys):
+    hub = '[general.hub]\nbranch = "next"\n[torch]'
+    (tmp_path / "build.toml").write_text(MANIFEST.replace("[torch]", hub))
+    for name in ("op.cpp", "op.mm"):
+        (tmp_path / name).touch()
+    write_variant(tmp_path / "build", name="my-op")
+    said = ("--registry", str(tmp_path / "registry"), "--repo-id", "me/my-op", "--dry-run")
+    assert call("publish", str(tmp_path), *said) == 0
+    assert "branch = 'next' is not followed: a version belongs on v1" in capsys.readouterr().err
+
+
+def test_a_missing_torch_is_no_traceback(project, capsys, monkeypatch):
+    def lacking(*_):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(cli_project, "_variants", lacking)
+    assert call("variants", str(project)) == 2
+    assert "pip install torch\n" in capsys.readouterr().err
+
+
+def test_a_file_where_a_directory_is_meant_is_a_storage_error(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert call("new", "my-op", "--dir", str(tmp_path / "file")) == 11
+    said = capsys.readouterr().err
+    assert str(tmp_path / "file") in said
+    assert "hint: look at what lies there" in said
+
+
+def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):
+    assert call("migrate", str(tmp_path)) == 2
+    assert "no build.toml" in capsys.readouterr().err
+    (tmp_path / "build.toml").write_text(MANIFEST)
+    (tmp_path / "below").mkdir()
+    assert call("migrate", str(tmp_path / "below")) == 0
+
+
+def test_a_wrong_architecture_is_the_command_lines_fault(project, capsys):
+    assert call("build", str(project), "--arch", "x") == 2
+    assert "9.0a" in capsys.readouterr().err
+
+
+def test_get_asks_for_a_version_in_the_commands_words(capsys):
+    assert call("get", "me/my-op") == 2
+    assert "--version 1" in capsys.readouterr().err
+
+
+def test_a_registry_that_is_not_there_is_said(tmp_path, capsys):
+    assert call("versions", "me/my-op", "--registry", str(tmp_path / "none")) == 8
+    assert "that directory is not there" in capsys.readouterr().err
 
 
 def test_an_interrupt_exits_130(project, monkeypatch):

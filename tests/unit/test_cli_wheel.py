@@ -62,7 +62,8 @@ def test_a_directory_has_no_published_versions(wheel, tmp_path, write_variant):
 
 def test_a_kernel_that_is_not_there_is_a_registry_error(wheel, tmp_path):
     assert wheel("me/toy", "--registry", tmp_path / "r")[0] == 8
-    assert wheel(".")[0] == 8
+    assert wheel(".")[0] == 2
+    assert "no/such/directory" in wheel("no/such/directory")[1]["message"]
 
 
 def test_a_wrong_epoch_is_told(wheel, tmp_path, write_variant, monkeypatch):

@@ -5,8 +5,9 @@ import pytest
 from native import projects
 
 from kernforge import export, exportcmake, exportpython, project, sourcefiles
-from kernforge.errors import UsageError
+from kernforge.errors import StorageError, UsageError
 from kernforge.manifest import parse
+from kernforge.metadata import Metadata
 from kernforge.run import run
 
 RICH = """[general]
@@ -44,6 +45,22 @@ cuda-minver = "12.9"
 backend = "cpu"
 depends = []
 src = ["c.c"]
+"""
+
+NOARCH = """[general]
+name = "my-kernel"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cuda", "cpu"]
+python-depends = ["einops"]
+
+[general.cuda]
+python-depends = ["nvidia-cutlass-dsl"]
+kernel-depends = [{ repo-id = "me/other", version = 1 }]
+
+[torch-noarch]
+cuda_capabilities = ["8.0", "9.0"]
 """
 
 
@@ -100,7 +117,75 @@ def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path)
     assert (to / "setup.py").read_text() == texts["setup.py"]
 
 
+def test_what_an_export_wrote_is_no_source_of_the_next(made):
+    one, texts = made()
+    export.write(one, texts, one.root, force=False)
+    again = project.read(one.root, run)
+    assert export.texts(again, dict(sourcefiles.read(again).digests), export.KINDS) == texts
+    (one.root / "torch-ext/registration.h").write_text("// mine")
+    again = project.read(one.root, run)
+    changed = export.texts(again, dict(sourcefiles.read(again).digests), export.KINDS)
+    assert "torch-ext/registration.h" not in changed
+    assert changed["CMakeLists.txt"] != texts["CMakeLists.txt"]
+
+
 def test_an_edit_changes_the_op_namespace(made):
     _, before = made()
     _, after = made(cpp="// another\n")
     assert before["CMakeLists.txt"] != after["CMakeLists.txt"]
+
+
+def test_every_backend_has_its_metadata(made):
+    one, texts = made()
+    found = {p: t for p, t in texts.items() if p.startswith("metadata-")}
+    assert len(found) == 8
+    for path, text in found.items():
+        said = Metadata.from_json(text.encode())
+        backend = path.removeprefix("metadata-").removesuffix(".json")
+        assert (said.name, said.backend) == (one.manifest.general.name, backend)
+        prefix, _, end = said.id.rpartition("_")
+        assert prefix == f"_{one.manifest.general.python_name}_{backend}"
+        assert end in texts["CMakeLists.txt"]
+        assert said.digest is None
+        assert said.archs is None
+        assert said.provenance.builder_version.startswith("kernforge-")
+    assert all(f"include {path}\n" in texts["MANIFEST.in"] for path in found)
+
+
+def test_metadata_hold_what_is_the_backends_own(tmp_path):
+    (tmp_path / "torch-ext/my_kernel").mkdir(parents=True)
+    (tmp_path / "torch-ext/my_kernel/__init__.py").write_text("")
+    (tmp_path / "build.toml").write_text(NOARCH)
+    one = project.read(tmp_path, run)
+    texts = export.texts(one, dict(sourcefiles.read(one).digests), ["python"])
+    cuda, cpu = (Metadata.from_json(texts[f"metadata-{b}.json"].encode()) for b in ("cuda", "cpu"))
+    assert cuda.python_depends == ("einops", "nvidia-cutlass-dsl")
+    assert cpu.python_depends == ("einops",)
+    assert cuda.archs == ("8.0", "9.0")
+    assert cpu.archs is None
+    assert [d.repo_id for d in cuda.kernel_depends] == ["me/other"]
+    assert (cuda.kernels_minver, cpu.kernels_minver) == ("0.17.0", "0.14.0")
+
+
+def test_the_hubs_client_reads_the_metadata(made):
+    theirs = pytest.importorskip("kernels._rust").Metadata
+    _, texts = made()
+    for path, text in texts.items():
+        if path.startswith("metadata-"):
+            assert theirs.from_bytes(text.encode()).id == Metadata.from_json(text.encode()).id
+
+
+def test_a_new_directory_appears_whole_or_not_at_all(made, tmp_path, monkeypatch):
+    one, texts = made()
+    real, written = export.files.write_new, []
+
+    def full(path, data):
+        if len(written) == 3:
+            raise StorageError("no space left")
+        written.append(path)
+        real(path, data)
+
+    monkeypatch.setattr(export.files, "write_new", full)
+    with pytest.raises(StorageError):
+        export.write(one, texts, tmp_path / "deep/out", force=False)
+    assert not list((tmp_path / "deep").iterdir())

@@ -37,6 +37,13 @@ def test_edition_4_is_read_and_noted():
     assert "kernforge migrate" in note
 
 
+def test_where_a_manifest_lies_is_no_part_of_its_content():
+    here, there = (parse(f"{V4}[torch-noarch]\n", source=f"{d}/build.toml") for d in "ab")
+    assert here.notes != there.notes
+    assert here.content == there.content
+    assert here.content != parse(f"{V4}[torch]\n", source="a/build.toml").content
+
+
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [

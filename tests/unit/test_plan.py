@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernforge import clangflags, flags, manifest, matrix, plan, units
+from kernforge import clangflags, flags, graph, linking, manifest, matrix, plan, units
 from kernforge.arch import Arch
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.lockfile import (
@@ -229,7 +229,23 @@ def test_what_the_lock_lacks_is_said():
 
 def test_no_argv_holds_a_path_of_a_machine():
     for action in make().actions:
-        assert not [part for part in action.argv if part.startswith("/")], action.title
+        named = {part for part in action.argv if part.startswith("/")}
+        assert named <= {linking.SHELL}, action.title
+
+
+def test_what_a_variant_was_made_of_has_one_order_whatever_else_is_built():
+    def order(patterns, name):
+        made = make(patterns)
+        (artifact,) = (a for a in made.artifacts if a.target.name == name)
+        found = graph.behind(made, artifact.extension)
+        assert [a.key for a in found if name not in a.variants] == []
+        return [a.key for a in found]
+
+    everything = ("*-cpu-*", "torch213-*-cu130-*")
+    for name in (one.target.name for one in make(everything).artifacts):
+        alone = order((name,), name)
+        assert order(everything, name) == order(everything[::-1], name) == alone
+        assert {a.key for a in make((name,)).actions} == set(alone)
 
 
 def test_the_standard_follows_torch():

@@ -8,6 +8,7 @@ import pytest
 import kernforge
 
 NAMES = [
+    "Benchmark",
     "CUDAProperties",
     "Device",
     "FuncRepository",

@@ -268,7 +268,7 @@ def test_versions_lists_each_once_with_its_commit(build, tmp_path, capsys):
     [
         (("info", "absent"), 2),
         (("info", "acme/absent"), 8),
-        (("info", "."), 8),
+        (("info", "."), 2),
         (("verify", REPO, "--version", "1", "--revision", "main"), 2),
         (("verify", "build", "--version", "1"), 2),
         (("verify", "build", "--variant", "nothing*"), 2),

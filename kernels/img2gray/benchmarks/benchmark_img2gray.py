@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""img2gray beside its definition in plain torch: ``kernels benchmark <repo id> --version 1``."""
+"""img2gray beside its definition in plain torch: ``kernforge benchmark`` or ``kernels benchmark``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: __LICENSE__
-"""Shapes for tests and benchmarks, each with the regime that it stands for."""
+"""Shapes for tests, each with the regime that it stands for."""
 
 from __future__ import annotations
 
@@ -17,9 +17,4 @@ TOLERANCES = {
     "float32": (2e-7, 1e-45),
     "float16": (5e-4, 6e-8),
     "bfloat16": (4e-3, 1e-40),
-}
-
-BENCH_SHAPES = {
-    "small": (1024, 1024),
-    "large": (8192, 8192),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: __LICENSE__
-"""What `kernels benchmark <repo id> --version 1` runs on the published kernel."""
+"""What `kernforge benchmark` and `kernels benchmark` run on the published kernel."""
 
 from __future__ import annotations
 

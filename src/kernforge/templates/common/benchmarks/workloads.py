@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: __LICENSE__
+"""What is measured by `kernforge bench`, and what is right: the judge's side."""
+
+from __future__ import annotations
+
+from kernforge import Tensor, Workload
+
+SHAPES = {
+    "small": (1024, 1024),
+    "large": (4096, 4096),
+}
+
+WORKLOADS = [
+    Workload(
+        name=f"{name} {dtype}",
+        inputs=(Tensor(shape=shape, dtype=dtype), 1.5),
+        reference=lambda x, scale: x.double().clamp(min=0) * scale,
+    )
+    for name, shape in SHAPES.items()
+    for dtype in ("float32", "bfloat16")
+]

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge benchmark`` beside ``kernels benchmark``: the same scripts, unchanged."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernforge
+from kernforge.publish import publish
+from kernforge.registry import DirectoryRegistry
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("tabulate")
+
+REPO = "owner/toy"
+KERNEL = {
+    "__init__.py": """
+import torch
+
+def relu(x):
+    return x.relu()
+
+def relu_into(out, x):
+    out.copy_(x.relu())
+"""
+}
+SCRIPT = """
+import torch
+from kernels.benchmark import Benchmark
+
+class Relu(Benchmark):
+    seed = 42
+
+    def setup(self):
+        self.x = torch.randn(64, 1000, device=self.device)
+        self.out = torch.empty_like(self.x)
+
+    def benchmark_given(self):
+        self.kernel.relu_into(self.out, self.x)
+
+    def verify_given(self):
+        return self.x.clamp(min=0)
+
+    def setup_own(self):
+        self.x = torch.randn(70000, device=self.device, dtype=torch.float16)
+
+    def benchmark_own(self):
+        self.out = self.kernel.relu(self.x)
+
+    def verify_own(self):
+        return self.x.clamp(min=0)
+
+class Halves(Benchmark):
+    def setup(self):
+        self.a, self.b = torch.randn(2, 30000, device=self.device)
+
+    def benchmark_put_together(self):
+        self.c, self.d = self.kernel.relu(self.a), self.kernel.relu(self.b)
+
+    def verify_put_together(self):
+        self.out = torch.cat([self.c, self.d])
+        return torch.cat([self.a.clamp(min=0), self.b.clamp(min=0)])
+
+    def benchmark_unverified(self):
+        self.kernel.relu(self.a)
+"""
+# Every value is so small that the client's check accepts anything.
+SMALL = """
+import torch
+from kernels.benchmark import Benchmark
+
+class Small(Benchmark):
+    def setup(self):
+        self.x = torch.rand(50000, device=self.device) * 1e-3
+
+    def benchmark_relu(self):
+        self.out = self.kernel.relu(self.x)
+
+    def verify_relu(self):
+        return self.x.clamp(min=0)
+"""
+THEIRS = "from kernels.cli import main; main()"
+
+
+@pytest.fixture
+def repo(tmp_path, write_variant):
+    """A repository with one build in pure Python; a function that writes it."""
+
+    def write(script=SCRIPT, kernel=KERNEL):
+        root = tmp_path / "repo"
+        write_variant(root / "build", files=kernel)
+        (root / "benchmarks").mkdir()
+        (root / "benchmarks" / "benchmark.py").write_text(script)
+        return root
+
+    return write
+
+
+def call(*arguments, **environ):
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
+        **environ,
+    }
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, env=env, check=False
+    )
+
+
+def ours(*arguments, **environ):
+    quick = ("--device", "cpu", "--mode", "hot", "--rounds", "6", "--json")
+    return call("-m", "kernforge", "benchmark", *arguments, *quick, **environ)
+
+
+def theirs(*arguments):
+    return call("-c", THEIRS, "benchmark", *arguments, "--iterations", "5", "--json")
+
+
+def test_both_clients_tell_the_same_of_a_repository(repo, tmp_path):
+    root = repo()
+    done, other = ours(root, "--out", tmp_path / "ours.json"), theirs(root)
+    assert done.returncode == 0, done.stderr
+    assert other.returncode == 0, other.stderr
+    mine, their = json.loads(done.stdout), json.loads(other.stdout)
+    assert mine == json.loads((tmp_path / "ours.json").read_text())
+    assert set(mine) == {*their, "kernforge"}
+    for name in set(their) - {"results"}:
+        assert mine[name] == their[name], name
+    assert [each["workload"] for each in mine["results"]] == [
+        "Halves.put_together",
+        "Halves.unverified",
+        "Relu.given",
+        "Relu.own",
+    ]
+    for one, two in zip(mine["results"], their["results"], strict=True):
+        assert one.keys() == two.keys(), one["workload"]
+        assert one["timingResults"].keys() == two["timingResults"].keys()
+        assert one.get("verified") == two.get("verified")
+        times = one["timingResults"]
+        assert 0 < times["min_ms"] <= times["q1_ms"] <= times["q3_ms"] <= times["max_ms"]
+        assert times["iterations"] >= 6
+    kinds = {case["name"]: case["reference"] for case in mine["kernforge"]["workloads"]}
+    assert kinds == {
+        "Halves.put_together": "beside the kernel",
+        "Halves.unverified": "none",
+        "Relu.given": "apart",
+        "Relu.own": "apart",
+    }
+
+
+def test_a_wrong_kernel_fails_in_both(repo):
+    wrong = {"__init__.py": KERNEL["__init__.py"].replace("x.relu()", "x.abs()")}
+    root = repo(kernel=wrong)
+    other, done = theirs(root), ours(root, "--workload", "Relu.own")
+    assert other.returncode == 1
+    assert "Verification failed" in other.stderr
+    assert done.returncode == 6, done.stderr
+    assert "Relu.own, kernel, hot: call" in done.stderr
+    assert json.loads(done.stdout.partition('\n{\n  "error"')[0])["results"] == []
+
+
+def test_a_check_that_zeros_would_pass_is_not_believed(repo):
+    zeros = {"__init__.py": "import torch\n\ndef relu(x):\n    return torch.zeros_like(x)\n"}
+    root = repo(script=SMALL, kernel=zeros)
+    assert theirs(root).returncode == 0
+    done = ours(root)
+    assert done.returncode == 6
+    assert "the result is wrong at" in done.stderr
+
+
+def test_a_published_kernel_brings_its_scripts(repo, tmp_path):
+    root, registry = repo(script=SMALL), DirectoryRegistry(tmp_path / "registry")
+    scripts = {"benchmark.py": root / "benchmarks" / "benchmark.py"}
+    first = publish(root / "build", registry, REPO, benchmarks=scripts)
+    done = ours(f"{REPO}@v1", "--registry", registry.root)
+    assert done.returncode == 0, done.stderr
+    snapshot = registry.snapshot(REPO, first.commit)
+    other = theirs(snapshot)
+    assert other.returncode == 0, other.stderr
+    mine, their = json.loads(done.stdout), json.loads(other.stdout)
+    assert mine["benchmarkScriptSha"] == their["benchmarkScriptSha"]
+    assert mine["results"][0]["verified"] is their["results"][0]["verified"] is True
+    # The scripts are not what a version promises: they may be mended, and stay when none are given.
+    scripts["benchmark.py"].write_text(SMALL.replace("50000", "60000"))
+    second = publish(root / "build", registry, REPO, benchmarks=scripts)
+    assert (second.version, second.changed) == (first.version, True)
+    assert not publish(root / "build", registry, REPO).changed
+
+
+def test_a_hub_is_trusted_first(repo, hub, tmp_path):
+    root = repo(script=SMALL)
+    files = {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+    hub.add(REPO, "v1", files)
+    home = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(tmp_path / "hf"),
+        "KERNFORGE_HOME": str(tmp_path / "home"),
+    }
+    refused = ours(f"{REPO}@v1", "--registry", "hf://", **home)
+    assert refused.returncode == 12, refused.stderr
+    done = ours(f"{REPO}@v1", "--registry", "hf://", "--trust-remote-code", **home)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["results"][0]["workload"] == "Small.relu"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("owner/toy",), 2, "which version of owner/toy is wanted?"),
+        (("owner/toy@1",), 2, "write owner/toy@v1"),
+        (("owner/toy@v1", "--version", "1"), 2, "which version"),
+        (("owner/toy@v1", "--registry", "nowhere"), 8, "has no kernel 'owner/toy'"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(arguments, code, words):
+    done = ours(*arguments)
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+
+
+def test_a_repository_without_scripts_is_said(repo):
+    root = repo()
+    (root / "benchmarks" / "benchmark.py").unlink()
+    done = ours(root)
+    assert done.returncode == 2
+    assert "has no benchmarks/benchmark*.py" in done.stderr

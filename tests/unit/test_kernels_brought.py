@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our kernels and what `kernforge new` writes bring a card and scripts that measure them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from kernforge.scaffold import scaffold
+
+KERNELS = sorted(p.parent for p in (Path(__file__).parents[2] / "kernels").glob("*/build.toml"))
+
+
+@pytest.fixture(params=[*KERNELS, None], ids=lambda path: path.name if path else "new")
+def project(request, tmp_path):
+    if request.param is None:
+        scaffold("my-relu", dest=tmp_path / "my-relu")
+        return tmp_path / "my-relu"
+    return request.param
+
+
+def test_every_workload_of_a_script_has_its_reference(project):
+    scripts = list((project / "benchmarks").glob("benchmark*.py"))
+    assert scripts
+    for script in scripts:
+        nodes = list(ast.walk(ast.parse(script.read_text())))
+        named = {n.name for n in nodes if isinstance(n, ast.FunctionDef)}
+        workloads = {n.removeprefix("benchmark_") for n in named if n.startswith("benchmark_")}
+        assert workloads
+        assert {f"verify_{name}" for name in workloads} <= named
+        modules = [n.module for n in nodes if isinstance(n, ast.ImportFrom)]
+        assert "kernels.benchmark" in modules, "the hub's client must be able to run it, too"
+
+
+def test_a_card_has_a_head_that_the_hub_reads(project):
+    text = (project / "CARD.md").read_text()
+    _, head, body = text.split("---\n", 2)
+    assert "license: " in head
+    assert "  - kernels\n" in head
+    assert f"\n# {project.name}\n" in body
+    assert f'/{project.name}", version=' in body
