@@ -12,12 +12,12 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernforge import cubin, fatbin, occupancy
+from kernforge import cubinuse, fatbin, occupancy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernforge.cubin import Use
+    from kernforge.cubinuse import Use
     from kernforge.occupancy import Occupancy
 
 _BLOCKS = (128, 256, 512, 1024)
@@ -79,7 +79,7 @@ def read(data: bytes, *, arch: str = "") -> tuple[Kernel, ...]:
     for name, code in fatbin.cubins(data):
         if arch and name.rstrip("af") != arch.rstrip("af"):
             continue
-        for use in cubin.uses(code, int(name.partition(".")[0])):
+        for use in cubinuse.uses(code, int(name.partition(".")[0])):
             if use.kernel or use.stack:
                 found.setdefault((use.symbol, name), _kernel(use, name))
     return tuple(sorted(found.values(), key=lambda one: (one.name, _number(one.arch))))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import cubin, fatbin, occupancy, resources
+from kernforge import cubinuse, fatbin, occupancy, resources
 from kernforge.errors import CheckError
 
 pytestmark = pytest.mark.native
@@ -174,7 +174,7 @@ def test_damaged_machine_code_is_read_or_refused(toolkit, tmp_path):
     for place in [*range(0, 3000, 11), *range(3000, len(code), 211)]:
         for broken in (code[:place], code[:place] + b"\xa5" + code[place + 1 :]):
             try:
-                cubin.uses(broken, 9)
+                cubinuse.uses(broken, 9)
             except CheckError:
                 refused += 1
     assert refused > 100

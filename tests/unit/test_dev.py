@@ -17,7 +17,7 @@ from kernforge import (
     projecttest,
     resources,
 )
-from kernforge.cubin import Use
+from kernforge.cubinuse import Use
 from kernforge.dev_values import EVERYTHING, Complaint, Good, Ratio, Round
 from kernforge.dev_view import View
 from kernforge.diagnostics import Diagnostic

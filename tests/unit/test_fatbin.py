@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import cubin, fatbin
+from kernforge import cubinuse, fatbin
 from kernforge.errors import CheckError
 
 NVCC = (Path(__file__).parents[1] / "data" / "elf" / "nvcc.fatbin").read_bytes()
@@ -101,4 +101,31 @@ def test_machine_code_is_found_by_architecture():
 @pytest.mark.parametrize("code", [b"", ZSTD + bytes(60), b"\x7fELF" + bytes(60)])
 def test_machine_code_that_cannot_be_read_is_refused(code):
     with pytest.raises(CheckError, match=r"compressed|unknown format"):
-        cubin.uses(code, 9)
+        cubinuse.uses(code, 9)
+
+
+CODE = b"\x7fELF" + b"\xff" * 20
+
+
+def test_one_piece_of_machine_code_is_taken_out_and_replaced():
+    section = region(entry(CUBIN, 90, payload=CODE))
+    assert fatbin.one_cubin(section + bytes(8)) == CODE
+    longer = CODE + b"\x01" * 9
+    found = fatbin.with_cubin(section, longer)
+    assert found == region(entry(CUBIN, 90, payload=longer + bytes(7)))
+    assert fatbin.architectures(wrapped(found)).cubins == ("9.0",)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(region(entry(PTX, 90, payload=CODE)), id="no machine code"),
+        pytest.param(region(entry(CUBIN, 90)), id="compressed"),
+        pytest.param(region(*[entry(CUBIN, 90, payload=CODE)] * 2), id="two"),
+        pytest.param(region(entry(CUBIN, 90, payload=CODE)) * 2, id="two regions"),
+        pytest.param(NVCC[:40], id="cut short"),
+    ],
+)
+def test_any_other_fat_binary_has_no_one_piece(section):
+    assert fatbin.one_cubin(section) is None
