@@ -140,6 +140,7 @@ _HOME_OF = {
     "install_kernel": "loading",
     "load": "jit",
     "load_inline": "jit",
+    "load_ipython_extension": "magic",  # not in __all__: IPython is an extra
     "load_kernel": "loading",
     "kernelize": "layer_kernelize",
     "kernelize_report": "layer_kernelize",

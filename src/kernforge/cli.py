@@ -18,6 +18,7 @@ from kernforge import (
     cli_benchmark,
     cli_build,
     cli_completion,
+    cli_dev,
     cli_lock,
     cli_project,
     cli_publish,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _COMMANDS = (
     cli_project,
     cli_build,
+    cli_dev,
     cli_bench,
     cli_benchmark,
     cli_test,
@@ -56,6 +58,7 @@ _EXTRAS = {
     "cluster": ("fsspec", "distributed", "dask"),
     "testing": ("pytest",),
     "completion": ("shtab",),
+    "dev": ("cxxfilt", "watchfiles"),
 }
 # What to tell pip when a module is missing. Which torch is the user's affair: for the CPU or a GPU.
 _INSTALL = {"torch": "torch"} | {

@@ -64,6 +64,23 @@ def architectures(elf_bytes: bytes) -> Architectures:
     )
 
 
+def cubins(elf_bytes: bytes) -> tuple[tuple[str, bytes], ...]:
+    """Machine code in the fat binaries of an object or shared object, in the order of the file.
+
+    Returns:
+        Pairs of a compute capability, as ``9.0`` or ``9.0a``, and a cubin, as it lies there: it may
+        be compressed.
+
+    Raises:
+        CheckError: the file is no ELF file, or its fat binaries cannot be read.
+    """
+    try:
+        found = list(_payloads(elf.section(elf_bytes, SECTION)))
+    except struct.error as error:
+        raise _unreadable("it ends inside a header") from error
+    return tuple((_names([arch])[0], data) for kind, arch, data in found if kind == _CUBIN)
+
+
 def one_cubin(section: bytes) -> bytes | None:
     """The machine code in a section ``.nv_fatbin`` that holds one plain piece of it and nothing else."""
     try:
@@ -95,6 +112,11 @@ def with_cubin(section: bytes, cubin: bytes) -> bytes:
 
 def _entries(data: bytes) -> Iterator[tuple[int, tuple[int, str]]]:
     """Yield (kind, (architecture, suffix)) of every entry of every region."""
+    return ((kind, arch) for kind, arch, _ in _payloads(data))
+
+
+def _payloads(data: bytes) -> Iterator[tuple[int, tuple[int, str], bytes]]:
+    """Yield (kind, (architecture, suffix), payload) of every entry of every region."""
     offset = 0
     while offset < len(data):
         if not any(data[offset : offset + _ALIGNMENT]):  # padding between two objects' regions
@@ -110,8 +132,9 @@ def _entries(data: bytes) -> Iterator[tuple[int, tuple[int, str]]]:
             if header < _ENTRY.size:
                 raise _unreadable(f"there is no entry at byte {offset}")
             suffix = "a" if flags & _FLAG_SPECIFIC else "f" if flags & _FLAG_FAMILY else ""
-            yield kind, (arch, suffix)
-            offset += header + size
+            offset += header
+            yield kind, (arch, suffix), data[offset : offset + size]
+            offset += size
 
 
 def _names(found: Iterable[tuple[int, str]]) -> tuple[str, ...]:

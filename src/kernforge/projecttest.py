@@ -133,7 +133,13 @@ def build(project: Path, variants: Iterable[str], options: Sequence[str]) -> dic
 
 
 def run_variant(
-    project: Path, variant: Path, arguments: Sequence[str], *, where: str = "here"
+    project: Path,
+    variant: Path,
+    arguments: Sequence[str],
+    *,
+    where: str = "here",
+    only: Sequence[str] = (),
+    cache: Path | None = None,
 ) -> Tested:
     """Run a project's tests on one variant.
 
@@ -142,6 +148,9 @@ def run_variant(
         variant: the built variant's directory.
         arguments: for pytest, as ``-k views``.
         where: what the result says.
+        only: files of tests, from the project's root; all when empty.
+        cache: directory in which pytest keeps what failed, to run it first the next time; None
+            keeps nothing.
 
     Raises:
         UsageError: there are no tests, or pytest refuses its arguments; with what it printed.
@@ -149,8 +158,10 @@ def run_variant(
     tests = project / "tests"
     with files.staging(home() / "tests") as scratch:
         place = scratch / "outcomes.json"
-        argv = [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider"]
-        argv += [*arguments, str(tests if tests.is_dir() else project)]
+        argv = [sys.executable, "-m", "pytest", "-p", PLUGIN]
+        argv += ["-o", f"cache_dir={cache}", "--ff"] if cache else ["-p", "no:cacheprovider"]
+        argv += arguments
+        argv += [str(project / one) for one in only] or [str(tests if tests.is_dir() else project)]
         paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         env = {
             **os.environ,

@@ -56,6 +56,13 @@ class Report:
         elif text:
             print(text, flush=True)
 
+    def line(self, document: Any, text: str) -> None:
+        """Print one of several results: a line of JSON, or text."""
+        if self.as_json:
+            print(json.dumps(document, default=str), flush=True)
+        elif text:
+            print(text, flush=True)
+
     def error(self, error: KernforgeError) -> None:
         """Print what went wrong and what to do."""
         if self.as_json:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SIGNALLED = 128
+_TIDY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +37,15 @@ class Command:
         cwd: where it runs.
         env: its whole environment; None inherits ours.
         timeout: seconds after which it is killed; None waits for ever.
+        tidies: whether it ends what it has started itself, in other process groups, when it is
+            told to: it is then given some seconds for that.
     """
 
     argv: tuple[str, ...]
     cwd: Path | None = None
     env: Mapping[str, str] | None = None
     timeout: float | None = None
+    tidies: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,20 +97,23 @@ def run(command: Command) -> Completed:
             start_new_session=True,
         )
         _running.add(process)
+        if command.tidies:
+            _tidying[process.pid] = 0.0
         meter.watch(process.pid)
         try:
             timed_out = not _ended_within(process.pid, command.timeout)
             if timed_out:
-                _kill_group(process)
+                _end(process)
             # wait4 and not Popen.wait: it alone tells this child's CPU time.
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         except BaseException:
-            _kill_group(process)
+            _end(process)
             process.wait()
             raise
         finally:
             _running.discard(process)
+            _tidying.pop(process.pid, None)
             seen = meter.leave(process.pid)
         return Completed(
             returncode=process.returncode,
@@ -225,12 +232,30 @@ meter = Meter()
 """Watches every program that ``run`` starts."""
 
 _running: set[subprocess.Popen[bytes]] = set()
+# Those that tidy up -> when they were told to; 0: not yet.
+_tidying: dict[int, float] = {}
 
 
 def kill_all() -> None:
-    """Kill every program that is still running; for an interrupt in another thread."""
+    """Kill every program that is still running; for an interrupt in another thread.
+
+    One that tidies up is told to, and killed by a call some seconds later.
+    """
     for process in tuple(_running):
-        _kill_group(process)
+        told = _tidying.get(process.pid)
+        if told == 0:
+            _tidying[process.pid] = time.monotonic()
+            _signal_group(process, signal.SIGTERM)
+        elif told is None or time.monotonic() - told > _TIDY_S:
+            _kill_group(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program, after some seconds if it is one that tidies up."""
+    if process.pid in _tidying:
+        _signal_group(process, signal.SIGTERM)
+        _ended_within(process.pid, _TIDY_S)
+    _kill_group(process)
 
 
 def _told_peak(usage: resource.struct_rusage) -> int:
@@ -253,8 +278,12 @@ def _ended_within(pid: int, seconds: float | None) -> bool:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    _signal_group(process, signal.SIGKILL)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, number)
 
 
 def _read(stream: IO[bytes]) -> str:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import fatbin
+from kernforge import cubinuse, fatbin
 from kernforge.errors import CheckError
 
 NVCC = (Path(__file__).parents[1] / "data" / "elf" / "nvcc.fatbin").read_bytes()
 PTX, CUBIN, LTO = 1, 2, 8
+ZSTD = b"\x28\xb5\x2f\xfd"
 SPECIFIC, FAMILY = 1 << 20, 1 << 21
 
 
@@ -88,6 +89,19 @@ def test_a_file_without_device_code_has_no_architecture():
 def test_unknown_formats_are_refused_and_not_guessed(section):
     with pytest.raises(CheckError, match="unknown format"):
         fatbin.architectures(wrapped(section))
+
+
+def test_machine_code_is_found_by_architecture():
+    found = fatbin.cubins(wrapped(NVCC))
+    assert {arch for arch, _ in found} == set(fatbin.architectures(wrapped(NVCC)).cubins)
+    # They are compressed in this file.
+    assert all(code.startswith(ZSTD) for _, code in found)
+
+
+@pytest.mark.parametrize("code", [b"", ZSTD + bytes(60), b"\x7fELF" + bytes(60)])
+def test_machine_code_that_cannot_be_read_is_refused(code):
+    with pytest.raises(CheckError, match=r"compressed|unknown format"):
+        cubinuse.uses(code, 9)
 
 
 CODE = b"\x7fELF" + b"\xff" * 20

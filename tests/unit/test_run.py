@@ -36,6 +36,30 @@ def test_the_whole_group_is_killed_when_time_runs_out():
     assert time.monotonic() - start < 10
 
 
+TIDY = "trap 'echo tidied; exit 3' TERM; echo ready; while :; do sleep 0.1; done"
+
+
+def test_a_program_that_tidies_up_is_told_first():
+    done = run.run(Command(argv=("sh", "-c", TIDY), timeout=0.5, tidies=True))
+    assert (done.timed_out, done.returncode, done.stdout.split()) == (True, 3, ["ready", "tidied"])
+    told = []
+    command = Command(argv=("sh", "-c", TIDY), tidies=True)
+    thread = threading.Thread(target=lambda: told.append(run.run(command)))
+    thread.start()
+    time.sleep(0.5)
+    while thread.is_alive():
+        run.kill_all()
+        thread.join(0.02)
+    assert told[0].stdout.split() == ["ready", "tidied"]
+
+
+def test_one_that_does_not_end_is_killed_all_the_same(monkeypatch):
+    monkeypatch.setattr(run, "_TIDY_S", 0.2)
+    stubborn = "trap '' TERM; while :; do sleep 0.1; done"
+    done = run.run(Command(argv=("sh", "-c", stubborn), timeout=0.2, tidies=True))
+    assert done.returncode == -9
+
+
 def test_kill_all_ends_what_another_thread_started():
     done = []
     thread = threading.Thread(target=lambda: done.append(run.run(Command(argv=("sleep", "60")))))

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge dev`` as a process that watches a real project: edits, mistakes, interruptions."""
+
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from native import projects
+
+from kernforge import dev
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+
+CPU = "torch-stable-abi210-cpu-x86_64-linux"
+TEST = """import pytest
+import torch
+import times_two
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_twice(n):
+    x = torch.arange(float(n))
+    assert torch.equal(times_two.times_two(x), 2 * x)
+"""
+OTHER = "def test_other():\n    assert 1 == 1\n"
+WORKLOADS = """from kernforge import Tensor, Workload
+
+WORKLOADS = [
+    Workload(name="small", inputs=(Tensor(shape=(1 << 16,)),), reference=lambda x: 2 * x.double()),
+    Workload(name="never", inputs=(Tensor(shape=(8,)),), reference=lambda x: 2 * x.double()),
+]
+"""
+CANDIDATES = "def kernel(module, x):\n    return module.times_two(x)\n"
+# A minute of a compiler's time.
+ENDLESS = """
+#include <map>
+#include <string>
+#include <utility>
+template <size_t N> int f(int x) {
+  static std::map<std::string, std::map<int, std::string>> m; m["a"][x] = "b"; return m.size() + N;
+}
+template <size_t... I> int all(std::index_sequence<I...>) { int n = 0; ((n += f<I>(1)), ...); return n; }
+int total = all(std::make_index_sequence<30000>());
+"""
+WAIT_S = 400
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def project(tmp_path):
+    root = projects.write(tmp_path / "times-two")
+    (root / "tests").mkdir()
+    (root / "tests" / "test_twice.py").write_text(TEST)
+    (root / "tests" / "test_other.py").write_text(OTHER)
+    return root
+
+
+@pytest.fixture
+def home(kept_home, project, monkeypatch):
+    """The kept store; what the test's projects leave beside it is removed."""
+    monkeypatch.setenv("KERNFORGE_HOME", str(kept_home))
+    yield kept_home
+    for place in (kept_home / "dev").glob("times-two*"):
+        shutil.rmtree(place)
+
+
+class Dev:
+    """A running ``kernforge dev --json``."""
+
+    def __init__(self, project: Path, home: Path, *options: str) -> None:
+        argv = [sys.executable, "-m", "kernforge", "dev", str(project), "--json", *options]
+        self.process = subprocess.Popen(
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "KERNFORGE_HOME": str(home)},
+        )
+        self.rounds: queue.Queue[dict] = queue.Queue()
+        self.notes: queue.Queue[str] = queue.Queue()
+        self._readers = [
+            threading.Thread(
+                target=self._read, args=(self.process.stdout, self.rounds, json.loads)
+            ),
+            threading.Thread(target=self._read, args=(self.process.stderr, self.notes, str.strip)),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(stream, into, parse):
+        for line in stream:
+            into.put(parse(line))
+
+    def next(self) -> dict:
+        return self.rounds.get(timeout=WAIT_S)
+
+    def until(self, words: str) -> None:
+        while words not in self.notes.get(timeout=WAIT_S):
+            pass
+
+    def interrupt(self) -> tuple[int, list[psutil.Process]]:
+        """Its exit code after Ctrl-C, and what it left running."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(timeout=60)
+        for reader in self._readers:
+            reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code, psutil.wait_procs(children, timeout=10)[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.interrupt()
+
+
+def left_over(project):
+    """What a session leaves that is no last good build and no cache of pytest."""
+    place = dev.place(project)
+    return sorted(path.name for path in place.iterdir() if path.name not in {"good", "pytest"})
+
+
+def test_a_session(project, home):
+    with Dev(project, home, "--no-bench") as session:
+        first = session.next()
+        assert first["ok"], first
+        assert first["tests"]["variants"][0]["counts"]["passed"] == 3
+        good = Path(first["last_good"]["variants"][CPU])
+        assert good.is_dir()
+
+        # A test file alone touches no other; nothing is built.
+        edit(project / "tests" / "test_other.py", "1 == 1", "2 == 2")
+        one = session.next()
+        assert one["ok"]
+        assert one["changed"] == one["tests"]["only"] == ["tests/test_other.py"]
+        assert one["tests"]["variants"][0]["counts"]["passed"] == 1
+        assert "build" not in one["seconds"]
+
+        # Prose and a file that is saved as it was make no round: the next one is the mistake's.
+        (project / "README.md").write_text("words\n")
+        os.utime(project / "times_two.cpp")
+        time.sleep(1)
+        edit(project / "times_two.cpp", "y[i] = 2 * x[i];", "y[i] = 2 * z[i];")
+        broken = session.next()
+        assert broken["exit_code"] == 5, broken
+        assert broken["round"] == one["round"] + 1
+        assert broken["build"]["diagnostics"], broken["build"]["output"] or broken["error"]
+        (said,) = [d for d in broken["build"]["diagnostics"] if d["severity"] == "error"]
+        assert (said["file"], said["line"]) == ("times_two.cpp", 3)
+        assert said["source"][2] == "> 3 |   for (int64_t i = 0; i < n; ++i) y[i] = 2 * z[i];"
+        assert said["source"][3].index("^") == said["source"][2].index("z[i]")
+        assert broken["last_good"]["variants"][CPU] == str(good)
+        assert good.is_dir()
+
+        # It builds, and computes something else: still not good. What fails is named.
+        edit(project / "times_two.cpp", "y[i] = 2 * z[i];", "y[i] = 3 * x[i];")
+        wrong = session.next()
+        assert (wrong["exit_code"], wrong["tests"]["only"]) == (6, None)
+        assert [row["test"].rpartition("::")[2] for row in wrong["tests"]["failed"]] == [
+            "test_twice[5]"
+        ]
+        assert wrong["last_good"]["round"] == one["round"]
+
+        # A test that has nothing to do with it does not make it good.
+        edit(project / "tests" / "test_other.py", "2 == 2", "3 == 3")
+        other = session.next()
+        assert other["ok"]
+        assert len(other["tests"]["failed_before"]) == 1
+        assert other["last_good"]["round"] == one["round"]
+
+        edit(project / "times_two.cpp", "y[i] = 3 * x[i];", "y[i] = x[i] + x[i];")
+        mended = session.next()
+        assert mended["ok"]
+        assert mended["last_good"]["round"] == mended["round"]
+        code, alive = session.interrupt()
+    assert code == 130
+    assert not alive
+    assert left_over(project) == []
+
+
+def test_a_change_ends_the_round_and_the_next_does_both(project, home):
+    slow = "import time\n\ndef test_slow():\n    time.sleep(600)\n"
+    with Dev(project, home, "--no-bench") as session:
+        assert session.next()["ok"]
+        (project / "tests" / "test_slow.py").write_text(slow)
+        session.until("testing tests/test_slow.py")
+        time.sleep(1)
+        (project / "tests" / "test_slow.py").write_text(slow.replace("600", "0"))
+        edit(project / "tests" / "test_other.py", "1 == 1", "2 == 2")
+        both = session.next()
+        assert both["ok"], both["error"] or both["tests"]
+        assert both["tests"]["only"] == ["tests/test_other.py", "tests/test_slow.py"]
+
+        # While a compiler runs.
+        source = project / "times_two.cpp"
+        before = source.read_text()
+        source.write_text(before + ENDLESS)
+        session.until("compiling")
+        time.sleep(3)
+        source.write_text(before + "// the end\n")
+        start = time.monotonic()
+        ended = session.next()
+        assert ended["ok"], ended["error"] or ended["build"]["output"]
+        assert ended["round"] == both["round"] + 2, "the round that was ended is not told"
+        assert time.monotonic() - start < WAIT_S
+
+        source.write_text(before + ENDLESS)
+        session.until("compiling")
+        time.sleep(3)
+        code, alive = session.interrupt()
+    assert code == 130
+    assert not alive
+    assert left_over(project) == []
+
+
+def once(project, home, *options):
+    argv = [sys.executable, "-m", "kernforge", "dev", str(project), "--once", "--json", *options]
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "KERNFORGE_HOME": str(home)},
+        check=False,
+    )
+    (line,) = done.stdout.splitlines()
+    told = json.loads(line)
+    assert told["exit_code"] == done.returncode, done.stderr
+    return told
+
+
+# The same work again and again: far above the time of a copy, even on a machine that is busy.
+REPEATED = """#include "times_two.h"
+void times_two_cpu(const float* x, float* y, int64_t n) {
+  for (int k = 0; k < TIMES; ++k) {
+    for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];
+    asm volatile("" ::: "memory");
+  }
+}
+"""
+
+
+def test_one_round_measures_beside_the_last_good_build(project, home):
+    (project / "benchmarks").mkdir()
+    (project / "benchmarks" / "workloads.py").write_text(WORKLOADS)
+    (project / "benchmarks" / "candidates.py").write_text(CANDIDATES)
+    source = project / "times_two.cpp"
+    # On a machine that others keep busy a time may be refused, rightly: then it is taken again.
+    for _ in range(3):
+        source.write_text(REPEATED.replace("TIMES", "400"))
+        first = once(project, home)
+        assert {row["workload"] for row in first["times"]} == {"small"}, (
+            first["error"],
+            first["not_measured"],
+        )
+        assert {row["mode"] for row in first["times"]} == {"cold", "hot"}
+        # Twenty times the work is slower beyond doubt.
+        source.write_text(REPEATED.replace("TIMES", "8000"))
+        slower = once(project, home)
+        hot = next(row for row in slower["times"] if row["mode"] == "hot")
+        assert hot["refused"] or hot["low_ns"] > 0
+        if hot["ratio"] is not None:
+            break
+    assert 1 < hot["low"] <= hot["ratio"] <= hot["high"]
+
+
+def test_measuring_is_ended_with_all_its_processes(project, home):
+    (project / "benchmarks").mkdir()
+    (project / "benchmarks" / "workloads.py").write_text(WORKLOADS)
+    (project / "benchmarks" / "candidates.py").write_text(
+        "import time\n\ndef kernel(module, x):\n    time.sleep(30)\n    return module.times_two(x)\n"
+    )
+    with Dev(project, home) as session:
+        session.until("measuring")
+        mine = psutil.Process(session.process.pid)
+        until = time.monotonic() + WAIT_S
+        # The judge and its candidates' processes, some of which it pauses.
+        while len(mine.children(recursive=True)) < 3 and time.monotonic() < until:
+            time.sleep(0.2)
+        time.sleep(3)
+        code, alive = session.interrupt()
+    assert code == 130
+    assert not alive
+    assert left_over(project) == []
+
+
+def test_the_exit_code_says_what_is_wrong(project, home):
+    edit(project / "build.toml", "version = 1", 'version = "one"')
+    assert once(project, home, "--no-bench")["error"]["error"] == "ManifestError"
+    edit(project / "build.toml", 'version = "one"', "version = 1")
+    edit(project / "times_two.h", "#include <cstdint>", '#include "nowhere.h"')
+    told = once(project, home, "--no-bench")
+    assert told["exit_code"] == 5
+    files = {d["file"] for d in told["build"]["diagnostics"]}
+    assert "times_two.h" in files
+    assert told["last_good"] is None
+
+
+def test_device_code_is_told_of_and_a_mistake_in_it_shown(tmp_path, home):
+    root = projects.write(tmp_path / "times-two-cuda", backends=("cuda",))
+    options = ("--variant", "*-cu130-*", "--arch", "9.0", "--no-bench")
+    told = once(root, home, *options)
+    assert told["ok"], told
+    (kernel,) = told["kernels"]
+    assert kernel["name"] == "times_two_kernel(float const*, float*, long)"
+    assert (kernel["arch"], kernel["spill_stores"], kernel["shared"]) == ("9.0", 0, 0)
+    assert 0 < kernel["registers"] <= 32
+    assert [one["share"] for one in kernel["occupancy"]] == [1, 1, 1, 1]
+    (why,) = told["tests"]["left_out"].values()
+    assert why in {"no GPU here", "not for this machine"} or told["tests"]["variants"]
+    edit(root / "times_two.cu", "y[i] = 2 * x[i];", "y[i] = 2 * xx[i];")
+    broken = once(root, home, *options)
+    assert broken["exit_code"] == 5
+    said = broken["build"]["diagnostics"][0]
+    assert (said["file"], said["line"]) == ("times_two.cu", 4)
+    assert 'identifier "xx" is undefined' in said["message"]
+    assert said["source"][3].index("^") == said["source"][2].index("xx[i]")
+    assert broken["last_good"]["figures"]["kernels"] == told["kernels"]
+
+
+def test_the_live_view_on_a_terminal(project, home):
+    pexpect = pytest.importorskip("pexpect")
+    argv = ["-m", "kernforge", "dev", str(project), "--no-bench", "--no-test"]
+    env = {**os.environ, "TERM": "xterm", "KERNFORGE_HOME": str(home)}
+    terminal = pexpect.spawn(
+        sys.executable, argv, env=env, dimensions=(40, 120), timeout=WAIT_S, encoding="utf-8"
+    )
+    terminal.expect("good: build")
+    terminal.expect("waiting for a change")
+    edit(project / "times_two.cpp", "2 * x[i]", "2 * z[i]")
+    terminal.expect(r"times_two.cpp:3:46: error: .z. was not declared")
+    terminal.expect(r"> 3 \|   for .* y\[i\] = 2 \* z\[i\];")
+    terminal.sendintr()
+    terminal.expect("nothing is left half-written")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
+    assert left_over(project) == []

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``%%kernforge`` in a real IPython shell and in a real notebook."""
+
+import json
+import sys
+
+import pytest
+from native.test_jit import PLAIN, home  # noqa: F401 - a fixture
+
+from kernforge import magic
+
+pytest.importorskip("torch")
+interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+
+
+@pytest.fixture
+def shell():
+    shell = interactiveshell.InteractiveShell.instance()
+    shell.run_cell("%load_ext kernforge").raise_error()
+    yield shell
+    interactiveshell.InteractiveShell.clear_instance()
+
+
+def run(shell, cell):
+    return shell.run_cell(cell, silent=False)
+
+
+def test_a_cell_is_a_module_and_an_edited_one_a_new_module(shell):
+    run(shell, "%%kernforge toy --no-headers\n" + PLAIN % 1).raise_error()
+    first = shell.user_ns["toy"]
+    run(shell, "%%kernforge toy --no-headers\n" + PLAIN % 2).raise_error()
+    assert (first.value(), shell.user_ns["toy"].value()) == (1, 2)
+    run(shell, "%%kernforge toy --no-headers\n" + PLAIN % 1).raise_error()
+    assert shell.user_ns["toy"] is first
+
+
+def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
+    cell = "%%kernforge wrong --no-headers\n\nint good;\nint wrong = nonsense + 1;\n"
+    failed = run(shell, cell)
+    assert isinstance(failed.error_in_exec, magic.CellError)
+    shown = capsys.readouterr()
+    text = shown.out + shown.err
+    assert "cell:4:13: error: " in text
+    assert "nonsense" in text
+    assert "> 4 | int wrong = nonsense + 1;\n    |             ^" in text
+    assert "Traceback" not in text
+    assert "main.cpp" not in text
+    assert "wrong" not in shell.user_ns
+
+
+CUDA = """// %% cuda
+__global__ void fill(float* x) { x[threadIdx.x] = VALUE; }
+int launch(float* x) { fill<<<1, 32>>>(x); return cudaGetLastError(); }
+"""
+
+
+def test_a_cell_of_two_languages_compiles_and_each_has_its_lines(shell, capsys, monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    cell = "%%kernforge both --cuda-cflags=-DVALUE=1\n" + PLAIN % 3 + CUDA
+    run(shell, cell.replace("both", "both --no-headers")).raise_error()
+    assert shell.user_ns["both"].value() == 3
+    capsys.readouterr()
+    lines = cell.replace("both", "both --no-headers").replace("-DVALUE=1", "-O3")
+    failed = run(shell, lines)
+    assert isinstance(failed.error_in_exec, magic.CellError)
+    number = 1 + [line.startswith("__global__") for line in lines.splitlines()].index(True)
+    assert f'cell:{number}:51: error: identifier "VALUE" is undefined' in capsys.readouterr().out
+
+
+def test_functions_are_variables_and_flags_reach_the_compiler(shell):
+    cell = (
+        "%%kernforge bound --functions twice --cflags '-DFACTOR=2'\n"
+        "int64_t twice(int64_t x) { return FACTOR * x; }\n"
+    )
+    run(shell, cell).raise_error()
+    assert shell.user_ns["twice"](21) == 42
+    assert shell.user_ns["bound"].twice(1) == 2
+
+
+def test_the_magic_says_how_it_is_used(shell, capsys):
+    run(shell, "%%kernforge?")
+    shown = capsys.readouterr().out
+    assert "--functions" in shown
+    assert "load_inline" in shown
+
+
+def test_a_cell_holds_two_languages_and_every_line_keeps_its_number():
+    cell = "int a;\n// %% cuda\n__global__ void k() {}\n// %% cpp\nint b;"
+    assert magic.parts(cell, cuda=False) == {
+        "cpp": "int a;\n\n\n\nint b;",
+        "cuda": "\n\n__global__ void k() {}\n\n",
+    }
+    assert magic.parts("int a;", cuda=True)["cuda"] == "int a;"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "declared"),
+    [
+        (
+            "at::Tensor f(at::Tensor x,\n    int n) {\n  return x;\n}",
+            "at::Tensor f(at::Tensor x, int n);",
+        ),
+        ("int y;\nstd::vector<at::Tensor> f() {}", "std::vector<at::Tensor> f();"),
+        ("const float* f(const float* x) {", "const float* f(const float* x);"),
+        ("void g() { f(1); }", ""),
+        ("void f(int);", ""),
+        ("int g() {\n  return f(1) ? 1 : 2;\n}", ""),
+    ],
+)
+def test_what_cuda_defines_is_declared(cuda, declared):
+    assert magic.declaration(cuda, "f") == declared
+
+
+def test_a_notebook_runs(home, tmp_path, monkeypatch):  # noqa: F811 - the fixture
+    nbformat = pytest.importorskip("nbformat")
+    client = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    cells = [
+        "%load_ext kernforge",
+        "%%kernforge toy --no-headers\n" + PLAIN % 7,
+        "toy.value()",
+        "%%kernforge toy --no-headers\nint wrong = nonsense;\n",
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    nb = client.NotebookClient(book, timeout=300, kernel_name="python3", allow_errors=True)
+    spec = tmp_path / "data" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": argv, "display_name": "", "language": "python"})
+    )
+    nb.execute()
+    assert book.cells[2].outputs[0]["data"]["text/plain"] == "7"
+    (failed,) = [o for o in book.cells[3].outputs if o["output_type"] == "error"]
+    assert failed["ename"] == "CellError"
+    assert "cell:2:13: error" in "\n".join(failed["traceback"])
