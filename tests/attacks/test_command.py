@@ -73,6 +73,22 @@ def test_what_is_missing_is_said(tmp_path):
     assert "workloads.py does not exist" in done.stderr
 
 
+def test_a_workload_file_that_cannot_be_run_is_told_with_its_line(project):
+    path = project / "benchmarks" / "workloads.py"
+    for text, said in (("\nimport nowhere_at_all\n", "line 2"), ("def (\n", "SyntaxError")):
+        path.write_text(text)
+        done = bench(project)
+        assert done.returncode == 2
+        assert said in json.loads(done.stdout)["message"]
+
+
+def test_a_project_that_is_not_built_is_told_before_anything_is_measured(project):
+    (project / "build.toml").write_text("")
+    done = bench(project)
+    assert done.returncode == 2
+    assert "is not built" in json.loads(done.stdout)["message"]
+
+
 SCRIPT = """
 import torch
 from kernels.benchmark import Benchmark
