@@ -32,11 +32,15 @@ demo: $(VENV)/ready-torch $(VENV)/ready-build,demo  ## build, check, publish and
 test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that this machine can
 	$(BIN)/kernforge build --quiet kernels/img2gray
 	$(BIN)/kernforge build --quiet kernels/relu-scale
+	$(BIN)/kernforge build --quiet kernels/normalize-volume --variant '*-cpu-*'
+	@# Bound with ATen, so built for the torch that is installed.
+	$(BIN)/kernforge build --quiet kernels/gelu-approx --variant \
+	  "$$($(BIN)/python -c 'import torch; print("torch" + "".join(torch.__version__.split(".")[:2]))')-*-cpu-*"
 	$(BIN)/python -m pytest -n auto tests
 	@# Apart from the others: pytest names these modules kernels.*, as the kernels client is named.
 	$(BIN)/python -m pytest $(KERNELS)
 
-test-gpu:  ## run the GPU tests on artifacts that were built elsewhere, with the Python on PATH
+test-gpu:  ## run every test that needs a GPU, on artifacts that were built before, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py
 
 lint: $(VENV)/ready-build,cluster,test,lint  ## linters, types and formats

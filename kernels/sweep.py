@@ -196,6 +196,37 @@ def sweep(workload, sizes, rounds, seed):
     return rows
 
 
+# What a reader looks for first: the columns of the table that the README shows.
+COLUMNS = (
+    ("launch", 1 << 10),
+    ("graph", 1 << 10),
+    ("graph", 1 << 18),
+    ("cold", 1 << 18),
+    ("cold", 1 << 22),
+    ("cold", 1 << 26),
+    ("cold", 1 << 30),
+)
+HOW = {"launch": "from Python", "graph": "CUDA graph", "cold": ""}
+
+
+def table(name, result):
+    """The first workload's medians as ``scripts/generate_docs.py`` renders them."""
+    of = result["rows"][0]["workload"]
+    rows = [row for row in result["rows"] if row["workload"] == of]
+    at = {(row["name"], row["how"], row["elements"]): row["median_us"] for row in rows}
+    columns = [c for c in COLUMNS if (COPY, *c) in at]
+    return {
+        "title": f"{name} on an {result['machine']['gpu']}, us: {of.replace('torch.', '')}",
+        "head": ["", *(f"2^{n.bit_length() - 1} {HOW[how]}".strip() for how, n in columns)],
+        "rows": [
+            [name if who == "ours" else who, *(f"{at[who, *c]:,.2f}" for c in columns)]
+            for who in dict.fromkeys(row["name"] for row in rows)
+        ],
+        "note": "Medians, interleaved in one run, cold L2 unless said; the copy moves as many bytes. "
+        f"Other sizes and dtypes are in the file; what they say is in kernels/{name}/README.md.",
+    }
+
+
 def get_kernel(name):
     if directory := os.environ.get("KERNFORGE_KERNEL_DIR"):
         return kernforge.get_local_kernel(Path(directory) / name)
@@ -235,6 +266,7 @@ def main(name, workloads):
     for dtype in args.dtypes.split(","):
         for workload in workloads(kernel, getattr(torch, dtype)):
             result["rows"] += sweep(workload, sizes, args.rounds, args.seed)
+            result["table"] = table(name, result)
             if args.json:
                 args.json.write_text(json.dumps(result, indent=1) + "\n")
     slower = [

@@ -17,6 +17,8 @@ namespace vector_add {
 namespace {
 
 constexpr int kThreads = 256;
+// Threads that a large GPU holds at once. While there are no more, each takes 4 halves, not 8.
+constexpr int64_t kWave = 1 << 18;
 
 __device__ __forceinline__ float plus(float a, float b) { return a + b; }
 __device__ __forceinline__ double plus(double a, double b) { return a + b; }
@@ -33,16 +35,16 @@ struct alignas(sizeof(T) * kWidth) Pack {
 };
 
 // n elements in packs of kWidth; the elements after the last whole pack are the last block's.
-template <class T, int kWidth, int kPacks>
+template <class T, class Index, int kWidth, int kPacks>
 __global__ void __launch_bounds__(kThreads)
-    add_kernel(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, int64_t n) {
+    add_kernel(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, Index n) {
   using P = Pack<T, kWidth>;
-  const int64_t packs = n / kWidth;
-  const int64_t first = int64_t{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
+  const Index packs = n / kWidth;
+  const Index first = Index{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
   P left[kPacks], right[kPacks];
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    const int64_t at = first + i * kThreads;
+    const Index at = first + i * kThreads;
     if (at < packs) {
       left[i] = reinterpret_cast<const P*>(a)[at];
       right[i] = reinterpret_cast<const P*>(b)[at];
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    const int64_t at = first + i * kThreads;
+    const Index at = first + i * kThreads;
     if (at < packs) {
       P sum;
 #pragma unroll
@@ -58,17 +60,17 @@ __global__ void __launch_bounds__(kThreads)
       reinterpret_cast<P*>(out)[at] = sum;
     }
   }
-  const int64_t rest = packs * kWidth + threadIdx.x;
+  const Index rest = packs * kWidth + threadIdx.x;
   if (kWidth > 1 && blockIdx.x == gridDim.x - 1 && rest < n) out[rest] = plus(a[rest], b[rest]);
 }
 
-template <class T, int kWidth, int kPacks>
+template <class T, class Index, int kWidth, int kPacks>
 cudaError_t launch_packs(const T* a, const T* b, T* out, int64_t n, cudaStream_t stream) {
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks;
   const int64_t packs = n / kWidth;
   const int64_t blocks = packs == 0 ? 1 : (packs + kBlock - 1) / kBlock;
-  add_kernel<T, kWidth, kPacks>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(a, b, out, n);
+  add_kernel<T, Index, kWidth, kPacks>
+      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(a, b, out, static_cast<Index>(n));
   return cudaGetLastError();
 }
 
@@ -81,8 +83,10 @@ cudaError_t launch(const void* left, const void* right, void* to, int64_t n, cud
   const uintptr_t places = reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) |
                            reinterpret_cast<uintptr_t>(out);
   if (n == 0) return cudaSuccess;
-  if (places % 16 != 0) return launch_packs<T, 1, 4>(a, b, out, n, stream);
-  return launch_packs<T, kWidth, 1>(a, b, out, n, stream);
+  if (places % 16 != 0) return launch_packs<T, int64_t, 1, 4>(a, b, out, n, stream);
+  if (sizeof(T) == 2 && n / 4 <= kWave)
+    return launch_packs<T, unsigned, 4, 1>(a, b, out, n, stream);
+  return launch_packs<T, int64_t, kWidth, 1>(a, b, out, n, stream);
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 // The ops as torch sees them: checks, allocation, stream, registration, and the gradient in C++.
 // All arithmetic is behind vector_add.h.
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -14,6 +14,8 @@
 #include "registration.h"
 
 #if defined(CUDA_KERNEL)
+#include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #endif
 
@@ -47,6 +49,17 @@ void check(const Tensor& a, const Tensor& b) {
                     ", got ", b.sizes(), "; shapes are not broadcast: expand the smaller one");
 }
 
+// Memory for a result, laid out as torch's own operators do for `a`. Where they would take over its
+// strides the dispatcher is left out: it costs as much as the rest of a small call.
+Tensor memory_like(const Tensor& a) {
+  if (!a.is_non_overlapping_and_dense()) return at::empty_like(a);
+#if defined(CUDA_KERNEL)
+  return at::detail::empty_strided_cuda(a.sizes(), a.strides(), a.scalar_type(), a.device());
+#else
+  return at::detail::empty_strided_cpu(a.sizes(), a.strides(), a.scalar_type());
+#endif
+}
+
 // The same values in memory laid out as `out`.
 Tensor laid_out_as(const Tensor& out, const Tensor& from) {
   return from.strides() == out.strides() ? from : at::empty_like(out).copy_(from);
@@ -70,7 +83,7 @@ void add(Type type, const Tensor& a, const Tensor& b, const Tensor& out) {
 #elif defined(CUDA_KERNEL)
 
 void add(Type type, const Tensor& a, const Tensor& b, const Tensor& out) {
-  const c10::DeviceGuard guard(out.device());
+  const c10::cuda::CUDAGuard guard(out.device());
   const cudaError_t error =
       vector_add::add_launch(type, a.const_data_ptr(), b.const_data_ptr(), out.mutable_data_ptr(),
                              out.numel(), c10::cuda::getCurrentCUDAStream(out.device().index()));
@@ -80,54 +93,54 @@ void add(Type type, const Tensor& a, const Tensor& b, const Tensor& out) {
 
 #endif
 
-// The result is laid out as torch's own operators do for a; inputs laid out otherwise are copied.
+// Inputs that are not laid out as the result are copied.
 Tensor forward(const Tensor& a, const Tensor& b) {
   const Type type = type_of(a);
   check(a, b);
-  Tensor out = at::empty_like(a);
+  Tensor out = memory_like(a);
   add(type, laid_out_as(out, a), laid_out_as(out, b), out);
   return out;
-}
-
-// The gradient in C++. Below it the dispatcher goes on to whatever comes next: the device, a
-// compiler's trace, a fake tensor.
-Tensor below_autograd(const Tensor& a, const Tensor& b);
-
-struct VectorAdd : torch::autograd::Function<VectorAdd> {
-  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& a, const Tensor& b) {
-    return below_autograd(a, b);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 torch::autograd::variable_list gradients) {
-    return {gradients[0], gradients[0]};
-  }
-};
-
-Tensor with_gradient(const Tensor& a, const Tensor& b) {
-  if (at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad())) {
-    return VectorAdd::apply(a, b);
-  }
-  return below_autograd(a, b);  // no node to make, so none is paid for
-}
-
-// A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
-Tensor elsewhere(const Tensor& a, const Tensor&) {
-#if defined(CUDA_KERNEL)
-  TORCH_CHECK_VALUE(false, "vector_add: a is on ", a.device(), ", this build runs on cuda");
-#else
-  TORCH_CHECK_VALUE(false, "vector_add: a is on ", a.device(), ", this build runs on cpu");
-#endif
 }
 
 #define VECTOR_ADD_TEXT(name) #name
 #define VECTOR_ADD_QUALIFIED(space) VECTOR_ADD_TEXT(space) "::vector_add"
 
-Tensor below_autograd(const Tensor& a, const Tensor& b) {
+// What comes next for these keys: the device, a compiler's trace, a fake tensor.
+Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& a, const Tensor& b) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow(VECTOR_ADD_QUALIFIED(TORCH_EXTENSION_NAME), "")
                              .typed<Tensor(const Tensor&, const Tensor&)>();
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.call(a, b);
+  return op.redispatch(keys & c10::after_autograd_keyset, a, b);
+}
+
+// The gradient in C++.
+struct VectorAdd : torch::autograd::Function<VectorAdd> {
+  static Tensor forward(torch::autograd::AutogradContext*, c10::DispatchKeySet keys,
+                        const Tensor& a, const Tensor& b) {
+    return below_autograd(keys, a, b);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {Tensor(), gradients[0], gradients[0]};
+  }
+};
+
+Tensor with_gradient(c10::DispatchKeySet keys, const Tensor& a, const Tensor& b) {
+  if (at::GradMode::is_enabled() && (a.requires_grad() || b.requires_grad())) {
+    return VectorAdd::apply(keys, a, b);
+  }
+  return below_autograd(keys, a, b);  // no node to make, so none is paid for
+}
+
+// A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
+Tensor elsewhere(const Tensor& a, const Tensor& b) {
+  check(a, b);  // the dispatcher goes by either
+#if defined(CUDA_KERNEL)
+  TORCH_CHECK_VALUE(false, "vector_add: a is on ", a.device(), ", this build runs on cuda");
+#else
+  TORCH_CHECK_VALUE(false, "vector_add: a is on ", a.device(), ", this build runs on cpu");
+#endif
 }
 
 }  // namespace

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Volumes of small integers to floats on NVIDIA GPUs; formulas in normalize_volume.h.
+//
+// Bound by memory. Scaling reads a volume once and writes its result once: a thread takes one pack
+// of 16 bytes of the result. The moments read it once: each thread sums what it sees in registers,
+// blocks add theirs to one place, and the last block of a volume makes its mean and deviation of
+// it. Sums are integers, so the order in which blocks come does not show.
+//
+// Where launches are what takes time: a volume of up to kSmall voxels is one block's, which sums
+// and then scales it. Up to kMiddle in all, blocks leave their sums side by side, and every block
+// that scales adds them up for itself: no place has to be made 0 before, and none is waited for.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "normalize_volume.h"
+#include "sums.cuh"
+
+namespace normalize_volume {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kSmallThreads = 1024;
+constexpr int64_t kSmall = 1 << 15;
+constexpr int64_t kMiddle = 1 << 20;
+
+// (d / by.scale), correctly rounded or next to it: a quotient by the reciprocal, and what it
+// misses.
+__device__ __forceinline__ float divided(float d, const Scaling& by) {
+  const float q = d * by.inverse;
+  return fmaf(fmaf(-q, by.scale, d), by.inverse, q);
+}
+
+template <class Y, class V>
+__device__ __forceinline__ Y scaled(V v, const Scaling& by, Limits limits) {
+  const float q = divided((static_cast<float>(v) - by.whole) - by.rest, by);
+  const float y = fminf(fmaxf(q, limits.low), limits.high);
+  if constexpr (std::is_same_v<Y, __half>) {
+    return __float2half_rn(y);
+  } else if constexpr (std::is_same_v<Y, __nv_bfloat16>) {
+    return __float2bfloat16_rn(y);
+  } else {
+    return y;
+  }
+}
+
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Pack {
+  T at[kWidth];
+};
+
+// One pack, or what there is of it at the end of a volume.
+template <class Y, int kWidth, class V>
+__device__ __forceinline__ void scale_pack(const V* v, Y* y, const Scaling& by, Limits limits,
+                                           int64_t pack, int64_t n) {
+  const int64_t at = pack * kWidth;
+  if (at + kWidth <= n) {
+    const auto in = *reinterpret_cast<const Pack<V, kWidth>*>(v + at);
+    Pack<Y, kWidth> out;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) out.at[j] = scaled<Y>(in.at[j], by, limits);
+    *reinterpret_cast<Pack<Y, kWidth>*>(y + at) = out;
+  } else {
+    for (int64_t i = at; i < n; ++i) y[i] = scaled<Y>(v[i], by, limits);
+  }
+}
+
+// All volumes scaled alike are one.
+template <class V, class Y, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    scale_kernel(const V* __restrict__ v, Y* __restrict__ y, const Scaling by, const Limits limits,
+                 int64_t n) {
+  const int64_t pack = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  scale_pack<Y, kWidth>(v, y, by, limits, pack, n);
+}
+
+// Each volume by its own scaling, `each` blocks of it.
+template <class V, class Y, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    scale_each_kernel(const V* __restrict__ v, Y* __restrict__ y,
+                      const Workspace* __restrict__ workspaces, unsigned each, int64_t n) {
+  const unsigned volume = blockIdx.x / each;
+  const int64_t pack = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
+  const Limits none = {-INFINITY, INFINITY};
+  scale_pack<Y, kWidth>(v + volume * n, y + volume * n, workspaces[volume].scaling, none, pack, n);
+}
+
+// -- moments ---
+
+// `each` blocks sum one volume; whichever is the last to add its part makes the moments.
+template <class V>
+__global__ void __launch_bounds__(kThreads)
+    moments_kernel(const V* __restrict__ v, Moments* __restrict__ moments,
+                   Workspace* __restrict__ workspaces, unsigned each, int64_t n) {
+  const unsigned volume = blockIdx.x / each;
+  const int64_t rank = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
+  const Sums part = block_sum(sums_of(v + volume * n, n, rank, int64_t{each} * kThreads));
+  if (threadIdx.x != 0) return;
+  Workspace& of = workspaces[volume];
+  auto* first = reinterpret_cast<unsigned long long*>(&of.sums.first);
+  auto* second = reinterpret_cast<unsigned long long*>(&of.sums.second);
+  atomicAdd(first, static_cast<unsigned long long>(part.first));
+  atomicAdd(second, static_cast<unsigned long long>(part.second));
+  __threadfence();
+  if (atomicAdd(&of.done, 1u) != each - 1) return;
+  __threadfence();
+  const Sums sums = {atomicAdd(first, 0ull), atomicAdd(second, 0ull)};
+  Moments made;
+  of.scaling = finish(sums, n, kBias<V>, &made);
+  if (moments != nullptr) moments[volume] = made;
+}
+
+// `each` blocks sum one volume and leave what they have in workspaces of their own.
+template <class V>
+__global__ void __launch_bounds__(kThreads)
+    parts_kernel(const V* __restrict__ v, Workspace* __restrict__ workspaces, unsigned each,
+                 int64_t n) {
+  const unsigned volume = blockIdx.x / each;
+  const int64_t rank = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
+  const Sums part = block_sum(sums_of(v + volume * n, n, rank, int64_t{each} * kThreads));
+  if (threadIdx.x == 0) workspaces[blockIdx.x].sums = part;
+}
+
+// Each volume by the sum of its `parts`, of which a thread adds at most one; `each` blocks of it.
+template <class V, class Y, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    scale_parts_kernel(const V* __restrict__ v, Y* __restrict__ y,
+                       const Workspace* __restrict__ workspaces, unsigned parts, unsigned each,
+                       int64_t n) {
+  __shared__ Scaling by;
+  const unsigned volume = blockIdx.x / each;
+  const int64_t pack = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
+  Sums sums = {0, 0};
+  if (threadIdx.x < parts) sums = workspaces[volume * parts + threadIdx.x].sums;
+  sums = block_sum(sums);
+  if (threadIdx.x == 0) {
+    Moments moments;
+    by = finish(sums, n, kBias<V>, &moments);
+  }
+  __syncthreads();
+  const Limits none = {-INFINITY, INFINITY};
+  scale_pack<Y, kWidth>(v + volume * n, y + volume * n, by, none, pack, n);
+}
+
+// A block sums a volume, and scales it too where Y is not void.
+template <class V, class Y, int kWidth>
+__global__ void __launch_bounds__(kSmallThreads)
+    small_kernel(const V* __restrict__ v, Y* __restrict__ y, Moments* __restrict__ moments,
+                 int64_t n) {
+  __shared__ Scaling by;
+  v += blockIdx.x * n;
+  const Sums sums = block_sum(sums_of(v, n, threadIdx.x, blockDim.x));
+  if (threadIdx.x == 0) {
+    Moments made;
+    by = finish(sums, n, kBias<V>, &made);
+    if (moments != nullptr) moments[blockIdx.x] = made;
+  }
+  if constexpr (!std::is_void_v<Y>) {
+    __syncthreads();
+    const Scaling mine = by;
+    y += blockIdx.x * n;
+    const Limits none = {-INFINITY, INFINITY};
+    for (int64_t pack = threadIdx.x; pack * kWidth < n; pack += blockDim.x) {
+      scale_pack<Y, kWidth>(v, y, mine, none, pack, n);
+    }
+  }
+}
+
+// -- launches ---
+
+unsigned blocks_for(int64_t packs) {
+  return static_cast<unsigned>((packs + kThreads - 1) / kThreads);
+}
+
+// Packs may be used where every volume begins where one does.
+template <class V, class Y>
+bool packs_fit(const V* v, const Y* y, int64_t volumes, int64_t n) {
+  constexpr int kWidth = 16 / sizeof(Y);
+  const bool first = reinterpret_cast<uintptr_t>(v) % (kWidth * sizeof(V)) == 0 &&
+                     reinterpret_cast<uintptr_t>(y) % 16 == 0;
+  return first && (volumes == 1 || n % kWidth == 0);
+}
+
+template <class V, class Y, int kWidth>
+cudaError_t scale(const V* v, Y* y, const Scaling& by, Limits limits, int64_t n,
+                  cudaStream_t stream) {
+  scale_kernel<V, Y, kWidth>
+      <<<blocks_for((n + kWidth - 1) / kWidth), kThreads, 0, stream>>>(v, y, by, limits, n);
+  return cudaGetLastError();
+}
+
+// As many blocks for each volume as fill the device eight times over all volumes, but none without
+// four packs a thread.
+cudaError_t blocks_each(int64_t volumes, int64_t bytes, unsigned* each) {
+  int device = 0, processors = 0;
+  if (const cudaError_t error = cudaGetDevice(&device)) return error;
+  if (const cudaError_t error =
+          cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) {
+    return error;
+  }
+  const int64_t fill = (int64_t{processors} * 8 + volumes - 1) / volumes;
+  const int64_t work = bytes / (16 * 4 * kThreads);
+  *each = static_cast<unsigned>(std::max<int64_t>(1, std::min(fill, work)));
+  return cudaSuccess;
+}
+
+// Blocks whose sums of one volume lie side by side: at least 8 voxels a thread.
+unsigned parts_each(int64_t n) {
+  return static_cast<unsigned>(
+      std::max<int64_t>(1, std::min<int64_t>(kThreads, n / (8 * kThreads))));
+}
+
+bool in_parts(int64_t volumes, int64_t n) { return volumes * n <= kMiddle; }
+
+template <class V>
+cudaError_t sum_up(const V* v, Moments* moments, Workspace* workspaces, int64_t volumes, int64_t n,
+                   cudaStream_t stream) {
+  unsigned each = 1;
+  if (const cudaError_t error = blocks_each(volumes, n * sizeof(V), &each)) return error;
+  if (const cudaError_t error =
+          cudaMemsetAsync(workspaces, 0, volumes * sizeof(Workspace), stream)) {
+    return error;
+  }
+  moments_kernel<V><<<static_cast<unsigned>(volumes * each), kThreads, 0, stream>>>(
+      v, moments, workspaces, each, n);
+  return cudaGetLastError();
+}
+
+// A small volume's threads: whole warps with 8 voxels each, or all that a block can have.
+unsigned small_threads(int64_t n) {
+  const int64_t warps = (n + 255) / 256;
+  return static_cast<unsigned>(32 * std::min<int64_t>(std::max<int64_t>(warps, 1), 32));
+}
+
+template <class V, class Y, int kWidth>
+cudaError_t standardize(const V* v, Y* y, Workspace* workspaces, int64_t volumes, int64_t n,
+                        cudaStream_t stream) {
+  if (n <= kSmall) {
+    small_kernel<V, Y, kWidth>
+        <<<static_cast<unsigned>(volumes), small_threads(n), 0, stream>>>(v, y, nullptr, n);
+    return cudaGetLastError();
+  }
+  const unsigned each = blocks_for((n + kWidth - 1) / kWidth);
+  const auto blocks = static_cast<unsigned>(volumes * each);
+  if (in_parts(volumes, n)) {
+    const unsigned parts = parts_each(n);
+    parts_kernel<V>
+        <<<static_cast<unsigned>(volumes * parts), kThreads, 0, stream>>>(v, workspaces, parts, n);
+    scale_parts_kernel<V, Y, kWidth>
+        <<<blocks, kThreads, 0, stream>>>(v, y, workspaces, parts, each, n);
+    return cudaGetLastError();
+  }
+  if (const cudaError_t error = sum_up(v, nullptr, workspaces, volumes, n, stream)) {
+    return error;
+  }
+  scale_each_kernel<V, Y, kWidth><<<blocks, kThreads, 0, stream>>>(v, y, workspaces, each, n);
+  return cudaGetLastError();
+}
+
+// Calls `run` with values whose types say which C++ types a volume and a result have.
+template <class Run>
+cudaError_t with_type(From from, const Run& run) {
+  switch (from) {
+    case From::kUint8:
+      return run(uint8_t{});
+    case From::kInt16:
+      return run(int16_t{});
+    case From::kUint16:
+      return run(uint16_t{});
+  }
+  return cudaErrorInvalidValue;
+}
+
+template <class Run>
+cudaError_t with_types(From from, To to, const Run& run) {
+  return with_type(from, [&](auto v) {
+    switch (to) {
+      case To::kFloat:
+        return run(v, float{});
+      case To::kBfloat16:
+        return run(v, __nv_bfloat16{});
+      case To::kHalf:
+        return run(v, __half{});
+    }
+    return cudaErrorInvalidValue;
+  });
+}
+
+}  // namespace
+
+int64_t workspaces_for(int64_t volumes, int64_t n) {
+  return in_parts(volumes, n) ? volumes * parts_each(n) : volumes;
+}
+
+cudaError_t scale_launch(From from, To to, const void* v, void* y, const Scaling& by, Limits limits,
+                         int64_t n, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  return with_types(from, to, [&](auto in, auto out) {
+    using V = decltype(in);
+    using Y = decltype(out);
+    const auto* given = static_cast<const V*>(v);
+    auto* made = static_cast<Y*>(y);
+    if (!packs_fit(given, made, 1, n)) return scale<V, Y, 1>(given, made, by, limits, n, stream);
+    return scale<V, Y, 16 / sizeof(Y)>(given, made, by, limits, n, stream);
+  });
+}
+
+cudaError_t moments_launch(From from, const void* v, Moments* moments, Workspace* workspaces,
+                           int64_t volumes, int64_t n, cudaStream_t stream) {
+  if (volumes == 0) return cudaSuccess;
+  return with_type(from, [&](auto in) {
+    using V = decltype(in);
+    const auto* given = static_cast<const V*>(v);
+    if (n > kSmall) return sum_up(given, moments, workspaces, volumes, n, stream);
+    small_kernel<V, void, 1>
+        <<<static_cast<unsigned>(volumes), kSmallThreads, 0, stream>>>(given, nullptr, moments, n);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t standardize_launch(From from, To to, const void* v, void* y, Workspace* workspaces,
+                               int64_t volumes, int64_t n, cudaStream_t stream) {
+  if (volumes == 0 || n == 0) return cudaSuccess;
+  return with_types(from, to, [&](auto in, auto out) {
+    using V = decltype(in);
+    using Y = decltype(out);
+    const auto* given = static_cast<const V*>(v);
+    auto* made = static_cast<Y*>(y);
+    if (!packs_fit(given, made, volumes, n)) {
+      return standardize<V, Y, 1>(given, made, workspaces, volumes, n, stream);
+    }
+    return standardize<V, Y, 16 / sizeof(Y)>(given, made, workspaces, volumes, n, stream);
+  });
+}
+
+}  // namespace normalize_volume

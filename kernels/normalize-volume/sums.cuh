@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums of a volume's voxels and of their squares on NVIDIA GPUs: by thread, warp and block; why
+// they are exact is in normalize_volume.h.
+
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "normalize_volume.h"
+
+namespace normalize_volume {
+namespace {
+
+template <class V>
+constexpr int kBias = bias_of(std::is_same_v<V, uint16_t> ? From::kUint16 : From::kInt16);
+
+template <class V>
+__device__ __forceinline__ void add(Sums& sums, V v) {
+  const int x = static_cast<int>(v) - kBias<V>;
+  sums.first += static_cast<uint64_t>(int64_t{x});
+  sums.second += static_cast<uint32_t>(x * x);
+}
+
+// 16 bytes. A sum of 16 bits' worth of words fits 32 bits, and so do two squares.
+template <class V>
+__device__ __forceinline__ void add_pack(Sums& sums, const uint4& pack) {
+  const uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
+  if constexpr (sizeof(V) == 1) {
+    uint32_t first = 0, second = 0;
+#pragma unroll
+    for (const uint32_t word : words) {
+      first = __dp4a(word, 0x01010101u, first);
+      second = __dp4a(word, word, second);
+    }
+    sums.first += first;
+    sums.second += second;
+  } else {
+    int first = 0;
+#pragma unroll
+    for (const uint32_t word : words) {
+      // From -32768 counted, a uint16 is the int16 with its upper bit turned.
+      const auto turned = static_cast<int>(kBias<V> == 0 ? word : word ^ 0x80008000u);
+      const int low = static_cast<int16_t>(turned), high = turned >> 16;
+      first += low + high;
+      sums.second += static_cast<uint32_t>(low * low) + static_cast<uint32_t>(high * high);
+    }
+    sums.first += static_cast<uint64_t>(int64_t{first});
+  }
+}
+
+// What thread `rank` of `count` sees of one volume: aligned packs, `kAhead` of them loaded before
+// the first is used, and the voxels before the first and after the last pack.
+template <class V>
+__device__ __forceinline__ Sums sums_of(const V* v, int64_t n, int64_t rank, int64_t count) {
+  constexpr int kWidth = 16 / sizeof(V), kAhead = 4;
+  Sums sums = {0, 0};
+  const auto off = reinterpret_cast<uintptr_t>(v) % 16 / sizeof(V);
+  const int64_t head = min(static_cast<int64_t>(off == 0 ? 0 : kWidth - off), n);
+  const int64_t packs = (n - head) / kWidth;
+  const auto* packed = reinterpret_cast<const uint4*>(v + head);
+  int64_t at = rank;
+  for (; at + (kAhead - 1) * count < packs; at += kAhead * count) {
+    uint4 ahead[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) ahead[i] = __ldg(packed + at + i * count);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) add_pack<V>(sums, ahead[i]);
+  }
+  for (; at < packs; at += count) add_pack<V>(sums, __ldg(packed + at));
+  if (rank < head) add(sums, v[rank]);
+  const int64_t rest = head + packs * kWidth + rank;
+  if (rest < n) add(sums, v[rest]);
+  return sums;
+}
+
+__device__ __forceinline__ Sums warp_sum(Sums sums) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    sums.first += __shfl_down_sync(~0u, sums.first, lanes);
+    sums.second += __shfl_down_sync(~0u, sums.second, lanes);
+  }
+  return sums;
+}
+
+// The sum over a block of whole warps, in its thread 0.
+__device__ __forceinline__ Sums block_sum(Sums sums) {
+  __shared__ Sums of_warp[32];
+  sums = warp_sum(sums);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sums;
+  __syncthreads();
+  if (threadIdx.x >= 32) return sums;
+  return warp_sum(threadIdx.x < blockDim.x / 32 ? of_warp[threadIdx.x] : Sums{0, 0});
+}
+
+}  // namespace
+}  // namespace normalize_volume

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ops as torch sees them: checks, allocation, stream, registration. On torch's stable ABI, so
+// one build serves every torch from 2.10 on. All arithmetic is behind normalize_volume.h.
+
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "../normalize_volume.h"
+#include "registration.h"
+
+namespace {
+
+using normalize_volume::From;
+using normalize_volume::Limits;
+using normalize_volume::Moments;
+using normalize_volume::Scaling;
+using normalize_volume::Sums;
+using normalize_volume::To;
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+// Becomes a ValueError in Python.
+[[noreturn]] void refuse(const std::string& why) {
+  throw std::invalid_argument("normalize_volume: " + why);
+}
+
+std::string shape_of(const Tensor& t) {
+  std::string text = "[";
+  for (int64_t i = 0; i < t.dim(); ++i) text += (i ? ", " : "") + std::to_string(t.size(i));
+  return text + "]";
+}
+
+std::string device_of(const Tensor& t) {
+  if (t.is_cpu()) return "cpu";
+  if (t.is_cuda()) return "cuda:" + std::to_string(t.get_device_index());
+  return "device type " + std::to_string(static_cast<int>(t.device().type()));
+}
+
+From from_of(const Tensor& volume) {
+  switch (volume.scalar_type()) {
+    case ScalarType::Byte:
+      return From::kUint8;
+    case ScalarType::Short:
+      return From::kInt16;
+    case ScalarType::UInt16:
+      return From::kUint16;
+    default:
+      refuse(std::string("volume must be uint8, int16 or uint16, got ") +
+             torch::headeronly::toString(volume.scalar_type()));
+  }
+}
+
+To to_of(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Float:
+      return To::kFloat;
+    case ScalarType::BFloat16:
+      return To::kBfloat16;
+    case ScalarType::Half:
+      return To::kHalf;
+    default:
+      refuse(std::string("dtype must be float32, bfloat16 or float16, got ") +
+             torch::headeronly::toString(dtype));
+  }
+}
+
+void check_shape(const Tensor& volume) {
+  if (volume.dim() != 3 && volume.dim() != 4) {
+    refuse("volume must be [Z, Y, X] or [N, Z, Y, X], got " + shape_of(volume));
+  }
+}
+
+// 1 / scale and its products with 16-bit numbers stay finite.
+void check_scale(double offset, double scale) {
+  if (!(std::abs(offset) <= 1e30)) {
+    refuse("the offset must be a number within 1e30, got " + std::to_string(offset));
+  }
+  if (!(scale >= 1e-30 && scale <= 1e30)) {
+    refuse("the divisor must be from 1e-30 to 1e30, got " + std::to_string(scale));
+  }
+}
+
+// Volumes of one size, one behind the other.
+struct Batch {
+  int64_t volumes, n;
+};
+
+Batch batch_of(const Tensor& volume) {
+  check_shape(volume);
+  const int64_t d = volume.dim();
+  const Batch batch = {d == 4 ? volume.size(0) : 1,
+                       volume.size(d - 3) * volume.size(d - 2) * volume.size(d - 1)};
+  if (batch.n > normalize_volume::kMost) {
+    refuse("sums of a volume of more than 2^34 voxels may not fit 64 bits, got " +
+           shape_of(volume));
+  }
+  return batch;
+}
+
+Tensor packed(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
+
+// New memory on the volume's device, by the C interface: the dispatcher would cost 1 us more.
+Tensor memory_on(const Tensor& volume, const std::vector<int64_t>& sizes, ScalarType dtype) {
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t i = sizes.size() - 1; i > 0; --i) {
+    strides[i - 1] = strides[i] * std::max<int64_t>(sizes[i], 1);
+  }
+  int32_t device = 0, type = aoti_torch_dtype_float32();
+  if (dtype == ScalarType::BFloat16) type = aoti_torch_dtype_bfloat16();
+  if (dtype == ScalarType::Half) type = aoti_torch_dtype_float16();
+  if (dtype == ScalarType::Double) type = aoti_torch_dtype_float64();
+  if (dtype == ScalarType::Byte) type = aoti_torch_dtype_uint8();
+  AtenTensorHandle out = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(volume.get(), &device));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
+                                                  strides.data(), type, device,
+                                                  volume.get_device_index(), &out));
+  return Tensor(out);
+}
+
+std::vector<int64_t> sizes_of(const Tensor& t) {
+  const auto sizes = t.sizes();
+  return {sizes.begin(), sizes.end()};
+}
+
+// [2] or [N, 2]: mean and deviation.
+Tensor memory_for_moments(const Tensor& volume) {
+  if (volume.dim() == 3) return memory_on(volume, {2}, ScalarType::Double);
+  return memory_on(volume, {volume.size(0), 2}, ScalarType::Double);
+}
+
+// What the caller gives: an offset and a divisor, and whether the result is clipped to [0, 1].
+struct Given {
+  Scaling by;
+  Limits limits;
+};
+
+Given given(double offset, double scale, bool clip) {
+  check_scale(offset, scale);
+  const double whole = static_cast<float>(std::rint(offset));
+  const Limits limits = clip ? Limits{0, 1} : Limits{-INFINITY, INFINITY};
+  return {normalize_volume::scaling(whole, offset - whole, scale), limits};
+}
+
+#if defined(CPU_KERNEL)
+
+constexpr int64_t kGrain = 1 << 15;  // voxels: some 10 us of one core, over a thread's start
+
+const char* bytes_of(const Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); }
+
+void scale_range(const Tensor& volume, const Tensor& out, const Given& how, int64_t start,
+                 int64_t n) {
+  const From from = from_of(volume);
+  const To to = to_of(out.scalar_type());
+  const int64_t wide = volume.element_size(), width = out.element_size();
+  const char* v = bytes_of(volume) + start * wide;
+  char* y = static_cast<char*>(out.mutable_data_ptr()) + start * width;
+  torch::stable::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
+    normalize_volume::scale_cpu(from, to, v + begin * wide, y + begin * width, how.by, how.limits,
+                                end - begin);
+  });
+}
+
+// Integers: what threads add in any order is the same sum.
+Sums sums_range(const Tensor& volume, int64_t start, int64_t n) {
+  const From from = from_of(volume);
+  const int64_t wide = volume.element_size();
+  const char* v = bytes_of(volume) + start * wide;
+  std::atomic<uint64_t> first{0}, second{0};
+  torch::stable::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
+    const Sums part = normalize_volume::sums_cpu(from, v + begin * wide, end - begin);
+    first += part.first;
+    second += part.second;
+  });
+  return {first, second};
+}
+
+Tensor normalize(const Tensor& volume, double offset, double scale, bool clip, ScalarType dtype) {
+  from_of(volume), to_of(dtype), check_shape(volume);
+  const Given how = given(offset, scale, clip);
+  const Tensor in = packed(volume);
+  Tensor out = memory_on(in, sizes_of(in), dtype);
+  scale_range(in, out, how, 0, in.numel());
+  return out;
+}
+
+Tensor standardize(const Tensor& volume, ScalarType dtype) {
+  const int bias = normalize_volume::bias_of(from_of(volume));
+  to_of(dtype);
+  const Batch batch = batch_of(volume);
+  const Tensor in = packed(volume);
+  Tensor out = memory_on(in, sizes_of(in), dtype);
+  for (int64_t i = 0; i < batch.volumes; ++i) {
+    Moments moments;
+    const Sums sums = sums_range(in, i * batch.n, batch.n);
+    const Scaling by = normalize_volume::finish(sums, batch.n, bias, &moments);
+    scale_range(in, out, {by, {-INFINITY, INFINITY}}, i * batch.n, batch.n);
+  }
+  return out;
+}
+
+Tensor statistics(const Tensor& volume) {
+  const int bias = normalize_volume::bias_of(from_of(volume));
+  const Batch batch = batch_of(volume);
+  const Tensor in = packed(volume);
+  Tensor out = memory_for_moments(in);
+  auto* moments = static_cast<Moments*>(out.mutable_data_ptr());
+  for (int64_t i = 0; i < batch.volumes; ++i) {
+    normalize_volume::finish(sums_range(in, i * batch.n, batch.n), batch.n, bias, moments + i);
+  }
+  return out;
+}
+
+#elif defined(CUDA_KERNEL)
+
+using normalize_volume::Workspace;
+
+void check_cuda(cudaError_t error, const Tensor& volume) {
+  if (error == cudaSuccess) return;
+  throw std::runtime_error("normalize_volume: CUDA error on " + device_of(volume) + ": " +
+                           cudaGetErrorString(error));
+}
+
+// Makes the volume's device current, where it is not, and gives its stream to `launch`.
+template <class Launch>
+void on_device_of(const Tensor& volume, const Launch& launch) {
+  const int32_t device = volume.get_device_index();
+  void* stream = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
+  if (torch::stable::accelerator::getCurrentDeviceIndex() == device) {
+    return check_cuda(launch(static_cast<cudaStream_t>(stream)), volume);
+  }
+  const torch::stable::accelerator::DeviceGuard guard(device);
+  check_cuda(launch(static_cast<cudaStream_t>(stream)), volume);
+}
+
+Tensor normalize(const Tensor& volume, double offset, double scale, bool clip, ScalarType dtype) {
+  const From from = from_of(volume);
+  const To to = to_of(dtype);
+  check_shape(volume);
+  const Given how = given(offset, scale, clip);
+  const Tensor in = packed(volume);
+  Tensor out = memory_on(in, sizes_of(in), dtype);
+  on_device_of(in, [&](cudaStream_t stream) {
+    return normalize_volume::scale_launch(from, to, in.const_data_ptr(), out.mutable_data_ptr(),
+                                          how.by, how.limits, in.numel(), stream);
+  });
+  return out;
+}
+
+Tensor memory_for_workspaces(const Tensor& volume, const Batch& batch) {
+  const int64_t count = normalize_volume::workspaces_for(batch.volumes, batch.n);
+  return memory_on(volume, {count * normalize_volume::kWorkspaceBytes}, ScalarType::Byte);
+}
+
+Tensor standardize(const Tensor& volume, ScalarType dtype) {
+  const From from = from_of(volume);
+  const To to = to_of(dtype);
+  const Batch batch = batch_of(volume);
+  const Tensor in = packed(volume);
+  Tensor out = memory_on(in, sizes_of(in), dtype);
+  Tensor work = memory_for_workspaces(in, batch);
+  on_device_of(in, [&](cudaStream_t stream) {
+    return normalize_volume::standardize_launch(
+        from, to, in.const_data_ptr(), out.mutable_data_ptr(),
+        static_cast<Workspace*>(work.mutable_data_ptr()), batch.volumes, batch.n, stream);
+  });
+  return out;
+}
+
+Tensor statistics(const Tensor& volume) {
+  const From from = from_of(volume);
+  const Batch batch = batch_of(volume);
+  const Tensor in = packed(volume);
+  Tensor out = memory_for_moments(in);
+  Tensor work = memory_for_workspaces(in, batch);
+  on_device_of(in, [&](cudaStream_t stream) {
+    return normalize_volume::moments_launch(
+        from, in.const_data_ptr(), static_cast<Moments*>(out.mutable_data_ptr()),
+        static_cast<Workspace*>(work.mutable_data_ptr()), batch.volumes, batch.n, stream);
+  });
+  return out;
+}
+
+#endif
+
+// A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
+#if defined(CUDA_KERNEL)
+constexpr const char* kBuiltFor = "cuda";
+#else
+constexpr const char* kBuiltFor = "cpu";
+#endif
+
+[[noreturn]] void refuse_device(const Tensor& volume) {
+  refuse("volume is on " + device_of(volume) + ", this build runs on " + kBuiltFor);
+}
+
+Tensor normalize_elsewhere(const Tensor& volume, double, double, bool, ScalarType) {
+  refuse_device(volume);
+}
+Tensor standardize_elsewhere(const Tensor& volume, ScalarType) { refuse_device(volume); }
+Tensor statistics_elsewhere(const Tensor& volume) { refuse_device(volume); }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
+  ops.def(
+      "normalize(Tensor volume, float offset, float scale, bool clip, ScalarType dtype) -> Tensor");
+  ops.def("standardize(Tensor volume, ScalarType dtype) -> Tensor");
+  ops.def("statistics(Tensor volume) -> Tensor");
+}
+
+#if defined(CUDA_KERNEL)
+#define NORMALIZE_VOLUME_HERE CUDA
+#define NORMALIZE_VOLUME_ELSEWHERE CPU
+#else
+#define NORMALIZE_VOLUME_HERE CPU
+#define NORMALIZE_VOLUME_ELSEWHERE CUDA
+#endif
+
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, NORMALIZE_VOLUME_HERE, ops) {
+  ops.impl("normalize", TORCH_BOX(&normalize));
+  ops.impl("standardize", TORCH_BOX(&standardize));
+  ops.impl("statistics", TORCH_BOX(&statistics));
+}
+
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, NORMALIZE_VOLUME_ELSEWHERE, ops) {
+  ops.impl("normalize", TORCH_BOX(&normalize_elsewhere));
+  ops.impl("standardize", TORCH_BOX(&standardize_elsewhere));
+  ops.impl("statistics", TORCH_BOX(&statistics_elsewhere));
+}
+
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
