@@ -40,7 +40,7 @@ test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that 
 	@# Apart from the others: pytest names these modules kernels.*, as the kernels client is named.
 	$(BIN)/python -m pytest $(KERNELS)
 
-test-gpu:  ## run the GPU tests on artifacts that were built elsewhere, with the Python on PATH
+test-gpu:  ## run every test that needs a GPU, on artifacts that were built before, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py
 
 lint: $(VENV)/ready-build,cluster,test,lint  ## linters, types and formats

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the suite and every kernel's own tests share."""
 
+# Where kernforge is on PYTHONPATH and not installed, pytest finds its plugin here.
+pytest_plugins = ["kernforge.testing_plugin"]
+
 
 def pytest_terminal_summary(terminalreporter):
     """Count what this machine could not run, so that nobody takes silence for success."""

@@ -141,8 +141,8 @@ def measure(place: Place) -> list[dict[str, object]]:
     return cases
 
 
-def table(cases: list[dict]) -> dict[str, object]:
-    """The cases as the README shows them."""
+def table(cases: list[dict], load: float) -> dict[str, object]:
+    """The cases as the README shows them; ``load`` is the machine's before, for each core."""
     rows = []
     for one in cases:
         ours, peers = one["kernforge"], one["peer"]
@@ -161,6 +161,8 @@ def table(cases: list[dict]) -> dict[str, object]:
         f"{sum(own):.1f} CPU-s are the {len(own)} compilations of the kernel's own sources: with "
         f"nothing else it would be {total / sum(own):.1f}x."
     )
+    if load > 1:
+        note += " Other programs kept the machine busy: figures vary by a tenth."
     return {
         "title": "img2gray for every torch and CUDA, CPU seconds",
         "head": ["", "kernforge", "cpp_extension", "ratio"],
@@ -178,6 +180,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if torch.version.cuda is None:
         sys.exit("the installed torch has no CUDA")
+    load = os.getloadavg()[0] / len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as directory:
         ours = argparse.Namespace(store=arguments.store, lock=None, cuda_home=None, options=())
         half = Half(backend="cuda", source=DEVICE, stable=True)
@@ -185,9 +188,9 @@ def main() -> None:
         # Of the peer alone: kernforge's toolkits are those of its lock.
         cases = measure(replace(place, env={"CUDA_HOME": str(arguments.cuda_home)}))
     document = {
-        "machine": describe("kernforge", "torch"),
+        "machine": {**describe("kernforge", "torch"), "load": round(load, 1)},
         "cases": cases,
-        "table": table(cases),
+        "table": table(cases, load),
     }
     arguments.json.write_text(json.dumps(document, indent=2) + "\n")
 

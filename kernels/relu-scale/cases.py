@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lengths and views for tests, each with the regime that it stands for."""
+"""Shapes and views for tests, each with the regime that it stands for."""
 
 from __future__ import annotations
 
 # A pack is 16 bytes: 2 to 8 elements. A block of the GPU takes 256 packs, or 1,024 of large
 # tensors, which have 2**18 packs or more.
-LENGTHS = {
-    "one element": 1,
-    "less than a pack": 3,
-    "a pack and a tail": 9,
-    "a block less one": 1023,
-    "several blocks and a tail": 10_007,
-    "large, whole blocks": 1 << 21,
-    "large, and a tail": (1 << 21) + 1029,
+SHAPES = {
+    "empty": (0, 7),
+    "one element": (1,),
+    "less than a pack": (3,),
+    "a pack and a tail": (9,),
+    "a block less one": (1023,),
+    "several blocks and a tail": (10_007,),
+    "three dimensions, odd": (7, 13, 5),
+    "two dimensions, blocks and a tail": (67, 263),
 }
+LARGE = {"large, whole blocks": 1 << 21, "large, and a tail": (1 << 21) + 1029}
 
 # Views of a [12, 18, 20] tensor.
 VIEWS = {

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import platform
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,13 @@ def _file(project: Path, name: str) -> Path:
     return path
 
 
+def _line(error: Exception, path: Path) -> str:
+    """Where in the user's file it happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f", line {lines[-1]}" if lines else ""
+
+
 def _load(path: Path) -> Any:
     """The judge's side of a project, in this process."""
     name = "kernforge_project_workloads"
@@ -153,6 +161,10 @@ def _load(path: Path) -> Any:
     sys.path.insert(0, str(path.parent.parent))
     try:
         spec.loader.exec_module(module)
+    except Exception as error:  # the user's file may raise anything
+        raise UsageError(
+            f"{path} cannot be run: {type(error).__name__}: {error}{_line(error, path)}", hint=_HINT
+        ) from error
     finally:
         sys.path.remove(str(path.parent.parent))
     return module
@@ -224,6 +236,8 @@ def _ceiling(
 ) -> Ceiling:
     """The ceilings of a mode; the product's rate is that of hot turns, which is its best."""
     copies = next(each for each in here if each.kind == "copy")
+    if copies.skipped:
+        copies = next(each for each in found if each.kind == "copy" and each.mode == "hot")
     if not copies.times_ns:
         raise UsageError(f"{workload.name}: the copy could not be measured: {copies.refused}")
     products = [each.times_ns for each in found if each.kind == "product" and each.mode == "hot"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from kernforge.hubclass import load_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from torch import Tensor as Torch
 
 
 class RefusedError(Exception):
@@ -42,6 +45,7 @@ class Contender:
         self.trusted = spec["kind"] in ("nothing", "copy", "product")
         self._module = None if self.trusted else _load(spec["file"])
         self._kernel = _kernel(spec) if spec["kind"] == "kernel" else None
+        self._half: Torch | None = None
 
     def none(self, *_given: Any) -> None:
         """What is called when there is no workload."""
@@ -61,6 +65,16 @@ class Contender:
         eager: Callable[..., Any] = module.eager
         return self._compiled(eager) if kind == "compiled" else eager
 
+    def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:
+        """The function for so many calls in a row that shall not find each other's data cached.
+
+        Everyone else has inputs of its own in each call; the engine's copy gets them here.
+        """
+        if self._half is None:
+            return call
+        halves = itertools.cycle([self._half.clone() for _ in range(calls)])
+        return lambda *_: next(halves).neg()
+
     def _compiled(self, eager: Callable[..., Any]) -> Callable[..., Any]:
         """Tuned for this workload's shapes alone."""
         import torch  # noqa: PLC0415
@@ -75,11 +89,13 @@ class Contender:
     def _own(self, kind: str, work: dict[str, Any]) -> Callable[..., Any]:
         import torch  # noqa: PLC0415
 
+        self._half = None
         if kind == "nothing":
             return self.none
         if kind == "copy":
             words = max(1, work["bytes"] // 2 // 4)
             half = torch.ones(words, dtype=torch.int32, device=self._device)
+            self._half = half
             # On a GPU a kernel copies (and negates) as fast as its copy does, for less of a start;
             # a copy inside a CUDA graph is slower.
             return (lambda *_: half.clone()) if self._device == "cpu" else (lambda *_: half.neg())

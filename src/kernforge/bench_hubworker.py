@@ -52,6 +52,10 @@ class Subject:
         self.late = work["late"] and not self._reference
         return _make_the_call
 
+    def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:  # noqa: ARG002
+        """The same: every call has an instance of its own."""
+        return call
+
     def make(self, seed: int) -> _Call:
         """One call, ready to be made."""
         one, method = self._script.make(self._entry, seed)

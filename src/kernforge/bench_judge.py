@@ -144,10 +144,11 @@ class _Trial:
         """Let all of them compute it."""
         self._runners = [r for r in runners if self.flops or r.candidate != PRODUCT]
         self._tight = self._is_tight()
-        more = {"bytes": self.moved, "tight": self._tight}
-        work = _work(self._workload, self._layout) | more
+        work = _work(self._workload, self._layout) | {"bytes": self.moved}
         for runner in self._runners:
             runner.begin(self._layout)
+            if self._tight:
+                runner.skipped["graph"] = "the GPU has no room for a graph's own tensors"
             if not runner.refused:
                 runner.partner.resume()
                 # What the others make for themselves the engine's own have, too.
@@ -155,6 +156,7 @@ class _Trial:
                 mine = work | {"held": held}
                 if runner.ask(START_S, do="workload", work=mine) is not None:
                     self._warm_up(runner)
+                self._leave(runner)
                 runner.partner.pause()
         self._rounds(note)
         return self._measured()
@@ -194,17 +196,25 @@ class _Trial:
                 runner = racing[name]
                 runner.partner.resume()
                 mine = given[: runner.calls]
+                if self._tight:  # Memory that is new to a process is slower the first time.
+                    self._turn(runner, mine, "hot", keep=False)
                 for mode in self._modes:
                     if runner.refused:
                         break
                     if mode in runner.skipped:
                         continue
                     self._turn(runner, mine[: self._calls_in(mode)], mode, keep=True)
+                self._leave(runner)
                 runner.partner.pause()
                 if runner.refused and runner.candidate.file:
                     note(f"{self._workload.name}: {name} is refused: {runner.refused}")
             if turn + 1 >= self._settings.least and self._sure():
                 return
+
+    def _leave(self, runner: Runner) -> None:
+        """Have a candidate's memory for the next one, where the GPU has not enough for all."""
+        if self._tight and not runner.refused:
+            runner.ask(self._settings.patience_s, do="leave")
 
     def _calls_in(self, mode: Mode) -> int | None:
         """At most so many calls of a turn in a mode; None: all."""
@@ -217,6 +227,7 @@ class _Trial:
         if self._settings.device == "cuda":
             torch.cuda.synchronize()
             if self._tight:
+                self._wanted = {}
                 torch.cuda.empty_cache()
 
     def _sure(self) -> bool:

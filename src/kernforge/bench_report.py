@@ -229,9 +229,9 @@ def summary(document: dict[str, Any]) -> dict[str, Any]:
     mode, where = document["settings"]["modes"][0], document["machine"]
     head, *body = sweep(document, mode)
     return {
-        "title": f"{document['project']} on {where['gpu'] or where['cpu']}",
+        "title": f"{document['project']} on {where['gpu'] or where['cpu']}, time (share of the roof)",
         "head": list(head),
         "rows": [list(row) for row in body],
-        "note": f"{mode.capitalize()} times and shares of the roof; all in one run, in turn, each in "
+        "note": f"{mode.capitalize()} caches; all in one run, in turn, each in "
         "a process of its own, on new inputs in each call. By `kernforge bench`.",
     }

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _TOUCHED = 32 << 20
 _LINE = 64
-_WARM_UPS = 3
 
 
 class Engine:
@@ -60,27 +59,17 @@ class Engine:
             inputs=tuple(_tensor(each) for each in work["inputs"]),
             outputs=tuple(_tensor(each) for each in work["outputs"]),
         )
-        self._arguments, self._tight = work["arguments"], work["tight"]
+        self._arguments = work["arguments"]
         self.held: tuple[Torch, ...] = ()
-        self._release()
+        self.release()
         self.held = tuple(
             self._empty(size, dtype=self._uint8, device=self.device) for size in work["held"]
         )
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Give unused memory of the GPU back, which others need."""
         if self.device == "cuda":
             self._give_back()
-
-    def seed(self) -> None:
-        """Where nothing could be kept, have a result and a temporary ready for the allocator."""
-        if self._tight:
-            _ready = self.empties(), self.empties()
-
-    def leave(self) -> None:
-        """End a turn; where memory is tight, keep none."""
-        if self._tight:
-            self._release()
 
     def views(self, call: int) -> tuple[list[Torch], list[Torch]]:
         """A call's inputs and results in the exchange."""
@@ -189,6 +178,10 @@ class Callee(Protocol):
         """The function to time on a workload."""
         ...
 
+    def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:
+        """That function for so many calls in a row that shall not find each other's data cached."""
+        ...
+
 
 class Turn:
     """Calls of a candidate with inputs that are ready.
@@ -204,10 +197,11 @@ class Turn:
         self._trusted = candidate.trusted
         self._given: list[tuple[Any, ...]] = []
         self._spare: list[tuple[Torch, ...]] = []
+        self._graph: _Graph | None = None
 
     def workload(self, work: dict[str, Any]) -> dict[str, Any]:
         """Go on with this workload."""
-        self._given, self._spare = [], []
+        self._given, self._spare, self._graph = [], [], None
         self._call = self._candidate.none
         self._engine.begin(work)
         self._call = self._candidate.of(work)
@@ -218,7 +212,6 @@ class Turn:
         self._given, self._spare = [], []
         self._given = [self._engine.fresh(call) for call in range(calls)]
         self._spare = [self._engine.empties() for _ in range(calls)] if self._trusted else []
-        self._engine.seed()
         self._engine.timer.settle()
         return {"ok": True}
 
@@ -271,7 +264,7 @@ class Turn:
         if mode == "launch":
             return lambda given: timer.time_launch(call, given)
         if mode == "graph":
-            graph = _Graph(call, [self._engine.fresh(number) for number in range(len(self._given))])
+            graph = self._captured()
             return lambda given: graph.time(timer, given)
 
         def one(given: list[tuple[Any, ...]]) -> tuple[list[Any], float]:
@@ -280,12 +273,25 @@ class Turn:
 
         return one
 
+    def _captured(self) -> _Graph:
+        """The workload's graph, captured once: its memory is then no newer than any other."""
+        calls = bench_plan.in_a_row("graph", len(self._given))
+        if self._graph is None or self._graph.calls < calls:
+            inputs = [self._engine.fresh(number) for number in range(calls)]
+            self._graph = _Graph(self._candidate.apart(self._call, calls), inputs)
+        return self._graph
+
+    def leave(self) -> dict[str, Any]:
+        """Keep no more memory than the candidate itself does."""
+        self._given, self._spare = [], []
+        self._engine.release()
+        return {"ok": True}
+
     def inputs(self) -> dict[str, Any]:
         """Show the judge what the calls left of their inputs."""
         for number, given in enumerate(self._given):
             self._engine.give_back(number, given)
         self._given = []
-        self._engine.leave()
         return {"ok": True}
 
 
@@ -302,7 +308,7 @@ class _Graph:
 
     Args:
         call: the candidate.
-        given: inputs of the right kind, for at least as many calls as are timed in a row.
+        given: inputs of the right kind, for as many calls as are timed in a row.
 
     Raises:
         UncapturableError: the calls cannot be captured.
@@ -311,15 +317,14 @@ class _Graph:
     def __init__(self, call: Callable[..., Any], given: list[tuple[Any, ...]]) -> None:
         import torch  # noqa: PLC0415
 
-        self._inputs = given[: bench_plan.in_a_row("graph", len(given))]
+        self._inputs, self.calls = given, len(given)
         self._graph = torch.cuda.CUDAGraph()
         self._plain, self._copy = torch.Tensor, torch.Tensor.copy_
         try:
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                for _ in range(_WARM_UPS):
-                    call(*self._inputs[0])
+                call(*self._inputs[0])
             torch.cuda.current_stream().wait_stream(side)
             with torch.cuda.graph(self._graph):
                 self._results = [call(*each) for each in self._inputs]
@@ -342,6 +347,8 @@ def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
     try:
         if wanted["do"] == "workload":
             return turn.workload(wanted["work"])
+        if wanted["do"] == "leave":
+            return turn.leave()
         if wanted["do"] == "prepare":
             return turn.prepare(wanted["calls"])
         if wanted["do"] == "results":

@@ -139,6 +139,11 @@ def _kernel(arguments: argparse.Namespace) -> Path | None:
             raise UsageError(f"{arguments.kernel} is no directory", hint="kernforge build first")
         return Path(arguments.kernel)
     built = Path(arguments.project) / "build"
+    if not built.is_dir() and (built.parent / "build.toml").is_file():
+        raise UsageError(
+            f"{built.parent.resolve()} is not built, so there is no kernel to measure",
+            hint="kernforge build, or name a built kernel with --kernel",
+        )
     return built if built.is_dir() else None
 
 

@@ -44,6 +44,16 @@ if TYPE_CHECKING:
 
 KINDS = ("cmake", "python", "nix", "editor")
 _COMPILE_COMMANDS = "compile_commands.json"
+_REGISTRATION = "torch-ext/registration.h"
+_OURS = (
+    "CMakeLists.txt",
+    "MANIFEST.in",
+    "cmake/_ops.py.in",
+    "flake.nix",
+    "pyproject.toml",
+    "setup.py",
+)
+_BACKENDS: tuple[manifest_values.Backend, ...] = get_args(manifest_values.Backend)
 _FLAKE = """# Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
 {
   description = "DESCRIPTION";
@@ -69,7 +79,9 @@ def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[s
         kinds: some of ``KINDS``.
     """
     manifest = one.manifest
-    unique = digest.key("export", manifest=manifest.content, files=digests)[:10]
+    sources = {path: real for path, real in one.files.items() if not _is_ours(one, path, real)}
+    told = {path: sha256 for path, sha256 in digests.items() if path in sources}
+    unique = digest.key("export", manifest=manifest.content, files=told)[:10]
     found: dict[str, str] = {}
     noarch = isinstance(manifest.framework, TorchNoarch)
     if "cmake" in kinds or "python" in kinds:
@@ -79,11 +91,26 @@ def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[s
     if "python" in kinds:
         found["pyproject.toml"] = exportpython.pyproject(manifest)
         found["setup.py"] = exportpython.setup(manifest)
-        shipped = sorted({*one.files, *found} - {"setup.py", "pyproject.toml"})
+        shipped = sorted({*sources, *found} - {"setup.py", "pyproject.toml"})
         found["MANIFEST.in"] = "".join(f"include {path}\n" for path in shipped)
     if "nix" in kinds:
         found["flake.nix"] = _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}")
     return found
+
+
+def _is_ours(one: Project, path: str, real: Path) -> bool:
+    """Whether a file of a project is one that an earlier export put there.
+
+    Were it taken for a source, the same project exported again would differ.
+    """
+    if path == _REGISTRATION:
+        return real.read_text(errors="replace") == _bundled_registration()
+    written = {*_OURS, f"torch-ext/{one.manifest.general.python_name}/_ops.py"}
+    return path in written or path in {f"metadata-{b}.json" for b in _BACKENDS}
+
+
+def _bundled_registration() -> str:
+    return importlib.resources.files("kernforge").joinpath("include/registration.h").read_text()
 
 
 def _cutlass(manifest: Manifest) -> str:
@@ -104,9 +131,11 @@ def _package(one: Project, unique: str) -> Iterator[tuple[str, str]]:
     kind = Variant.tvm_ffi if isinstance(manifest.framework, TvmFfi) else Variant.stable_abi
     variant = kind((0, 1), Backend("cpu"), cpu="x86_64", os="linux")
     yield "cmake/_ops.py.in", artifact.ops_module("@OPS_NAME@", variant)
-    if isinstance(manifest.framework, Torch) and "torch-ext/registration.h" not in one.files:
-        header = importlib.resources.files("kernforge").joinpath("include/registration.h")
-        yield "torch-ext/registration.h", header.read_text()
+    header = one.files.get(_REGISTRATION)
+    if isinstance(manifest.framework, Torch) and (
+        header is None or _is_ours(one, _REGISTRATION, header)
+    ):
+        yield _REGISTRATION, _bundled_registration()
 
 
 def _metadata(one: Project, unique: str) -> Iterator[tuple[str, str]]:
@@ -116,7 +145,7 @@ def _metadata(one: Project, unique: str) -> Iterator[tuple[str, str]]:
     ``metadata.json``; its digest and the architectures of compiled code come after the build.
     """
     manifest = one.manifest
-    for backend in get_args(manifest_values.Backend):
+    for backend in _BACKENDS:
         name = f"_{manifest.general.python_name}_{backend}_{unique}"
         noarch = isinstance(manifest.framework, TorchNoarch)
         archs = plan.noarch_archs(manifest, backend) if noarch else None

@@ -29,6 +29,8 @@ _REGION = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQ12xI8xQ")
 _ALIGNMENT = 8
 _PTX, _CUBIN = 1, 2
+_SIZES = (8, 8)  # where a region and an entry say how long their payloads are
+_ELF = b"\x7fELF"  # what machine code begins with that is not compressed
 _FLAG_SPECIFIC = 1 << 20  # sm_90a: this architecture only
 _FLAG_FAMILY = 1 << 21  # sm_100f: its family
 
@@ -60,6 +62,35 @@ def architectures(elf_bytes: bytes) -> Architectures:
         cubins=_names(arch for kind, arch in entries if kind == _CUBIN),
         ptx=_names(arch for kind, arch in entries if kind == _PTX),
     )
+
+
+def one_cubin(section: bytes) -> bytes | None:
+    """The machine code in a section ``.nv_fatbin`` that holds one plain piece of it and nothing else."""
+    try:
+        magic, _, header, size = _REGION.unpack_from(section)
+        kind, _, before, length, _, _ = _ENTRY.unpack_from(section, header)
+    except struct.error:
+        return None
+    end = header + size
+    whole = magic == _MAGIC and header >= _REGION.size and not any(section[end:])
+    if not whole or kind != _CUBIN or before < _ENTRY.size or before + length != size:
+        return None
+    found = section[header + before : end]
+    return found if found.startswith(_ELF) else None
+
+
+def with_cubin(section: bytes, cubin: bytes) -> bytes:
+    """The section with other machine code in the place of its one piece; see ``one_cubin``.
+
+    What nvcc writes for that code: lengths and payload are all that differ.
+    """
+    header: int = _REGION.unpack_from(section)[2]
+    before: int = _ENTRY.unpack_from(section, header)[2]
+    cubin += bytes(-len(cubin) % _ALIGNMENT)
+    found = bytearray(section[: header + before])
+    struct.pack_into("<Q", found, _SIZES[0], before + len(cubin))
+    struct.pack_into("<Q", found, header + _SIZES[1], len(cubin))
+    return bytes(found) + cubin
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, tuple[int, str]]]:

@@ -115,6 +115,24 @@ def closure(
     return Closure(files=tuple(sorted(files)), foreign=tuple(sorted(foreign)), opaque=opaque)
 
 
+def named(
+    path: str, sources: Mapping[str, str], include_dirs: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
+    """The names that a file includes, as it writes them, and the project's files that each may be.
+
+    Args:
+        path: the file.
+        sources: as for ``closure``.
+        include_dirs: as for ``closure``.
+    """
+    found = {}
+    for quoted, angled, _ in _includes(sources.get(path, "")):
+        here = (posixpath.dirname(path),) if quoted else ()
+        if name := quoted or angled:
+            found[name] = tuple(p for p in _candidates(name, here + include_dirs) if p in sources)
+    return found
+
+
 def base_names(text: str) -> set[str]:
     """Last parts of the names that a text includes, whatever their extension."""
     return {posixpath.basename(quoted or angled) for quoted, angled, _ in _includes(text)} - {""}

@@ -8,12 +8,14 @@ files. An edit gives a new module, and what was made with the old one stays vali
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kernforge import (
     cudahome,
@@ -21,9 +23,11 @@ from kernforge import (
     files,
     jit_build,
     jit_flags,
+    jit_hint,
     jit_machine,
     jit_module,
     jit_plan,
+    jit_swap,
 )
 from kernforge import jit_sources as generated
 from kernforge.errors import BuildError, UsageError
@@ -261,16 +265,20 @@ def _refuse_sycl(given: object, wanted: bool | None) -> None:  # noqa: FBT001
 
 def _answer(question: _Question, *, verbose: bool) -> Any:
     known = _process.answers.get(question)
-    if known is None or not known.seen.unchanged():
+    if not _holds(known):
         with _alone(question.name):
             known = _process.answers.get(question)
-            if known is None or not known.seen.unchanged():
+            if not _holds(known):
                 known = _make(question, Report(quiet=not verbose))
                 _process.answers[question] = known
     if known.loaded.spaces:
         known.loaded.show(jit_machine.import_torch())
     found = known.loaded
     return found.module if question.is_python_module else str(found.path)
+
+
+def _holds(known: _Known | None) -> TypeGuard[_Known]:
+    return known is not None and known.seen.unchanged() and jit_swap.stands(known.loaded.path)
 
 
 @contextmanager
@@ -286,12 +294,15 @@ def _make(question: _Question, report: Report) -> _Known:
     tree = Tree(dict(question.texts))
     request, own, libraries, python = _read(question, tree)
     content = _content(request)
-    if loaded := _process.modules.get(content):
+    if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
         return _Known(seen=tree.seen(), content=content, loaded=loaded)
     cuda = request.with_cuda or any(u.path.endswith(_CUDA_SUFFIXES) for u in request.units)
     shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python)
     made = jit_plan.make(request, shop.machine)
-    path = jit_build.make(made, shop, report, quiet=Report(quiet=True), own=own)
+    again = functools.partial(jit_plan.make, request, shop.machine)
+    start = time.monotonic()
+    path = jit_build.make(made, shop, report, quiet=Report(quiet=True), own=own, again=again)
+    jit_hint.tell(request.units, time.monotonic() - start, Report())
     if question.build_directory:
         target = Path(question.here, question.build_directory, made.link.outputs[0])
         files.copy_atomic(path, target)
@@ -306,7 +317,7 @@ def _make(question: _Question, report: Report) -> _Known:
             loaded = jit_module.load(
                 path, name, made.namespaces, torch, python=question.is_python_module
             )
-            _process.taken.update(made.namespaces)
+            _process.taken.update(made.namespaces, made.namespaces.values())
     _process.modules[content] = loaded
     return _Known(seen=tree.seen(), content=content, loaded=loaded)
 

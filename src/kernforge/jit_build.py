@@ -13,18 +13,17 @@ import re
 import threading
 from typing import TYPE_CHECKING
 
-from kernforge import build, eviction
+from kernforge import build, eviction, jit_stages, jit_swap
 from kernforge.errors import BuildError, KernforgeError
 from kernforge.jit_plan import PRECOMPILED
 from kernforge.perform import Workshop
 from kernforge.results import SHELF
-from kernforge.run import run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from kernforge.graph import Plan
+    from kernforge.graph import Action, Plan
     from kernforge.jit_machine import Shop
     from kernforge.jit_plan import Made
     from kernforge.outcome import Events, Failure
@@ -34,7 +33,15 @@ _background: dict[str, threading.Thread] = {}
 _lock = threading.Lock()
 
 
-def make(made: Made, shop: Shop, events: Events, *, quiet: Events, own: Iterable[str]) -> Path:
+def make(
+    made: Made,
+    shop: Shop,
+    events: Events,
+    *,
+    quiet: Events,
+    own: Iterable[str],
+    again: Callable[[Mapping[str, Action]], Made],
+) -> Path:
     """Get a module into the store.
 
     Args:
@@ -43,6 +50,7 @@ def make(made: Made, shop: Shop, events: Events, *, quiet: Events, own: Iterable
         events: is told what happens.
         quiet: is told what happens in the background.
         own: the user's files, as the plan names them.
+        again: plans it with other objects for the units of these paths.
 
     Returns:
         Path of the shared object, or of the program.
@@ -51,25 +59,33 @@ def make(made: Made, shop: Shop, events: Events, *, quiet: Events, own: Iterable
         BuildError: a compiler failed; the message is what it wrote, with the user's paths.
         StorageError: the disk is full or read-only.
     """
-    store, link = shop.store, made.link
-    output = store.path(SHELF, link.key) / link.outputs[0]
-    if store.use(SHELF, link.key):
-        return output
+    store = shop.store
+    if store.use(SHELF, made.link.key):
+        jit_swap.remember(made)
+        return _output(made, shop)
     with store.lease():
         header = _header(made, shop, quiet)
         roots = {**shop.roots, **({PRECOMPILED: header} if header else {})}
-        failures = _run(made.plan, shop, roots, events)
+        found = jit_swap.swapped(made, shop, lambda p: _run(p, shop, roots, quiet), again)
+        failures = _run((found or made).plan, shop, roots, events)
         if failures:
             raise _error(failures, tuple(own))
+        if not found:
+            jit_swap.learn(made, shop)
         if store.made:
             eviction.trim(store, eviction.limit(os.environ))
-    return output
+    return _output(found or made, shop)
+
+
+def _output(made: Made, shop: Shop) -> Path:
+    return shop.store.path(SHELF, made.link.key) / made.link.outputs[0]
 
 
 def wait() -> None:
     """Wait for what is compiled in the background."""
     for thread in tuple(_background.values()):
         thread.join()
+    jit_swap.wait()
 
 
 def _header(made: Made, shop: Shop, quiet: Events) -> str:
@@ -103,7 +119,7 @@ def _compile_header(plan: Plan, shop: Shop, quiet: Events) -> None:
 
 def _run(plan: Plan, shop: Shop, roots: Mapping[str, str], events: Events) -> tuple[Failure, ...]:
     jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
-    workshop = Workshop(store=shop.store, roots=roots, runner=run, jobs=jobs)
+    workshop = Workshop(store=shop.store, roots=roots, runner=jit_stages.run_stages, jobs=jobs)
     return build.run_actions(plan, workshop, events)
 
 

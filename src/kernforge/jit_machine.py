@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kernforge.wheels import Progress
 
 _DEFAULT_CUDA = "13.0"
+_PLAIN_SONAME = 12  # the runtime's soname has the minor version before
 _ENV = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE"),
@@ -132,6 +133,7 @@ def _look(progress: Progress, *, cuda: bool, libraries: bool, python: bool) -> S
         archs=archs,
         lock=found,
         cpu=this_cpu(),
+        runtime=_runtime(torch, version),
     )
     return Shop(machine=machine, store=store, roots=roots)
 
@@ -214,6 +216,14 @@ def _sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:
     """Torch's libraries that a module may need, in load order."""
     named = (*floor.torch_sonames("cuda" if cuda else "cpu"), "libtorch_python.so")
     return tuple(name for name in dict.fromkeys(named) if (directory / name).is_file())
+
+
+def _runtime(torch: Any, cuda: Version2 | None) -> str:
+    """Soname of the CUDA runtime that torch depends on, if it has all that the toolkit may call."""
+    if cuda is None or torch.version.cuda is None or cuda[0] < _PLAIN_SONAME:
+        return ""
+    there = _version2(torch.version.cuda)
+    return f"libcudart.so.{cuda[0]}" if there[0] == cuda[0] and there >= cuda else ""
 
 
 def _torch_digest(torch: Any, top: Path, store: Store) -> str:

@@ -44,6 +44,7 @@ _NVCC = (
 )
 _CUDA_SUFFIXES = (".cu", ".cuh")
 _NAMES = "kernforge_names.cpp"
+_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,8 @@ class Machine:
     Attributes:
         torch: the installed release.
         sonames: torch's libraries in this process.
+        runtime: soname of the CUDA runtime that torch has brought into this process; empty if it
+            has none that fits the toolkit.
         cuda: the toolkit; None without one.
         archs: arguments for nvcc that say what to compile for.
         lock: the identities of compiler, headers and toolkit.
@@ -65,6 +68,7 @@ class Machine:
     archs: tuple[str, ...]
     lock: Lock
     cpu: str
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +100,8 @@ class Request:
         installed: search path outside it.
         with_cuda: whether to give C++ sources CUDA's headers.
         executable: make a program and not a module.
-        taken: op namespaces that this process has from an earlier build.
+        taken: op namespaces that this process has from earlier builds, as they are written and as
+            they are.
     """
 
     name: str
@@ -112,6 +117,27 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CudaUnit:
+    """A CUDA source as it is compiled.
+
+    Attributes:
+        path: in the action's directory.
+        texts: what the compiler reads, by path.
+        includes: search path in the action's directory.
+        foreign: names of included headers that are not among the texts.
+        opaque: whether others may be read as well.
+        action: what compiles it.
+    """
+
+    path: str
+    texts: Mapping[str, str]
+    includes: tuple[str, ...]
+    foreign: tuple[str, ...]
+    opaque: bool
+    action: Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """A plan, and what will come of it.
 
@@ -120,29 +146,56 @@ class Made:
         link: the last of them; its one output is the module.
         header: makes the compiled header that units would gain by; None when none would.
         namespaces: op namespaces that the sources write -> that the module has.
+        cuda: the CUDA sources.
+        target: what the plan is for.
     """
 
     plan: Plan
     link: Action
     header: Plan | None
     namespaces: Mapping[str, str]
+    cuda: tuple[CudaUnit, ...]
+    target: Target
 
 
-def make(request: Request, machine: Machine) -> Made:
-    """Plan a module."""
+def make(request: Request, machine: Machine, instead: Mapping[str, Action] | None = None) -> Made:
+    """Plan a module.
+
+    Args:
+        request: what is to be made.
+        machine: with what.
+        instead: actions whose objects are linked for those of the units of these paths.
+    """
     texts = [text for unit in request.units for text in unit.texts.values()]
     defined = generated.namespaces(texts)
     content = {p: digest.sha256(t) for unit in request.units for p, t in unit.texts.items()}
     argv = [*request.cflags, "", *request.cuda_cflags, "", *request.ldflags]
     suffix = digest.key("jit", files=content, flags=argv, cxx=machine.lock.compiler.key)[:10]
     spoken = {n: request.name if n == generated.EXTENSION_NAME else n for n in defined}
-    actual = {n: f"{s}_{suffix}" if s in request.taken else s for n, s in spoken.items()}
-    return _Planner(request, machine, actual).make({spoken[n]: a for n, a in actual.items()})
+    actual = {n: _free(s, suffix, request.taken) for n, s in spoken.items()}
+    planner = _Planner(request, machine, actual, instead or {})
+    return planner.make({spoken[n]: a for n, a in actual.items()})
+
+
+def _free(name: str, suffix: str, taken: frozenset[str]) -> str:
+    """The first namespace for a written one that the process does not have."""
+    if name not in taken:
+        return name
+    names = (f"{name}_{suffix}", *(f"{name}_{suffix}_{number}" for number in range(2, _MOST)))
+    return next(name for name in names if name not in taken)
 
 
 class _Planner:
-    def __init__(self, request: Request, machine: Machine, names: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        machine: Machine,
+        names: Mapping[str, str],
+        instead: Mapping[str, Action],
+    ) -> None:
         self._request, self._machine, self._names = request, machine, names
+        self._instead = instead
+        self._cuda: list[CudaUnit] = []
         empty = Sources(digests={}, texts={}, bundled={})
         self._actions = Actions(empty, machine.lock)
         self._apart = Actions(empty, machine.lock)
@@ -171,12 +224,23 @@ class _Planner:
         )
         header = self._apart.found
         before = replace(plan, actions=tuple(header.values()), texts=self._apart.texts)
-        return Made(plan=plan, link=link, header=before if header else None, namespaces=namespaces)
+        return Made(
+            plan=plan,
+            link=link,
+            header=before if header else None,
+            namespaces=namespaces,
+            cuda=tuple(self._cuda),
+            target=self._target,
+        )
 
     # -- compiling -------------------------------------------------------------------------
 
     def _compile(self, unit: Unit) -> Action:
-        inputs, named = self._inputs(unit)
+        if other := self._instead.get(unit.path):
+            self._actions.found[other.key] = other
+            return other
+        texts, named = self._texts(unit)
+        inputs = [self._actions.text(path, text) for path, text in texts.items()]
         common = tuple(self._common(unit))
         included = ("-include", generated.NAMES_HEADER) if named else ()
         if unit.path.endswith(_CUDA_SUFFIXES):
@@ -188,16 +252,29 @@ class _Planner:
             plain = ("-c", "-fPIC", self._standard())
             argv = (flags.CXX, *before, *included, *plain, *common, *self._request.cflags)
         whole = (*argv, unit.path, "-o", OBJECT)
-        return self._actions.add(unit.path, whole, inputs, (OBJECT,), self._target)
+        action = self._actions.add(unit.path, whole, inputs, (OBJECT,), self._target)
+        if unit.path.endswith(_CUDA_SUFFIXES):
+            found = unit.closure
+            self._cuda.append(
+                CudaUnit(
+                    path=unit.path,
+                    texts=texts,
+                    includes=self._request.includes,
+                    foreign=found.foreign,
+                    opaque=found.opaque,
+                    action=action,
+                )
+            )
+        return action
 
-    def _inputs(self, unit: Unit) -> tuple[list[Input], bool]:
+    def _texts(self, unit: Unit) -> tuple[dict[str, str], bool]:
         """The files of a unit, and whether some of them take names from the link."""
         defined = frozenset(self._names)
         texts = {path: generated.register(text, defined) for path, text in unit.texts.items()}
         named = any(texts[path] != unit.texts[path] for path in texts)
         if named:
             texts[generated.NAMES_HEADER] = generated.names_header(defined)
-        return [self._actions.text(path, text) for path, text in texts.items()], named
+        return texts, named
 
     def _common(self, unit: Unit) -> Iterator[str]:
         """Definitions and search paths, for the host compiler."""
@@ -281,19 +358,23 @@ class _Planner:
             self._actions.made(one, OBJECT, name) for one, name in zip(objects, names, strict=True)
         ]
         libraries: tuple[str, ...]
+        cuda = self._machine.cuda if self._request.with_cuda else None
+        shares = bool(cuda and self._machine.runtime and not self._request.executable)
         if self._request.executable:
             below = flags.tree(TORCH, "lib")
             named = (s.removeprefix("lib").removesuffix(".so") for s in self._machine.sonames)
             wanted = (f"-l{name}" for name in named if name != "torch_python")
             libraries = (f"-L{below}", *wanted)
         else:
-            stubs = floor.empty_stubs(self._machine.sonames)
+            # One runtime for all, as with torch's loader, and not one of each module's own.
+            shared = (self._machine.runtime,) if shares else ()
+            stubs = floor.empty_stubs((*self._machine.sonames, *shared))
             inputs += linking.stubs(self._actions, stubs, self._target, of="torch")
             libraries = tuple(f"{linking.STUB_DIR}/{one.file}" for one in stubs)
             libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
         runtime: tuple[str, ...] = ()
-        if self._request.with_cuda and self._machine.cuda:
-            below = flags.tree(flags.cuda_root(self._machine.cuda), "lib64")
+        if cuda and not shares:
+            below = flags.tree(flags.cuda_root(cuda), "lib64")
             runtime = (f"-L{below}", "-lcudart_static", "-ldl", "-lrt", "-lpthread")
         output = self._request.name + ("" if self._request.executable else ".so")
         argv = (flags.CXX, *names, *self._request.ldflags, *libraries, *runtime, "-o", output)

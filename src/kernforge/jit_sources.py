@@ -25,15 +25,35 @@ EXTENSION_NAME = "TORCH_EXTENSION_NAME"
 _EXTENSION = "#include <torch/extension.h>"
 _TYPES = "#include <torch/types.h>"
 _RUNTIME = ("#include <cuda.h>", "#include <cuda_runtime.h>")
-# What a raw CUDA source may have taken for granted because torch/types.h brings it.
-_STANDARD = tuple(
-    f"#include <{name}>"
-    for name in (
-        *("algorithm", "array", "cmath", "cstdint", "cstring", "functional", "limits", "memory"),
-        *("optional", "sstream", "stdexcept", "string", "tuple", "type_traits", "vector"),
-        *("cuda_fp16.h", "cuda_bf16.h"),
-    )
-)
+# What a raw CUDA source may have taken for granted because torch/types.h brings it, by the names of
+# ``std`` for which it is needed. All of them take nvcc three times as long as a kernel, so that a
+# source gets those that it shows a use for; one with a name that is not here gets all.
+_STANDARD = {
+    "algorithm": r"min|max|minmax|clamp|sort|copy|copy_n|fill|fill_n|transform|find|reverse",
+    "array": r"array",
+    "cmath": r"abs|sqrt|r?sqrt|exp2?|log2?|log10|pow|sin|cos|tan|tanh|floor|ceil|round|fma|isnan|isinf",
+    "cstddef": r"size_t|ptrdiff_t|nullptr_t|byte",
+    "cstdint": r"u?int(?:8|16|32|64|ptr)_t",
+    "cstring": r"mem(?:cpy|set|cmp|move)|str(?:len|cmp)",
+    "functional": r"function|plus|minus|multiplies|less|greater|hash",
+    "limits": r"numeric_limits",
+    "memory": r"(?:unique|shared)_ptr|make_(?:unique|shared)",
+    "optional": r"optional|nullopt|make_optional",
+    "sstream": r"[io]?stringstream",
+    "stdexcept": r"runtime_error|invalid_argument|logic_error|out_of_range",
+    "string": r"string|to_string",
+    "tuple": r"tuple|make_tuple|tie|apply",
+    "type_traits": r"is_\w+|enable_if\w*|conditional\w*|decay\w*|remove_\w+|(?:true|false)_type|void_t",
+    "utility": r"move|forward|pair|make_pair|swap|declval|exchange|index_sequence\w*|get",
+    "vector": r"vector",
+}
+_NARROW = {
+    "cuda_fp16.h": re.compile(r"\b\w*half\w*|\b__h\w+|\b__HALF\w+"),
+    "cuda_bf16.h": re.compile(r"\b\w*bf(?:loat)?16\w*|\b__h\w+"),
+}
+_STD = re.compile(r"\bstd\b(?:\s*::\s*(\w+))?")
+_FIXED_INTEGER = re.compile(r"\bu?int(?:8|16|32|64|ptr)_t\b")
+_OWN_INCLUDE = re.compile(r"#\s*include\s*(?!<)")
 _COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|py|pybind11|caffe2)\s*::|\b(?:TORCH|AT|C10|PYBIND11)_\w+|\bTensor\b"
@@ -43,6 +63,9 @@ _STABLE_INCLUDE = re.compile(r"#\s*include\s*[<\"]torch/(?:csrc/stable|headeronl
 _NOT_STABLE = re.compile(
     r"#\s*include\s*[<\"](?:torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
     r"|\bat\s*::|\bc10\s*::|\bpy\s*::|\bPYBIND11_MODULE\b|\btorch\s*::\s*(?:Tensor|empty|zeros|ones)\b"
+)
+_TORCH_HEADER = re.compile(
+    r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/"
 )
 _LACKING = re.compile(
     r"is undefined|not declared|has not been declared|does not name a type|is not a member of"
@@ -120,8 +143,9 @@ def inline(
     if cuda:
         headers: tuple[str, ...] = ()
         if implicit_headers:
-            raw = not whole and is_raw("\n".join(cuda))
-            headers = (*_STANDARD, *_RUNTIME) if raw else (_TYPES, *_RUNTIME)
+            text = "\n".join(cuda)
+            raw = not whole and is_raw(text)
+            headers = (*_standard(text), *_RUNTIME) if raw else (_TYPES, *_RUNTIME)
         files[CUDA] = "\n".join((*headers, *cuda, ""))
     return files
 
@@ -131,9 +155,30 @@ def is_raw(text: str) -> bool:
     return not _OF_TORCH.search(_code(text))
 
 
+def _standard(text: str) -> list[str]:
+    """Includes of the headers that a raw CUDA source shows a use for."""
+    code = _code(text)
+    uses = _STD.findall(code)
+    lists = {name: re.compile(names) for name, names in _STANDARD.items()}
+    wanted = {n for use in uses for n, names in lists.items() if names.fullmatch(use)}
+    unknown = any(not any(names.fullmatch(use) for names in lists.values()) for use in uses)
+    # What a file of the user's own needs is not seen here.
+    if unknown or _OWN_INCLUDE.search(code):
+        wanted = set(_STANDARD)
+    if _FIXED_INTEGER.search(code):
+        wanted.add("cstdint")
+    narrow = [name for name, used in _NARROW.items() if used.search(code)]
+    return [f"#include <{name}>" for name in (*sorted(wanted), *narrow)]
+
+
 def is_stable(text: str) -> bool:
     """Whether a binding includes torch's stable ABI and shows no use of any other."""
     return bool(_STABLE_INCLUDE.search(text)) and not _NOT_STABLE.search(_code(text))
+
+
+def is_torch_header(name: str) -> bool:
+    """Whether an included header is one of torch's C++ API, which takes a compiler long."""
+    return bool(_TORCH_HEADER.match(name))
 
 
 def lacks_torch(output: str) -> bool:

@@ -60,8 +60,8 @@ def op_tests(
             tolerance.
         inputs: makes the arguments from ``draw`` and a shape: ``draw(shape)`` is a tensor of the
             tested dtype, ``draw(shape, "int64")`` one of another.
-        options: the other attributes of ``kernforge.testing_case.Declared``: shapes, dtypes,
-            devices, views, backward, second_backward, elementwise, large, factor, leave_out.
+        options: the other attributes of ``kernforge.testing_case.Declared``: call, shapes, dtypes,
+            devices, views, backward, second_backward, elementwise, rowwise, large, factor, leave_out.
 
     Raises:
         UsageError: an option, a view or a check that is left out has no such name.

@@ -22,6 +22,7 @@ class Declared:
 
     Attributes:
         op: a callable, or the name of an attribute of the tested build, as ``"relu"``.
+        call: how it is called with the arguments; None is ``op(*arguments)``.
         reference: the same in plain torch; takes the same arguments and returns the results.
         inputs: makes the arguments of a case from ``draw`` and a shape.
         shapes: name to shape, each with the regime that it stands for.
@@ -31,6 +32,7 @@ class Declared:
         backward: whether it has a first derivative.
         second_backward: whether it has a second one.
         elementwise: whether each element of the result depends on that place of the inputs alone.
+        rowwise: whether that is so of each index of the first dimension.
         large: a shape of more than 2^31 elements; None where the operator has no such inputs.
         factor: of the reference's own error that is allowed.
         leave_out: checks that do not apply, each with the reason, which is shown.
@@ -39,6 +41,7 @@ class Declared:
     op: str | Callable[..., Any]
     reference: Callable[..., Any]
     inputs: Callable[[Draw, tuple[int, ...]], tuple[Any, ...]]
+    call: Callable[..., Any] | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: SHAPES)
     dtypes: tuple[str, ...] = ("float32",)
     devices: tuple[str, ...] = ("cpu", "cuda")
@@ -46,6 +49,7 @@ class Declared:
     backward: bool = False
     second_backward: bool = False
     elementwise: bool = False
+    rowwise: bool = False
     large: tuple[int, ...] | None = None
     factor: float = compare.FACTOR
     leave_out: Mapping[str, str] = field(default_factory=dict)
@@ -66,11 +70,25 @@ class Case:
     written: frozenset[int]
 
     @classmethod
-    def make(cls, declared: Declared, draw: Draw, shape: tuple[int, ...]) -> Case:
-        """Draw the arguments of a shape."""
+    def make(
+        cls, declared: Declared, draw: Draw, shape: tuple[int, ...], *, keep: bool = True
+    ) -> Case:
+        """Draw the arguments of a shape.
+
+        Args:
+            declared: the operator.
+            draw: how.
+            shape: of the case.
+            keep: whether arguments that are no results are kept as they were, too; without it they
+                are trusted to be unchanged, which saves their memory.
+        """
+        draw = draw.afresh()
         args = declared.inputs(draw, shape)
         written = {at for at, a in enumerate(args) if any(a is one for one in draw.written)}
-        before = tuple(a.clone() if is_tensor(a) else a for a in args)
+        before = tuple(
+            a.clone() if is_tensor(a) and (keep or at in written) else a
+            for at, a in enumerate(args)
+        )
         return cls(args=args, before=before, written=frozenset(written))
 
     def results(self, returned: Any) -> tuple[Tensor, ...]:
@@ -98,6 +116,11 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments in memory of their own."""
+    return tuple(a.clone() if is_tensor(a) else a for a in args)
+
+
 def converted(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
     """The arguments with their floats in another dtype, in memory of their own."""
     return tuple(
@@ -122,8 +145,18 @@ def assert_case(declared: Declared, case: Case, returned: Any) -> None:
     Raises:
         AssertionError: another number of results, or one of them differs.
     """
-    got = case.results(returned)
-    pairs = wanted(declared, case.before)
+    assert_results(declared, case.before, case.results(returned))
+
+
+def assert_results(declared: Declared, before: tuple[Any, ...], got: tuple[Tensor, ...]) -> None:
+    """Hold results against what the reference makes of the arguments as they were.
+
+    Raises:
+        AssertionError: as ``assert_case``.
+    """
+    pairs = wanted(declared, before)
+    # A reference that computes in a higher precision throughout says nothing of the dtype.
+    taken = {a.dtype for a in before if is_tensor(a)}
     if len(got) != len(pairs):
         raise AssertionError(
             f"the operator has {len(got)} results, the reference {len(pairs)}: written arguments "
@@ -131,8 +164,10 @@ def assert_case(declared: Declared, case: Case, returned: Any) -> None:
         )
     for number, (mine, (exact, same)) in enumerate(zip(got, pairs, strict=True)):
         what = "result" if len(got) == 1 else f"result {number}"
-        if not mine.is_floating_point() and mine.dtype != same.dtype:
+        if mine.dtype != same.dtype and (not mine.is_floating_point() or same.dtype in taken):
             raise AssertionError(f"{what} is {mine.dtype}, wanted {same.dtype}")
+        if mine.device != exact.device:
+            raise AssertionError(f"{what} is on {mine.device}, wanted {exact.device}")
         compare.assert_near(
             mine.detach(), exact.detach(), same.detach(), what=what, factor=declared.factor
         )
@@ -152,7 +187,7 @@ def guarded(declared: Declared, draw: Draw, shape: tuple[int, ...], filled: int)
         around.append(one)
         return one.tensor
 
-    case = Case.make(declared, replace(draw, place=place, written=draw.written), shape)
+    case = Case.make(declared, replace(draw, place=place), shape)
     return Between(case=case, around=tuple(around))
 
 

@@ -27,10 +27,16 @@ SHAPES: dict[str, tuple[int, ...]] = {
 """The shapes of an operator that takes any."""
 
 _DRAWN = 2**24 - 3  # more are these again: they are drawn on the CPU
+_TENSORS = 1000  # of a case at most
 MISALIGNED = tuple(range(1, 16))
 """Elements by which a view begins behind an aligned address."""
-VIEWS = ("transposed", "every second", "one repeated", *(f"{n} elements in" for n in MISALIGNED))
+VIEWS = (
+    *("transposed", "every second", "cropped", "one repeated"),
+    *(f"{n} elements in" for n in MISALIGNED),
+)
 """The layouts that every tensor argument is given."""
+MIXED = ("transposed", "every second", "1 elements in")
+"""Those of them that one argument is given beside others without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +48,22 @@ class Draw:
         dtype: of what is drawn unless the call says another.
         seed: the numbers are those of this seed, on every device the same.
         layout: a name of ``VIEWS``, or "" for contiguous ones.
+        only: which drawn tensor has that layout, counted from 0; None is all of them.
         special: whether NaN, infinities and the like are among the values.
         place: puts a tensor elsewhere, as between guards; None leaves it.
         written: the tensors that the operator writes to, as ``out`` and ``inplace`` gave them.
+        drawn: the shapes that were drawn; each tensor of a case has numbers of its own.
     """
 
     device: str
     dtype: Any
     seed: int = 0
     layout: str = ""
+    only: int | None = None
     special: bool = False
     place: Callable[[Tensor], Tensor] | None = None
     written: list[Tensor] = field(default_factory=list)
+    drawn: list[tuple[int, ...]] = field(default_factory=list)
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Tensor:
         """A tensor of normally distributed numbers, or of any integers of their dtype.
@@ -67,11 +77,13 @@ class Draw:
         if isinstance(dtype, str):
             dtype = getattr(torch, dtype)
         wanted = self.dtype if dtype is None else dtype
-        made = self._numbers(shape, wanted)
+        number = len(self.drawn)
+        self.drawn.append(tuple(shape))
+        made = self._numbers(shape, wanted, number)
         if self.special and wanted.is_floating_point:
             _make_special(made)
         made = made.to(self.device)
-        if self.layout:
+        if self.layout and self.only in (None, number):
             return view(made, self.layout)
         return made if self.place is None else self.place(made)
 
@@ -90,13 +102,17 @@ class Draw:
         self.written.append(made)
         return made
 
-    def _numbers(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
+    def afresh(self) -> Draw:
+        """The same before anything was drawn."""
+        return replace(self, written=[], drawn=[])
+
+    def _numbers(self, shape: tuple[int, ...], dtype: Any, number: int) -> Tensor:
         import torch  # noqa: PLC0415
 
         if (count := math.prod(shape)) > _DRAWN:
-            period = self._numbers((_DRAWN,), dtype).to(self.device)
+            period = self._numbers((_DRAWN,), dtype, number).to(self.device)
             return period.repeat(-(-count // _DRAWN))[:count].view(shape)
-        source = torch.Generator().manual_seed(self.seed)
+        source = torch.Generator().manual_seed(_TENSORS * self.seed + number)
         if dtype == torch.bool:
             return torch.randint(2, shape, generator=source).bool()
         if not dtype.is_floating_point:
@@ -130,6 +146,8 @@ def view(tensor: Tensor, layout: str) -> Tensor:
         return tensor.mT.contiguous().mT if tensor.dim() > 1 else _every_second(tensor)
     if layout == "every second":
         return _every_second(tensor)
+    if layout == "cropped":
+        return _cropped(tensor)
     if layout == "one repeated":
         return tensor[:1].expand(tensor.shape) if tensor.dim() and tensor.numel() else tensor
     behind = int(layout.partition(" ")[0])
@@ -144,3 +162,10 @@ def _every_second(tensor: Tensor) -> Tensor:
     parent = tensor.new_zeros(*tensor.shape[:-1], 2 * tensor.shape[-1])
     parent[..., ::2] = tensor
     return parent[..., ::2]
+
+
+def _cropped(tensor: Tensor) -> Tensor:
+    """Out of the middle of a tensor that is larger in each dimension, by 1 before and 2 after."""
+    parent = tensor.new_zeros([size + 3 for size in tensor.shape])
+    part = parent[tuple(slice(1, 1 + size) for size in tensor.shape)]
+    return part.copy_(tensor)

@@ -13,14 +13,16 @@ from kernforge import testing_case as cases
 from kernforge import testing_compare as compare
 from kernforge import testing_gpu as gpu
 from kernforge import testing_guards as guards
+from kernforge import testing_large as large
 from kernforge import testing_torch as torchside
-from kernforge.testing_cases import Draw
+from kernforge.testing_cases import MIXED, Draw
 
 if TYPE_CHECKING:
     from kernforge.testing_case import Declared
 
 _RUNS = 5
 _GRAD_ELEMENTS = 1000
+_QUICK_ELEMENTS = 2**17
 _ON_GPU = ("cuda_graph", "side_stream", "second_device", "sanitizer")
 
 
@@ -60,10 +62,12 @@ class Checks:
     def op(self, request: pytest.FixtureRequest, device: str) -> Any:
         """The operator: what was declared, or that attribute of the tested build."""
         del device
-        if not isinstance(self.declared.op, str):
-            return self.declared.op
-        kernel = request.getfixturevalue("kernel")
-        return functools.reduce(getattr, self.declared.op.split("."), kernel)
+        found = self.declared.op
+        if isinstance(found, str):
+            kernel = request.getfixturevalue("kernel")
+            found = functools.reduce(getattr, found.split("."), kernel)
+        call = self.declared.call
+        return found if call is None else functools.partial(call, found)
 
     # -- values ----------------------------------------------------------------------------
 
@@ -85,13 +89,29 @@ class Checks:
         case = cases.Case.make(self.declared, draw, self._shape())
         cases.assert_case(self.declared, case, _held(op, case))
 
+    def test_mixed_views(self, op: Any, dtype: str, device: str) -> None:
+        """One tensor has another layout than the others, each in its turn."""
+        self._need_values(op, self._draw(dtype, device), self._shape())
+        count = self._count_drawn()
+        if count == 1:
+            pytest.skip("there is a single tensor: see test_views")
+        for layout in [v for v in MIXED if v in self.declared.views]:
+            for number in range(count):
+                draw = self._draw(dtype, device, layout=layout, only=number)
+                case = cases.Case.make(self.declared, draw, self._shape())
+                try:
+                    cases.assert_case(self.declared, case, _held(op, case))
+                except AssertionError as error:
+                    raise AssertionError(f"drawn tensor {number} {layout}: {error}") from error
+
     def test_more_than_2_to_the_31_elements(self, op: Any, device: str) -> None:
         """Indices need 64 bits; runs where there is memory for it."""
         if self.declared.large is None:
             pytest.skip("no shape of more than 2^31 elements is declared (large=)")
-        gpu.need_memory(self.declared, device)
         draw = self._draw(self.declared.dtypes[0], device)
-        torchside.assert_large(self.declared, op, draw)
+        self._need_values(op, draw, self._shape())
+        large.need_memory(self.declared, op, draw, self._shape())
+        large.assert_large(self.declared, op, draw)
 
     # -- memory ----------------------------------------------------------------------------
 
@@ -147,6 +167,14 @@ class Checks:
         draw = self._draw(dtype, device)
         torchside.assert_gradients(self.declared, op, draw, self._small(), order=1)
 
+    def test_compiled_gradients(self, op: Any, device: str) -> None:
+        """``torch.compile`` takes the derivative with it."""
+        if not self.declared.backward:
+            pytest.skip("no backward is declared (backward=True)")
+        draw = self._draw(self.declared.dtypes[0], device)
+        self._need_values(op, draw, self._shape())
+        torchside.assert_compiled_gradients(self.declared, op, draw, self._small())
+
     def test_second_gradients(self, op: Any, dtype: str, device: str) -> None:
         """The second derivative, likewise."""
         if not self.declared.second_backward:
@@ -159,11 +187,13 @@ class Checks:
     def test_cuda_graph(self, op: Any, device: str) -> None:
         """It is captured, and a replay sees new inputs."""
         draw = self._draw(self.declared.dtypes[0], device)
+        self._need_values(op, draw, self._shape())
         gpu.assert_graph(self.declared, op, draw, self._shape())
 
     def test_side_stream(self, op: Any, device: str) -> None:
         """It runs on the current stream, behind what is queued there."""
         draw = self._draw(self.declared.dtypes[0], device)
+        self._need_values(op, draw, self._shape())
         gpu.assert_side_stream(self.declared, op, draw, self._shape())
 
     def test_second_device(self, op: Any, device: str) -> None:
@@ -171,21 +201,24 @@ class Checks:
         del device
         gpu.need_second_device()
         draw = self._draw(self.declared.dtypes[0], "cuda:1")
-        case = cases.Case.make(self.declared, draw, self._shape())
-        cases.assert_case(self.declared, case, op(*case.args))
+        self._need_values(op, self._draw(self.declared.dtypes[0], "cuda"), self._shape())
+        gpu.assert_second_device(self.declared, op, draw, self._shape())
 
     def test_sanitizer(self, request: pytest.FixtureRequest, tool: str, device: str) -> None:
         """compute-sanitizer over the checks of values, in a process of its own."""
         del device
         if not tool:
             pytest.skip("not asked for: --sanitizer memcheck (racecheck, initcheck, synccheck)")
-        gpu.assert_sanitized(tool, request.node.nodeid, request.config.rootpath)
+        gpu.assert_sanitized(tool, request.node.nodeid, request.config)
 
     # -- the case --------------------------------------------------------------------------
 
     def _assert_values(self, op: Any, draw: Draw, shape: tuple[int, ...]) -> None:
-        between = cases.guarded(self.declared, draw, shape, 0)
-        cases.assert_case(self.declared, between.case, _held(op, between.case))
+        if gpu.sanitized():
+            case = cases.Case.make(self.declared, draw, shape)
+        else:
+            case = cases.guarded(self.declared, draw, shape, 0).case
+        cases.assert_case(self.declared, case, _held(op, case))
 
     def _need_values(self, op: Any, draw: Draw, shape: tuple[int, ...]) -> None:
         """Leave a check out whose case is wrong in plain form: one fault, one failing check."""
@@ -205,8 +238,17 @@ class Checks:
         return Draw(device=device, dtype=getattr(torch, dtype), **options)
 
     def _shape(self) -> tuple[int, ...]:
-        """The largest shape: the checks that are not about shapes run on it."""
-        return max(self.declared.shapes.values(), key=math.prod)
+        """The largest shape that is quick: the checks that are not about shapes run on it."""
+        shapes = [s for s in self.declared.shapes.values() if math.prod(s)]
+        fit = [s for s in shapes if math.prod(s) <= _QUICK_ELEMENTS]
+        least = min(shapes or self.declared.shapes.values(), key=math.prod)
+        return max(fit, key=math.prod, default=least)
+
+    def _count_drawn(self) -> int:
+        """How many tensors a case has."""
+        draw = self._draw(self.declared.dtypes[0], "cpu")
+        self.declared.inputs(draw, self._small())
+        return len(draw.drawn)
 
     def _small(self) -> tuple[int, ...]:
         """The largest that a numerical derivative is affordable for."""
@@ -216,5 +258,7 @@ class Checks:
 
 def _held(op: Any, case: cases.Case) -> Any:
     """What a call returns; what it writes beside its results harms nobody, and is not judged."""
+    if gpu.sanitized():
+        return op(*case.args)
     returned, _ = guards.watched(lambda: op(*case.args))
     return returned

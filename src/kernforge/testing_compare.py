@@ -12,6 +12,8 @@ no higher precision here: its reference is exact but for what float32 loses, in 
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -63,6 +65,40 @@ def tolerance(exact: Tensor, same: Tensor, dtype: Any, *, factor: float = FACTOR
     return factor * torch.minimum(error.max() * scale, in_ulps * step) + step
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Where a result is not what it should be.
+
+    Attributes:
+        first: the first wrong element, counted in row-major order.
+        got: what it is.
+        wanted: what it should be.
+        ulps: units in the last place between them, and how many are allowed; None if the result is
+            no float, or is to be equal in its bits.
+        count: how many elements are wrong.
+    """
+
+    first: int
+    got: Any
+    wanted: Any
+    ulps: tuple[float, float] | None
+    count: int
+
+    def after(self, earlier: Difference | None, *, at: int) -> Difference:
+        """This one of a part that begins at an element, and that of the parts before it."""
+        if earlier is None:
+            return replace(self, first=self.first + at)
+        return replace(earlier, count=earlier.count + self.count)
+
+    def text(self, what: str, shape: Sequence[int]) -> str:
+        """A sentence with the coordinate in a shape."""
+        told = f"{what}{_coordinate(self.first, shape)}: got {self.got!r}, wanted {self.wanted!r}"
+        if self.ulps is not None and math.isfinite(self.ulps[0]):
+            told += f", {self.ulps[0]:.4g} ulps apart where {self.ulps[1]:.4g} are allowed"
+        of = math.prod(shape)
+        return f"{told} ({self.count} of {of} elements differ: {100 * self.count / of:.2g} %)"
+
+
 def assert_near(
     got: Tensor, exact: Tensor, same: Tensor, *, what: str = "result", factor: float = FACTOR
 ) -> None:
@@ -77,18 +113,41 @@ def assert_near(
 
     Raises:
         AssertionError: shape or values differ; it names the first element that does, with its
-            coordinate, what was got, what was wanted, and how many ulps lie between.
+            coordinate, what was got, what was wanted, how many ulps lie between, and the share of
+            elements that differ.
+    """
+    assert_shape(got.shape, exact.shape, what=what)
+    if found := difference(got, exact, same, factor=factor):
+        raise AssertionError(found.text(what, got.shape))
+
+
+def assert_shape(got: Sequence[int], wanted: Sequence[int], *, what: str = "result") -> None:
+    """Hold a result's shape against the reference's.
+
+    Raises:
+        AssertionError: it is another.
+    """
+    if tuple(got) != tuple(wanted):
+        raise AssertionError(
+            f"{what} has shape {tuple(got)}, wanted {tuple(wanted)} of the reference"
+        )
+
+
+def difference(
+    got: Tensor, exact: Tensor, same: Tensor, *, factor: float = FACTOR
+) -> Difference | None:
+    """Where a result is too far from its reference, by the rule of this module.
+
+    Args:
+        got: what the kernel gave.
+        exact: see ``assert_near``; of the same shape.
+        same: see ``assert_near``.
+        factor: of the reference's own error.
     """
     import torch  # noqa: PLC0415
 
-    if tuple(got.shape) != tuple(exact.shape):
-        raise AssertionError(
-            f"{what} has shape {tuple(got.shape)}, wanted {tuple(exact.shape)} of the reference"
-        )
     if not got.is_floating_point():
-        wrong = got != exact.to(got.dtype)
-        _refuse(what, wrong, got, exact.to(got.dtype))
-        return
+        return _first(got != exact.to(got.dtype), got, exact.to(got.dtype))
     exact = exact.double()
     rounded = exact.to(got.dtype)
     allowed = tolerance(exact, same, got.dtype, factor=factor)
@@ -98,7 +157,7 @@ def assert_near(
     # Near the largest number the reference in the tested dtype may overflow first.
     early = finite & same.to(got.dtype).isinf() & (got == same.to(got.dtype))
     wrong = ~torch.where(finite, (off <= allowed) | early, equal)
-    _refuse(what, wrong, got, rounded, judged=(off / ulp(exact, got.dtype), allowed))
+    return _first(wrong, got, rounded, judged=(off, allowed, exact))
 
 
 def assert_bitwise(got: Tensor, wanted: Tensor, *, what: str = "result") -> None:
@@ -118,34 +177,35 @@ def assert_bitwise(got: Tensor, wanted: Tensor, *, what: str = "result") -> None
     size = got.element_size()
     ours = got.contiguous().view(-1).view(torch.uint8).view(-1, size)
     theirs = wanted.contiguous().view(-1).view(torch.uint8).view(-1, size)
-    wrong = (ours != theirs).any(dim=1).view(got.shape)
-    _refuse(what, wrong, got, wanted)
+    if found := _first((ours != theirs).any(dim=1).view(got.shape), got, wanted):
+        raise AssertionError(found.text(what, got.shape))
 
 
-def _refuse(
-    what: str,
+def _first(
     wrong: Tensor,
     got: Tensor,
     wanted: Tensor,
     *,
-    judged: tuple[Tensor, Tensor] | None = None,
-) -> None:
-    """Raise for the first element that is wrong, in row-major order."""
+    judged: tuple[Tensor, Tensor, Tensor] | None = None,
+) -> Difference | None:
+    """The first element that is wrong; only its own values leave the device."""
     count = int(wrong.sum())
     if not count:
-        return
-    flat = int(wrong.reshape(-1).int().argmax())
-    place = _coordinate(flat, got.shape)
-    text = (
-        f"{what}{place}: got {got[tuple(place)].item()!r}, wanted {wanted[tuple(place)].item()!r}"
-    )
+        return None
+    first = int(wrong.reshape(-1).int().argmax())
+    place = tuple(_coordinate(first, got.shape))
+    ulps = None
     if judged is not None:
-        ulps, allowed = judged
-        text += (
-            f", {ulps[tuple(place)].item():.4g} ulps apart; "
-            f"{allowed[tuple(place)].item():.4g} is allowed"
-        )
-    raise AssertionError(f"{text} ({count} of {got.numel()} elements differ)")
+        off, allowed, exact = (part[place] for part in judged)
+        step = ulp(exact, got.dtype)
+        ulps = ((off / step).item(), (allowed / step).item())
+    return Difference(
+        first=first,
+        got=got[place].item(),
+        wanted=wanted[place].item(),
+        ulps=ulps,
+        count=count,
+    )
 
 
 def _coordinate(flat: int, shape: Sequence[int]) -> list[int]:

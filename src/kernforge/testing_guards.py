@@ -6,18 +6,20 @@ too: while it runs, torch's factories are intercepted below the operator, so tha
 operators are treated alike. New memory holds ``POISON``, so that an element which was never
 written does not happen to hold the right value of an earlier call.
 
-An operator that allocates without torch (cudaMalloc, malloc) is not seen here; compute-sanitizer
-sees it.
+What an operator allocates without torch's factories is not held between guards: on the CPU the C
+library fills it with ``POISON``, on a GPU compute-sanitizer sees it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -25,6 +27,7 @@ GUARD = 512
 """Bytes before and after; a multiple of what allocators align to, so alignment stays as it is."""
 POISON = 0xA5
 """Of which new memory and the guards around it consist."""
+_M_PERTURB = -6  # glibc's malloc.h
 _FACTORIES = frozenset(
     f"aten::{name}"
     for name in (
@@ -86,9 +89,12 @@ class Watch:
     """What was allocated and called while an operator ran.
 
     Attributes:
+        settled: whether a GPU comes to rest before new memory is handed out.
         outputs: what it allocated, between guards.
         calls: the custom operators that were reached, with their arguments.
     """
+
+    settled: bool = True
 
     outputs: list[Guarded] = field(default_factory=list)
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
@@ -102,12 +108,48 @@ class Watch:
         return ""
 
 
-def watched(function: Callable[[], Any]) -> tuple[Any, Watch]:
-    """Run something with guards around all that it allocates through torch."""
-    watch = Watch()
-    with _mode()(watch):
+def watched(function: Callable[[], Any], *, settled: bool = True) -> tuple[Any, Watch]:
+    """Run something with guards around all that it allocates through torch.
+
+    Args:
+        function: what to run.
+        settled: let the GPU come to rest before it, after it and when memory was made ready: what
+            launches on a wrong stream is right then, and only the checks of streams tell.
+    """
+    watch = Watch(settled=settled)
+    if settled:
+        settle()
+    with _mode()(watch), _poisoned_heap():
         result = function()
+    if settled:
+        settle()
     return result, watch
+
+
+@contextmanager
+def _poisoned_heap() -> Iterator[None]:
+    """Have the C library fill what it hands out, so that memory past torch's factories is seen.
+
+    Torch's C interface allocates so on the CPU (``aoti_torch_empty_strided``). glibc's ``mallopt``
+    takes the complement of the byte; other C libraries do not have it.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        yield
+        return
+    mallopt(_M_PERTURB, POISON ^ 0xFF)
+    try:
+        yield
+    finally:
+        mallopt(_M_PERTURB, 0)
+
+
+def settle() -> None:
+    """Wait for all that was given to the current GPU, if one is used."""
+    import torch  # noqa: PLC0415
+
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 @functools.cache
@@ -142,6 +184,8 @@ def _mode() -> Any:
                 _bytes(result).fill_(POISON)
             one = surround(result)
             self.watch.outputs.append(one)
+            if self.watch.settled:
+                settle()
             return one.tensor
 
     return Watching

@@ -18,6 +18,7 @@ import pytest
 from kernforge import testing_import
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from types import ModuleType
 
 KERNEL_DIR = "KERNFORGE_KERNEL_DIR"
@@ -74,6 +75,39 @@ def _directory(test: Path) -> Path:
         if (folder / "build.toml").is_file():
             return folder / "build"
     pytest.fail(f"no project holds {test}: no build.toml above it, and {KERNEL_DIR} is not set")
+
+
+_lost_in: list[str] = []
+"""The test that left the GPU in an error that lasts."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, visibly, what cannot run any more after a fault that this process does not survive."""
+    if _lost_in and item.get_closest_marker("gpu"):
+        pytest.skip(f"the GPU was lost to this process in {_lost_in[0]}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Have a fault of the GPU, which is told late, fail the test that it is from."""
+    try:
+        result = yield
+    except BaseException:
+        _note_loss(item)
+        raise
+    if text := _note_loss(item):
+        raise AssertionError(f"the GPU was lost: {text}")
+    return result
+
+
+def _note_loss(item: pytest.Item) -> str:
+    from kernforge.testing_gpu import lost  # noqa: PLC0415 - not while pytest starts
+
+    if not _lost_in and (text := lost()):
+        _lost_in.append(item.nodeid)
+        return text
+    return ""
 
 
 _outcomes: dict[str, tuple[str, str]] = {}

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from kernforge import testing_case as cases
 from kernforge import testing_compare as compare
 from kernforge import testing_guards as guards
+from kernforge.testing_cases import view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kernforge.testing_case import Declared
     from kernforge.testing_cases import Draw
@@ -28,7 +30,6 @@ OPCHECKS = {
 """The parts of ``torch.library.opcheck``."""
 
 _CALLS = 3
-_SLICE = 2**16
 
 
 def opcheck(
@@ -36,6 +37,8 @@ def opcheck(
 ) -> None:
     """Hold each custom operator that a call reaches against one part of ``opcheck``."""
     reached = _reached(declared, op, draw, shape)
+    if part == "fake" and "transposed" in declared.views:  # where strides of results may differ
+        reached += _reached(declared, op, replace(draw, layout="transposed"), shape)
     if not reached:
         pytest.skip("no custom operator is reached: this is plain Python for torch")
     for func, args, kwargs in reached:
@@ -88,27 +91,55 @@ def assert_compiles(
     On the GPU by inductor; on the CPU by ``aot_eager``, which needs no compiler and meets the same
     graph breaks, fake implementations and guards.
     """
-    import torch  # noqa: PLC0415
+    _need_fake(declared, op, draw, shape)
+    with _compiled(op, draw) as compiled:
+        for _ in range(_CALLS):
+            case = cases.Case.make(declared, draw, shape)
+            eager = cases.Case.make(declared, draw, shape)
+            got = case.results(compiled(*case.args))
+            alone = eager.results(op(*eager.args))
+            _assert_alike(declared, case, got, alone)
 
+
+def assert_compiled_gradients(
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+) -> None:
+    """Compile a call whole with its derivative, which is that of the call that is not compiled."""
+    _need_fake(declared, op, draw, shape)
+    case = cases.Case.make(declared, draw, shape)
+    with _compiled(op, draw) as compiled:
+        mine = _derivatives(compiled, case.args, None, 1)
+    alone = _derivatives(op, case.args, None, 1)
+    near = _derivatives(declared.reference, case.args, _coarse(draw.dtype), 1)
+    for number, (got, want, same) in enumerate(zip(mine, alone, near, strict=True)):
+        what = f"compiled derivative by argument {number}"
+        compare.assert_near(got, want.double(), same, what=what, factor=declared.factor)
+
+
+def _need_fake(
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+) -> None:
     for func, args, kwargs in _reached(declared, op, draw, shape):
         if _opcheck(func, args, kwargs, "fake"):
             pytest.skip("the fake implementation is wrong: see opcheck[fake]")
-    torch._dynamo.reset()  # noqa: SLF001 - the graphs of other tests are not this one's
+
+
+@contextmanager
+def _compiled(op: Callable[..., Any], draw: Draw) -> Iterator[Callable[..., Any]]:
+    """The operator compiled whole; a second compilation of it is an error."""
+    import torch  # noqa: PLC0415
+
     backend = "inductor" if draw.device.startswith("cuda") else "aot_eager"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # torch's own compiler imports what torch deprecates
+        torch._dynamo.reset()  # noqa: SLF001 - the graphs of other tests are not this one's
 
         def step(*args: Any) -> Any:  # an operator may be an object, which torch cannot compile
             return op(*args)
 
         compiled = torch.compile(step, fullgraph=True, backend=backend)
         with torch._dynamo.config.patch(error_on_recompile=True):  # noqa: SLF001
-            for _ in range(_CALLS):
-                case = cases.Case.make(declared, draw, shape)
-                eager = cases.Case.make(declared, draw, shape)
-                got = case.results(compiled(*case.args))
-                alone = eager.results(op(*eager.args))
-                _assert_alike(declared, case, got, alone)
+            yield compiled
 
 
 def _assert_alike(declared: Declared, case: cases.Case, got: Any, alone: Any) -> None:
@@ -130,85 +161,78 @@ def assert_gradients(
     """Hold derivatives against numerical ones in float64, against the reference's in others."""
     import torch  # noqa: PLC0415
 
-    case = cases.Case.make(declared, draw, shape)
-    args = tuple(
-        a.detach().clone().requires_grad_(True)
-        if cases.is_tensor(a) and a.is_floating_point()
-        else a
-        for a in case.args
-    )
     if draw.dtype == torch.float64:
         check = torch.autograd.gradcheck if order == 1 else torch.autograd.gradgradcheck
+        args = _leaves_of(cases.Case.make(declared, draw, shape).args, draw.dtype)
         check(op, args, check_undefined_grad=False, fast_mode=True)
-        return
-    mine = _derivatives(op, args, None, order)
-    exact = _derivatives(declared.reference, args, torch.float64, order)
-    same = _derivatives(declared.reference, args, draw.dtype, order)
-    for number, (got, want, near) in enumerate(zip(mine, exact, same, strict=True)):
-        what = f"derivative {order} by argument {number}"
-        compare.assert_near(got, want, near, what=what, factor=declared.factor)
+    for layout, of_grad in (("", ""), ("", "one repeated"), ("transposed", "transposed")):
+        if layout and layout not in declared.views:
+            continue
+        args = cases.Case.make(declared, replace(draw, layout=layout), shape).args
+        mine = _derivatives(op, args, None, order, of_grad)
+        exact = _derivatives(declared.reference, args, torch.float64, order, of_grad)
+        same = _derivatives(declared.reference, args, _coarse(draw.dtype), order, of_grad)
+        for number, (got, want, near) in enumerate(zip(mine, exact, same, strict=True)):
+            what = f"derivative {order} by argument {number}"
+            if of_grad:
+                what += f" ({of_grad} incoming gradient)"
+            compare.assert_near(got, want, near, what=what, factor=declared.factor)
 
 
-def _derivatives(
-    function: Callable[..., Any], args: tuple[Any, ...], dtype: Any, order: int
-) -> list[Any]:
-    """The gradients of a fixed weighted sum of the results, of first or second order."""
+def _coarse(dtype: Any) -> Any:
+    """The dtype whose errors are allowed: float64 has no higher precision to be held against."""
     import torch  # noqa: PLC0415
+
+    return torch.float32 if dtype == torch.float64 else dtype
+
+
+def _leaves_of(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
+    """The arguments with their floats in a dtype, as leaves that want a gradient."""
 
     def leaf(a: Any) -> Any:
         if not (cases.is_tensor(a) and a.is_floating_point()):
             return a
         return a.detach().to(dtype or a.dtype).clone().requires_grad_(True)
 
-    taken = tuple(leaf(a) for a in args)
+    return tuple(map(leaf, args))
+
+
+def _derivatives(
+    function: Callable[..., Any], args: tuple[Any, ...], dtype: Any, order: int, layout: str = ""
+) -> list[Any]:
+    """The gradients of a fixed weighted sum of the results, of first or second order.
+
+    Args:
+        function: what is differentiated.
+        args: its arguments.
+        dtype: of its floats; None leaves them.
+        order: 1 or 2.
+        layout: of the weights, which are the gradient that comes in.
+    """
+    import torch  # noqa: PLC0415
+
+    taken = _leaves_of(args, dtype)
     by = [a for a in taken if cases.is_tensor(a) and a.requires_grad]
     result = function(*taken)
     results = result if isinstance(result, (tuple, list)) else (result,)
     floats = [r for r in results if r.is_floating_point()]
-    weights = [_weights(r) for r in floats]
+    weights = [_weights(r, layout) for r in floats]
     grads: tuple[Any, ...] = ()
     for _ in range(order):
+        if not floats:  # what came before does not depend on the arguments
+            return [torch.zeros_like(a) for a in by]
         grads = torch.autograd.grad(
             floats, by, weights, create_graph=order > 1, allow_unused=True, materialize_grads=True
         )
         floats = [g for g in grads if g.requires_grad]
-        weights = [_weights(g) for g in floats]
-        if not floats:
-            break
+        weights = [_weights(g, layout) for g in floats]
     return [g.detach() for g in grads]
 
 
-def _weights(like: Any) -> Any:
+def _weights(like: Any, layout: str) -> Any:
     """Numbers from -1 to 1 in sixteenths: exact in every dtype."""
     import torch  # noqa: PLC0415
 
     steps = torch.arange(like.numel(), device=like.device) * 7 % 33 - 16
-    return (steps.double() / 16).to(like.dtype).view(like.shape)
-
-
-def assert_large(declared: Declared, op: Callable[..., Any], draw: Draw) -> None:
-    """A call of more than 2^31 elements; of an elementwise operator only some places are judged."""
-    shape = declared.large or ()
-    case = cases.Case.make(declared, draw, shape)
-    if not declared.elementwise:
-        cases.assert_case(declared, case, op(*case.args))
-        return
-    got = case.results(op(*case.args))
-    count = math.prod(shape)
-    for start in (0, 2**31 - _SLICE // 2, count - _SLICE):
-        part = slice(start, start + _SLICE)
-
-        def cut(value: Any, part: slice = part) -> Any:
-            big = cases.is_tensor(value) and value.numel() == count
-            return value.reshape(-1)[part].clone() if big else value
-
-        small = cases.Case(
-            args=tuple(map(cut, case.args)),
-            before=tuple(map(cut, case.before)),
-            written=frozenset(),
-        )
-        try:
-            cases.assert_case(declared, small, tuple(map(cut, got)))
-        except AssertionError as error:
-            error.add_note(f"counted from element {start}")
-            raise
+    made = (steps.double() / 16).to(like.dtype).view(like.shape)
+    return view(made, layout) if layout else made

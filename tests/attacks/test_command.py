@@ -73,6 +73,22 @@ def test_what_is_missing_is_said(tmp_path):
     assert "workloads.py does not exist" in done.stderr
 
 
+def test_a_workload_file_that_cannot_be_run_is_told_with_its_line(project):
+    path = project / "benchmarks" / "workloads.py"
+    for text, said in (("\nimport nowhere_at_all\n", "line 2"), ("def (\n", "SyntaxError")):
+        path.write_text(text)
+        done = bench(project)
+        assert done.returncode == 2
+        assert said in json.loads(done.stdout)["message"]
+
+
+def test_a_project_that_is_not_built_is_told_before_anything_is_measured(project):
+    (project / "build.toml").write_text("")
+    done = bench(project)
+    assert done.returncode == 2
+    assert "is not built" in json.loads(done.stdout)["message"]
+
+
 SCRIPT = """
 import torch
 from kernels.benchmark import Benchmark
@@ -97,6 +113,9 @@ def test_a_project_with_the_hubs_classes_alone_needs_nothing_else(tmp_path, writ
     assert "has no build/ to measure" in unbuilt.stderr
     files = {"__init__.py": "def relu(x):\n    return x.relu()\n"}
     write_variant(tmp_path / "build", files=files)
+    page = bench(tmp_path, "--html", tmp_path / "page.html")
+    assert page.returncode == 2
+    assert "neither a roof to draw nor sizes" in page.stderr
     done = bench(tmp_path, "--no-eager", "--out", tmp_path / "now.json")
     assert done.returncode == 0, done.stderr
     stored = json.loads((tmp_path / "now.json").read_text())

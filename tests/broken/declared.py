@@ -5,14 +5,16 @@ import kernels as broken
 from kernforge.testing import SHAPES, op_tests
 
 # Torch allocates by itself in these, so that the fault would harm the process that tests.
-NOT_HELD = dict.fromkeys(("opcheck", "compile", "gradients"), "writes into the allocator's memory")
+NOT_HELD = dict.fromkeys(
+    ("opcheck", "compile", "gradients", "compiled_gradients"), "writes into the allocator's memory"
+)
 
 
-def under_test(op, leave_out=()):
+def under_test(op, leave_out=(), **other):
+    declared = {"reference": lambda x: x * 2, "inputs": lambda draw, shape: (draw(shape),), **other}
     return op_tests(
         op=op,
-        reference=lambda x: x * 2,
-        inputs=lambda draw, shape: (draw(shape),),
+        **declared,
         shapes=SHAPES,
         views=("transposed", "every second", "one repeated", "1 elements in", "3 elements in"),
         devices=("cpu",),
@@ -31,7 +33,21 @@ TestNotDeterministic = under_test(broken.not_deterministic)
 TestModifiedInput = under_test(broken.modified_input)
 TestWrongNan = under_test(broken.wrong_nan)
 TestMissingFake = under_test(broken.missing_fake)
+TestWrongFakeStrides = under_test(broken.wrong_fake_strides)
 TestWrongFakeShape = under_test(broken.wrong_fake_shape)
+TestIncomingStrides = under_test(
+    broken.incoming_strides, {"compiled_gradients": "torch moves the gradient itself there"}
+)
+TestMixedStrides = under_test(
+    broken.mixed_strides,
+    reference=lambda a, b: a + b,
+    inputs=lambda draw, shape: (draw(shape), draw(shape)),
+)
+TestWrongDtype = under_test(
+    broken.wrong_dtype,
+    {"opcheck": "the values tell", "gradients": "the values tell"},
+    dtypes=("float16",),
+)
 TestWrongBackward = under_test(broken.wrong_backward)
 TestRecompiles = under_test(broken.Recompiles())
 TestGraphBreak = under_test(broken.GraphBreak())

@@ -12,11 +12,15 @@ import torch
 _calls = itertools.count()
 
 
-def define(name, function, fake=torch.empty_like, backward=lambda grad: grad * 2):
+def define(
+    name,
+    function,
+    fake=lambda x: x.new_empty(x.shape),
+    backward=lambda grad: grad * 2,
+    schema="(Tensor x) -> Tensor",
+):
     """A custom operator ``broken::name``; ``fake=None`` leaves its fake implementation out."""
-    op = torch.library.custom_op(
-        f"broken::{name}", function, mutates_args=(), schema="(Tensor x) -> Tensor"
-    )
+    op = torch.library.custom_op(f"broken::{name}", function, mutates_args=(), schema=schema)
     if fake:
         op.register_fake(fake)
     op.register_autograd(lambda ctx, grad: backward(grad))
@@ -83,11 +87,28 @@ def _modified_input(x):
 
 
 def _wrong_nan(x):
-    return torch.where(x.isnan(), torch.zeros_like(x), double(x))
+    return torch.where(x.isnan(), 0.0, double(x)).contiguous()
 
 
 def _row(x):
     return x.new_empty((*x.shape, 1))
+
+
+def _as_if_packed(grad):
+    """What a kernel reads that takes a pointer and not the strides."""
+    packed = torch.empty(grad.shape).stride()
+    return (
+        grad.detach().clone(memory_format=torch.preserve_format).as_strided(grad.shape, packed) * 2
+    )
+
+
+def _strides_of_the_first(a, b):
+    other = b if a.stride() == b.stride() else b.contiguous().mT.reshape(b.shape)
+    return torch.add(a, other, out=torch.empty(a.shape, dtype=a.dtype))
+
+
+def _wider(x):
+    return x.float() * 2
 
 
 honest = define("honest", double)
@@ -100,7 +121,17 @@ not_deterministic = define("not_deterministic", _not_deterministic)
 modified_input = define("modified_input", _modified_input)
 wrong_nan = define("wrong_nan", _wrong_nan)
 missing_fake = define("missing_fake", double, fake=None)
+wrong_fake_strides = define("wrong_fake_strides", double, fake=torch.empty_like)
 wrong_fake_shape = define("wrong_fake_shape", double, fake=_row)
+incoming_strides = define("incoming_strides", double, backward=_as_if_packed)
+mixed_strides = define(
+    "mixed_strides",
+    _strides_of_the_first,
+    fake=lambda a, b: a.new_empty(a.shape),
+    backward=lambda grad: (grad, grad),
+    schema="(Tensor a, Tensor b) -> Tensor",
+)
+wrong_dtype = define("wrong_dtype", _wider)
 wrong_backward = define("wrong_backward", double, backward=lambda grad: grad * 3)
 
 

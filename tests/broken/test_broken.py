@@ -25,10 +25,14 @@ CAUGHT_BY = {
     "ModifiedInput": {"inputs_untouched"},
     "WrongNan": {"special_values"},
     "MissingFake": {"opcheck[fake-cpu]"},
+    "WrongFakeStrides": {"opcheck[fake-cpu]"},
     "WrongFakeShape": {"opcheck[fake-cpu]"},
+    "IncomingStrides": {"gradients"},
+    "MixedStrides": {"mixed_views"},
+    "WrongDtype": {"values"},
     "WrongBackward": {"gradients"},
     "Recompiles": {"compile"},
-    "GraphBreak": {"compile"},
+    "GraphBreak": {"compile", "compiled_gradients"},
 }
 
 

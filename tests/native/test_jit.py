@@ -10,10 +10,10 @@ import threading
 import time
 
 import pytest
-from native import projects
+from native import jit_homes, projects
 
 import kernforge
-from kernforge import jit, jit_build
+from kernforge import jit_build, jit_hint, jit_swap
 from kernforge.errors import BuildError, UsageError
 
 torch = pytest.importorskip("torch")
@@ -54,15 +54,8 @@ FACTOR = "#include <cstdint>\nint64_t factor() { return %d; }\n"
 @pytest.fixture(autouse=True)
 def home(tmp_path, kept_home, monkeypatch):
     """A store that is empty but for what the test machine keeps of toolchains."""
-    top = tmp_path / "home"
-    (top / "store").mkdir(parents=True)
-    (kept_home / "store" / "toolchains").mkdir(parents=True, exist_ok=True)
-    (top / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
-    for kept in ("store/compilers", "jit"):
-        (kept_home / kept).mkdir(parents=True, exist_ok=True)
-        (top / kept).symlink_to(kept_home / kept)
-    monkeypatch.setenv("KERNFORGE_HOME", str(top))
-    monkeypatch.setattr(jit, "_process", jit._Process(taken=jit._process.taken))
+    top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
+    jit_homes.forget(monkeypatch)
     yield top
     jit_build.wait()
 
@@ -162,6 +155,30 @@ def test_alternating_between_two_builds_does_not_leak(home):
     assert mapped() == before
 
 
+def test_distinct_builds_leak_nothing_but_their_code(home):
+    def held():
+        """Open files, threads, resident bytes, and whatever of the store is mapped."""
+        with open("/proc/self/maps") as stream:  # noqa: PTH123
+            files = {line.split()[-1] for line in stream if str(home) in line}
+        with open("/proc/self/statm") as stream:  # noqa: PTH123
+            resident = int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        # The meter of programs that run lives a moment longer than they.
+        names = sorted(t.name for t in threading.enumerate() if t.name != "kernforge-meter")
+        return len(os.listdir("/proc/self/fd")), names, resident, files  # noqa: PTH208
+
+    for number in range(10):
+        assert plain("distinct", number).value() == number
+    open_, threads, resident, files = held()
+    for number in range(10, 60):
+        assert plain("distinct", number).value() == number
+    after = held()
+    assert after[:2] == (open_, threads)
+    modules = after[3] - files
+    assert len(modules) == 50
+    assert all(path.endswith("/distinct.so") for path in modules)
+    assert after[2] - resident < 50 * 2**20 / 4  # a module is a few pages
+
+
 def test_operators_of_each_build_live_on_and_no_binding_is_compiled_again(home):
     sources = lambda factor: [STABLE, FACTOR % factor]  # noqa: E731
 
@@ -186,6 +203,20 @@ def test_operators_of_each_build_live_on_and_no_binding_is_compiled_again(home):
     assert ask(4)(x).tolist() == [4.0] * 3
     assert second(x).tolist() == module(x).tolist() == [3.0] * 3
     assert first(x).tolist() == ask(2)(x).tolist() == [2.0] * 3
+
+
+def test_a_module_that_was_given_up_is_made_again_beside_the_first(home):
+    """Its op namespace is taken, and so is that of another build of the same sources."""
+    binding, other = home / "binding.cpp", home / "factor.cpp"
+    binding.write_text(STABLE.replace("jit_times", "jit_again"))
+    other.write_text(FACTOR % 2)
+    names = []
+    for _ in range(3):
+        path = kernforge.load("again", [str(binding), str(other)], is_python_module=False)
+        names.append(torch.ops.jit_again.times.default.name())
+        assert torch.ops.jit_again.times(torch.ones(1)).item() == 2
+        jit_swap._refuted.add(path)
+    assert len(set(names)) == 3
 
 
 def test_a_killed_process_blocks_nobody(home):
@@ -214,18 +245,46 @@ def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, h
     assert module.value() == 3
 
 
-def test_functions_are_bound_with_the_headers_of_the_installed_torch():
-    """And after an edit with these headers compiled ahead; the module of before stays as it is."""
-    source = "at::Tensor plus(at::Tensor x, double a) { TORCH_CHECK(a > 0, a); return x + a; }"
-    module = kernforge.load_inline("bound", source, functions=["plus"])
+TUTORIAL = """
+at::Tensor plus(at::Tensor x, double a) { TORCH_CHECK(a > 0, a); return x + a; }
+struct Times : torch::autograd::Function<Times> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, at::Tensor x, double a) {
+    ctx->saved_data["a"] = a;
+    return x * a;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    return {grads[0] * ctx->saved_data["a"].toDouble(), at::Tensor()};
+  }
+};
+at::Tensor times(at::Tensor x, double a) { return Times::apply(x, a); }
+"""
+
+
+def test_functions_are_bound_with_the_headers_of_the_installed_torch(capsys, monkeypatch):
+    """And after an edit with these headers compiled ahead; the module of before stays as it is.
+
+    So do the nodes of autograd that it made.
+    """
+    monkeypatch.setattr(jit_hint, "_said", set())
+    module = kernforge.load_inline("bound", TUTORIAL, functions=["plus", "times"])
+    assert "main.cpp includes <torch/extension.h>" in capsys.readouterr().err
     assert module.plus(torch.ones(2), 2.0).tolist() == [3.0, 3.0]
     assert module.plus.__doc__.endswith("plus\n")
     with pytest.raises(RuntimeError, match="-1"):
         module.plus(torch.ones(2), -1.0)
+    x = torch.ones(2, requires_grad=True)
+    loss = module.times(x, 3.0).sum()
     jit_build.wait()
-    edited = kernforge.load_inline("bound", source.replace("x + a", "x - a"), functions=["plus"])
+    edit = TUTORIAL.replace("x + a", "x - a").replace("grads[0] *", "-grads[0] *")
+    edited = kernforge.load_inline("bound", edit, functions=["plus", "times"])
     assert edited.plus(torch.ones(2), 2.0).tolist() == [-1.0, -1.0]
     assert module.plus(torch.ones(2), 2.0).tolist() == [3.0, 3.0]
+    later = edited.times(x, 5.0).sum()
+    loss.backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+    later.backward()
+    assert x.grad.tolist() == [-2.0, -2.0]
 
 
 def test_a_project_is_built_and_loaded(tmp_path):

@@ -10,6 +10,9 @@ import pytest
 from native import projects
 from native.clusters import Cluster
 
+from kernforge import projecttest
+from kernforge.errors import UsageError
+
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
@@ -60,6 +63,29 @@ def test_a_failure_is_an_exit_code_and_its_reason_is_told(run_test):
     (run_test.root / "tests" / "test_it.py").write_text("def test_wrong():\n    assert 1 == 2\n")
     (told,) = run_test(expect=6)["variants"]
     assert [(o["outcome"], "1 == 2" in o["reason"]) for o in told["tests"]] == [("failed", True)]
+
+
+def test_what_is_built_is_tested_without_building(run_test):
+    build = run_test.root / "build"
+    assert "is no directory" in run_test("--kernel", build, expect=2)["message"]
+    run_test(expect=0)
+    (run_test.root / "times_two.cpp").write_text("this is no C++")  # a build would fail
+    (told,) = run_test("--kernel", build, expect=0)["variants"]
+    assert (told["variant"], told["counts"]["passed"]) == (CPU, 2)
+    (told,) = run_test("--kernel", build / CPU, expect=0)["variants"]
+    assert told["variant"] == CPU
+    with pytest.raises(UsageError, match=r"no variant \*-cu130-\*") as told:
+        projecttest.built_in(build, ["*-cu130-*"])
+    assert CPU in told.value.hint
+
+
+def test_a_build_that_was_changed_is_refused_before_it_is_tested(run_test):
+    run_test(expect=0)
+    build = run_test.root / "build"
+    with (build / CPU / "__init__.py").open("a") as file:
+        file.write("# tampered")
+    said = run_test("--kernel", build, expect=9)
+    assert "changed: __init__.py" in said["message"]
 
 
 def test_a_worker_that_offers_what_is_asked_tests_it(run_test, tmp_path, kept_home):

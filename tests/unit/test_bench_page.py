@@ -142,7 +142,7 @@ def test_published_versions_that_are_faster_are_told(document):
 
 def test_a_summary_has_a_cell_for_everyone(document):
     table = bench_report.summary(document)
-    assert table["title"] == "toy on a GPU"
+    assert table["title"] == "toy on a GPU, time (share of the roof)"
     assert table["head"] == ["workload", *NAMES, "cheat", "eager sync", "the roof"]
     first, second = table["rows"]
     assert first == ["float32 1000", *first[1:4], "refused", "skipped", "800 ns"]

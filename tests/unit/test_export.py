@@ -117,6 +117,18 @@ def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path)
     assert (to / "setup.py").read_text() == texts["setup.py"]
 
 
+def test_what_an_export_wrote_is_no_source_of_the_next(made):
+    one, texts = made()
+    export.write(one, texts, one.root, force=False)
+    again = project.read(one.root, run)
+    assert export.texts(again, dict(sourcefiles.read(again).digests), export.KINDS) == texts
+    (one.root / "torch-ext/registration.h").write_text("// mine")
+    again = project.read(one.root, run)
+    changed = export.texts(again, dict(sourcefiles.read(again).digests), export.KINDS)
+    assert "torch-ext/registration.h" not in changed
+    assert changed["CMakeLists.txt"] != texts["CMakeLists.txt"]
+
+
 def test_an_edit_changes_the_op_namespace(made):
     _, before = made()
     _, after = made(cpp="// another\n")

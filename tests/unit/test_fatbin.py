@@ -88,3 +88,30 @@ def test_a_file_without_device_code_has_no_architecture():
 def test_unknown_formats_are_refused_and_not_guessed(section):
     with pytest.raises(CheckError, match="unknown format"):
         fatbin.architectures(wrapped(section))
+
+
+CODE = b"\x7fELF" + b"\xff" * 20
+
+
+def test_one_piece_of_machine_code_is_taken_out_and_replaced():
+    section = region(entry(CUBIN, 90, payload=CODE))
+    assert fatbin.one_cubin(section + bytes(8)) == CODE
+    longer = CODE + b"\x01" * 9
+    found = fatbin.with_cubin(section, longer)
+    assert found == region(entry(CUBIN, 90, payload=longer + bytes(7)))
+    assert fatbin.architectures(wrapped(found)).cubins == ("9.0",)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(region(entry(PTX, 90, payload=CODE)), id="no machine code"),
+        pytest.param(region(entry(CUBIN, 90)), id="compressed"),
+        pytest.param(region(*[entry(CUBIN, 90, payload=CODE)] * 2), id="two"),
+        pytest.param(region(entry(CUBIN, 90, payload=CODE)) * 2, id="two regions"),
+        pytest.param(NVCC[:40], id="cut short"),
+    ],
+)
+def test_any_other_fat_binary_has_no_one_piece(section):
+    assert fatbin.one_cubin(section) is None

@@ -47,6 +47,31 @@ def test_raw_cuda_and_stable_bindings_get_no_header_of_torch():
     assert "cuda_runtime.h" in files["cuda.cu"]
 
 
+@pytest.mark.parametrize(
+    ("code", "headers"),
+    [
+        ("", []),
+        ("uint32_t n;", ["cstdint"]),
+        ("int f() { return std::min(1, 2); }", ["algorithm"]),
+        ("half h;", ["cuda_fp16.h"]),
+        ("void f(__nv_bfloat16* x);", ["cuda_bf16.h"]),
+        ('// std::vector\nconst char* s = "std::vector";', []),
+    ],
+)
+def test_raw_cuda_gets_the_headers_that_it_shows_a_use_for(code, headers):
+    files = jit_sources.inline(STABLE, RAW + code, None)
+    lines = files["cuda.cu"].partition("__global__")[0].split()[1::2]
+    assert lines == [f"<{name}>" for name in (*headers, "cuda.h", "cuda_runtime.h")]
+
+
+@pytest.mark.parametrize(
+    "code", ["std::filesystem::path p;", "using namespace std;", '#include "a.h"']
+)
+def test_raw_cuda_gets_all_headers_where_its_use_is_not_known(code):
+    text = jit_sources.inline(STABLE, RAW + code, None)["cuda.cu"]
+    assert all(f"#include <{name}>" in text for name in ("vector", "optional", "cstdint"))
+
+
 def test_whole_gives_what_torch_gives():
     files = jit_sources.inline([STABLE], [RAW], None, whole=True)
     assert files["main.cpp"].startswith("#include <torch/extension.h>\n#include <torch/csrc")

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernforge.testing import op_tests
+
 PROJECT = Path(__file__).parents[1]
 
 
@@ -24,6 +26,35 @@ def _load(name):
 cases = _load("cases")
 reference = _load("reference")
 WEIGHTS = sorted(reference.WEIGHTS)
+SHAPES = {
+    "one pixel": (1, 1, 3),
+    "a group and a pixel": (1, 17, 3),
+    "odd by odd": (31, 33, 3),
+    "a batch of tiny pictures": (3, 7, 5, 3),
+    "several blocks and a rest": (127, 341, 3),
+}
+
+TestImg2gray = op_tests(
+    op="img2gray",
+    reference=reference.img2gray,
+    inputs=lambda draw, shape: (draw(shape), "bt601"),
+    shapes=SHAPES,
+    dtypes=("uint8",),
+    rowwise=True,
+    large=(2**31 // 1009 + 10, 1009, 3),  # on the GPU pixels too
+    leave_out={"special_values": "whole numbers have none"},
+)
+
+TestOut = op_tests(
+    op="img2gray",
+    call=lambda op, image, weights, out: op(image, weights, out=out),
+    reference=lambda image, weights, out: reference.img2gray(image, weights),  # noqa: ARG005
+    inputs=lambda draw, shape: (draw(shape), "default", draw.out(shape[:-1])),
+    shapes=SHAPES,
+    dtypes=("uint8",),
+    views=("transposed", "cropped", "1 elements in"),
+    leave_out={"special_values": "whole numbers have none"},
+)
 SENTINEL = 0xA5
 
 
@@ -107,14 +138,6 @@ def test_out_is_written_and_nothing_around_it(kernel, device, pitch):
         assert (buffer == SENTINEL).all()
 
 
-def test_neighbours_of_the_image_do_not_matter(kernel, device):
-    parent = random_image((3, 200, 3), device)
-    image = parent[1:2, 7:150]
-    first = kernel.img2gray(image)
-    parent[0], parent[2], parent[1, :7], parent[1, 150:] = 255, 255, 255, 255
-    assert torch.equal(first, kernel.img2gray(image))
-
-
 @pytest.mark.parametrize("shape", [(0, 5, 3), (5, 0, 3), (0, 4, 4, 3), (2, 0, 4, 3), (2, 4, 0, 3)])
 def test_empty(kernel, device, shape):
     image = random_image(shape, device)
@@ -169,7 +192,13 @@ def test_a_picture_on_the_other_device_is_refused(kernel, device):
         )
 
 
-def test_more_than_2_to_the_31_elements(kernel, device):
+def test_more_pictures_than_a_grid_is_deep(kernel, device):
+    image = random_image((70_000, 3, 7, 3), device)[:, 1:, 2:]
+    assert_gray(kernel.img2gray(image), image)
+
+
+def test_crop_of_more_than_2_to_the_31_elements(kernel, device):
+    """As a crop it cannot become one long row: more rows than a grid has in a dimension."""
     width = 1009
     height = 2**31 // ((1 if device == "cuda" else 3) * width) + 10  # on the GPU pixels too
     need = height * width * 5
@@ -179,8 +208,6 @@ def test_more_than_2_to_the_31_elements(kernel, device):
     row = random_image((1, width, 3), device)
     image = row.expand(height, width, 3).contiguous()
     want = reference.img2gray(row)
-    assert bool((kernel.img2gray(image) == want).all())
-    # As a crop it cannot become one long row: more rows than a grid has in a dimension.
     assert bool((kernel.img2gray(image[:, 3:-2]) == want[:, 3:-2]).all())
 
 
@@ -189,11 +216,6 @@ def _free_memory():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def test_more_pictures_than_a_grid_is_deep(kernel, device):
-    image = random_image((70_000, 3, 7, 3), device)[:, 1:, 2:]
-    assert_gray(kernel.img2gray(image), image)
 
 
 def test_threads_do_not_change_the_result(kernel, device):
@@ -211,64 +233,3 @@ def test_threads_do_not_change_the_result(kernel, device):
     assert_gray(results[0], image[:, 1:])
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
-
-
-# torch's own compiler imports what torch itself deprecates.
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.gpu)])
-def test_compiles_whole_and_once_for_equal_shapes(kernel, device, backend):
-    if backend == "inductor" and device != "cuda":
-        pytest.skip("inductor needs a compiler for the CPU")
-    torch._dynamo.reset()
-
-    @torch.compile(fullgraph=True, backend=backend)
-    def step(image, out):
-        kernel.img2gray(image, "bt601", out=out)
-        return 255 - kernel.img2gray(image)
-
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        for _ in range(3):
-            image = random_image((37, 53, 3), device)
-            out = torch.zeros(37, 53, dtype=torch.uint8, device=device)
-            assert torch.equal(step(image, out), 255 - reference.img2gray(image))
-            assert_gray(out, image, "bt601")
-
-
-def test_opcheck(kernel, device):
-    image = random_image((5, 7, 3), device)
-    out = torch.empty(5, 7, dtype=torch.uint8, device=device)
-    ops = kernel._ops.ops
-    torch.library.opcheck(ops.img2gray.default, (image, 0))
-    torch.library.opcheck(ops.img2gray_out.default, (image, 1), {"out": out})
-
-
-@pytest.mark.gpu
-def test_cuda_graph_replays_on_new_pixels(kernel, device):
-    if device != "cuda":
-        pytest.skip("graphs are the GPU's")
-    image = random_image((97, 211, 3), device)
-    out = torch.empty(97, 211, dtype=torch.uint8, device=device)
-    kernel.img2gray(image, out=out)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        kernel.img2gray(image, out=out)
-    image.copy_(random_image(image.shape, device))
-    graph.replay()
-    torch.cuda.synchronize()
-    assert_gray(out, image)
-
-
-@pytest.mark.gpu
-def test_runs_on_the_current_stream(kernel, device):
-    if device != "cuda":
-        pytest.skip("streams are the GPU's")
-    image = random_image((1080, 1920, 3), device)
-    stream = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)
-        image.fill_(200)
-        gray = kernel.img2gray(image)
-    assert not stream.query(), "the launch waited, so it was on another stream"
-    stream.synchronize()
-    assert bool((gray == 200).all())

@@ -134,7 +134,8 @@ Tensor with_gradient(c10::DispatchKeySet keys, const Tensor& a, const Tensor& b)
 }
 
 // A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
-Tensor elsewhere(const Tensor& a, const Tensor&) {
+Tensor elsewhere(const Tensor& a, const Tensor& b) {
+  check(a, b);  // the dispatcher goes by either
 #if defined(CUDA_KERNEL)
   TORCH_CHECK_VALUE(false, "vector_add: a is on ", a.device(), ", this build runs on cuda");
 #else

@@ -66,7 +66,7 @@ class _ReluScale(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
-        if grad.requires_grad and torch.is_grad_enabled():
+        if torch.is_grad_enabled():  # a graph of the gradient is wanted
             return _ReluScaleBackward.apply(grad, x, ctx.alpha), None
         return _backward(grad, x, ctx.alpha), None
 

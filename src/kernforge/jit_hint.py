@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says once how a module that took long to compile can take a second: what it includes decides."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from kernforge.jit_sources import is_stable, is_torch_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernforge.jit_plan import Unit
+    from kernforge.report import Report
+
+_SWITCH = "KERNFORGE_JIT_HINT"
+_LONG_S = 3.0
+_said: set[str] = set()
+
+
+def hint(units: Iterable[Unit], seconds: float) -> str:
+    """One line on what made a build long; empty where nothing of the sources' own choice did.
+
+    Args:
+        units: the sources.
+        seconds: what the build took.
+    """
+    if seconds < _LONG_S:
+        return ""
+    for unit in units:
+        found = [name for name in unit.closure.foreign if is_torch_header(name)]
+        if not found or any(is_stable(text) for text in unit.texts.values()):
+            continue
+        file = unit.path.rpartition("/")[2]
+        return (
+            f"{file} includes <{found[0]}>, and compiling took {seconds:.0f} s. Kernels on raw pointers "
+            "in a .cu without torch's headers and a binding on torch's stable ABI compile in a few: "
+            f"docs/how-to/write-and-see.md ({_SWITCH}=0 hides this)"
+        )
+    return ""
+
+
+def tell(units: Iterable[Unit], seconds: float, report: Report) -> None:
+    """Say it, once in a process, unless ``KERNFORGE_JIT_HINT`` is 0."""
+    if _said or os.environ.get(_SWITCH) == "0":
+        return
+    if text := hint(units, seconds):
+        _said.add(text)
+        report.note(text)

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Edits of device code alone: new machine code in the object whose host code stays.
+
+After nvcc has compiled a unit its object is remembered by its host's part (``jit_device``). When the unit
+comes again with the same host's part, its device code is compiled alone and takes the place of the
+old one in a copy of that object, which is linked as ever: kernels and variables that the host
+registers are looked for by name before that.
+
+NVRTC compiles it where it is known to give what nvcc gives: it did so, byte for byte, for an earlier
+text of that host's part. Whether it did so this time too is looked at in the background, where nvcc
+compiles the same; if not, the module is given up for nvcc's at the next call, and said so.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernforge import cubin, digest, elf, fatbin, files, jit_device, jit_rtc
+from kernforge.errors import KernforgeError
+from kernforge.graph import Action
+from kernforge.jit_device import CUBIN
+from kernforge.linking import OBJECT
+from kernforge.results import SHELF
+from kernforge.run import Command, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from kernforge.graph import Plan
+    from kernforge.jit_device import Part, Program
+    from kernforge.jit_machine import Shop
+    from kernforge.jit_plan import CudaUnit, Made
+    from kernforge.matrix import Target
+    from kernforge.outcome import Failure
+
+    Run = Callable[[Plan], tuple[Failure, ...]]
+    """Runs a plan, and returns the actions that failed."""
+
+_log = logging.getLogger("kernforge")
+_NVCC, _NVRTC = "nvcc", "nvrtc"
+_MOST_HOSTS = 100
+
+
+@dataclass(slots=True)
+class _Host:
+    """An object whose host code can be used again.
+
+    Attributes:
+        key: of the action that made it.
+        code: its machine code.
+        lines: instantiate for NVRTC what the host's part does.
+        alike: whether NVRTC gave what nvcc gives; None while nobody has looked.
+    """
+
+    key: str
+    code: bytes
+    lines: str = ""
+    alike: bool | None = None
+
+    def path(self, shop: Shop) -> Path:
+        """Where the object lies, if it was not taken away."""
+        return shop.store.path(SHELF, self.key) / OBJECT
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """A unit whose device code alone is new."""
+
+    unit: CudaUnit
+    part: Part
+    host: _Host
+
+
+_hosts: dict[str, _Host] = {}
+_earlier: dict[str, CudaUnit] = {}
+_threads: list[threading.Thread] = []
+_refuted: set[str] = set()
+_lock = threading.Lock()
+_one_at_a_time = threading.Lock()
+
+
+def stands(path: Path) -> bool:
+    """Whether a module is still what nvcc makes, as far as that is known."""
+    return not _refuted or str(path) not in _refuted
+
+
+def wait() -> None:
+    """Wait for what is compiled in the background."""
+    while _threads:
+        _threads.pop().join()
+
+
+def remember(made: Made) -> None:
+    """Note a module that the store had: its objects are looked at when one of its units is edited."""
+    _earlier.update({unit.path: unit for unit in made.cuda})
+
+
+def learn(made: Made, shop: Shop) -> None:
+    """Remember the objects of a module that nvcc compiled."""
+    for unit in made.cuda:
+        _learn(unit, made.target, shop)
+
+
+def _learn(unit: CudaUnit, target: Target, shop: Shop) -> None:
+    part = jit_device.part(unit, shop.machine, target)
+    path = shop.store.path(SHELF, unit.action.key) / OBJECT
+    if part is None or part.host in _hosts or not path.is_file():
+        return
+    code = fatbin.one_cubin(elf.section(path.read_bytes(), fatbin.SECTION))
+    if code is None:
+        return
+    _hosts[part.host] = host = _Host(unit.action.key, code)
+    while len(_hosts) > _MOST_HOSTS:
+        del _hosts[next(iter(_hosts))]
+    if part.program and not jit_rtc.installed():
+        _log.info("device code of %s goes by nvcc: cuda.bindings is not installed", unit.path)
+    elif part.program:
+        _later(functools.partial(_compare, host, part.program, shop))
+
+
+def swapped(
+    made: Made, shop: Shop, run_plan: Run, again: Callable[[Mapping[str, Action]], Made]
+) -> Made | None:
+    """Compile the device code of edited units alone.
+
+    Args:
+        made: the plan of the whole module.
+        shop: what to make it with.
+        run_plan: runs actions.
+        again: plans the module with other objects for the units of these paths.
+
+    Returns:
+        The plan that links what came of it; None if nothing is to be had this way.
+    """
+    store = shop.store
+    missing = [unit for unit in made.cuda if not store.has(SHELF, unit.action.key)]
+    stand_ins = (_action(unit, _NVCC) for unit in missing)
+    instead = {one.title: one for one in stand_ins if store.use(SHELF, one.key)}
+    edits = [e for u in missing if u.path not in instead and (e := _edit(u, made, shop))]
+    quick: dict[str, Action] = {}
+    for edit in edits:
+        if code := _by_nvrtc(edit, shop):
+            quick |= _put(edit, code, _NVRTC, shop)
+    instead |= quick
+    slow = [edit for edit in edits if edit.unit.path not in quick]
+    if slow and not run_plan(_device_plan(made, slow)):
+        for edit in slow:
+            instead |= _put(edit, _by_nvcc(edit, shop), _NVCC, shop)
+    if not instead:
+        return None
+    found = again(instead)
+    module = str(store.path(SHELF, found.link.key) / found.link.outputs[0])
+    for edit in edits:
+        if edit.unit.path in quick:
+            plan = replace(made.plan, actions=(edit.part.cubin,), texts=edit.part.texts)
+            _later(
+                functools.partial(_verify, edit, shop, functools.partial(run_plan, plan), module)
+            )
+    return found
+
+
+# -- compiling -----------------------------------------------------------------------------
+
+
+def _edit(unit: CudaUnit, made: Made, shop: Shop) -> _Edit | None:
+    """What an edit of device code is made of; None if the unit is anything else."""
+    part = jit_device.part(unit, shop.machine, made.target)
+    if part is None:
+        return None
+    if part.host not in _hosts and (before := _earlier.pop(unit.path, None)):
+        _learn(before, made.target, shop)
+    host = _hosts.get(part.host)
+    if host is None:
+        return None
+    if not host.path(shop).is_file():  # it was taken away since
+        _hosts.pop(part.host, None)
+        return None
+    return _Edit(unit, part, host)
+
+
+def _by_nvrtc(edit: _Edit, shop: Shop) -> bytes | None:
+    """Machine code by NVRTC; None where that is not known to be nvcc's, or does not compile."""
+    program = edit.part.program
+    if not edit.host.alike or program is None:
+        return None
+    try:
+        return jit_rtc.compile_(program.instantiating(edit.host.lines), shop.roots)
+    except jit_rtc.RtcError as error:
+        _log.info("%s goes by nvcc: %s", program.name, error)
+        return None
+
+
+def _by_nvcc(edit: _Edit, shop: Shop) -> bytes:
+    """Machine code that nvcc has put into the store."""
+    return (shop.store.path(SHELF, edit.part.cubin.key) / CUBIN).read_bytes()
+
+
+def _device_plan(made: Made, slow: list[_Edit]) -> Plan:
+    """What is missing of a module, with nvcc's device stages for these units."""
+    left = {made.link.key, *(edit.unit.action.key for edit in slow)}
+    rest = [a for a in made.plan.actions if a.key not in left]
+    texts = dict(made.plan.texts)
+    for edit in slow:
+        texts |= edit.part.texts
+    actions = (*rest, *(edit.part.cubin for edit in slow))
+    return replace(made.plan, actions=actions, texts=texts)
+
+
+def _action(unit: CudaUnit, by: str) -> Action:
+    """Stands for the object of a unit whose device code was put into an earlier one's."""
+    return Action(
+        title=unit.path,
+        argv=("objcopy",),
+        inputs=(),
+        outputs=(OBJECT,),
+        roots=(),
+        key=digest.key("jit-swapped", unit=unit.action.key, by=by),
+    )
+
+
+def _put(edit: _Edit, code: bytes, by: str, shop: Shop) -> dict[str, Action]:
+    """Put machine code into a copy of an object; nothing comes of it when it does not fit."""
+    host = edit.host
+    code = cubin.named_like(code, host.code)
+    # What the host registers is named in its code: all of it must be there, and no more.
+    same = set(cubin.kernels(code)) == set(cubin.kernels(host.code))
+    if not same or cubin.variables(code) != cubin.variables(host.code):
+        _log.info("%s is compiled as a whole: it has other kernels or variables", edit.unit.path)
+        return {}
+    before = host.path(shop)
+
+    def fill(tree: Path) -> None:
+        section = elf.section(before.read_bytes(), fatbin.SECTION)
+        new = tree / "code.fatbin"
+        files.write_new(new, fatbin.with_cubin(section, code))
+        update = f"{fatbin.SECTION}={new}"
+        argv = ("objcopy", "--update-section", update, str(before), str(tree / OBJECT))
+        done = run(Command(argv=argv))
+        if done.returncode:
+            raise _SwapError(done.stderr)
+
+    action = _action(edit.unit, by)
+    try:
+        shop.store.tree(SHELF, action.key, fill)
+    except (_SwapError, FileNotFoundError) as error:
+        _log.info("%s is compiled as a whole: %s", edit.unit.path, error)
+        return {}
+    return {edit.unit.path: action}
+
+
+class _SwapError(Exception):
+    """An object does not take other machine code."""
+
+
+# -- in the background ---------------------------------------------------------------------
+
+
+def _later(work: Callable[[], None]) -> None:
+    thread = threading.Thread(target=work, name="kernforge-device-code")
+    with _lock:
+        _threads[:] = [one for one in _threads if one.is_alive()]
+        _threads.append(thread)
+    thread.start()
+
+
+def _compare(host: _Host, program: Program, shop: Shop) -> None:
+    """Find out whether NVRTC gives what nvcc gave."""
+    try:
+        code = jit_rtc.compile_(program, shop.roots)
+        there = cubin.kernels(code)
+        missing = [name for name in cubin.kernels(host.code) if name not in there]
+        # The order of functions follows that in which they are instantiated.
+        for names in (missing, missing[::-1]) if missing else ():
+            host.lines = _instantiations(names)
+            code = jit_rtc.compile_(program.instantiating(host.lines), shop.roots)
+            if cubin.same_code(code, host.code):
+                break
+    except jit_rtc.RtcError as error:
+        _log.info("device code of %s goes by nvcc: %s", program.name, error)
+        host.alike = False
+    else:
+        host.alike = cubin.same_code(code, host.code)
+
+
+def _instantiations(kernels: list[str]) -> str:
+    """Lines that instantiate kernels of these mangled names; empty where names do not say how."""
+    try:
+        done = run(Command(argv=("c++filt", *kernels)))
+    except FileNotFoundError:
+        return ""
+    names = done.stdout.splitlines()
+    if done.returncode or any("<" not in n or "(anonymous" in n or "{" in n for n in names):
+        return ""
+    return "".join(f"template __global__ {name};\n" for name in names)
+
+
+def _verify(
+    edit: _Edit, shop: Shop, by_nvcc: Callable[[], tuple[Failure, ...]], module: str
+) -> None:
+    """Compile by nvcc what NVRTC has compiled; give the module up if that is another."""
+    store, path = shop.store, edit.unit.path
+    mine = _action(edit.unit, _NVRTC).key
+    try:
+        with _one_at_a_time, store.lease():
+            if by_nvcc():
+                return
+            truth = _by_nvcc(edit, shop)
+            given = (store.path(SHELF, mine) / OBJECT).read_bytes()
+            _put(edit, truth, _NVCC, shop)
+            code = fatbin.one_cubin(elf.section(given, fatbin.SECTION))
+            if code and cubin.same_code(code, truth):
+                return
+            edit.host.alike = False
+            store.forget(SHELF, mine)
+    except (KernforgeError, OSError) as error:
+        _log.info("device code of %s is not compared: %s", path, error)
+        return
+    _refuted.add(module)
+    _log.warning("NVRTC made other code of %s than nvcc; the next call loads nvcc's", path)

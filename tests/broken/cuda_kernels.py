@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators of broken.cu, ``honest`` and one for each fault, as the JIT compiles them."""
+
+from pathlib import Path
+
+import torch
+
+import kernforge
+
+HERE = Path(__file__).parent
+NAMES = (
+    *("honest", "write_behind", "read_behind", "wrong_tail", "missing_sync", "missing_warp_sync"),
+    *("divergent_barrier", "uninitialised", "float_atomics", "swallowed_nan"),
+    *("misaligned_vectors", "index_of_32_bits", "default_stream", "own_stream"),
+    *("own_stream_not_joined", "sync_inside", "malloc_inside", "ignored_stride"),
+    "no_device_guard",
+)
+
+
+def load():
+    """Compile them, and register ``broken_cuda::twice(x, fault)`` for float32 on CUDA."""
+    sources = [HERE / "broken.cu", HERE / "broken_binding.cpp"]
+    kernforge.load("broken_cuda", sources, ["-DUSE_CUDA"], is_python_module=False)
+    torch.library.register_fake("broken_cuda::twice")(lambda x, fault: x.new_empty(x.shape))
+    torch.library.register_autograd("broken_cuda::twice", lambda ctx, grad: (grad * 2, None))
+    return torch.ops.broken_cuda.twice
+
+
+class Operator:
+    """One of them by its name."""
+
+    def __init__(self, name):
+        self.fault = NAMES.index(name)
+
+    def __call__(self, x):
+        return torch.ops.broken_cuda.twice(x, self.fault)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Edits of device code: which are compiled alone, and that what comes of it is what nvcc makes.
+
+No GPU is needed: the machine code in the modules is compared.
+"""
+
+import logging
+import os
+
+import pytest
+from native import jit_homes
+
+import kernforge
+from kernforge import cubin, cudahome, elf, fatbin, jit_build, jit_rtc, jit_stages, jit_swap
+from kernforge.errors import BuildError
+from kernforge.run import Command, run
+
+pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+
+SOURCE = """
+#include "half_of.h"
+__device__ float more(float x) { return x + 1; }
+__global__ void plain(float* x, long n) { if (threadIdx.x < n) x[threadIdx.x] = half_of(x[threadIdx.x]); }
+template <typename T, int N>
+__global__ void typed(T* x) { x[threadIdx.x] = T(N); }
+extern "C" int launch(float* x, int* y) {
+  plain<<<1, 32>>>(x, 32);
+  typed<float, 3><<<1, 32>>>(x);
+  typed<int, 4><<<1, 32>>>(y);
+  return cudaGetLastError();
+}
+"""
+HEADER = """
+#pragma once
+__device__ inline float half_of(float x) { return x / 2; }
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, kept_home, monkeypatch):
+    top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
+    jit_homes.forget(monkeypatch)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    yield top
+    jit_build.wait()
+
+
+@pytest.fixture
+def ask(tmp_path, kept_home, monkeypatch):
+    """Write both files and load them; the second time as if for the first time on a new machine."""
+    places = iter(range(100))
+
+    def write_and_load(source=SOURCE, header=HEADER, *, alone=False, flags=()):
+        (tmp_path / "half_of.h").write_text(header)
+        (tmp_path / "edited.cu").write_text(source)
+        with monkeypatch.context() as patch:
+            if alone:
+                jit_homes.make(tmp_path / f"alone-{next(places)}", kept_home, patch)
+                jit_homes.forget(patch)
+            path = kernforge.load(
+                "edited", [str(tmp_path / "edited.cu")], extra_cuda_cflags=list(flags),
+                is_python_module=False,
+            )  # fmt: skip
+            jit_build.wait()
+        with open(path, "rb") as stream:  # noqa: PTH123
+            return stream.read()
+
+    return write_and_load
+
+
+def code(module):
+    found = fatbin.one_cubin(elf.section(module, fatbin.SECTION))
+    assert found is not None
+    return found
+
+
+def ways(home):
+    """How many units had their device code swapped, and how often nvcc compiled that code alone."""
+    trees = list((home / "store" / "actions").glob("??/????*"))
+    return tuple(
+        sum((tree / name).is_file() for tree in trees) for name in ("code.fatbin", "unit.cubin")
+    )
+
+
+def same_module(one, other):
+    """Whether two modules are alike in code and data, the compiler's note of itself aside."""
+    a, b = elf.contents(one), elf.contents(other)
+    names = {
+        n for n in a if n != fatbin.SECTION and not n.startswith((".note", ".symtab", ".strtab"))
+    }
+    return cubin.same_code(code(one), code(other)) and all(a[n] == b.get(n) for n in names)
+
+
+EDITS = [
+    pytest.param(("half_of(x[threadIdx.x])", "more(sinf(x[threadIdx.x]))"), id="kernel"),
+    pytest.param(("return x + 1;", "return x +\n    2;"), id="device function"),
+    pytest.param(("= T(N);", "= T(N + blockIdx.x);"), id="template"),
+]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("by", ["nvrtc", "nvcc"])
+def test_an_edit_of_device_code_is_what_nvcc_makes_of_it(ask, home, monkeypatch, edit, by):
+    if by == "nvcc":
+        monkeypatch.setattr(jit_rtc, "installed", lambda: False)
+    elif not jit_rtc.installed():
+        pytest.skip("there is no cuda.bindings here")
+    ask()
+    edited = ask(SOURCE.replace(*edit))
+    # NVRTC's is compared with nvcc's afterwards, which is kept for other processes.
+    assert ways(home) == ((2, 1) if by == "nvrtc" else (1, 1))
+    whole = ask(SOURCE.replace(*edit), alone=True)
+    assert same_module(edited, whole)
+
+
+def test_an_edit_of_a_header_with_device_code_is_one_too(ask, home):
+    before = ask()
+    edited = ask(header=HEADER.replace("x / 2", "x / 3"))
+    assert ways(home)[0] >= 1
+    assert not cubin.same_code(code(before), code(edited))
+    assert same_module(edited, ask(header=HEADER.replace("x / 2", "x / 3"), alone=True))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("<<<1, 32>>>(x, 32)", "<<<2, 32>>>(x, 32)"),
+        ("(float* x, long n)", "(float* x, int n)"),
+        ("if (threadIdx.x < n)", "static int old; if (old++ < n)"),  # a variable is registered
+    ],
+)
+def test_an_edit_of_the_hosts_part_is_compiled_as_a_whole(ask, home, edit):
+    ask()
+    edited = ask(SOURCE.replace(*edit))
+    assert ways(home)[0] == 0
+    assert same_module(edited, ask(SOURCE.replace(*edit), alone=True))
+
+
+def test_an_edit_of_what_another_process_compiled(ask, home, monkeypatch):
+    ask()
+    jit_homes.forget(monkeypatch)
+    ask()
+    edited = ask(SOURCE.replace("return x + 1;", "return x + 9;"))
+    assert ways(home) == (1, 1)
+    jit_homes.forget(monkeypatch)
+    before = sorted((home / "store" / "actions").glob("??/????*"))
+    assert ask(SOURCE.replace("return x + 1;", "return x + 9;")) == edited
+    assert sorted((home / "store" / "actions").glob("??/????*")) == before
+
+
+def test_a_function_that_the_cpp_library_overloads_goes_by_nvcc(ask, home):
+    ask()
+    text = SOURCE.replace("return x + 1;", "return pow(x, 2);")
+    edited = ask(text)
+    assert ways(home) == (1, 1)
+    assert same_module(edited, ask(text, alone=True))
+
+
+def test_code_that_differs_from_nvccs_is_given_up_and_said_so(ask, home, monkeypatch, caplog):
+    if not jit_rtc.installed():
+        pytest.skip("there is no cuda.bindings here")
+    ask()
+    right = jit_rtc.compile_
+    monkeypatch.setattr(
+        jit_rtc,
+        "compile_",
+        lambda program, roots: right(program.instantiating("__device__ int odd;"), roots),
+    )
+    text = SOURCE.replace("return x + 1;", "return x + 3;")
+    with caplog.at_level(logging.WARNING, logger="kernforge"):
+        ask(text)
+    assert "the next call loads nvcc's" in caplog.text
+    again = ask(text)
+    assert same_module(again, ask(text, alone=True))
+    monkeypatch.setattr(jit_rtc, "compile_", right)
+    ask(SOURCE.replace("return x + 1;", "return x + 4;"))
+    assert all(host.alike is False for host in jit_swap._hosts.values())
+
+
+def test_an_error_in_device_code_names_the_users_line(ask, tmp_path):
+    ask()
+    with pytest.raises(BuildError, match=rf"{tmp_path}/edited.cu\(3\): error: .*nonsense"):
+        ask(SOURCE.replace("return x + 1;", "return nonsense;"))
+    assert ask(SOURCE)
+
+
+def test_unnamed_namespaces_keep_their_names(ask, home):
+    """Nvcc names them after the path of the directory in which it runs."""
+    text = SOURCE.replace("__global__ void plain", "namespace { __global__ void plain").replace(
+        "template <", "}\ntemplate <"
+    )
+    ask(text)
+    edited = text.replace("return x + 1;", "return x + 2;").replace("half_of(x[", "more(x[")
+    one = ask(edited)
+    assert ways(home) == (1, 1)
+    other = ask(edited, alone=True)
+    assert code(one) != code(other)
+    assert cubin.same_code(cubin.named_like(code(other), code(one)), code(one))
+
+
+@pytest.mark.parametrize("source", [SOURCE, SOURCE.replace("return x", "return nonsense")])
+def test_stages_side_by_side_make_the_same_bytes(tmp_path, source):
+    """Messages are the same too."""
+    nvcc = cudahome.installed(os.environ)
+    if nvcc is None:
+        pytest.skip("there is no installed toolkit")
+    outcomes = []
+    for number, runner in enumerate((run, jit_stages.run_stages)):
+        top = tmp_path / str(number) / "work"
+        top.mkdir(parents=True)
+        (top.parent / "tmp").mkdir()
+        (top / "half_of.h").write_text(HEADER)
+        (top / "a.cu").write_text(source)
+        argv = (
+            f"{nvcc}/bin/nvcc",
+            "-c",
+            "-gencode",
+            "arch=compute_90,code=sm_90",
+            "a.cu",
+            "-o",
+            "a.o",
+        )
+        argv += ("--keep", "--keep-dir=../tmp") if runner is run else ()
+        done = runner(Command(argv=argv, cwd=top))
+        made = (top / "a.o").read_bytes() if done.returncode == 0 else None
+        outcomes.append((done.returncode, made, done.stderr.strip()))
+    assert outcomes[0] == outcomes[1]
+    assert (outcomes[0][1] is None) == ("nonsense" in source)
+
+
+def test_debug_information_keeps_line_numbers(ask, home):
+    flags = ["-lineinfo"]
+    ask(flags=flags)
+    moved = SOURCE.replace("return x + 1;", "return x +\n    2;")
+    ask(moved, flags=flags)
+    assert ways(home) == (0, 0)
+    ask(moved.replace("2;", "3;"), flags=flags)
+    assert ways(home) == (1, 1)

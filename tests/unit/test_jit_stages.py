@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+import subprocess
+
+import pytest
+
+from kernforge import jit_stages
+from kernforge.run import Command, Completed
+
+# What nvcc 13.0 says of one unit, the flags left out that decide nothing here.
+DRY_RUN = """\
+#$ _SPACE_=
+#$ TOP=/cuda/bin/..
+#$ CICC_PATH=/cuda/bin/../nvvm/bin
+#$ INCLUDES="-I/cuda/include"
+#$ "/usr/bin"/g++ -D__CUDA_ARCH_LIST__=900 -E -x c++ "a.cu" -o "../tmp/a.cpp4.ii"
+#$ cudafe++ --gen_module_id_file --module_id_file_name "../tmp/a.module_id" "../tmp/a.cpp4.ii"
+#$ "/usr/bin"/g++ -D__CUDA_ARCH__=900 -D__CUDA_ARCH_LIST__=900 -E "a.cu" -o "../tmp/a.cpp1.ii"
+#$ "$CICC_PATH/cicc" --module_id_file_name "../tmp/a.module_id" "../tmp/a.cpp1.ii" -o "../tmp/a.ptx"
+#$ ptxas -arch=sm_90 "../tmp/a.ptx" -o "../tmp/a.cubin"
+#$ fatbinary --create="../tmp/a.fatbin" "--image3=kind=elf,sm=90,file=../tmp/a.cubin"
+#$ "/usr/bin"/g++ -D__CUDA_ARCH__=900 -c -x c++ "../tmp/a.cudafe1.cpp" -o "a.o"
+""".splitlines()
+NVCC = Command(argv=("/cuda/bin/nvcc", "-c", "a.cu", "-o", "a.o"))
+
+
+def test_the_devices_row_starts_before_the_hosts():
+    text = jit_stages.script(DRY_RUN)
+    assert text is not None
+    lines = text.splitlines()
+    assert lines[:4] == [
+        "export _SPACE_=''",
+        "export TOP=/cuda/bin/..",
+        "export CICC_PATH=/cuda/bin/../nvvm/bin",
+        """export INCLUDES='"-I/cuda/include"'""",
+    ]
+    assert "a.cpp1.ii" in lines[4]
+    assert lines[4].endswith("& device=$!")
+    assert '--gen_module_id_file --module_id_file_name "../tmp/a.module_id.device"' in lines[4]
+    assert "a.cpp4.ii" in lines[5]
+    assert lines[-1].startswith('exec "/usr/bin"/g++')
+    subprocess.run(["/bin/sh", "-n", "-c", text], check=True)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(DRY_RUN[:-1], id="no object"),
+        pytest.param([*DRY_RUN[:-3], DRY_RUN[-4], *DRY_RUN[-3:]], id="two architectures"),
+        pytest.param([*DRY_RUN, "#$ nvlink a.o"], id="another program"),
+        pytest.param([line.replace("__CUDA_ARCH__", "X") for line in DRY_RUN], id="other marks"),
+        pytest.param([], id="nothing"),
+    ],
+)
+def test_another_row_of_commands_is_nvccs(lines):
+    assert jit_stages.script(lines) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "ran"),
+    [
+        (Command(argv=("/usr/bin/g++", "-c", "a.cpp")), "", ["/usr/bin/g++"]),
+        (Command(argv=("/cuda/bin/nvcc", "-cubin", "a.cu")), "", ["/cuda/bin/nvcc"]),
+        (NVCC, "", ["/cuda/bin/nvcc", "/cuda/bin/nvcc"]),
+        (NVCC, "\n".join(DRY_RUN), ["/cuda/bin/nvcc", "/bin/sh"]),
+    ],
+)
+def test_what_runs(monkeypatch, command, answer, ran):
+    seen = []
+
+    def runner(one):
+        seen.append(one.argv[0])
+        return Completed(returncode=0, stdout="", stderr=answer if "--dryrun" in one.argv else "")
+
+    monkeypatch.setattr(jit_stages, "run", runner)
+    assert jit_stages.run_stages(command).returncode == 0
+    assert seen == ran
