@@ -3,10 +3,10 @@
 // GELU by its tanh formula on CPUs; formulas in gelu_approx.h. Blocks are widened, float32 to
 // double and the half types to float32, computed by loops without branches that the compiler
 // vectorises, and rounded once. x86-64 gets them for AVX2 too, taken where the processor has it.
-// The half precisions are torch's header-only types, which need no torch library.
+// The half precisions are the types of c10, whose headers need no torch library.
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <algorithm>
 #include <cstring>

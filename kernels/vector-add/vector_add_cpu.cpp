@@ -3,8 +3,8 @@
 // out = a + b on CPUs: plain loops that the compiler vectorises. The half precisions are torch's
 // header-only types, which need no torch library.
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include "vector_add.h"
 
