@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import datetime as dt
 import importlib.util
+import math
 import os
 import platform
 import sys
@@ -268,6 +269,10 @@ def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
     if measured.refused or not measured.times_ns:
         return row | {"refused": measured.refused or "no call was left to count"}
     middle = bench_stats.median(measured.times_ns)
+    if math.isinf(middle.high):
+        return row | {
+            "refused": f"{middle.samples} calls were left to count: their median has no interval"
+        }
     if wrong := bench_roofline.below_floor(middle.value, top, device):
         return row | {"refused": wrong}
     return row | {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONFIDENCE = 0.95
-_FEWEST = 6  # Fewer samples have no 95 % interval at all.
+FEWEST = 6  # Fewer samples have no 95 % interval at all.
 _EXACT_UP_TO = 1000  # Beyond, the normal approximation is off by less than a sample.
 
 
@@ -99,7 +99,7 @@ def median(samples: Sequence[float]) -> Median:
 
 def _rank(count: int) -> int:
     """Largest l whose interval keeps the confidence; 0 when none does."""
-    if count < _FEWEST:
+    if count < FEWEST:
         return 0
     tail = (1 - CONFIDENCE) / 2
     if count > _EXACT_UP_TO:
@@ -115,7 +115,7 @@ def _rank(count: int) -> int:
 
 def narrow_enough(samples: Sequence[float], width: float) -> bool:
     """Whether the interval is at most ``width`` of the median wide."""
-    return len(samples) >= _FEWEST and median(samples).width <= width
+    return len(samples) >= FEWEST and median(samples).width <= width
 
 
 def overlap(one: Median, other: Median) -> bool:

@@ -87,8 +87,12 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
 
 def _run(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
     """Measure a project's own workloads."""
-    from kernforge import bench, bench_plan  # noqa: PLC0415
+    from kernforge import bench, bench_plan, hubclass  # noqa: PLC0415
 
+    settings = options.measuring(arguments)
+    for each in arguments.against:  # what is not there is said before anything is measured
+        backend = "cpu" if settings.device == "cpu" else None
+        hubclass.bring_kernel(each, registry=arguments.registry, backend=backend)
     wanted = bench.Wanted(
         project=arguments.project,
         kernel=_kernel(arguments),
@@ -101,7 +105,7 @@ def _run(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
     return bench.run(
         bench.workloads(wanted),
         bench.candidates(wanted),
-        options.measuring(arguments),
+        settings,
         report.note,
         project=arguments.project.resolve().name,
     )

@@ -126,7 +126,9 @@ def add_measuring(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
     )
-    verb.add_argument("--rounds", type=positive, default=40, help="at most so many (default: 40)")
+    verb.add_argument(
+        "--rounds", type=positive, default=40, help="at most so many, at least 6 (default: 40)"
+    )
     verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
 
 
@@ -138,15 +140,21 @@ def measuring(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings
         graphs: whether the candidates can be replayed as CUDA graphs.
 
     Raises:
-        UsageError: the device has no such mode.
+        UsageError: the device has no such mode, or the rounds are too few.
     """
-    from kernforge import bench_plan  # noqa: PLC0415
+    from kernforge import bench_plan, bench_stats  # noqa: PLC0415
 
     device = arguments.device or _device()
     known = tuple(m for m in bench_plan.modes_of(device) if graphs or m != "graph")
     modes = tuple(arguments.mode or known)
     if unknown := [mode for mode in modes if mode not in known]:
         raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
+    if arguments.rounds < bench_stats.FEWEST:
+        raise UsageError(
+            f"--rounds {arguments.rounds}: the median of fewer than {bench_stats.FEWEST} calls has "
+            "no 95 % interval",
+            hint=f"--rounds {bench_stats.FEWEST} is the least",
+        )
     found = bench_plan.Settings(device=device, modes=modes)
     return dataclasses.replace(
         found,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 NEW, OLD = "kernel", "last good"
-_ROUNDS = (4, 6)
+_ROUNDS = (6, 6)
 _WIDTH = 0.05
 _BLOCK_S = 0.01
 _PATIENCE_S = 60.0

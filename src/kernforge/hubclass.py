@@ -134,17 +134,36 @@ def load_kernel(where: str, *, registry: str | None, backend: str | None, trust:
 
     if Path(where).is_dir():
         return get_local_kernel(Path(where), backend=backend, trust_remote_code=trust)
+    repo_id, version = _named(where)
+    return get_kernel(
+        repo_id, **version, registry=registry, backend=backend, trust_remote_code=trust
+    )
+
+
+def bring_kernel(where: str, *, registry: str | None, backend: str | None) -> None:
+    """See that ``load_kernel`` will find a kernel: it is brought here and verified, not imported.
+
+    Args:
+        where: as for ``load_kernel``, like the others.
+        registry: see there.
+        backend: see there.
+    """
+    from pathlib import Path  # noqa: PLC0415 - for the type above only
+
+    from kernforge.loading import install_kernel  # noqa: PLC0415 - as needed
+
+    if not Path(where).is_dir():
+        repo_id, version = _named(where)
+        install_kernel(repo_id, **version, registry=registry, backend=backend)
+
+
+def _named(where: str) -> tuple[str, dict[str, Any]]:
+    """The repository of ``owner/name@version``, and the arguments that say which version."""
     repo_id, _, version = where.partition("@")
     number = version.removeprefix("v")
-    exact = COMMIT.fullmatch(version) is not None
-    return get_kernel(
-        repo_id,
-        version=None if exact else int(number) if number.isdigit() else number,
-        revision=version if exact else None,
-        registry=registry,
-        backend=backend,
-        trust_remote_code=trust,
-    )
+    if COMMIT.fullmatch(version):
+        return repo_id, {"revision": version}
+    return repo_id, {"version": int(number) if number.isdigit() else number}
 
 
 def _run(path: Path, repo: Path) -> ModuleType:

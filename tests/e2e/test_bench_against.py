@@ -84,3 +84,10 @@ def test_a_sweep_measures_each_size(project):
     document = json.loads(done.stdout)
     assert [case["size"] for case in document["workloads"]] == [256, 4096]
     assert all("median_ns" in row for case in document["workloads"] for row in case["results"])
+
+
+def test_a_version_that_is_not_published_is_said_before_anything_is_measured(project):
+    done = bench(project, "fast", "--against", f"{REPO}@7")
+    assert done.returncode == 8, done.stderr
+    assert "7" in done.stderr
+    assert "candidates" not in done.stderr

@@ -157,6 +157,11 @@ def test_a_registry_that_is_not_there_is_said(tmp_path, capsys):
     assert "that directory is not there" in capsys.readouterr().err
 
 
+def test_rounds_that_give_no_interval_are_refused(project, capsys):
+    assert call("bench", str(project), "--device", "cpu", "--rounds", "5") == 2
+    assert "--rounds 6 is the least" in capsys.readouterr().err
+
+
 def test_an_interrupt_exits_130(project, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
