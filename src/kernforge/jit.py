@@ -269,7 +269,7 @@ def _answer(question: _Question, *, verbose: bool) -> Any:
         with _alone(question.name):
             known = _process.answers.get(question)
             if not _holds(known):
-                known = _make(question, Report(quiet=not verbose))
+                known = _make(question, Report(quiet=not verbose, failures=False))
                 _process.answers[question] = known
     if known.loaded.spaces:
         known.loaded.show(jit_machine.import_torch())
@@ -301,7 +301,9 @@ def _make(question: _Question, report: Report) -> _Known:
     made = jit_plan.make(request, shop.machine)
     again = functools.partial(jit_plan.make, request, shop.machine)
     start = time.monotonic()
-    path = jit_build.make(made, shop, report, quiet=Report(quiet=True), own=own, again=again)
+    path = jit_build.make(
+        made, shop, report, quiet=Report(quiet=True, failures=False), own=own, again=again
+    )
     jit_hint.tell(request.units, time.monotonic() - start, Report())
     if question.build_directory:
         target = Path(question.here, question.build_directory, made.link.outputs[0])

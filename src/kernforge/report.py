@@ -38,11 +38,16 @@ class Report:
     Args:
         as_json: whether the result is one JSON document.
         quiet: whether progress is left out.
+        failures: whether a compiler's errors are printed as they come; not for a caller whose own
+            error holds them.
     """
 
-    def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
+    def __init__(
+        self, *, as_json: bool = False, quiet: bool = False, failures: bool = True
+    ) -> None:
         self.as_json = as_json
         self._quiet = quiet
+        self._failures = failures
         self._watched = sys.stderr.isatty() and not quiet
         self._live: Live | None = None
         self._lock = threading.Lock()
@@ -117,7 +122,8 @@ class Report:
         if self._live:
             self._live.ended(action)
         if done.failure:
-            self._say(failure_text(done.failure, done.where))
+            if self._failures:
+                self._say(failure_text(done.failure, done.where))
         elif done.completed and done.completed.wall_s >= _WORTH_A_LINE_S:
             ended = done.completed
             where = f"  on {done.where}" if done.where else ""

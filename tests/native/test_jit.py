@@ -110,11 +110,12 @@ def test_threads_that_want_the_same_get_one_compilation(home):
     assert found[0].value() == 5
 
 
-def test_an_error_names_the_users_file_and_line(tmp_path):
+def test_an_error_names_the_users_file_and_line_once(tmp_path, capfd):
     source = tmp_path / "wrong.cpp"
     source.write_text("int good;\nint wrong = nonsense;\n")
     with pytest.raises(BuildError, match=rf"{source}:2:13: error: .*nonsense.*"):
         kernforge.load("wrong", [str(source)])
+    assert "nonsense" not in capfd.readouterr().err  # the exception holds it
 
 
 def test_a_source_without_a_module_says_what_to_write():
