@@ -190,9 +190,8 @@ def main() -> None:
                     ),
                 )
             ],
-            "note": "By the clock (processor time), each the best of several rounds, interleaved, on a "
-            "machine that other programs kept busy; the last column is the import of the "
-            "package that verifies, in processor time. Neither client waits for a network here.",
+            "note": "By the clock (processor time), each the best of several rounds, interleaved; the "
+            "last column is the import of the package that verifies, in processor time. Neither client waits for a network here.",
         },
     }
     OUT.write_text(json.dumps(document, indent=2) + "\n")
