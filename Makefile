@@ -6,6 +6,8 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard kernels/*)
+# Tests that share a costly fixture stay in one worker; the order is that of tests/conftest.py.
+WORKERS := -n auto --dist loadgroup --no-loadscope-reorder
 
 .PHONY: demo test test-gpu lint docs clean
 .DEFAULT_GOAL := help
@@ -36,9 +38,11 @@ test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that 
 	@# Bound with ATen, so built for the torch that is installed.
 	$(BIN)/kernforge build --quiet kernels/gelu-approx --variant \
 	  "$$($(BIN)/python -c 'import torch; print("torch" + "".join(torch.__version__.split(".")[:2]))')-*-cpu-*"
-	$(BIN)/python -m pytest -n auto tests
+	@# Programs that the tests start import it some hundred times.
+	$(BIN)/python -m compileall -q src
+	$(BIN)/python -m pytest $(WORKERS) tests
 	@# Apart from the others: pytest names these modules kernels.*, as the kernels client is named.
-	$(BIN)/python -m pytest $(KERNELS)
+	$(BIN)/python -m pytest $(WORKERS) $(KERNELS)
 
 test-gpu:  ## run every test that needs a GPU, on artifacts that were built before, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py
