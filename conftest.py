@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the suite and every kernel's own tests share."""
 
+import functools
 import os
 
 import pytest
@@ -13,17 +14,28 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 pytest_plugins = ["kernforge.testing_plugin"]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Have tests that share what one of their module's fixtures made run in one worker.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With ``pytest -n``: tests run in the order in which they are collected, each where there is room.
 
-    With ``pytest -n 2 --dist loadgroup`` it is then made once.
+    Those of a file that makes something for all its tests stay in one worker; it is made once.
     """
-    for item in items:
-        made = getattr(item, "_fixtureinfo", None)
-        shared = made.name2fixturedefs.values() if made else ()
-        if any(each.scope in ("module", "package") for defs in shared for each in defs):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - it need not be installed
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return file if _shares(config.rootpath / file) else nodeid
+
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+@functools.cache
+def _shares(path):
+    return 'scope="module"' in path.read_text()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -262,7 +262,9 @@ at::Tensor times(at::Tensor x, double a) { return Times::apply(x, a); }
 """
 
 
-def test_functions_are_bound_with_the_headers_of_the_installed_torch(capsys, monkeypatch):
+def test_functions_are_bound_with_the_headers_of_the_installed_torch(
+    home, kept_home, capsys, monkeypatch
+):
     """And after an edit with these headers compiled ahead; the module of before stays as it is.
 
     So do the nodes of autograd that it made.
@@ -276,7 +278,7 @@ def test_functions_are_bound_with_the_headers_of_the_installed_torch(capsys, mon
         module.plus(torch.ones(2), -1.0)
     x = torch.ones(2, requires_grad=True)
     loss = module.times(x, 3.0).sum()
-    jit_build.wait()
+    jit_homes.keep_headers(home, kept_home)
     edit = TUTORIAL.replace("x + a", "x - a").replace("grads[0] *", "-grads[0] *")
     edited = kernforge.load_inline("bound", edit, functions=["plus", "times"])
     assert edited.plus(torch.ones(2), 2.0).tolist() == [-1.0, -1.0]
