@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores for tests of modules that are compiled in this process."""
 
+import contextlib
+import os
 import shutil
 
 from kernforge import jit, jit_build, jit_swap
@@ -37,11 +39,15 @@ def keep_headers(home, kept_home):
     jit_build.wait()
     kept = Store(kept_home / "store")
     for tree in _headers(home):
-        kept.tree(SHELF, tree.name, lambda new, old=tree: copy(old, new))
+        kept.tree(SHELF, tree.name, lambda new, old=tree: _link(old, new))
 
 
-def copy(old, new):
-    shutil.copytree(old, new, dirs_exist_ok=True)
+def _link(old, new):
+    """A second name for each file, which may have a gigabyte; a copy on another disk."""
+    for copy in (os.link, shutil.copy2):
+        with contextlib.suppress(OSError):
+            shutil.copytree(old, new, dirs_exist_ok=True, copy_function=copy)
+            return
 
 
 def lend_headers(home, kept_home):
