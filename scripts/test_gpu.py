@@ -25,7 +25,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 TIMED = ("tests/attacks/",)
 """Suites that judge times."""
 _NONE_CHOSEN = 5  # pytest's exit code

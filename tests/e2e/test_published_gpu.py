@@ -13,11 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.torch,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here"),
-]
+pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.parent.name for path in ROOT.glob("kernels/*/build.toml"))
@@ -97,6 +93,8 @@ def test_there_is_a_call_of_every_kernel():
     assert list(CALLS) == NAMES
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 @pytest.mark.parametrize("client", ["kernels", "kernforge"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_published_kernel_gives_its_references_results(registry, tmp_path, name, client):
