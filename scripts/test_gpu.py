@@ -24,6 +24,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMED = ("tests/attacks/",)
@@ -92,14 +93,16 @@ def _ended(process: subprocess.Popen[bytes], until: float) -> int:
     return _TOO_LONG
 
 
-def table(results: list[dict[str, object]], gpu: str) -> dict[str, object]:
+def table(results: list[dict[str, object]], head: dict[str, Any]) -> dict[str, object]:
     """What the README shows."""
     names = ("passed", "failures", "errors", "skipped", "seconds")
+    many = "an" if head["gpus"] == 1 else str(head["gpus"])
+    tools = "".join(f"{tool}, " for tool in head["sanitizer"])
     return {
-        "title": f"Tests that need a GPU, on an {gpu}",
+        "title": f"Tests that need a GPU, on {many} {head['gpu']}",
         "head": ["suite", *names],
         "rows": [[str(r["suite"]), *(f"{r[name]:,}" for name in names)] for r in results],
-        "note": "`make test-gpu`; the file has the reason of each test that was skipped.",
+        "note": f"`make test-gpu`; {tools and f'with {tools}'}the file has the reason of each test that was skipped.",
     }
 
 
@@ -112,7 +115,7 @@ class Record:
         head: what else it says.
     """
 
-    def __init__(self, place: Path, order: list[Path], head: dict[str, object]) -> None:
+    def __init__(self, place: Path, order: list[Path], head: dict[str, Any]) -> None:
         self.place, self._head = place, head
         self._order = [str(suite.relative_to(ROOT)) for suite in order]
         self.results: list[dict[str, object]] = []
@@ -127,7 +130,7 @@ class Record:
                 **self._head,
                 "not_run": [n for n in self._order if n not in {r["suite"] for r in self.results}],
                 "suites": self.results,
-                "table": table(self.results, str(self._head["gpu"])),
+                "table": table(self.results, self._head),
             }
             part = self.place.with_suffix(".part")
             part.write_text(json.dumps(document, indent=2) + "\n")
