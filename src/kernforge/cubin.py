@@ -79,12 +79,13 @@ def same_code(one: bytes, other: bytes) -> bool:
     # Instructions that are the same as those without constants use none.
     spare = set() if _OF_CONSTANTS & b.keys() else _OF_CONSTANTS & a.keys()
     rest = [
-        {n: d for n, d in found.items() if n not in _ORDERED and n not in spare}
-        for found in (a, b)
+        {n: d for n, d in found.items() if n not in _ORDERED and n not in spare} for found in (a, b)
     ]
     there = _named(b)
     names = [
-        s for s in _named(a) if not (spare and (s[0] in spare or (s[1] == _OBJECT and s not in there)))
+        s
+        for s in _named(a)
+        if not (spare and (s[0] in spare or (s[1] == _OBJECT and s not in there)))
     ]
     if rest[0].keys() != rest[1].keys() or sorted(names) != sorted(there):
         return False

@@ -8,18 +8,21 @@ is (``jit_swap``): its object takes the place of nvcc's in the plan, and all tha
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernforge import (
     build,
+    buildhere,
     eviction,
     host,
     jit_files,
     jit_replan,
     jit_stages,
     jit_swap,
+    lockfile,
     locking,
     pipeline,
     report,
@@ -28,9 +31,10 @@ from kernforge import (
     sandbox,
     workbench,
 )
-from kernforge.errors import BuildError, NoVariantError
+from kernforge.errors import BuildError, NetworkError, NoVariantError, ToolchainError
 from kernforge.home import home
 from kernforge.loading import get_local_kernel
+from kernforge.own import NOTHING
 from kernforge.report import Report
 from kernforge.results import SHELF
 
@@ -45,7 +49,9 @@ if TYPE_CHECKING:
     from kernforge.lockfile import Lock
     from kernforge.matrix import Target
     from kernforge.outcome import Events, Failure
+    from kernforge.own import Brought
     from kernforge.perform import Workshop
+    from kernforge.project import Project
     from kernforge.store import Store
     from kernforge.workbench import Bench
 
@@ -72,7 +78,9 @@ class _Place:
     roots: Mapping[str, str]
 
 
+_log = logging.getLogger("kernforge")
 _known: dict[tuple[Path, str | None], _Known] = {}
+_brought: dict[Path, Brought] = {}
 # Modules in the store that were made of sources of this id and loaded.
 _loaded: dict[str, set[Path]] = {}
 
@@ -98,8 +106,10 @@ def load_project(directory: Path, *, verbose: bool = False) -> ModuleType:
     stamps = {str(path): jit_files.stamp(str(path)) for path in one.files.values()}
     folders = {str(path.parent) for path in one.files.values()}
     listing = {folder: os.stat(folder).st_mtime_ns for folder in folders}  # noqa: PTH116
-    bench = workbench.set_up(one, teller := Report(quiet=not verbose, failures=False))
-    path, link = _build(bench, _target(bench), teller)
+    lock = jit_files.stamp(str(one.root / lockfile.FILE_NAME))
+    path, link = _made(one, Report(quiet=not verbose, failures=False))
+    if jit_files.stamp(str(one.root / lockfile.FILE_NAME)) != lock:  # it was written just now
+        listing[str(one.root)] = os.stat(one.root).st_mtime_ns  # noqa: PTH116
     module = get_local_kernel(path)
     _known[key] = _Known(stamps=stamps, listing=listing, module=module, link=link)
     return module
@@ -114,13 +124,39 @@ def _unchanged(known: _Known) -> bool:
     return same and all(jit_files.stamp(path) == old for path, old in known.stamps.items())
 
 
+def _made(one: Project, teller: Report) -> tuple[Path, Path]:
+    """The project's variant for this process and its module in the store, built if need be.
+
+    What the lock names goes first. Where it cannot be had, this machine's own torch lends its headers
+    and the installed toolkit its compilers.
+    """
+    brought = _brought.get(one.root, NOTHING)
+    bench = workbench.set_up(one, teller, brought)
+    try:
+        return _build(bench, _target(bench), teller)
+    except (NetworkError, ToolchainError) as error:
+        if brought is not NOTHING:
+            raise
+        own = buildhere.own_parts(host.probe(), error)
+        _log.warning("%s; this machine's own torch and compilers are taken instead", error.message)
+    bench = workbench.set_up(one, teller, own)
+    found = _build(bench, _target(bench), teller)
+    _brought[one.root] = own
+    return found
+
+
 def _target(bench: Bench) -> Target:
     """The project's variant for this process.
 
     Raises:
         NoVariantError: it has none.
     """
-    targets = {one.name: one.target for one in bench.candidates if one.target}
+    mine = bench.own.cuda_home
+    targets = {
+        one.name: one.target
+        for one in bench.candidates
+        if one.target and not (mine and one.target.cuda not in {None, mine.version})
+    }
     found = resolve.resolve(targets, host.probe())
     chosen = targets.get(found.best.name) if found.best else None
     if chosen is None:
