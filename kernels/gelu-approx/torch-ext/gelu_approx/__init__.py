@@ -15,7 +15,7 @@ __all__ = ["gelu_approx"]
 _gelu_approx = ops.gelu_approx.default
 _backward = ops.gelu_approx_backward.default
 # The same op without torch.ops where x is a plain tensor, else NotImplemented (direct.h).
-_direct = getattr(getattr(_ops, ops.name), "gelu_approx", lambda x: NotImplemented)  # noqa: ARG005
+_direct = getattr(getattr(_ops, ops.name, None), "gelu_approx", lambda x: NotImplemented)  # noqa: ARG005
 
 
 def gelu_approx(x: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ __all__ = ["vector_add", "vector_add_python"]
 _vector_add = ops.vector_add.default
 _forward = ops.vector_add_forward.default
 # The same op without torch.ops where both are plain tensors, else NotImplemented (direct.h).
-_direct = getattr(getattr(_ops, ops.name), "vector_add", lambda a, b: NotImplemented)  # noqa: ARG005
+_direct = getattr(getattr(_ops, ops.name, None), "vector_add", lambda a, b: NotImplemented)  # noqa: ARG005
 
 
 def vector_add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
