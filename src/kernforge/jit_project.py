@@ -11,6 +11,7 @@ from kernforge import (
     eviction,
     host,
     jit_files,
+    jit_machine,
     locking,
     pipeline,
     report,
@@ -109,7 +110,7 @@ def _build(bench: Bench, target: Target, teller: Report) -> Path:
     out = home() / "jit" / "projects" / f"{artifact.ops_name}-{made.sources_id[:16]}"
     with bench.store.lease():
         paths = roots.fetch(bench, made, locked)
-        jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
+        jobs = jit_machine.jobs()
         outcome = pipeline.run_plan(bench, made, paths, locked, out=out, jobs=jobs, events=teller)
         if bench.store.made:
             eviction.trim(bench.store, eviction.limit(os.environ))

@@ -73,7 +73,7 @@ LAYERS: list[set[str]] = [
     {"enter", "run"},
     # probes
     {"compiler", "cudahome", "depends", "home", "host", "index", "integrity", "memory", "pack"},
-    {"jit_files", "signature"},
+    {"jit_ask", "jit_files", "signature"},
     {"measures", "outcome", "project", "pyheaders", "rangezip", "shared_store"},
     {"store"},
     {"results", "sandbox", "wheels"},
