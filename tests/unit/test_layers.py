@@ -121,7 +121,8 @@ LAYERS: list[set[str]] = [
     # surface
     {"dev_view", "live"},
     {"report"},
-    {"jit_machine", "jit_module", "jit_project"},
+    {"jit_machine", "jit_module"},
+    {"jit_project"},
     {"jit_hint", "jit_rtc", "jit_stages"},
     {"jit_swap"},
     {"jit_build"},
