@@ -122,8 +122,11 @@ def _beside(row: dict[str, Any], reference: dict[str, Any] | None) -> str:
     """The reference's time, and how many times as fast the kernel is, if that is sure."""
     if reference is None or "median_ns" not in reference:
         return ""
-    ratio = reference["median_ns"] / row["median_ns"]
+    told = reference.get("beside", {}) if row["candidate"] == _OURS else {}
+    ratio = told.get("value") or reference["median_ns"] / row["median_ns"]
     apart = reference["low_ns"] > row["high_ns"] or row["low_ns"] > reference["high_ns"]
+    if told:
+        apart = told["verdict"] != "unsure"
     return f"{duration(reference['median_ns'])} ({ratio:.2f}x{'' if apart else ', unsure'})"
 
 

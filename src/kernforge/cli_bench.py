@@ -172,16 +172,29 @@ def _stored(path: Path) -> Any:
 def _text(document: dict[str, Any]) -> str:
     from kernforge import bench_report  # noqa: PLC0415
 
-    where = document["machine"]
-    parts = [f"{where['gpu'] or where['cpu']}, torch {where['torch']}"]
+    parts = bench_report.conditions(document)
     if len(document["workloads"]) > _FEW:
         for mode in document["settings"]["modes"]:
             head, *rows = bench_report.sweep(document, mode)
-            parts += [f"\n{mode}: median and share of the roof", reports.table(rows, head=head)]
+            parts.append(f"\n{mode}: {bench_report.MODES[mode]}")
+            parts.append(reports.table(rows, head=head))
+        parts.append(
+            "\nmedian of a call, and its share of the roof (a copy of as many bytes, or torch's "
+            "matrix product)\n~: no sure difference from the kernel, round by round"
+        )
         return "\n".join(parts)
     for case in document["workloads"]:
         for mode in document["settings"]["modes"]:
             bound = case["ceilings"][mode]["bound"]
-            parts.append(f"\n{case['name']}, {mode}, bound by {bound}")
+            parts.append(f"\n{case['name']}, {mode}, bound by {bound}: {_how(case, mode)}")
             parts.append(reports.table(bench_report.rows(case, mode), head=bench_report.HEAD))
     return "\n".join(parts)
+
+
+def _how(case: dict[str, Any], mode: str) -> str:
+    """What a mode is, with the calls that one time is of."""
+    from kernforge import bench_report  # noqa: PLC0415
+
+    found = [row["in_a_row"] for row in case["results"] if row["mode"] == mode]
+    times = f", {max(found)} calls a time" if max(found, default=1) > 1 else ""
+    return f"{bench_report.MODES[mode]}{times}"
