@@ -10,7 +10,6 @@ results to look at. What the worker's clock leaves out must fit into what an emp
 from __future__ import annotations
 
 import secrets
-import statistics
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -254,11 +253,12 @@ class _Trial:
         for call, each in enumerate(given):
             runner.exchange.put(call, each)
         self._settle(drawn)
+        began = time.perf_counter_ns()
         if runner.ask(patience, do="prepare", calls=len(given)) is None:
             return None
         start = time.perf_counter_ns()
         answer = runner.ask(patience, do="go", mode=mode)
-        wall = time.perf_counter_ns() - start
+        wall, prepared = time.perf_counter_ns() - start, start - began
         runner.partner.pause()
         try:
             if answer is not None and isinstance(answer.get("skipped"), str):
@@ -275,19 +275,13 @@ class _Trial:
             self._look_at_inputs(runner, given)
         if number is not None:
             before, self._reading = self._reading, self._read()
-            timed = Timed(
+            turn = Timed(
                 round=number,
-                calls=len(given),
+                calls=calls,
                 times=tuple(answer["times"]),
                 readings=(*before, *self._reading),
             )
-            runner.turns.setdefault(mode, []).append(timed)
-            uneven = bench_doubts.unevenness(answer["times"])
-            if mode == "hot" and uneven is not None:
-                runner.unevenness.append(uneven)
-            if mode == self._sharp:
-                told = statistics.fmean(answer["times"]) * len(given)
-                runner.untimed.append((wall, told, len(given)))
+            runner.keep(mode, turn, (prepared, wall) if mode == self._sharp else None)
         return None if runner.refused else answer
 
     def _collected(self, runner: Runner) -> bool:
@@ -329,6 +323,7 @@ class _Trial:
             if runner.candidate.file and not runner.refused:
                 runner.refused = (
                     bench_doubts.hidden_time(runner.untimed, nothing.untimed)
+                    or bench_doubts.computed_ahead(runner.prepared, nothing.prepared)
                     or bench_doubts.told_apart(runner.times())
                     or bench_doubts.uneven(runner.unevenness)
                 )

@@ -257,7 +257,7 @@ def _table(case: dict[str, Any], mode: str, colours: dict[str, int]) -> Iterator
     bound = case["ceilings"][mode]["bound"]
     yield f"<h3>{escape(mode)}, bound by {escape(bound)}</h3>"
     yield '<div class="scroll"><table><tr><th>candidate</th><th class="n">median</th><th></th>'
-    yield '<th class="n">95 % interval</th><th class="n">time beside the kernel&#8217;s</th>'
+    yield '<th class="n">95 % interval</th><th class="n">times the kernel&#8217;s</th>'
     yield '<th class="n">rate</th><th class="n">of the roof</th>'
     yield '<th class="n">calls / rounds</th></tr>'
     for row in found:

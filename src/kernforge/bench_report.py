@@ -40,7 +40,7 @@ HEAD = (
     "candidate",
     "median of a call",
     "95 % interval",
-    "time beside the kernel's",
+    "times the kernel's",
     "GB/s",
     "of the roof",
     "calls / rounds",
@@ -80,8 +80,9 @@ def conditions(document: dict[str, Any]) -> list[str]:
     named = [f"{name} {version}" for name, version in versions if version]
     lines = [", ".join([where["gpu"] or where["cpu"], *named, f"torch {where['torch']}"])]
     if "least" in how:
+        rounds = how["most"] if how["least"] == how["most"] else f"{how['least']} to {how['most']}"
         lines.append(
-            f"{how['least']} to {how['most']} rounds, until each 95 % interval is "
+            f"{rounds} rounds, until each 95 % interval is "
             f"{how['width']:.1%} of its median; every call on new inputs"
         )
     return lines + ([*_gpu_lines(document)] if where["gpu"] else [])

@@ -116,6 +116,7 @@ def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
         "bytes_per_s": top.bytes / middle.value * 1e9,
         "flops_per_s": top.flops / middle.value * 1e9,
         "share_of_roof": top.roof_ns / middle.value,
+        "round_medians_ns": list(bench_stats.middles(kept.rounds).values()),
         "spread_ns": dataclasses.asdict(bench_stats.spread(measured.times_ns)),
     }
 

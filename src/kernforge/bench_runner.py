@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kernforge import bench_doubts
 from kernforge.bench_driver import Driver
 from kernforge.bench_exchange import DeviceBuffer, Exchange, FileBuffer
 from kernforge.bench_plan import COPY, NOTHING, PRODUCT, SIDE, Candidate, Settings
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor as Torch
 
     from kernforge.bench_outcome import Timed
-    from kernforge.bench_plan import Layout
+    from kernforge.bench_plan import Layout, Mode
 
 START_S = 600.0  # torch.compile's tuning may take minutes.
 
@@ -40,6 +42,7 @@ class Runner:
     skipped: dict[str, str] = field(default_factory=dict)
     turns: dict[str, list[Timed]] = field(default_factory=dict)
     untimed: list[tuple[float, float, int]] = field(default_factory=list)
+    prepared: list[tuple[float, float, int]] = field(default_factory=list)
     unevenness: list[float] = field(default_factory=list)
 
     def begin(self, parts: Layout) -> None:
@@ -47,7 +50,7 @@ class Runner:
         self.exchange = Exchange(self.shared, parts)
         self.call_s, self.checked = 0.0, 0
         self.skipped, self.turns = {}, {}
-        self.untimed, self.unevenness = [], []
+        self.untimed, self.prepared, self.unevenness = [], [], []
         if not self.dead:
             self.refused = ""
 
@@ -57,6 +60,25 @@ class Runner:
             mode: [time for turn in turns for time in turn.times]
             for mode, turns in self.turns.items()
         }
+
+    def keep(self, mode: Mode, turn: Timed, judged: tuple[int, int] | None) -> None:
+        """Keep a turn.
+
+        Args:
+            mode: how it was called.
+            turn: what came of it.
+            judged: nanoseconds of the judge's clock until the inputs lay ready, and from then until
+                the calls were done; None where its clock is too coarse for the mode.
+        """
+        self.turns.setdefault(mode, []).append(turn)
+        uneven = bench_doubts.unevenness(turn.times)
+        if mode == "hot" and uneven is not None:
+            self.unevenness.append(uneven)
+        if judged:
+            told = statistics.fmean(turn.times) * turn.calls
+            self.untimed.append((judged[1], told, turn.calls))
+            if not self.candidate.entry:  # A class is set up there, by its own code.
+                self.prepared.append((judged[0], told, turn.calls))
 
     def ask(self, seconds: float, **wanted: Any) -> dict[str, Any] | None:
         """Its answer; None, and refused, when it gives none."""
