@@ -211,7 +211,9 @@ class _Trial:
         """A candidate's part of a round in one mode: a turn, or several short ones."""
         calls = self._calls_in(mode, runner.call_s)
         row_s = calls * runner.call_s
-        rows = 1 if self._tight else bench_plan.rows_of(mode, row_s, self._settings)
+        # A mode that nobody asked for is there for the judge's clock alone.
+        once = self._tight or mode not in self._settings.modes
+        rows = 1 if once else bench_plan.rows_of(mode, row_s, self._settings)
         self._reading = self._read()
         # A process that was stopped is slow at first; this row's inputs are no later one's.
         for row in range(_WARM_UP if rows > 1 else 0, rows):

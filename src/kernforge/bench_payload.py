@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernforge.bench_report import duration
+from kernforge.bench_report import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HEAD = ("workload", "mode", "candidate", "median", "95 % interval", "calls", "reference", "result")
+HEAD = (
+    "workload",
+    "mode",
+    "candidate",
+    "median",
+    "95 % interval",
+    "calls / rounds",
+    "reference",
+    "result",
+)
 _PLACES = 4
 _OURS, _REFERENCE = "kernel", "reference"
 
@@ -112,7 +121,7 @@ def _line(case: dict[str, Any], row: dict[str, Any], mode: str) -> tuple[str, ..
         *head,
         duration(middle),
         f"{low:+.1%} .. {high:+.1%}",
-        f"{row['samples']}",
+        counted(row),
         _beside(row, _row(case, _REFERENCE, mode)),
         said if case["reference"] != "beside the kernel" else f"{said} beside the kernel",
     )
