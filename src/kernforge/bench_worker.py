@@ -50,6 +50,7 @@ class Engine:
             torch.Tensor.sum,
             torch.Tensor.untyped_storage,
         )
+        self._copy_all = torch._foreach_copy_
         self._view, self._uint8 = torch.Tensor.view, torch.uint8
         self._give_back = torch.cuda.empty_cache
         self.garbage = Garbage()
@@ -151,8 +152,19 @@ class Engine:
 
     def take(self, call: int, found: tuple[Torch, ...]) -> None:
         """Copy results to the judge, as they are now."""
+        if not found:
+            return
         for target, source in zip(self.views(call)[1], found, strict=True):
             self._copy(target, source)
+
+    def take_all(self, first: int, found: list[tuple[Torch, ...]]) -> None:
+        """Copy the results of calls in a row to the judge at once, before a thread adds to them."""
+        if len(found) == 1:
+            self.take(first, found[0])
+            return
+        targets = [each for n, one in enumerate(found, first) if one for each in self.views(n)[1]]
+        if targets:
+            self._copy_all(targets, [each for one in found for each in one])
 
     def give_back(self, call: int, given: tuple[Any, ...]) -> None:
         """Copy inputs to the judge, as they are now."""
@@ -238,12 +250,11 @@ class Turn:
                 for each in given:
                     self.touch(each)
             results, spent = measure(given)
-            for number, result in enumerate(results, first):
-                found = self.taken(number, result)
+            taken = [self.taken(number, result) for number, result in enumerate(results, first)]
+            engine.take_all(first, taken)
+            for number, found in enumerate(taken, first):
                 if mode != "graph":
                     engine.refuse_aliases(self._given[number], found, kept)
-                if found:
-                    engine.take(number, found)
                 kept.update(dict.fromkeys(engine.pointers(found), number))
                 alive.append(found)
             times.append(spent / len(given))
