@@ -210,13 +210,14 @@ class _Trial:
     def _turns(self, runner: Runner, mode: Mode, number: int) -> None:
         """A candidate's part of a round in one mode: a turn, or several short ones."""
         calls = self._calls_in(mode, runner.call_s)
-        row_s = calls * runner.call_s
+        rows = bench_plan.rows_of(mode, calls * runner.call_s, self._settings)
         # A mode that nobody asked for is there for the judge's clock alone.
-        once = self._tight or mode not in self._settings.modes
-        rows = 1 if once else bench_plan.rows_of(mode, row_s, self._settings)
+        if self._tight or self._set_up or mode not in self._settings.modes:
+            rows = 1
         self._reading = self._read()
         # A process that was stopped is slow at first; this row's inputs are no later one's.
-        for row in range(_WARM_UP if rows > 1 else 0, rows):
+        warms_up = mode == "launch" and not self._tight and mode in self._settings.modes
+        for row in range(_WARM_UP if warms_up else 0, rows):
             if runner.refused or mode in runner.skipped:
                 return
             drawn = self._inputs(mode, row, calls)

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
     from kernforge.report import Report
 
+_ROOF = (
+    "roof: the time of a copy of as many bytes, or of torch's matrix product with as many operations, "
+    "in the same run"
+)
+_UNSURE = "~: no sure difference from the kernel's time, round by round, with 95 % confidence"
+_RATE = (
+    "times the kernel's: ratio of the times, round by round, with its 95 % interval\n"
+    "GB/s: bytes that must be moved (10^9 a second), inputs and results once unless declared"
+)
 _FEW = 4  # Workloads of which each has a table.
 
 
@@ -178,16 +187,14 @@ def _text(document: dict[str, Any]) -> str:
             head, *rows = bench_report.sweep(document, mode)
             parts.append(f"\n{mode}: {bench_report.MODES[mode]}")
             parts.append(reports.table(rows, head=head))
-        parts.append(
-            "\nmedian of a call, and its share of the roof (a copy of as many bytes, or torch's "
-            "matrix product)\n~: no sure difference from the kernel, round by round"
-        )
+        parts.append(f"\nmedian of a call (share of the roof)\n{_UNSURE}\n{_ROOF}")
         return "\n".join(parts)
     for case in document["workloads"]:
         for mode in document["settings"]["modes"]:
             bound = case["ceilings"][mode]["bound"]
             parts.append(f"\n{case['name']}, {mode}, bound by {bound}: {_how(case, mode)}")
             parts.append(reports.table(bench_report.rows(case, mode), head=bench_report.HEAD))
+    parts.append(f"\n{_RATE}\n{_ROOF}")
     return "\n".join(parts)
 
 
