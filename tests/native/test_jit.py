@@ -113,15 +113,64 @@ def test_threads_that_want_the_same_get_one_compilation(home):
 
 def test_an_error_names_the_users_file_and_line_once(tmp_path, capfd):
     source = tmp_path / "wrong.cpp"
-    source.write_text("int good;\nint wrong = nonsense;\n")
+    source.write_text("int good;\nint wrong = nonsense;\n" + PLAIN % 1)
     with pytest.raises(BuildError, match=rf"{source}:2:13: error: .*nonsense.*"):
         kernforge.load("wrong", [str(source)])
     assert "nonsense" not in capfd.readouterr().err  # the exception holds it
 
 
 def test_a_source_without_a_module_says_what_to_write():
+    with pytest.raises(UsageError, match="no source defines the Python module nothing"):
+        kernforge.load_inline("nothing", "int x;")  # before a compiler reads torch's headers
     with pytest.raises(BuildError, match=r"PYBIND11_MODULE\(TORCH_EXTENSION_NAME"):
-        kernforge.load_inline("nothing", "int x;", no_implicit_headers=True)
+        kernforge.load_inline("nothing", "// no MODULE\nint x;", no_implicit_headers=True)
+
+
+def test_a_missing_function_is_named_as_it_is_written():
+    text = "int missing(long);\nint idle = missing(1);\n" + PLAIN % 1
+    with pytest.raises(BuildError, match=r"undefined cannot be imported: .*\(missing\(long\)\)"):
+        kernforge.load_inline("undefined", text, no_implicit_headers=True)
+
+
+def test_what_is_linked_is_looked_at_again(tmp_path):
+    """An object, and a library by its name, that somebody else makes."""
+    text = 'extern "C" int given();\n' + PLAIN % "given()"
+    for value in (1, 2):
+        (tmp_path / "given.c").write_text(f"int given(void) {{ return {value}; }}\n")
+        for line in ("gcc -fPIC -c given.c", "ar rcs libgiven.a given.o"):
+            subprocess.run(line.split(), check=True, cwd=tmp_path)
+        for flags in ([str(tmp_path / "given.o")], [f"-L{tmp_path}", "-lgiven"]):
+            made = kernforge.load_inline(
+                "linked", text, no_implicit_headers=True, extra_ldflags=flags
+            )
+            assert made.value() == value
+
+
+def test_a_header_of_any_search_path_is_looked_at_again(tmp_path):
+    source = tmp_path / "a.cpp"
+    source.write_text("#include <value.h>\n" + PLAIN % "VALUE")
+    for value in (1, 2):
+        (tmp_path / "value.h").write_bytes(b"// \xa9 Latin-1\n#define VALUE %d\n" % value)
+        made = kernforge.load("systemic", source, extra_cflags=["-isystem", str(tmp_path)])
+        assert made.value() == value
+
+
+def test_a_compilers_warnings_are_said_with_verbose(tmp_path, capfd, monkeypatch):
+    source = tmp_path / "warns.cpp"
+    source.write_text(PLAIN % 1 + "static int idle;\n")
+    kernforge.load("warns", source, extra_cflags=["-Wall"])
+    assert "idle" not in capfd.readouterr().err
+    jit_homes.forget(monkeypatch)  # as another process, which finds it in the store
+    kernforge.load("warns", source, extra_cflags=["-Wall"], verbose=True)
+    assert f"{source}:" in (said := capfd.readouterr().err)
+    assert "warning: 'idle' defined but not used" in said
+
+
+def test_what_a_compiler_leaves_out_is_an_error(tmp_path):
+    source = tmp_path / "a.cpp"
+    source.write_text(PLAIN % 1)
+    with pytest.raises(BuildError, match=r"made no out\.o"):
+        kernforge.load("quiet", source, extra_cflags=["-fsyntax-only"])
 
 
 def test_impossible_calls_are_refused(tmp_path):
@@ -129,6 +178,10 @@ def test_impossible_calls_are_refused(tmp_path):
         kernforge.load("absent", [str(tmp_path / "absent.cpp")])
     with pytest.raises(UsageError, match="exclude each other"):
         kernforge.load("both", [], is_standalone=True)
+    with pytest.raises(UsageError, match="cannot be the name"):
+        plain("../outside", 1)
+    with pytest.raises(UsageError, match="no word of C"):
+        plain("with-dashes", 1)
     with pytest.raises(UsageError, match="SYCL"):
         kernforge.load_inline("sycl", "", sycl_sources="x")
 

@@ -38,7 +38,7 @@ def test_a_cell_is_a_module_and_an_edited_one_a_new_module(shell):
 
 
 def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
-    cell = "%%kernforge wrong --no-headers\n\nint good;\nint wrong = nonsense + 1;\n"
+    cell = "%%kernforge wrong --no-headers\n\nint good;\nint wrong = nonsense + 1;\n" + PLAIN % 1
     failed = run(shell, cell)
     assert isinstance(failed.error_in_exec, magic.CellError)
     shown = capsys.readouterr()
@@ -49,6 +49,21 @@ def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
     assert "Traceback" not in text
     assert "main.cpp" not in text
     assert "wrong" not in shell.user_ns
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("%%kernforge bare --no-headers\nint x;\n", "no source defines the Python module bare"),
+        ("%%kernforge my-toy --no-headers\n" + PLAIN % 1, "call it 'my_toy'"),
+        ("%%kernforge toy --no-headers --cflags=-DX=\\'\n" + PLAIN % 1, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_a_module_is_said_without_a_traceback(shell, capsys, cell, message):
+    assert isinstance(run(shell, cell).error_in_exec, magic.CellError)
+    shown = capsys.readouterr()
+    assert message in shown.out + shown.err
+    assert "Traceback" not in shown.out + shown.err
 
 
 CUDA = """// %% cuda
@@ -129,7 +144,7 @@ def test_a_notebook_runs(home, tmp_path, monkeypatch):  # noqa: F811 - the fixtu
         "%load_ext kernforge",
         "%%kernforge toy --no-headers\n" + PLAIN % 7,
         "toy.value()",
-        "%%kernforge toy --no-headers\nint wrong = nonsense;\n",
+        "%%kernforge toy --no-headers\nint wrong = nonsense;\n" + PLAIN % 1,
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
