@@ -62,7 +62,8 @@ def run(suite: Path, options: list[str], until: float) -> dict[str, object]:
         name: int(found.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")
     }
     passed = counts["tests"] - sum(counts[n] for n in ("failures", "errors", "skipped"))
-    reasons = Counter(one.get("message", "") for one in found.iter("skipped"))
+    skips = (one.get("message", "") for one in found.iter("skipped"))
+    reasons = Counter(message.replace(f"{ROOT}/", "") for message in skips)
     result = {
         "suite": str(name),
         "exit_code": 0 if code == _NONE_CHOSEN else code,
