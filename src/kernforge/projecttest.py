@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 PLUGIN = "kernforge.testing_plugin"
 _RAN = (0, 1)  # pytest: all passed, some failed
 _NOTHING = 5  # pytest: no test was collected
+_UNREADABLE = "ERROR collecting "  # pytest: a file of tests cannot be imported
+_SUMMARY = "=== short test summary info"
 _CONNECT_S = 10
 _PATIENCE_S = 60
 _LOOK_S = 1
@@ -192,6 +195,14 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
         )
     if "No module named pytest" in output:
         return UsageError("pytest is not installed", hint="pip install 'kernforge[testing]'")
+    if _UNREADABLE in output:
+        # From the first of those files on; what pytest says before and after it says nothing more.
+        said = output[output.index(_UNREADABLE) :].partition("\n")[2].partition(_SUMMARY)[0]
+        names = dict.fromkeys(re.findall(rf"{_UNREADABLE}(\S+)", output))
+        return UsageError(
+            f"{', '.join(names)} cannot be read, so nothing was tested:\n{said.rstrip(' =_')[-3000:]}",
+            hint="mend it, or leave it out with --pytest=--ignore=FILE",
+        )
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     return UsageError(
         f"pytest {ended} before all tests were run:\n{output[-3000:].strip()}",

@@ -67,6 +67,15 @@ def test_a_failure_is_an_exit_code_and_its_reason_is_told(run_test):
     assert [(o["outcome"], "1 == 2" in o["reason"]) for o in told["tests"]] == [("failed", True)]
 
 
+def test_a_file_of_tests_that_cannot_be_imported_is_named(run_test):
+    (run_test.root / "tests" / "test_bad.py").write_text("import nowhere_at_all\n")
+    told = run_test(expect=2)
+    assert told["message"].startswith("tests/test_bad.py cannot be read, so nothing was tested:")
+    assert "No module named 'nowhere_at_all'" in told["message"]
+    assert "test session starts" not in told["message"]
+    assert "--ignore" in told["hint"]
+
+
 def test_what_is_built_is_tested_without_building(run_test):
     build = run_test.root / "build"
     assert "is no directory" in run_test("--kernel", build, expect=2)["message"]
