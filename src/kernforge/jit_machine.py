@@ -77,6 +77,11 @@ class Shop:
     store: Store
     roots: Mapping[str, str]
 
+    @property
+    def lock(self) -> Lock:
+        """The identities of what is compiled with."""
+        return self.machine.lock
+
 
 def environment() -> tuple[str | None, ...]:
     """The variables that decide what is found."""

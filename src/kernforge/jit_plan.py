@@ -341,7 +341,7 @@ class _Planner:
         argv = (*argv, *self._request.cflags, flags.tree(TORCH, f"include/{header}"))
         # Below a name of its own: where the unit includes the header itself, torch's must be found.
         output = f"{_AHEAD}/{header}.gch"
-        place = self._apart.text(f"{_AHEAD}/{header.partition('/')[0]}/made-here", "")
+        place = self._apart.text(f"{_AHEAD}/{header.rpartition('/')[0]}/made-here", "")
         title = f"<{header}>"
         self._apart.add(title, (*argv, "-o", output), [place], (output,), self._target)
         stand_in = self._actions.text(f"stand-in/{_AHEAD}/{header}", f"#include <{header}>\n")

@@ -110,8 +110,9 @@ class Checks:
             pytest.skip("no shape of more than 2^31 elements is declared (large=)")
         draw = self._draw(self.declared.dtypes[0], device)
         self._need_values(op, draw, self._shape())
-        large.need_memory(self.declared, op, draw, self._shape())
-        large.assert_large(self.declared, op, draw)
+        with large.alone(device):
+            large.need_memory(self.declared, op, draw, self._shape())
+            large.assert_large(self.declared, op, draw)
 
     # -- memory ----------------------------------------------------------------------------
 

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from native import jit_homes, projects
 
 import kernforge
-from kernforge import jit_build, jit_hint, jit_swap
+from kernforge import jit_build, jit_hint, jit_plan, jit_swap
 from kernforge.errors import BuildError, UsageError
 
 torch = pytest.importorskip("torch")
@@ -289,7 +290,8 @@ def test_a_killed_process_blocks_nobody(home):
     assert plain("killed", 9).value() == 9
 
 
-def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, home):
+def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, home, kept_home):
+    jit_homes.lend_headers(home, kept_home)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     kernel = """
     __global__ void fill(float* x) { x[threadIdx.x] = 1; }
@@ -297,6 +299,7 @@ def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, h
     """
     module = kernforge.load_inline("raw_cuda", PLAIN % 3, kernel)
     assert module.value() == 3
+    jit_homes.keep_headers(home, kept_home)
 
 
 TUTORIAL = """
@@ -315,11 +318,11 @@ at::Tensor times(at::Tensor x, double a) { return Times::apply(x, a); }
 """
 
 
-def test_functions_are_bound_with_the_headers_of_the_installed_torch(capsys, monkeypatch):
-    """And after an edit with these headers compiled ahead; the module of before stays as it is.
-
-    So do the nodes of autograd that it made.
-    """
+def test_functions_are_bound_with_the_headers_of_the_installed_torch(
+    home, kept_home, capsys, monkeypatch
+):
+    """And after an edit the module of before stays as it is; so do the nodes of autograd that it made."""
+    jit_homes.lend_headers(home, kept_home)
     monkeypatch.setattr(jit_hint, "_said", set())
     module = kernforge.load_inline("bound", TUTORIAL, functions=["plus", "times"])
     assert "main.cpp includes <torch/extension.h>" in capsys.readouterr().err
@@ -329,7 +332,7 @@ def test_functions_are_bound_with_the_headers_of_the_installed_torch(capsys, mon
         module.plus(torch.ones(2), -1.0)
     x = torch.ones(2, requires_grad=True)
     loss = module.times(x, 3.0).sum()
-    jit_build.wait()
+    jit_homes.keep_headers(home, kept_home)
     edit = TUTORIAL.replace("x + a", "x - a").replace("grads[0] *", "-grads[0] *")
     edited = kernforge.load_inline("bound", edit, functions=["plus", "times"])
     assert edited.plus(torch.ones(2), 2.0).tolist() == [-1.0, -1.0]
@@ -339,6 +342,28 @@ def test_functions_are_bound_with_the_headers_of_the_installed_torch(capsys, mon
     assert x.grad.tolist() == [3.0, 3.0]
     later.backward()
     assert x.grad.tolist() == [-2.0, -2.0]
+
+
+def test_a_header_is_compiled_beside_the_first_module_and_used_by_the_next(home, monkeypatch):
+    """A small one: those that are compiled ahead for users take half a minute."""
+    monkeypatch.setattr(jit_plan, "_HEADERS", ("torch/headeronly/macros/Macros.h",))
+    used, run = [], jit_build._run
+    monkeypatch.setattr(
+        jit_build,
+        "_run",
+        lambda plan, shop, roots, events: (
+            used.append(roots.get(jit_plan.PRECOMPILED)) or run(plan, shop, roots, events)
+        ),
+    )
+    # A compiled header that does not fit is an error then.
+    flags = {"no_implicit_headers": True, "extra_cflags": ["-Winvalid-pch", "-Werror=invalid-pch"]}
+    source = "#include <torch/headeronly/macros/Macros.h>\n" + PLAIN.replace("%s", "C10_LIKELY(%d)")
+    for number in (1, 2):
+        module = kernforge.load_inline("ahead", source % number, **flags)
+        assert module.value() > 0
+        jit_build.wait()
+    (header,) = home.glob("store/actions/??/*/ahead/torch/headeronly/macros/Macros.h.gch")
+    assert [Path(each) == header.parents[4] for each in used] == [False, False, True]
 
 
 def test_a_project_is_built_and_loaded(tmp_path):

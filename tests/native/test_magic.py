@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+from native import jit_homes
 from native.test_jit import PLAIN, home  # noqa: F401 - a fixture
 
 from kernforge import magic
@@ -84,14 +85,19 @@ def test_a_cell_of_two_languages_compiles_and_each_has_its_lines(shell, capsys, 
     assert f'cell:{number}:51: error: identifier "VALUE" is undefined' in capsys.readouterr().out
 
 
-def test_functions_are_variables_and_flags_reach_the_compiler(shell):
-    cell = (
-        "%%kernforge bound --functions twice --cflags '-DFACTOR=2'\n"
-        "int64_t twice(int64_t x) { return FACTOR * x; }\n"
-    )
+def test_functions_are_variables(shell, home, kept_home):  # noqa: F811 - the fixture
+    jit_homes.lend_headers(home, kept_home)
+    cell = "%%kernforge bound --functions twice\nint64_t twice(int64_t x) { return 2 * x; }\n"
     run(shell, cell).raise_error()
     assert shell.user_ns["twice"](21) == 42
     assert shell.user_ns["bound"].twice(1) == 2
+    jit_homes.keep_headers(home, kept_home)
+
+
+def test_flags_reach_the_compiler(shell):
+    cell = "%%kernforge flagged --no-headers --cflags '-DFACTOR=21 -DNUMBER=2*FACTOR'\n"
+    run(shell, cell + PLAIN % "NUMBER").raise_error()
+    assert shell.user_ns["flagged"].value() == 42
 
 
 def test_the_magic_says_how_it_is_used(shell, capsys):
@@ -142,7 +148,7 @@ def test_a_notebook_runs(home, tmp_path, monkeypatch):  # noqa: F811 - the fixtu
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
-    nb = client.NotebookClient(book, timeout=300, kernel_name="python3", allow_errors=True)
+    nb = client.NotebookClient(book, timeout=120, kernel_name="python3", allow_errors=True)
     spec = tmp_path / "data" / "kernels" / "python3"
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
