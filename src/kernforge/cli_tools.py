@@ -91,7 +91,8 @@ def _doctor(arguments: argparse.Namespace, report: Report) -> None:
     wrong = sum(finding.severity == "error" for finding in findings)
     if wrong:
         raise ToolchainError(
-            f"{wrong} of {len(findings)} findings stop kernels from being built or run here",
+            f"{wrong} {'findings stop' if wrong > 1 else 'finding stops'} kernels from being built or "
+            "run here",
             hint="each finding above says what to do",
         )
 
