@@ -199,11 +199,17 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_atomic(source: Path, target: Path) -> None:
-    """Copy a file so that ``target`` is the old one or the whole new one; an open old one stays."""
-    with atomic_stream(target) as stream, source.open("rb") as original:
-        shutil.copyfileobj(original, stream)
-    with disk_errors(f"writing {target}"):
+    """Copy a file so that ``target`` is the old one or the whole new one; an open old one stays.
+
+    Raises:
+        StorageError: the disk is full or not ours, or a file lies where a directory is meant.
+    """
+    try:
+        with atomic_stream(target) as stream, source.open("rb") as original:
+            shutil.copyfileobj(original, stream)
         target.chmod(0o755)
+    except OSError as error:
+        raise told(error) from error
 
 
 def link_or_copy(source: Path, target: Path) -> None:
