@@ -148,3 +148,8 @@ def _shell(arguments: argparse.Namespace, report: Report) -> int:
             raise UsageError(
                 f"there is no program {error.filename}", hint="look at PATH, or name its path"
             ) from error
+        except PermissionError as error:
+            raise UsageError(
+                f"{error.filename} cannot be run: {error.strerror}",
+                hint="chmod +x makes it a program",
+            ) from error
