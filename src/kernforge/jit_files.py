@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that a compilation reads, found by their includes, and whether they have changed since.
 
-A file that has its size, time of change and inode has its content, unless it changed so shortly
-before it was read that another change could have the same time.
+A file that has its size, times of change and inode has its content, unless it changed so shortly
+before it was read that another change could have the same time. The second time, that of the inode,
+is one that no program can set: a file whose first one was set back is seen, too.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from kernforge.includes import Closure
 
-Stamp: TypeAlias = tuple[int, int, int]
-"""Size, time of change in nanoseconds, inode."""
+Stamp: TypeAlias = tuple[int, int, int, int]
+"""Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
 _SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
 _OPAQUE_LIMIT = 5000
 _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
@@ -137,7 +138,7 @@ def stamp(path: str) -> Stamp | None:
         return None
     if not os.path.isfile(path):  # noqa: PTH113
         return None
-    return (found.st_size, found.st_mtime_ns, found.st_ino)
+    return (found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
 
 
 def _read(path: str) -> str:

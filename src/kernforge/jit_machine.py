@@ -28,6 +28,7 @@ from kernforge import (
 )
 from kernforge.errors import ManifestError, ToolchainError, UsageError
 from kernforge.home import home
+from kernforge.host import cores
 from kernforge.index import Index
 from kernforge.jit_plan import PRECOMPILED, TORCH, Machine
 from kernforge.lockfile import Lock, LockedHeaders, LockedToolkit
@@ -224,7 +225,7 @@ def jobs() -> int:
         raise UsageError(
             f"MAX_JOBS is {given!r}", hint="a number of compilers at once, or nothing: one per core"
         )
-    return int(given or 0) or len(os.sched_getaffinity(0))
+    return int(given or 0) or cores()
 
 
 def _archs(torch: Any) -> tuple[arch.Arch, ...]:

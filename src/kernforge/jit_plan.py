@@ -96,8 +96,7 @@ class Request:
         cflags: for the C++ compiler; paths in it are absolute, or in the action's directory.
         cuda_cflags: for nvcc; likewise.
         ldflags: for the linker; likewise.
-        linked: files that the linker reads outside the action's directory -> size, time of change
-            in nanoseconds and inode.
+        linked: files that the linker reads outside the action's directory -> their stamps.
         includes: search path in the action's directory.
         installed: search path outside it.
         with_cuda: whether to give C++ sources CUDA's headers.
@@ -111,7 +110,7 @@ class Request:
     cflags: tuple[str, ...] = ()
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
-    linked: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    linked: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     includes: tuple[str, ...] = ()
     installed: tuple[str, ...] = ()
     with_cuda: bool = False

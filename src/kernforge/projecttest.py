@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PLUGIN = "kernforge.testing_plugin"
 _RAN = (0, 1)  # pytest: all passed, some failed
+_REFUSED = 4  # pytest: its arguments are wrong
 _NOTHING = 5  # pytest: no test was collected
 _UNREADABLE = "ERROR collecting "  # pytest: a file of tests cannot be imported
 _SUMMARY = "=== short test summary info"
@@ -66,6 +67,13 @@ class Tested:
         """How many passed, failed, were skipped, and broke in setup."""
         found = Counter(one["outcome"] for one in self.tests)
         return {name: found[name] for name in ("passed", "failed", "error", "skipped")}
+
+    @property
+    def idle(self) -> str:
+        """Why all tests were skipped, in the words of most of them; empty where one ran."""
+        reasons = Counter(one["reason"].removeprefix("Skipped: ") for one in self.tests)
+        ran = any(one["outcome"] != "skipped" for one in self.tests)
+        return "" if ran or not reasons else reasons.most_common(1)[0][0]
 
     @property
     def ok(self) -> bool:
@@ -192,6 +200,12 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
         return UsageError(
             f"{project} has no tests that were chosen",
             hint="write some below tests/, or choose less narrowly",
+        )
+    if status == _REFUSED:
+        words = [line for line in output.splitlines() if "error: " in line]
+        return UsageError(
+            f"pytest refuses its arguments: {words[-1].partition('error: ')[2] if words else output}",
+            hint="`pytest --help` lists them; each is passed on by --pytest=ARGUMENT",
         )
     if "No module named pytest" in output:
         return UsageError("pytest is not installed", hint="pip install 'kernforge[testing]'")

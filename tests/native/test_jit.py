@@ -15,7 +15,7 @@ from native import jit_homes, projects
 
 import kernforge
 from kernforge import jit_build, jit_hint, jit_plan, jit_swap
-from kernforge.errors import BuildError, UsageError
+from kernforge.errors import BuildError, StorageError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -196,6 +196,9 @@ def test_a_program_is_linked_and_its_path_returned(tmp_path):
 def test_the_module_is_put_into_the_build_directory(tmp_path):
     plain("placed", 1, build_directory=tmp_path / "out")
     assert (tmp_path / "out" / "placed.so").is_file()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file: File exists"):
+        plain("placed", 1, build_directory=tmp_path / "file")
 
 
 def test_alternating_between_two_builds_does_not_leak(home):

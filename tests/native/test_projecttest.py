@@ -76,6 +76,22 @@ def test_a_file_of_tests_that_cannot_be_imported_is_named(run_test):
     assert "--ignore" in told["hint"]
 
 
+def test_a_wrong_argument_for_pytest_is_named(run_test):
+    told = run_test("--pytest=--sideways", expect=2)
+    assert told["message"] == "pytest refuses its arguments: unrecognized arguments: --sideways"
+
+
+def test_a_run_in_which_all_is_skipped_says_why():
+    def tested(*outcomes):
+        rows = tuple({"test": "t", "outcome": o, "reason": r} for o, r in outcomes)
+        return projecttest.Tested(variant="v", where="here", tests=rows, output="", wall_s=1.0)
+
+    skipped = ("skipped", "Skipped: no NVIDIA GPU here")
+    assert tested(skipped, ("skipped", "Skipped: other"), skipped).idle == "no NVIDIA GPU here"
+    assert not tested(skipped, ("passed", "")).idle
+    assert not tested().idle
+
+
 def test_what_is_built_is_tested_without_building(run_test):
     build = run_test.root / "build"
     assert "is no directory" in run_test("--kernel", build, expect=2)["message"]

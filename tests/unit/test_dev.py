@@ -4,6 +4,7 @@
 import io
 import json
 import os
+import types
 
 import pytest
 from rich.console import Console
@@ -18,9 +19,11 @@ from kernforge import (
     resources,
 )
 from kernforge.cubinuse import Use
+from kernforge.dev_round import Wanted
 from kernforge.dev_values import EVERYTHING, Complaint, Good, Ratio, Round
 from kernforge.dev_view import View
 from kernforge.diagnostics import Diagnostic
+from kernforge.errors import StorageError
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,25 @@ def row(candidate, mode, low, median, high):
         "low_ns": low,
         "high_ns": high,
     }
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.h")
+    (tmp_path / "nothing.h").symlink_to("nowhere")
+    (tmp_path / "a.h").write_text("")
+    assert list(dev.snapshot(tmp_path)) == ["a.h"]
+
+
+def test_a_project_that_cannot_be_watched_is_an_error(tmp_path, monkeypatch):
+    def watch(*_args, **_options):
+        raise OSError(28, "OS file watch limit reached")
+
+    monkeypatch.setattr(pytest.importorskip("watchfiles"), "watch", watch)
+    wanted = Wanted(root=tmp_path, place=tmp_path / "place", test=False, bench=False)
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    silent = types.SimpleNamespace(state=lambda *_: None, round=lambda *_: None)
+    with pytest.raises(StorageError, match=r"cannot be watched: .*limit reached"):
+        dev.watch(wanted, silent)
 
 
 def test_a_ratio_that_was_told_by_rounds_is_turned_about():

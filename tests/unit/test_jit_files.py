@@ -43,6 +43,13 @@ def test_a_change_is_seen(source, change):
     assert not seen.unchanged()
 
 
+def test_a_change_is_seen_though_the_time_was_set_back(source):
+    _, seen = read(source)
+    (source / "b.h").write_text("int d;\n")
+    os.utime(source / "b.h", (1, 1))
+    assert not seen.unchanged()
+
+
 def test_a_file_that_changed_just_now_is_not_trusted(source):
     (source / "b.h").write_text("int b;\n")
     _, seen = read(source)
