@@ -220,10 +220,7 @@ class _Trial:
         self._turn(runner, self._inputs(mode, number, calls), calls, mode, number=number)
 
     def _rows(self, racing: list[Runner], turn: int) -> None:
-        """Everyone's rows of calls by the host's clock, one each and then again.
-
-        The host is slower for a while and faster again; rows that are compared lie close together.
-        """
+        """Everyone's rows by the host's clock, one each and then again: what is compared lies close."""
         named = {runner.candidate.name: runner for runner in racing}
         # Where nobody asked for the mode, it is there for the judge's clock alone.
         asked = "launch" in self._settings.modes
@@ -274,12 +271,14 @@ class _Trial:
         looks = number is not None or mode == "hot"
         runner.exchange.put(given)
         self._settle(drawn)
-        began = time.perf_counter_ns()
+        began, worked = time.perf_counter_ns(), runner.partner.cpu_ns()
         if runner.ask(patience, do="prepare", calls=len(given)) is None:
             return None
         start = time.perf_counter_ns()
+        # On a busy machine the one is long, and of several threads the other.
+        prepared = min(start - began, runner.partner.cpu_ns() - worked)
         answer = runner.ask(patience, do="go", mode=mode)
-        wall, prepared = time.perf_counter_ns() - start, start - began
+        wall = time.perf_counter_ns() - start
         runner.partner.pause()
         try:
             if answer is not None and isinstance(answer.get("skipped"), str):

@@ -69,8 +69,8 @@ class Runner:
         Args:
             mode: how it was called.
             turn: what came of it.
-            judged: nanoseconds of the judge's clock until the inputs lay ready, and from then until
-                the calls were done; None where its clock is too coarse for the mode.
+            judged: nanoseconds that the process worked until the inputs lay ready, and those of the
+                judge's clock from then until the calls were done; None where its clock is too coarse for the mode.
         """
         self.turns.setdefault(mode, []).append(turn)
         uneven = bench_doubts.unevenness(turn.times)
