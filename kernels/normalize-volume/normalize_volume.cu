@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kThreads)
 template <class V>
 __global__ void __launch_bounds__(kThreads)
     moments_kernel(const V* __restrict__ v, Moments* __restrict__ moments,
-                   Workspace* __restrict__ workspaces, unsigned each, int64_t n) {
+                   Workspace* __restrict__ workspaces, unsigned each, Count count) {
+  const int64_t n = count.n;
   const unsigned volume = blockIdx.x / each;
   const int64_t rank = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
   const Sums part = block_sum(sums_of(v + volume * n, n, rank, int64_t{each} * kThreads));
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(kThreads)
   __threadfence();
   const Sums sums = {atomicAdd(first, 0ull), atomicAdd(second, 0ull)};
   Moments made;
-  of.scaling = finish(sums, n, kBias<V>, &made);
+  of.scaling = finish(sums, count, kBias<V>, &made);
   if (moments != nullptr) moments[volume] = made;
 }
 
@@ -130,8 +131,9 @@ template <class V, class Y, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     scale_parts_kernel(const V* __restrict__ v, Y* __restrict__ y,
                        const Workspace* __restrict__ workspaces, unsigned parts, unsigned each,
-                       int64_t n) {
+                       Count count) {
   __shared__ Scaling by;
+  const int64_t n = count.n;
   const unsigned volume = blockIdx.x / each;
   const int64_t pack = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
   Sums sums = {0, 0};
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
   sums = block_sum(sums);
   if (threadIdx.x == 0) {
     Moments moments;
-    by = finish(sums, n, kBias<V>, &moments);
+    by = finish(sums, count, kBias<V>, &moments);
   }
   __syncthreads();
   const Limits none = {-INFINITY, INFINITY};
@@ -150,13 +152,14 @@ __global__ void __launch_bounds__(kThreads)
 template <class V, class Y, int kWidth>
 __global__ void __launch_bounds__(kSmallThreads)
     small_kernel(const V* __restrict__ v, Y* __restrict__ y, Moments* __restrict__ moments,
-                 int64_t n) {
+                 Count count) {
   __shared__ Scaling by;
+  const int64_t n = count.n;
   v += blockIdx.x * n;
   const Sums sums = block_sum(sums_of(v, n, threadIdx.x, blockDim.x));
   if (threadIdx.x == 0) {
     Moments made;
-    by = finish(sums, n, kBias<V>, &made);
+    by = finish(sums, count, kBias<V>, &made);
     if (moments != nullptr) moments[blockIdx.x] = made;
   }
   if constexpr (!std::is_void_v<Y>) {
@@ -226,7 +229,7 @@ cudaError_t sum_up(const V* v, Moments* moments, Workspace* workspaces, int64_t 
     return error;
   }
   moments_kernel<V><<<static_cast<unsigned>(volumes * each), kThreads, 0, stream>>>(
-      v, moments, workspaces, each, n);
+      v, moments, workspaces, each, counted(n));
   return cudaGetLastError();
 }
 
@@ -240,8 +243,8 @@ template <class V, class Y, int kWidth>
 cudaError_t standardize(const V* v, Y* y, Workspace* workspaces, int64_t volumes, int64_t n,
                         cudaStream_t stream) {
   if (n <= kSmall) {
-    small_kernel<V, Y, kWidth>
-        <<<static_cast<unsigned>(volumes), small_threads(n), 0, stream>>>(v, y, nullptr, n);
+    small_kernel<V, Y, kWidth><<<static_cast<unsigned>(volumes), small_threads(n), 0, stream>>>(
+        v, y, nullptr, counted(n));
     return cudaGetLastError();
   }
   const unsigned each = blocks_for((n + kWidth - 1) / kWidth);
@@ -251,7 +254,7 @@ cudaError_t standardize(const V* v, Y* y, Workspace* workspaces, int64_t volumes
     parts_kernel<V>
         <<<static_cast<unsigned>(volumes * parts), kThreads, 0, stream>>>(v, workspaces, parts, n);
     scale_parts_kernel<V, Y, kWidth>
-        <<<blocks, kThreads, 0, stream>>>(v, y, workspaces, parts, each, n);
+        <<<blocks, kThreads, 0, stream>>>(v, y, workspaces, parts, each, counted(n));
     return cudaGetLastError();
   }
   if (const cudaError_t error = sum_up(v, nullptr, workspaces, volumes, n, stream)) {
@@ -316,8 +319,8 @@ cudaError_t moments_launch(From from, const void* v, Moments* moments, Workspace
     using V = decltype(in);
     const auto* given = static_cast<const V*>(v);
     if (n > kSmall) return sum_up(given, moments, workspaces, volumes, n, stream);
-    small_kernel<V, void, 1>
-        <<<static_cast<unsigned>(volumes), kSmallThreads, 0, stream>>>(given, nullptr, moments, n);
+    small_kernel<V, void, 1><<<static_cast<unsigned>(volumes), kSmallThreads, 0, stream>>>(
+        given, nullptr, moments, counted(n));
     return cudaGetLastError();
   });
 }

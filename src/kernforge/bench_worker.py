@@ -8,8 +8,10 @@ file is loaded, so that a candidate that patches torch patches only itself.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _TOUCHED = 32 << 20
 _LINE = 64
+_PDEATHSIG = 1  # prctl(2)
 
 
 class Engine:
@@ -360,6 +363,9 @@ def serve(argv: list[str], open_turn: Callable[[dict[str, Any], Engine], Turn]) 
         argv: what the judge says of the candidate, and the ends of the pipes.
         open_turn: loads it.
     """
+    if sys.platform == "linux":
+        # A judge that is killed cannot wake who it has stopped: they would stay for good.
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     spec = json.loads(argv[0])
     commands, answers = os.fdopen(int(argv[1])), os.fdopen(int(argv[2]), "w")
     dumps, loads = json.dumps, json.loads

@@ -210,6 +210,12 @@ def test_a_round_is_a_line_of_json_and_plain_text(broken, good):
     assert json.loads(json.dumps(dev_report.document(good)))["kernels"][0]["spill_stores"] == 8
 
 
+def test_the_last_line_names_what_could_not_be_done(broken):
+    for stage, word in (("test", "tested"), ("bench", "measured")):
+        broken.seconds[stage] = 1.0
+        assert f"it cannot be {word}: build 1.5 s" in dev_report.text(broken, None)
+
+
 def test_what_could_not_be_tested_is_not_called_good():
     work = EVERYTHING
     one = Round(number=1, files=(), work=work, untested={"v": "no GPU here"}, unread="compressed")

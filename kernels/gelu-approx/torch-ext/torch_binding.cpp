@@ -13,6 +13,9 @@
 #include <torch/library.h>
 
 #include "../gelu_approx.h"
+
+#define EXTENSION_METHODS methods
+#include "direct.h"
 #include "registration.h"
 
 #if defined(CUDA_KERNEL)
@@ -138,14 +141,18 @@ Tensor backward(const Tensor& grad, const Tensor& x) {
 #define GELU_APPROX_TEXT(name) #name
 #define GELU_APPROX_QUALIFIED(space, name) GELU_APPROX_TEXT(space) "::" name
 
-// What comes next for these keys: the device, a compiler's trace, a fake tensor.
-Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& x) {
+const auto& gelu_approx_op() {
   static const auto op =
       c10::Dispatcher::singleton()
           .findSchemaOrThrow(GELU_APPROX_QUALIFIED(TORCH_EXTENSION_NAME, "gelu_approx"), "")
           .typed<Tensor(const Tensor&)>();
+  return op;
+}
+
+// What comes next for these keys: the device, a compiler's trace, a fake tensor.
+Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& x) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.redispatch(keys & c10::after_autograd_keyset, x);
+  return gelu_approx_op().redispatch(keys & c10::after_autograd_keyset, x);
 }
 
 // The gradient in torch's own operators, for those who differentiate it again.
@@ -188,6 +195,9 @@ Tensor with_gradient(c10::DispatchKeySet keys, const Tensor& x) {
   if (at::GradMode::is_enabled() && x.requires_grad()) return Gelu::apply(keys, x);
   return below_autograd(keys, x);  // no node to make, so none is paid for
 }
+
+// The op for Python, where it is called most.
+PyMethodDef methods[] = {direct::method<&gelu_approx_op>("gelu_approx"), {}};
 
 // A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
 #if defined(CUDA_KERNEL)
