@@ -155,11 +155,12 @@ Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& x) {
   return gelu_approx_op().redispatch(keys & c10::after_autograd_keyset, x);
 }
 
-// The gradient in torch's own operators, for those who differentiate it again.
+// The gradient in torch's own operators, for those who differentiate it again; in a wider type,
+// because the second derivative is the difference of numbers that are much alike.
 Tensor derivative(const Tensor& grad, const Tensor& x) {
   using gelu_approx::kCubic;
   using gelu_approx::kSlope;
-  const Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+  const Tensor wide = x.to(x.element_size() < 4 ? at::kFloat : at::kDouble);
   const Tensor near = wide.clamp(-40.0, 40.0);
   const Tensor square = near.mul(near);
   const Tensor s = near.mul(square.mul(kCubic).add(1)).mul(kSlope).sigmoid();
