@@ -87,13 +87,21 @@ def build(
     )
 
 
-def run_actions(plan: Plan, workshop: Workshop, events: Events) -> tuple[Failure, ...]:
-    """Run a plan that holds all its inputs and lays nothing out; return the actions that failed.
+def run_actions(
+    plan: Plan, workshop: Workshop, events: Events, project: Project | None = None
+) -> tuple[Failure, ...]:
+    """Run a plan and lay nothing out; return the actions that failed.
+
+    Args:
+        plan: what to do; without a project it holds all its inputs.
+        workshop: what to do it with.
+        events: is told what happens.
+        project: where sources are.
 
     Raises:
         StorageError: the disk is full or read-only.
     """
-    loop = _Loop(plan, None, workshop, events)
+    loop = _Loop(plan, project, workshop, events)
     loop.go(LocalCrew(jobs=workshop.jobs))
     return tuple(loop.failures)
 

@@ -33,6 +33,7 @@ from kernforge import (
 from kernforge.crew import Crew
 from kernforge.errors import (
     IntegrityError,
+    KernforgeError,
     NetworkError,
     NoVariantError,
     RegistryError,
@@ -156,13 +157,17 @@ def _build(root: Path, wanted: _Wanted, said: Statement | None, out: Path) -> Pa
     try:
         return _build_with(NOTHING, root, wanted, said, out / "locked")
     except NetworkError as error:
-        own = _own_parts(wanted.host, error)
+        own = own_parts(wanted.host, error)
         _LOG.warning("%s; this machine's own torch and compilers are taken instead", error.message)
     return _build_with(own, root, wanted, said, out / "own")
 
 
-def _own_parts(host: Host, why: NetworkError) -> Brought:
-    """What this machine has itself of what the lock names."""
+def own_parts(host: Host, why: KernforgeError) -> Brought:
+    """What this machine has itself of what a lock names.
+
+    Raises:
+        NetworkError: ``why`` the lock's own parts cannot be had, and this machine has none.
+    """
     import torch  # noqa: PLC0415 - it is loaded: a kernel for it is
 
     toolkit = cudahome.installed(os.environ) if host.backend.name == "cuda" else None

@@ -151,7 +151,7 @@ def measuring(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings
         raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
     if arguments.rounds < bench_stats.FEWEST:
         raise UsageError(
-            f"--rounds {arguments.rounds}: the median of fewer than {bench_stats.FEWEST} calls has "
+            f"--rounds {arguments.rounds}: the median of fewer than {bench_stats.FEWEST} rounds has "
             "no 95 % interval",
             hint=f"--rounds {bench_stats.FEWEST} is the least",
         )
@@ -173,11 +173,10 @@ def _device() -> str:
 
 def classes_text(document: dict[str, Any]) -> str:
     """The table of a document of classes."""
-    from kernforge import bench_payload, report  # noqa: PLC0415
+    from kernforge import bench_payload, bench_report, report  # noqa: PLC0415
 
-    where = document["machine"]
     table = report.table(bench_payload.rows(document), head=bench_payload.HEAD)
-    return f"{where['gpu'] or where['cpu']}, torch {where['torch']}\n\n{table}"
+    return "\n".join([*bench_report.conditions(document), "", table])
 
 
 def passphrase(*, twice: bool = False) -> str:

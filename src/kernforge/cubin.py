@@ -24,6 +24,14 @@ _ORDERED = {_TOOL, ".symtab", ".strtab", ".shstrtab", ".nv.info", ".debug_frame"
 _RELOCATIONS = ".rela"
 # What the unit has for itself is named after a hash of the path that the compiler was given.
 _UNIT = re.compile(rb"(_GLOBAL__N__|_INTERNAL_)([0-9a-f]{8})(?=_)")
+# All of what its unnamed namespaces are called, after the length of it, as names are mangled.
+_UNNAMED = re.compile(rb"(\d+)(_GLOBAL__N__[0-9a-f]{8}_\w+)")
+# NVRTC keeps constants of the source that no code uses, and nvcc does not.
+_OF_CONSTANTS = {".nv.global.init", ".nv.constant4", ".rela.nv.constant4"}
+_INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_(\w+?)_[0-9a-f]{8}")
+_ATTRIBUTES = ".nv.info."
+_ATTRIBUTE = struct.Struct("<BBH")
+_WITH_PAYLOAD, _PARAMETERS = 4, 0x0A
 _OF_FRAMES = ".rela.debug_frame"
 # Constants of the compiler and of its mathematical functions.
 _OWN = ("$", ".", "__cudart_", "__nv_", "__unnamed_")
@@ -49,10 +57,16 @@ def variables(data: bytes) -> frozenset[str]:
     return frozenset(n for n, kind, _, _ in found if kind == _OBJECT and not n.startswith(_OWN))
 
 
+def unused(data: bytes, other: bytes) -> frozenset[str]:
+    """Names of variables that only the first of two cubins has, without what is the unit's own."""
+    return frozenset(_INTERNAL.sub(r"\1", name) for name in variables(data) - variables(other))
+
+
 def same_code(one: bytes, other: bytes) -> bool:
     """Whether two cubins hold the same instructions, constants, variables and names.
 
-    The compiler's note of itself may differ, and the order of the functions.
+    The compiler's note of itself may differ, and the order of the functions; the first may hold
+    constants that no code uses, if the other holds none at all.
 
     Raises:
         CheckError: the bytes are no ELF file, or a damaged one.
@@ -62,16 +76,36 @@ def same_code(one: bytes, other: bytes) -> bool:
         return True
     if any(name.startswith(".rel.") for name in (*a, *b)):
         return False
-    rest = [{n: d for n, d in found.items() if n not in _ORDERED} for found in (a, b)]
-    if rest[0].keys() != rest[1].keys() or sorted(_named(a)) != sorted(_named(b)):
+    # Instructions that are the same as those without constants use none.
+    spare = set() if _OF_CONSTANTS & b.keys() else _OF_CONSTANTS & a.keys()
+    rest = [
+        {n: d for n, d in found.items() if n not in _ORDERED and n not in spare} for found in (a, b)
+    ]
+    there = _named(b)
+    names = [
+        s
+        for s in _named(a)
+        if not (spare and (s[0] in spare or (s[1] == _OBJECT and s not in there)))
+    ]
+    if rest[0].keys() != rest[1].keys() or sorted(names) != sorted(there):
         return False
     return all(
         _relocations(a, name) == _relocations(b, name)
         if name.startswith(_RELOCATIONS)
+        else _attributes(a, name) == _attributes(b, name)
+        if name.startswith(_ATTRIBUTES)
         else data == rest[1][name]
         for name, data in rest[0].items()
         if name != _OF_FRAMES
     )
+
+
+def unnamed(data: bytes) -> str:
+    """What the code calls its unit's unnamed namespaces; empty without any, or with several."""
+    found = {
+        match[2][: int(match[1])] for match in _UNNAMED.finditer(data) if int(match[1]) < len(data)
+    }
+    return min(found).decode() if len(found) == 1 else ""
 
 
 def named_like(data: bytes, other: bytes) -> bytes:
@@ -87,6 +121,23 @@ def _relocations(sections: dict[str, bytes], name: str) -> list[tuple[int, int, 
     symbols = [found[0] for found in _symbols(sections)]
     entries = _RELOCATION.iter_unpack(sections[name])
     return sorted((at, info & 0xFFFF_FFFF, add, symbols[info >> 32]) for at, info, add in entries)
+
+
+def _attributes(sections: dict[str, bytes], name: str) -> list[tuple[int, int, bytes]]:
+    """(format, attribute, value) of what is said of a kernel, with symbols by name."""
+    data, at, found = sections[name], 0, []
+    symbols = [one[0] for one in _symbols(sections)]
+    while at + _ATTRIBUTE.size <= len(data):
+        form, kind, value = _ATTRIBUTE.unpack_from(data, at)
+        at += _ATTRIBUTE.size
+        size = value if form == _WITH_PAYLOAD else 0
+        payload = data[at : at + size] if size else value.to_bytes(2, "little")
+        if form == _WITH_PAYLOAD and kind == _PARAMETERS:
+            number = int.from_bytes(payload[:4], "little")
+            payload = symbols[number].encode() + payload[4:]
+        at += size
+        found.append((form, kind, payload))
+    return found
 
 
 def _named(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _STAGING_PREFIX = "tmp-"
+_OTHERWISE = (
+    "look at what lies there: a file may be where a directory is meant, or the other way round"
+)
 _HINTS = {
+    errno.ENOTDIR: _OTHERWISE,
     errno.ENOSPC: "free some space, or write to another disk (KERNFORGE_HOME names the store's)",
     errno.EDQUOT: "the quota is used up: free some space, or write elsewhere (KERNFORGE_HOME is the store)",
     errno.EROFS: "the file system is read-only: point KERNFORGE_HOME or --out elsewhere",
@@ -33,9 +37,6 @@ _HINTS = {
     errno.EPERM: "check who owns it, or point KERNFORGE_HOME or --out elsewhere",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f), or write to another file system",
 }
-_OTHERWISE = (
-    "look at what lies there: a file may be where a directory is meant, or the other way round"
-)
 
 
 @contextlib.contextmanager
@@ -162,8 +163,8 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> None:
-    """Write a file inside a tree that nobody else can see yet."""
-    payload = data.encode() if isinstance(data, str) else data
+    """Write a file inside a tree that nobody else can see yet; surrogates are bytes."""
+    payload = data.encode(errors="surrogateescape") if isinstance(data, str) else data
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(payload)

@@ -8,6 +8,7 @@ another library, or of a function that the C++ library overloads, does not go th
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kernforge.graph import Action
-    from kernforge.jit_plan import CudaUnit, Machine
+    from kernforge.jit_plan import CudaUnit
+    from kernforge.lockfile import Lock
     from kernforge.matrix import Target
 
 CUBIN = "unit.cubin"
@@ -58,10 +60,16 @@ _STAND_INS = {
 _NOT_ALIKE = re.compile(
     r"std|pow|fmod|remainder|remquo|fma|fmax|fmin|fdim|atan2|hypot|copysign|nextafter|nexttoward"
     r"|lerp|div|ldiv|lldiv|isgreater\w*|isless\w*|isunordered|M_[A-Z0-9_]+|NAN|INFINITY|HUGE_VAL\w*"
-    r"|(?:U?(?:CHAR|SHRT|INT|LONG|LLONG)|FLT|DBL|SIZE)_\w+|__CUDACC\w*|__NVCC\w*|__GNUC\w*|__has_\w+"
+    r"|(?:U?(?:CHAR|SHRT|INT|LONG|LLONG)|FLT|DBL|SIZE)_\w+|__CUDACC_(?!_)\w+|__NVCC\w*|__GNUC\w*|__has_\w+"
     r"|__FILE__|__linux__|__x86_64__|__cplusplus|NULL|__int128\w*|__float128"
 )
-_IGNORED = re.compile(r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-ccbin=.*|-?-threads=.*|-w|-Wall")
+_UNNAMED = re.compile(r"(?<!\w)(?:inline\s+)?namespace\s*\{")
+_IGNORED = re.compile(
+    r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
+    r"|--keep|--keep-dir=.*"
+)
+# For the host compiler: they change the host's code alone.
+_OF_HOST = {"-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers"}
 _PASSED = re.compile(
     r"-[DU]\w.*|-std=c\+\+(?:14|17|20)|-?-(?:use_fast_math|maxrregcount=\d+)"
     r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)"
@@ -83,6 +91,17 @@ class Program:
     text: str
     headers: Mapping[str, str]
     options: tuple[str, ...]
+
+    def naming(self, unnamed: str) -> Program:
+        """The same with unnamed namespaces called as another compiler called them.
+
+        NVRTC names them after its process, and names are part of the code.
+        """
+        if not unnamed:
+            return self
+        named = functools.partial(_UNNAMED.sub, f"inline namespace {unnamed} {{")
+        headers = {name: named(text) for name, text in self.headers.items()}
+        return replace(self, text=named(self.text), headers=headers)
 
     def instantiating(self, lines: str) -> Program:
         """The same with more lines at its end: templates that the host's part had instantiated."""
@@ -107,7 +126,7 @@ class Part:
     program: Program | None
 
 
-def part(unit: CudaUnit, machine: Machine, target: Target) -> Part | None:
+def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
     """The device code of a unit; None where it cannot be told from the host's."""
     argv = unit.action.argv
     if sum(1 for word in argv if _GENCODE.fullmatch(word)) != 1 or "-gencode" not in argv:
@@ -129,10 +148,10 @@ def part(unit: CudaUnit, machine: Machine, target: Target) -> Part | None:
     if parts[unit.path] is None:
         return None
     hosts = {p: found.host if (found := parts.get(p)) else t for p, t in unit.texts.items()}
-    shadow = Actions(Sources(digests={}, texts={}, bundled={}), machine.lock)
+    shadow = Actions(Sources(digests={}, texts={}, bundled={}), lock)
     inputs = [shadow.text(path, text) for path, text in hosts.items()]
     host = shadow.add("host", argv, inputs, unit.action.outputs, target)
-    alone = Actions(Sources(digests={}, texts={}, bundled={}), machine.lock)
+    alone = Actions(Sources(digests={}, texts={}, bundled={}), lock)
     inputs = [alone.text(path, text) for path, text in unit.texts.items()]
     words = ["-cubin" if word == "-c" else word for word in argv[:-1]]
     cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)
@@ -170,12 +189,13 @@ def _options(argv: tuple[str, ...], unit: CudaUnit) -> list[str] | None:
                 return None
             found.append(f"-arch=sm_{arch[2]}")
         elif word == "-Xcompiler":
-            if next(words, "") != "-fPIC":
+            if not set(next(words, "").split(",")) <= _OF_HOST:
+                return None
+        elif word == "-Xcudafe":
+            if not next(words, "").startswith("--diag_suppress="):
                 return None
         elif _PASSED.fullmatch(word):
             found.append(word)
-        elif word in {"--expt-extended-lambda", "--extended-lambda"}:
-            found.append("--extended-lambda")
         elif not _IGNORED.fullmatch(word) and word not in own:
             return None
     return found

@@ -71,6 +71,16 @@ class Tree:
         found = self._text(path)
         return default if found is None else found
 
+    def watch(self, path: str) -> Stamp | None:
+        """Stamp of a file that is not text, as an object; from now on a change of it is seen.
+
+        Args:
+            path: absolute.
+        """
+        self._stamps[path] = found = stamp(path)
+        self._note_young(path, found)
+        return found
+
     def seen(self) -> Seen:
         """What was read so far."""
         return Seen(stamps=dict(self._stamps), young=frozenset(self._young))
@@ -80,9 +90,12 @@ class Tree:
             real = f"/{path}"
             self._stamps[real] = found = stamp(real)
             self._texts[path] = None if found is None else _read(real)
-            if found and time.time_ns() - found[1] < _SETTLED_NS:
-                self._young.add(real)
+            self._note_young(real, found)
         return self._texts[path]
+
+    def _note_young(self, path: str, found: Stamp | None) -> None:
+        if found and time.time_ns() - found[1] < _SETTLED_NS:
+            self._young.add(path)
 
 
 def closure(
@@ -97,9 +110,15 @@ def closure(
         tree: the machine's files.
 
     Raises:
-        UsageError: an include names a macro, and the search path holds too many files to take all.
+        UsageError: there is no such source, or a file cannot be read; an include names a macro, and
+            the search path holds too many files to take all.
     """
     if source not in tree:
+        if os.path.isdir(f"/{source}"):  # noqa: PTH112
+            raise UsageError(
+                f"the source /{source} is a directory",
+                hint="name files; load(directory) without sources builds a kernel project",
+            )
         raise UsageError(f"there is no source /{source}")
     known: Mapping[str, str] = tree  # type: ignore[assignment]  # what is used of a mapping
     found = includes.closure(source, known, directories, first=first)
@@ -123,9 +142,10 @@ def stamp(path: str) -> Stamp | None:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8: {error}", hint="save it as UTF-8") from error
+        # Compilers take any bytes, in comments above all: what is no UTF-8 comes as surrogates.
+        return Path(path).read_bytes().decode(errors="surrogateescape")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _headers_below(directories: Iterable[str]) -> list[str]:

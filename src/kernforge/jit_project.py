@@ -1,47 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build a kernel project for this process's torch and GPU, and load it."""
+"""Build a kernel project for this process's torch and GPU, and load it.
+
+The plan is that of ``kernforge build``. An edit of device code alone is compiled as that of sources
+is (``jit_swap``): its object takes the place of nvcc's in the plan, and all that comes after is as ever.
+"""
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernforge import (
+    build,
+    buildhere,
     eviction,
     host,
     jit_files,
+    jit_machine,
+    jit_replan,
+    jit_stages,
+    jit_swap,
+    lockfile,
     locking,
     pipeline,
     report,
     resolve,
     roots,
+    sandbox,
     workbench,
 )
-from kernforge.errors import BuildError, NoVariantError
+from kernforge.errors import BuildError, NetworkError, NoVariantError, ToolchainError
 from kernforge.home import home
 from kernforge.loading import get_local_kernel
+from kernforge.own import NOTHING
 from kernforge.report import Report
+from kernforge.results import SHELF
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from types import ModuleType
 
+    from kernforge.graph import Plan
     from kernforge.jit_files import Stamp
+    from kernforge.jit_plan import Made
+    from kernforge.lockfile import Lock
     from kernforge.matrix import Target
+    from kernforge.outcome import Events, Failure
+    from kernforge.own import Brought
+    from kernforge.perform import Workshop
+    from kernforge.project import Project
+    from kernforge.store import Store
     from kernforge.workbench import Bench
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A project that is loaded: its files and directories as they were, and its package."""
+    """A project that is loaded: its files and directories as they were, its package.
+
+    ``link`` is the module as the store has it.
+    """
 
     stamps: dict[str, Stamp | None]
     listing: dict[str, int]
     module: ModuleType
+    link: Path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where and with what a project's device code is made; see ``jit_swap.Place``."""
+
+    lock: Lock
+    store: Store
+    roots: Mapping[str, str]
+
+
+_log = logging.getLogger("kernforge")
 _known: dict[tuple[Path, str | None], _Known] = {}
+_brought: dict[Path, Brought] = {}
+# Modules in the store that were made of sources of this id and loaded.
+_loaded: dict[str, set[Path]] = {}
 
 
 def load_project(directory: Path, *, verbose: bool = False) -> ModuleType:
@@ -65,9 +107,12 @@ def load_project(directory: Path, *, verbose: bool = False) -> ModuleType:
     stamps = {str(path): jit_files.stamp(str(path)) for path in one.files.values()}
     folders = {str(path.parent) for path in one.files.values()}
     listing = {folder: os.stat(folder).st_mtime_ns for folder in folders}  # noqa: PTH116
-    bench = workbench.set_up(one, teller := Report(quiet=not verbose, failures=False))
-    module = get_local_kernel(_build(bench, _target(bench), teller))
-    _known[key] = _Known(stamps=stamps, listing=listing, module=module)
+    lock = jit_files.stamp(str(one.root / lockfile.FILE_NAME))
+    path, link = _made(one, Report(quiet=not verbose, failures=False))
+    if jit_files.stamp(str(one.root / lockfile.FILE_NAME)) != lock:  # it was written just now
+        listing[str(one.root)] = os.stat(one.root).st_mtime_ns  # noqa: PTH116
+    module = get_local_kernel(path)
+    _known[key] = _Known(stamps=stamps, listing=listing, module=module, link=link)
     return module
 
 
@@ -76,7 +121,29 @@ def _unchanged(known: _Known) -> bool:
         same = all(os.stat(f).st_mtime_ns == when for f, when in known.listing.items())  # noqa: PTH116
     except FileNotFoundError:
         return False
+    same = same and jit_swap.stands(known.link)
     return same and all(jit_files.stamp(path) == old for path, old in known.stamps.items())
+
+
+def _made(one: Project, teller: Report) -> tuple[Path, Path]:
+    """The project's variant for this process and its module in the store, built if need be.
+
+    What the lock names goes first. Where it cannot be had, this machine's own torch lends its headers
+    and the installed toolkit its compilers.
+    """
+    brought = _brought.get(one.root, NOTHING)
+    bench = workbench.set_up(one, teller, brought)
+    try:
+        return _build(bench, _target(bench), teller)
+    except (NetworkError, ToolchainError) as error:
+        if brought is not NOTHING:
+            raise
+        own = buildhere.own_parts(host.probe(), error)
+        _log.warning("%s; this machine's own torch and compilers are taken instead", error.message)
+    bench = workbench.set_up(one, teller, own)
+    found = _build(bench, _target(bench), teller)
+    _brought[one.root] = own
+    return found
 
 
 def _target(bench: Bench) -> Target:
@@ -85,7 +152,12 @@ def _target(bench: Bench) -> Target:
     Raises:
         NoVariantError: it has none.
     """
-    targets = {one.name: one.target for one in bench.candidates if one.target}
+    mine = bench.own.cuda_home
+    targets = {
+        one.name: one.target
+        for one in bench.candidates
+        if one.target and not (mine and one.target.cuda not in {None, mine.version})
+    }
     found = resolve.resolve(targets, host.probe())
     chosen = targets.get(found.best.name) if found.best else None
     if chosen is None:
@@ -99,21 +171,68 @@ def _target(bench: Bench) -> Target:
     return chosen
 
 
-def _build(bench: Bench, target: Target, teller: Report) -> Path:
+def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
+    """The variant's directory, and its module in the store."""
     locked, _ = locking.ensure_lock(bench, (target,), locked=False)
     here = host.with_device(host.probe()).capability
     only = (f"{here[0]}.{here[1]}",) if here and target.cuda else ()
-    made = pipeline.make_plan(bench, (target,), locked, only=only)
-    (artifact,) = made.artifacts
-    # A directory of its own for each state of the sources: what a process has loaded stays.
-    out = home() / "jit" / "projects" / f"{artifact.ops_name}-{made.sources_id[:16]}"
+    make = functools.partial(pipeline.make_plan, bench, (target,), locked, only=only)
+    made = make()
+    # What was loaded and given up for nvcc's has taken the op namespace.
+    known = _loaded.setdefault(made.sources_id, set())
+    if attempt := sum(not jit_swap.stands(one) for one in known):
+        made = make(attempt=attempt)
     with bench.store.lease():
         paths = roots.fetch(bench, made, locked)
-        jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
-        outcome = pipeline.run_plan(bench, made, paths, locked, out=out, jobs=jobs, events=teller)
+        jobs = jit_machine.jobs()
+        workshop = pipeline.make_workshop(bench, paths, jobs=jobs, isolation=sandbox.OFF)
+        workshop = replace(workshop, runner=jit_stages.run_stages)
+        place = _Place(lock=locked, store=bench.store, roots=paths)
+        found, learn = _swapped(bench, made, place, workshop)
+        (artifact,) = found.artifacts
+        # A directory of its own for each state of the sources: what a process has loaded stays.
+        out = home() / "jit" / "projects" / f"{artifact.ops_name}-{found.sources_id[:16]}"
+        outcome = build.build(
+            found,
+            bench.project,
+            workshop,
+            out=out,
+            origin=pipeline.origin(bench, found, locked),
+            events=teller,
+        )
+        if not outcome.failures and learn:
+            jit_swap.learn(learn, place)
         if bench.store.made:
             eviction.trim(bench.store, eviction.limit(os.environ))
     if outcome.failures:
         words = "\n".join(report.failure_text(failure) for failure in outcome.failures)
         raise BuildError(f"{target.name} could not be built\n{words}")
-    return outcome.variants[target.name]
+    directory = outcome.variants[target.name]
+    if artifact.extension is None:
+        return directory, directory
+    link = bench.store.path(SHELF, artifact.extension) / f"{artifact.ops_name}.abi3.so"
+    known.add(link)
+    return directory, link
+
+
+def _swapped(
+    bench: Bench, plan: Plan, place: _Place, workshop: Workshop
+) -> tuple[Plan, Made | None]:
+    """The plan with the objects of edited device code; and what nvcc will compile as a whole."""
+    parts = jit_replan.Parts(
+        manifest=bench.project.manifest, sources=bench.sources, lock=place.lock
+    )
+    whole = jit_replan.made(plan, parts)
+    if whole is None:
+        return plan, None
+    if place.store.has(SHELF, whole.link.key):
+        jit_swap.remember(whole)
+        return plan, None
+    quiet: Events = Report(quiet=True, failures=False)
+
+    def run_plan(some: Plan) -> tuple[Failure, ...]:
+        return build.run_actions(some, workshop, quiet, bench.project)
+
+    again = functools.partial(jit_replan.with_objects, whole, parts=parts)
+    found = jit_swap.swapped(whole, place, run_plan, again)
+    return (found.plan, None) if found else (plan, whole)

@@ -40,7 +40,8 @@ def run_stages(command: Command) -> Completed:
     """
     if not command.argv[0].endswith("/nvcc") or "-c" not in command.argv:
         return run(command)
-    told = run(replace(command, argv=(*command.argv, *_KEPT, "--dryrun")))
+    kept = () if _KEPT[0] in command.argv else _KEPT
+    told = run(replace(command, argv=(*command.argv, *kept, "--dryrun")))
     found = script((told.stdout + told.stderr).splitlines()) if told.returncode == 0 else None
     if found is None:
         return run(command)

@@ -17,9 +17,9 @@ import functools
 import logging
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from kernforge import cubin, digest, elf, fatbin, files, jit_device, jit_rtc
+from kernforge import cubin, digest, elf, fatbin, files, jit_device, jit_rtc, perform
 from kernforge.errors import KernforgeError
 from kernforge.graph import Action
 from kernforge.jit_device import CUBIN
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
     from kernforge.graph import Plan
     from kernforge.jit_device import Part, Program
-    from kernforge.jit_machine import Shop
     from kernforge.jit_plan import CudaUnit, Made
+    from kernforge.lockfile import Lock
     from kernforge.matrix import Target
     from kernforge.outcome import Failure
+    from kernforge.store import Store
 
     Run = Callable[[Plan], tuple[Failure, ...]]
     """Runs a plan, and returns the actions that failed."""
@@ -54,15 +55,21 @@ class _Host:
         key: of the action that made it.
         code: its machine code.
         lines: instantiate for NVRTC what the host's part does.
+        spare: constants that NVRTC keeps, and nvcc does not because no code uses them.
         alike: whether NVRTC gave what nvcc gives; None while nobody has looked.
     """
 
     key: str
     code: bytes
     lines: str = ""
+    spare: frozenset[str] = frozenset()
     alike: bool | None = None
 
-    def path(self, shop: Shop) -> Path:
+    def told(self, program: Program) -> Program:
+        """A program that names and instantiates what the host's part does."""
+        return program.naming(cubin.unnamed(self.code)).instantiating(self.lines)
+
+    def path(self, shop: Place) -> Path:
         """Where the object lies, if it was not taken away."""
         return shop.store.path(SHELF, self.key) / OBJECT
 
@@ -74,6 +81,25 @@ class _Edit:
     unit: CudaUnit
     part: Part
     host: _Host
+
+
+class Place(Protocol):
+    """Where and with what modules are made."""
+
+    @property
+    def lock(self) -> Lock:
+        """The toolchain."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """Where results are kept."""
+        ...
+
+    @property
+    def roots(self) -> Mapping[str, str]:
+        """Real path of each tree and program by name."""
+        ...
 
 
 _hosts: dict[str, _Host] = {}
@@ -100,14 +126,14 @@ def remember(made: Made) -> None:
     _earlier.update({unit.path: unit for unit in made.cuda})
 
 
-def learn(made: Made, shop: Shop) -> None:
+def learn(made: Made, shop: Place) -> None:
     """Remember the objects of a module that nvcc compiled."""
     for unit in made.cuda:
         _learn(unit, made.target, shop)
 
 
-def _learn(unit: CudaUnit, target: Target, shop: Shop) -> None:
-    part = jit_device.part(unit, shop.machine, target)
+def _learn(unit: CudaUnit, target: Target, shop: Place) -> None:
+    part = jit_device.part(unit, shop.lock, target)
     path = shop.store.path(SHELF, unit.action.key) / OBJECT
     if part is None or part.host in _hosts or not path.is_file():
         return
@@ -124,7 +150,7 @@ def _learn(unit: CudaUnit, target: Target, shop: Shop) -> None:
 
 
 def swapped(
-    made: Made, shop: Shop, run_plan: Run, again: Callable[[Mapping[str, Action]], Made]
+    made: Made, shop: Place, run_plan: Run, again: Callable[[Mapping[str, Action]], Made]
 ) -> Made | None:
     """Compile the device code of edited units alone.
 
@@ -167,9 +193,9 @@ def swapped(
 # -- compiling -----------------------------------------------------------------------------
 
 
-def _edit(unit: CudaUnit, made: Made, shop: Shop) -> _Edit | None:
+def _edit(unit: CudaUnit, made: Made, shop: Place) -> _Edit | None:
     """What an edit of device code is made of; None if the unit is anything else."""
-    part = jit_device.part(unit, shop.machine, made.target)
+    part = jit_device.part(unit, shop.lock, made.target)
     if part is None:
         return None
     if part.host not in _hosts and (before := _earlier.pop(unit.path, None)):
@@ -183,19 +209,19 @@ def _edit(unit: CudaUnit, made: Made, shop: Shop) -> _Edit | None:
     return _Edit(unit, part, host)
 
 
-def _by_nvrtc(edit: _Edit, shop: Shop) -> bytes | None:
+def _by_nvrtc(edit: _Edit, shop: Place) -> bytes | None:
     """Machine code by NVRTC; None where that is not known to be nvcc's, or does not compile."""
     program = edit.part.program
     if not edit.host.alike or program is None:
         return None
     try:
-        return jit_rtc.compile_(program.instantiating(edit.host.lines), shop.roots)
+        return jit_rtc.compile_(edit.host.told(program), shop.roots)
     except jit_rtc.RtcError as error:
         _log.info("%s goes by nvcc: %s", program.name, error)
         return None
 
 
-def _by_nvcc(edit: _Edit, shop: Shop) -> bytes:
+def _by_nvcc(edit: _Edit, shop: Place) -> bytes:
     """Machine code that nvcc has put into the store."""
     return (shop.store.path(SHELF, edit.part.cubin.key) / CUBIN).read_bytes()
 
@@ -223,13 +249,14 @@ def _action(unit: CudaUnit, by: str) -> Action:
     )
 
 
-def _put(edit: _Edit, code: bytes, by: str, shop: Shop) -> dict[str, Action]:
+def _put(edit: _Edit, code: bytes, by: str, shop: Place) -> dict[str, Action]:
     """Put machine code into a copy of an object; nothing comes of it when it does not fit."""
-    host = edit.host
+    host, store = edit.host, shop.store
     code = cubin.named_like(code, host.code)
     # What the host registers is named in its code: all of it must be there, and no more.
     same = set(cubin.kernels(code)) == set(cubin.kernels(host.code))
-    if not same or cubin.variables(code) != cubin.variables(host.code):
+    more = cubin.unused(code, host.code) - (host.spare if by == _NVRTC else frozenset())
+    if not same or more or cubin.variables(host.code) - cubin.variables(code):
         _log.info("%s is compiled as a whole: it has other kernels or variables", edit.unit.path)
         return {}
     before = host.path(shop)
@@ -243,10 +270,14 @@ def _put(edit: _Edit, code: bytes, by: str, shop: Shop) -> dict[str, Action]:
         done = run(Command(argv=argv))
         if done.returncode:
             raise _SwapError(done.stderr)
+        # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the object.
+        log = store.path(SHELF, edit.part.cubin.key) / perform.LOG
+        if by == _NVCC and log.is_file():
+            files.copy_file(log, tree / perform.LOG)
 
     action = _action(edit.unit, by)
     try:
-        shop.store.tree(SHELF, action.key, fill)
+        store.tree(SHELF, action.key, fill)
     except (_SwapError, FileNotFoundError) as error:
         _log.info("%s is compiled as a whole: %s", edit.unit.path, error)
         return {}
@@ -268,22 +299,23 @@ def _later(work: Callable[[], None]) -> None:
     thread.start()
 
 
-def _compare(host: _Host, program: Program, shop: Shop) -> None:
+def _compare(host: _Host, program: Program, shop: Place) -> None:
     """Find out whether NVRTC gives what nvcc gave."""
     try:
-        code = jit_rtc.compile_(program, shop.roots)
+        code = jit_rtc.compile_(host.told(program), shop.roots)
         there = cubin.kernels(code)
         missing = [name for name in cubin.kernels(host.code) if name not in there]
         # The order of functions follows that in which they are instantiated.
         for names in (missing, missing[::-1]) if missing else ():
             host.lines = _instantiations(names)
-            code = jit_rtc.compile_(program.instantiating(host.lines), shop.roots)
+            code = jit_rtc.compile_(host.told(program), shop.roots)
             if cubin.same_code(code, host.code):
                 break
     except jit_rtc.RtcError as error:
         _log.info("device code of %s goes by nvcc: %s", program.name, error)
         host.alike = False
     else:
+        host.spare = cubin.unused(code, host.code)
         host.alike = cubin.same_code(code, host.code)
 
 
@@ -293,14 +325,15 @@ def _instantiations(kernels: list[str]) -> str:
         done = run(Command(argv=("c++filt", *kernels)))
     except FileNotFoundError:
         return ""
-    names = done.stdout.splitlines()
-    if done.returncode or any("<" not in n or "(anonymous" in n or "{" in n for n in names):
+    # What is in an unnamed namespace is found without it.
+    names = done.stdout.replace("(anonymous namespace)::", "").splitlines()
+    if done.returncode or any("<" not in n or "{" in n for n in names):
         return ""
     return "".join(f"template __global__ {name};\n" for name in names)
 
 
 def _verify(
-    edit: _Edit, shop: Shop, by_nvcc: Callable[[], tuple[Failure, ...]], module: str
+    edit: _Edit, shop: Place, by_nvcc: Callable[[], tuple[Failure, ...]], module: str
 ) -> None:
     """Compile by nvcc what NVRTC has compiled; give the module up if that is another."""
     store, path = shop.store, edit.unit.path
@@ -309,7 +342,7 @@ def _verify(
         with _one_at_a_time, store.lease():
             if by_nvcc():
                 return
-            truth = _by_nvcc(edit, shop)
+            truth = cubin.named_like(_by_nvcc(edit, shop), edit.host.code)
             given = (store.path(SHELF, mine) / OBJECT).read_bytes()
             _put(edit, truth, _NVCC, shop)
             code = fatbin.one_cubin(elf.section(given, fatbin.SECTION))

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 
 
 def make_plan(
-    bench: Bench, targets: Sequence[Target], locked: Lock, *, only: Sequence[str] = ()
+    bench: Bench,
+    targets: Sequence[Target],
+    locked: Lock,
+    *,
+    only: Sequence[str] = (),
+    attempt: int = 0,
 ) -> Plan:
     """The graph of actions of a build.
 
@@ -41,6 +46,7 @@ def make_plan(
         targets: the variants.
         locked: the toolchain.
         only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
+        attempt: see ``plan.make``.
     """
     return plan.make(
         bench.project.manifest,
@@ -49,6 +55,7 @@ def make_plan(
         locked,
         static_libstdcxx=bench.compiler.static_libstdcxx,
         only=tuple(map(Arch.parse, only)),
+        attempt=attempt,
     )
 
 

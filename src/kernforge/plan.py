@@ -40,6 +40,7 @@ def make(
     *,
     static_libstdcxx: bool = True,
     only: tuple[Arch, ...] = (),
+    attempt: int = 0,
 ) -> Plan:
     """Plan a build.
 
@@ -50,12 +51,14 @@ def make(
         lock: the toolchain; it must have what the targets need.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
+        attempt: gives the same sources another op namespace, for a process that has theirs.
 
     Raises:
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
     planner = _Planner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
+    planner.name_again(attempt)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.found.values()),
@@ -100,6 +103,11 @@ class _Planner:
         self.actions = Actions(sources, lock)
         self._closures: dict[Unit, Closure] = {}
         self.sources_id = self._sources_id()
+
+    def name_again(self, attempt: int) -> None:
+        """Take another op namespace than the sources'."""
+        if attempt:
+            self.sources_id = digest.key("again", sources=self.sources_id, attempt=attempt)
 
     def artifact(self, target: Target) -> Artifact:
         name = f"_{self.manifest.general.python_name}_{target.backend}_"

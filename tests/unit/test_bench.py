@@ -50,6 +50,19 @@ def test_time_that_a_worker_hides_is_seen(turns, believed):
 @pytest.mark.parametrize(
     ("turns", "believed"),
     [
+        ([(1.2e6, 0.2e6, 10)], True),
+        ([(30e6, 0.2e6, 10), (1.9e6, 0.2e6, 10)], True),  # a busy machine once
+        ([(12e6, 20e6, 10)], True),  # half of what it reported anyway
+        ([(12e6, 0.2e6, 10), (13e6, 0.2e6, 10)], False),
+    ],
+)
+def test_results_that_were_ready_before_the_clock_are_seen(turns, believed):
+    assert (bench_doubts.computed_ahead(turns, EMPTY) == "") is believed
+
+
+@pytest.mark.parametrize(
+    ("turns", "believed"),
+    [
         ([], True),
         ([[1.0, 1.0, 1.1, 1.0]], True),
         ([[1.0, 1.0, 90.0, 1.0], [1.0, 1.0, 1.2, 1.0]], True),  # a busy machine once

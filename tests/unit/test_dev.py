@@ -79,6 +79,14 @@ def row(candidate, mode, low, median, high):
     }
 
 
+def test_a_ratio_that_was_told_by_rounds_is_turned_about():
+    told = {"candidate": "kernel", "value": 0.5, "low": 0.4, "high": 0.625, "rounds": 6}
+    rows = [row("kernel", "hot", 90, 100, 120), row("last good", "hot", 40, 50, 60)]
+    rows[1]["beside"] = told | {"verdict": "faster"}
+    (hot,) = dev_bench.ratios({"workloads": [{"name": "w", "results": rows}]})
+    assert (hot.ratio, hot.low, hot.high) == (2.0, 1.6, 2.5)
+
+
 def test_a_ratio_lies_between_the_ends_of_both_intervals():
     refused = {"candidate": "kernel", "mode": "hot", "refused": "a lie", "skipped": ""}
     case = {
@@ -200,6 +208,12 @@ def test_a_round_is_a_line_of_json_and_plain_text(broken, good):
     assert "tests fail" in text
     assert "it cannot be built: build 1.5 s" in dev_report.text(broken, None)
     assert json.loads(json.dumps(dev_report.document(good)))["kernels"][0]["spill_stores"] == 8
+
+
+def test_the_last_line_names_what_could_not_be_done(broken):
+    for stage, word in (("test", "tested"), ("bench", "measured")):
+        broken.seconds[stage] = 1.0
+        assert f"it cannot be {word}: build 1.5 s" in dev_report.text(broken, None)
 
 
 def test_what_could_not_be_tested_is_not_called_good():

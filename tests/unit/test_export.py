@@ -119,8 +119,12 @@ def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path)
 
 def test_what_an_export_wrote_is_no_source_of_the_next(made):
     one, texts = made()
+    before = sourcefiles.read(one).brought
     export.write(one, texts, one.root, force=False)
+    for name in ("compile_commands.json", "kernforge.lock"):
+        (one.root / name).write_text("{}")
     again = project.read(one.root, run)
+    assert sourcefiles.read(again).brought == before  # builds as it did before
     assert export.texts(again, dict(sourcefiles.read(again).digests), export.KINDS) == texts
     (one.root / "torch-ext/registration.h").write_text("// mine")
     again = project.read(one.root, run)

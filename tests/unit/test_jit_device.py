@@ -36,7 +36,7 @@ def part(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.cu"
     machine = MACHINE if archs is None else dataclasses.replace(MACHINE, archs=archs)
     made = jit_plan.make(request, machine)
     (cuda,) = made.cuda
-    return jit_device.part(cuda, machine, made.target)
+    return jit_device.part(cuda, machine.lock, made.target)
 
 
 def test_units_that_differ_in_device_code_share_the_hosts_part():
