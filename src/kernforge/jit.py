@@ -8,7 +8,6 @@ files. An edit gives a new module, and what was made with the old one stays vali
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import time
@@ -21,10 +20,10 @@ from kernforge import (
     cudahome,
     digest,
     files,
-    jit_build,
     jit_flags,
     jit_hint,
     jit_machine,
+    jit_make,
     jit_module,
     jit_plan,
     jit_swap,
@@ -298,12 +297,8 @@ def _make(question: _Question, report: Report) -> _Known:
         return _Known(seen=tree.seen(), content=content, loaded=loaded)
     cuda = request.with_cuda or any(u.path.endswith(_CUDA_SUFFIXES) for u in request.units)
     shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python)
-    made = jit_plan.make(request, shop.machine)
-    again = functools.partial(jit_plan.make, request, shop.machine)
     start = time.monotonic()
-    path = jit_build.make(
-        made, shop, report, quiet=Report(quiet=True, failures=False), own=own, again=again
-    )
+    made, path = jit_make.make(request, shop, report, own)
     jit_hint.tell(request.units, time.monotonic() - start, Report())
     if question.build_directory:
         target = Path(question.here, question.build_directory, made.link.outputs[0])

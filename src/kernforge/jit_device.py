@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 from kernforge import includes, jit_split
 from kernforge.actions import Actions
+from kernforge.jit_slim import DIRECTORY
+from kernforge.jit_sources import is_raw
 from kernforge.units import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kernforge.graph import Action
     from kernforge.jit_plan import CudaUnit
@@ -63,13 +65,21 @@ _NOT_ALIKE = re.compile(
     r"|(?:U?(?:CHAR|SHRT|INT|LONG|LLONG)|FLT|DBL|SIZE)_\w+|__CUDACC_(?!_)\w+|__NVCC\w*|__GNUC\w*|__has_\w+"
     r"|__FILE__|__linux__|__x86_64__|__cplusplus|NULL|__int128\w*|__float128"
 )
+_TORCH_HEADER = re.compile(r"(?:torch|ATen|c10|pybind11)/|Python\.h$")
+_TORCH_INCLUDE = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:torch|ATen|c10|pybind11)/[^\n]*", re.MULTILINE
+)
 _UNNAMED = re.compile(r"(?<!\w)(?:inline\s+)?namespace\s*\{")
 _IGNORED = re.compile(
     r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
     r"|--keep|--keep-dir=.*"
 )
-# For the host compiler: they change the host's code alone.
-_OF_HOST = {"-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers"}
+# What is for the host's code, or said to the host's compiler alone, with the word after it.
+_IGNORED_WITH = {
+    "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
+    "-Xcudafe": re.compile(r"--diag_suppress=.*"),
+    "-isystem": re.compile(r"%\{.*"),
+}
 _PASSED = re.compile(
     r"-[DU]\w.*|-std=c\+\+(?:14|17|20)|-?-(?:use_fast_math|maxrregcount=\d+)"
     r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)"
@@ -135,7 +145,10 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
         return None
     macros = frozenset().union(*(jit_split.macros(text) for text in unit.texts.values()))
     known = {*_FROM_TOOLKIT, *_STAND_INS}
-    exact = unit.opaque or any(name not in known for name in unit.foreign)
+    unknown = {name for name in unit.foreign if name not in known}
+    exact = unit.opaque or bool(unknown)
+    # Torch's headers are left out of device code that shows no use of them.
+    readable = not unit.opaque and all(map(_TORCH_HEADER.match, unknown))
     # A flag that is not known may put line numbers into the object.
     options = _options(argv, unit)
     exact = exact or options is None
@@ -156,11 +169,16 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
     words = ["-cubin" if word == "-c" else word for word in argv[:-1]]
     cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)
     devices = {p: found.device if (found := parts.get(p)) else t for p, t in unit.texts.items()}
-    program = None if exact or options is None else _program(unit, devices, options)
+    devices |= dict.fromkeys((p for p in devices if p.startswith(f"{DIRECTORY}/")), "")
+    if unknown:
+        readable = readable and all(is_raw(_TORCH_INCLUDE.sub("", t)) for t in devices.values())
+    program = _program(unit, devices, options, unknown) if readable and options else None
     return Part(host=host.key, cubin=cubin, texts=alone.texts, program=program)
 
 
-def _program(unit: CudaUnit, devices: Mapping[str, str], options: list[str]) -> Program | None:
+def _program(
+    unit: CudaUnit, devices: Mapping[str, str], options: list[str], without: Iterable[str]
+) -> Program | None:
     if any(_NOT_ALIKE.fullmatch(w) for text in devices.values() for w in jit_split.words(text)):
         return None
     own: dict[str, str] = {}
@@ -172,7 +190,7 @@ def _program(unit: CudaUnit, devices: Mapping[str, str], options: list[str]) -> 
             if len(texts) > 1:
                 return None  # one name, several files
             own |= dict.fromkeys([name] if texts else [], "".join(texts))
-    headers = {**_STAND_INS, **own}
+    headers = {**_STAND_INS, **dict.fromkeys(without, ""), **own}
     return Program(name=unit.path, text=devices[unit.path], headers=headers, options=tuple(options))
 
 
@@ -188,11 +206,8 @@ def _options(argv: tuple[str, ...], unit: CudaUnit) -> list[str] | None:
             if not arch or arch[1] != arch[2]:
                 return None
             found.append(f"-arch=sm_{arch[2]}")
-        elif word == "-Xcompiler":
-            if not set(next(words, "").split(",")) <= _OF_HOST:
-                return None
-        elif word == "-Xcudafe":
-            if not next(words, "").startswith("--diag_suppress="):
+        elif word in _IGNORED_WITH:
+            if not _IGNORED_WITH[word].fullmatch(next(words, "")):
                 return None
         elif _PASSED.fullmatch(word):
             found.append(word)

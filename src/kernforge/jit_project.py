@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from kernforge import (
     build,
     buildhere,
-    eviction,
+    compiler,
     host,
+    jit_build,
     jit_files,
     jit_replan,
     jit_stages,
@@ -37,12 +38,14 @@ from kernforge.loading import get_local_kernel
 from kernforge.own import NOTHING
 from kernforge.report import Report
 from kernforge.results import SHELF
+from kernforge.run import run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from types import ModuleType
 
+    from kernforge.compiler import Compiler
     from kernforge.graph import Plan
     from kernforge.jit_files import Stamp
     from kernforge.jit_plan import Made
@@ -131,7 +134,8 @@ def _made(one: Project, teller: Report) -> tuple[Path, Path]:
     and the installed toolkit its compilers.
     """
     brought = _brought.get(one.root, NOTHING)
-    bench = workbench.set_up(one, teller, brought)
+    cxx = _compiler(os.environ.get("CXX"), os.environ.get("PATH"))
+    bench = workbench.set_up(one, teller, brought, cxx=cxx)
     try:
         return _build(bench, _target(bench), teller)
     except (NetworkError, ToolchainError) as error:
@@ -139,10 +143,17 @@ def _made(one: Project, teller: Report) -> tuple[Path, Path]:
             raise
         own = buildhere.own_parts(host.probe(), error)
         _log.warning("%s; this machine's own torch and compilers are taken instead", error.message)
-    bench = workbench.set_up(one, teller, own)
+    bench = workbench.set_up(one, teller, own, cxx=cxx)
     found = _build(bench, _target(bench), teller)
     _brought[one.root] = own
     return found
+
+
+@functools.cache
+def _compiler(named: str | None, path: str | None) -> Compiler:
+    """The C++ compiler for values of ``CXX`` and ``PATH``; to ask it takes as long as a link."""
+    del named, path
+    return compiler.find(os.environ, run)
 
 
 def _target(bench: Bench) -> Target:
@@ -201,8 +212,7 @@ def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
         )
         if not outcome.failures and learn:
             jit_swap.learn(learn, place)
-        if bench.store.made:
-            eviction.trim(bench.store, eviction.limit(os.environ))
+        jit_build.tidy(bench.store)
     if outcome.failures:
         words = "\n".join(report.failure_text(failure) for failure in outcome.failures)
         raise BuildError(f"{target.name} could not be built\n{words}")
@@ -232,6 +242,10 @@ def _swapped(
     def run_plan(some: Plan) -> tuple[Failure, ...]:
         return build.run_actions(some, workshop, quiet, bench.project)
 
+    def behind(some: Plan) -> tuple[Failure, ...]:
+        shop = replace(workshop, runner=jit_stages.run_behind)
+        return build.run_actions(some, shop, quiet, bench.project)
+
     again = functools.partial(jit_replan.with_objects, whole, parts=parts)
-    found = jit_swap.swapped(whole, place, run_plan, again)
+    found = jit_swap.swapped(whole, place, run_plan, behind, again)
     return (found.plan, None) if found else (plan, whole)

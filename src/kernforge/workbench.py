@@ -91,6 +91,7 @@ def set_up(
     brought: Brought = NOTHING,
     *,
     shared: SharedStore | None = None,
+    cxx: Compiler | None = None,
 ) -> Bench:
     """Look at the machine and at the project's files.
 
@@ -99,6 +100,7 @@ def set_up(
         progress: is told of downloads.
         brought: what the user brings that the package index does not carry.
         shared: the store's second level.
+        cxx: the C++ compiler, where it was found before.
 
     Raises:
         ToolchainError: there is no C++ compiler.
@@ -112,7 +114,7 @@ def set_up(
         project=one,
         sources=sourcefiles.read(one),
         candidates=candidates(one, cpu, found),
-        compiler=compiler.find(os.environ, run),
+        compiler=cxx or compiler.find(os.environ, run),
         store=store,
         wheels=Wheels(index, store.root / "downloads", progress),
         cpu=cpu,
