@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kernforge.lockfile import Lock
     from kernforge.matrix import Target
     from kernforge.outcome import Events, Failure
-    from kernforge.own import Brought
+    from kernforge.own import Brought, Own
     from kernforge.perform import Workshop
     from kernforge.project import Project
     from kernforge.store import Store
@@ -83,7 +83,8 @@ class _Place:
 
 _log = logging.getLogger("kernforge")
 _known: dict[tuple[Path, str | None], _Known] = {}
-_brought: dict[Path, Brought] = {}
+# What this machine lends to a project of this manifest: thousands of files say what it is.
+_mine: dict[tuple[Path, str], Own] = {}
 # Modules in the store that were made of sources of this id and loaded.
 _loaded: dict[str, set[Path]] = {}
 
@@ -133,20 +134,30 @@ def _made(one: Project, teller: Report) -> tuple[Path, Path]:
     What the lock names goes first. Where it cannot be had, this machine's own torch lends its headers
     and the installed toolkit its compilers.
     """
-    brought = _brought.get(one.root, NOTHING)
     cxx = _compiler(os.environ.get("CXX"), os.environ.get("PATH"))
-    bench = workbench.set_up(one, teller, brought, cxx=cxx)
-    try:
+    key = (one.root, one.manifest.content)
+    if mine := _mine.get(key):
+        bench = workbench.set_up(one, teller, cxx=cxx, mine=mine)
         return _build(bench, _target(bench), teller)
+    try:
+        bench = workbench.set_up(one, teller, _lent(one), cxx=cxx)
+        found = _build(bench, _target(bench), teller)
     except (NetworkError, ToolchainError) as error:
-        if brought is not NOTHING:
-            raise
         own = buildhere.own_parts(host.probe(), error)
         _log.warning("%s; this machine's own torch and compilers are taken instead", error.message)
-    bench = workbench.set_up(one, teller, own, cxx=cxx)
-    found = _build(bench, _target(bench), teller)
-    _brought[one.root] = own
+        bench = workbench.set_up(one, teller, own, cxx=cxx)
+        found = _build(bench, _target(bench), teller)
+    _mine[key] = bench.own
     return found
+
+
+def _lent(one: Project) -> Brought:
+    """What this machine lent to the project's lock when that was written."""
+    lock = workbench.read_lock(one.root)
+    named = any(name.startswith("torch-") for name in lock.headers) if lock else False
+    if not named:
+        return NOTHING
+    return buildhere.own_parts(host.probe(), ToolchainError("the lock names an installed torch"))
 
 
 @functools.cache

@@ -92,6 +92,7 @@ def set_up(
     *,
     shared: SharedStore | None = None,
     cxx: Compiler | None = None,
+    mine: Own | None = None,
 ) -> Bench:
     """Look at the machine and at the project's files.
 
@@ -101,6 +102,7 @@ def set_up(
         brought: what the user brings that the package index does not carry.
         shared: the store's second level.
         cxx: the C++ compiler, where it was found before.
+        mine: what ``brought`` was found to be before.
 
     Raises:
         ToolchainError: there is no C++ compiler.
@@ -109,7 +111,7 @@ def set_up(
     cpu = this_cpu()
     store = Store(home() / "store", shared)
     index = functools.cache(Index.from_environment)
-    found = look_for_own(one, progress, brought, index)
+    found = mine or look_for_own(one, progress, brought, index)
     return Bench(
         project=one,
         sources=sourcefiles.read(one),
