@@ -48,7 +48,7 @@ _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
 _ENV = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
-    *("PIP_INDEX_URL", "PIP_CONFIG_FILE"),
+    *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
 )
 
 

@@ -44,7 +44,8 @@ _BESIDE = re.compile(
 _MORE = re.compile(
     r"\b(?:torch|at)\s*::\s*(?:autograd|nn|optim|jit|data|serialize|indexing|save|load|linalg|fft"
     r"|special|sparse|tensor|from_blob|manual_seed|parallel_for|native|globalContext)\b"
-    r"|\b(?:NoGradGuard|GradMode|InferenceMode|AutoGradMode|_log_api_usage_once)\b"
+    r"|\b(?:NoGradGuard|GradMode|InferenceMode|AutoGradMode|Slice|Ellipsis)\b"
+    r"|\.\s*index(?:_put_)?\s*\(\s*\{"
 )
 _PYTHON = re.compile(
     r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bPyObject\b|\bTHP\w+"
@@ -58,6 +59,9 @@ _DIRECTIVE = re.compile(
 _FACTORIES = "torch/csrc/autograd/generated/variable_factories.h"
 _FACTORY = re.compile(r"^inline at::Tensor (\w+)\(.*?^\}\n", re.DOTALL | re.MULTILINE)
 _TYPES = "torch/csrc/api/include/torch/types.h"
+# The operators of C++; they call this one.
+_OPERATORS, _BY_OPERATORS = "ATen/TensorOperators.h", "empty_like"
+_LISTS = "ITensorListRef"
 _ALWAYS = (
     *("ATen/core/Tensor.h", "ATen/core/Generator.h", "ATen/core/LegacyTypeDispatch.h"),
     *("ATen/core/Reduction.h", "ATen/Dispatch.h"),
@@ -121,12 +125,16 @@ def header(code: str, read: Read) -> tuple[str, tuple[str, ...]] | None:
         code: the source with its own headers, without comments.
         read: reads the installed torch's headers.
     """
-    types, factories = read(_TYPES), read(_FACTORIES)
-    if types is None or factories is None or "using namespace at;" not in types:
+    types, factories, operators = read(_TYPES), read(_FACTORIES), read(_OPERATORS)
+    if types is None or factories is None or operators is None:
         return None
-    words = sorted(set(_CALLED.findall(code)))
+    if "using namespace at;" not in types:
+        return None
+    words = sorted({*_CALLED.findall(code), _BY_OPERATORS})
     bodies = {word: text for word in words if (text := read(f"ATen/ops/{word}.h"))}
     included = [*_ALWAYS, *(f"ATen/ops/{word}_ops.h" for word in bodies)]
+    if any(_LISTS in text for text in bodies.values()):
+        included.append("ATen/core/IListRef_inl.h")
     if _LIBRARY.search(code):
         included.append("torch/library.h")
     if _PYTHON.search(code):
@@ -136,6 +144,7 @@ def header(code: str, read: Read) -> tuple[str, tuple[str, ...]] | None:
         "#pragma once",
         *(f"#include <{name}>" for name in included),
         *(_bare(text) for text in bodies.values()),
+        _bare(operators),
         _bare(types),
         _VARIABLE,
         "namespace torch {",
