@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 
 from kernforge import includes, jit_split
 from kernforge.actions import Actions
-from kernforge.jit_slim import DIRECTORY
-from kernforge.jit_sources import is_raw
 from kernforge.units import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from kernforge.graph import Action
     from kernforge.jit_plan import CudaUnit
@@ -65,10 +63,6 @@ _NOT_ALIKE = re.compile(
     r"|(?:U?(?:CHAR|SHRT|INT|LONG|LLONG)|FLT|DBL|SIZE)_\w+|__CUDACC_(?!_)\w+|__NVCC\w*|__GNUC\w*|__has_\w+"
     r"|__FILE__|__linux__|__x86_64__|__cplusplus|NULL|__int128\w*|__float128"
 )
-_TORCH_HEADER = re.compile(r"(?:torch|ATen|c10|pybind11)/|Python\.h$")
-_TORCH_INCLUDE = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:torch|ATen|c10|pybind11)/[^\n]*", re.MULTILINE
-)
 _UNNAMED = re.compile(r"(?<!\w)(?:inline\s+)?namespace\s*\{")
 _IGNORED = re.compile(
     r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
@@ -78,7 +72,6 @@ _IGNORED = re.compile(
 _IGNORED_WITH = {
     "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
     "-Xcudafe": re.compile(r"--diag_suppress=.*"),
-    "-isystem": re.compile(r"%\{.*"),
 }
 _PASSED = re.compile(
     r"-[DU]\w.*|-std=c\+\+(?:14|17|20)|-?-(?:use_fast_math|maxrregcount=\d+)"
@@ -145,10 +138,7 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
         return None
     macros = frozenset().union(*(jit_split.macros(text) for text in unit.texts.values()))
     known = {*_FROM_TOOLKIT, *_STAND_INS}
-    unknown = {name for name in unit.foreign if name not in known}
-    exact = unit.opaque or bool(unknown)
-    # Torch's headers are left out of device code that shows no use of them.
-    readable = not unit.opaque and all(map(_TORCH_HEADER.match, unknown))
+    exact = unit.opaque or any(name not in known for name in unit.foreign)
     # A flag that is not known may put line numbers into the object.
     options = _options(argv, unit)
     exact = exact or options is None
@@ -169,16 +159,11 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
     words = ["-cubin" if word == "-c" else word for word in argv[:-1]]
     cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)
     devices = {p: found.device if (found := parts.get(p)) else t for p, t in unit.texts.items()}
-    devices |= dict.fromkeys((p for p in devices if p.startswith(f"{DIRECTORY}/")), "")
-    if unknown:
-        readable = readable and all(is_raw(_TORCH_INCLUDE.sub("", t)) for t in devices.values())
-    program = _program(unit, devices, options, unknown) if readable and options else None
+    program = None if exact or options is None else _program(unit, devices, options)
     return Part(host=host.key, cubin=cubin, texts=alone.texts, program=program)
 
 
-def _program(
-    unit: CudaUnit, devices: Mapping[str, str], options: list[str], without: Iterable[str]
-) -> Program | None:
+def _program(unit: CudaUnit, devices: Mapping[str, str], options: list[str]) -> Program | None:
     if any(_NOT_ALIKE.fullmatch(w) for text in devices.values() for w in jit_split.words(text)):
         return None
     own: dict[str, str] = {}
@@ -190,7 +175,7 @@ def _program(
             if len(texts) > 1:
                 return None  # one name, several files
             own |= dict.fromkeys([name] if texts else [], "".join(texts))
-    headers = {**_STAND_INS, **dict.fromkeys(without, ""), **own}
+    headers = {**_STAND_INS, **own}
     return Program(name=unit.path, text=devices[unit.path], headers=headers, options=tuple(options))
 
 
