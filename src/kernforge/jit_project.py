@@ -85,6 +85,7 @@ _log = logging.getLogger("kernforge")
 _known: dict[tuple[Path, str | None], _Known] = {}
 # What this machine lends to a project of this manifest: thousands of files say what it is.
 _mine: dict[tuple[Path, str], Own] = {}
+_locks: dict[Path, tuple[object, Lock]] = {}
 # Modules in the store that were made of sources of this id and loaded.
 _loaded: dict[str, set[Path]] = {}
 
@@ -194,7 +195,7 @@ def _target(bench: Bench) -> Target:
 
 def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
     """The variant's directory, and its module in the store."""
-    locked, _ = locking.ensure_lock(bench, (target,), locked=False)
+    locked = _locked(bench, target)
     here = host.with_device(host.probe()).capability
     only = (f"{here[0]}.{here[1]}",) if here and target.cuda else ()
     make = functools.partial(pipeline.make_plan, bench, (target,), locked, only=only)
@@ -233,6 +234,22 @@ def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
     link = bench.store.path(SHELF, artifact.extension) / f"{artifact.ops_name}.abi3.so"
     known.add(link)
     return directory, link
+
+
+def _locked(bench: Bench, target: Target) -> Lock:
+    """The project's lock with what a target needs; the one of before if nothing is other than then."""
+    path = str(bench.project.root / lockfile.FILE_NAME)
+    wanted = locking.needs(bench, (target,))
+    known = _locks.get(bench.project.root)
+    now = (wanted, jit_files.stamp(path), bench.compiler, bench.own)
+    if known and known[0] == now:
+        return known[1]
+    locked, _ = locking.ensure_lock(bench, (target,), locked=False)
+    _locks[bench.project.root] = (
+        (wanted, jit_files.stamp(path), bench.compiler, bench.own),
+        locked,
+    )
+    return locked
 
 
 def _swapped(

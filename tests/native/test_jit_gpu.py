@@ -6,6 +6,7 @@
 on a machine with an installed CUDA toolkit of torch's major version; it reads no network there.
 """
 
+import json
 import random
 import subprocess
 import sys
@@ -288,21 +289,19 @@ torch::Tensor scale(torch::Tensor x, double a) {
 """
 
 
-def test_a_cell_of_cuda_is_edited_and_run_again_in_a_notebook(tmp_path):
+def test_a_cell_of_cuda_is_edited_and_run_again_in_a_notebook(tmp_path, monkeypatch):
     """A kernel process of Jupyter's, driven as a notebook drives it."""
     nbformat = pytest.importorskip("nbformat")
-    nbclient = pytest.importorskip("nbclient")
+    client = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    from jupyter_client.kernelspec import KernelSpec, KernelSpecManager  # noqa: PLC0415
-    from jupyter_client.manager import KernelManager  # noqa: PLC0415
-
-    class Here(KernelSpecManager):
-        """The only kernel is this interpreter's; none needs to be installed."""
-
-        def get_kernel_spec(self, kernel_name):
-            argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-            return KernelSpec(argv=argv, display_name=kernel_name, language="python")
-
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    spec = tmp_path / "data" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": argv, "display_name": "", "language": "python"})
+    )
     cells = [
         "import torch\n%load_ext kernforge\nx = torch.arange(4., device='cuda')",
         CELL % 1,
@@ -311,8 +310,8 @@ def test_a_cell_of_cuda_is_edited_and_run_again_in_a_notebook(tmp_path):
         "print(scale(x, 2.0).tolist(), before(x, 2.0).tolist())",
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
-    manager = KernelManager(kernel_name="here", kernel_spec_manager=Here())
-    nbclient.NotebookClient(book, km=manager, timeout=300).execute(cwd=str(tmp_path))
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    client.NotebookClient(book, timeout=300, kernel_name="python3").execute()
     said = ["".join(o.get("text", "") for o in cell.outputs) for cell in book.cells]
     assert "[1.0, 3.0, 5.0, 7.0]" in said[2]
     assert "[5.0, 7.0, 9.0, 11.0] [1.0, 3.0, 5.0, 7.0]" in said[4]
