@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kernforge.jit_machine import Shop
     from kernforge.jit_plan import Made, Request
+    from kernforge.jit_slim import Read
 
 _log = logging.getLogger("kernforge")
 _SWITCH = "KERNFORGE_JIT_SLIM"
@@ -69,10 +70,27 @@ def _forms(request: Request, shop: Shop) -> Iterator[Request]:
     """The ways to make a request, the fastest first."""
     if os.environ.get(_SWITCH) != "0" and _name(request) not in _whole:
         include = str(Path(shop.roots[TORCH]) / "include")
-        read = jit_slim.reader(include, _headers.setdefault(include, {}))
+        read = reader(Path(include), _headers.setdefault(include, {}))
         if slim := jit_slim.slimmed(request, read):
             yield slim
     yield request
+
+
+def reader(directory: Path, known: dict[str, str | None]) -> Read:
+    """Reads headers below a directory, each once.
+
+    Args:
+        directory: torch's ``include``.
+        known: what was read before.
+    """
+
+    def read(name: str) -> str | None:
+        if name not in known:
+            path = directory / name
+            known[name] = path.read_text(encoding="utf-8") if path.is_file() else None
+        return known[name]
+
+    return read
 
 
 def _name(request: Request) -> tuple[str, tuple[str, ...]]:

@@ -157,23 +157,3 @@ def header(code: str, read: Read) -> tuple[str, tuple[str, ...]] | None:
 def _bare(text: str) -> str:
     """A header without its directives, which here are for other uses of it."""
     return _DIRECTIVE.sub("", text)
-
-
-def reader(directory: str, known: dict[str, str | None]) -> Read:
-    """Reads headers below a directory, each once.
-
-    Args:
-        directory: torch's ``include``.
-        known: what was read before.
-    """
-
-    def read(name: str) -> str | None:
-        if name not in known:
-            try:
-                with open(f"{directory}/{name}", encoding="utf-8") as stream:  # noqa: PTH123
-                    known[name] = stream.read()
-            except OSError:
-                known[name] = None
-        return known[name]
-
-    return read

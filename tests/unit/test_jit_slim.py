@@ -3,7 +3,7 @@
 
 import pytest
 
-from kernforge import jit_plan, jit_slim
+from kernforge import jit_make, jit_plan, jit_slim
 from kernforge.includes import closure
 
 HEADERS = {
@@ -127,7 +127,7 @@ def test_a_missing_name_asks_for_the_whole_headers(said, short):
 def test_headers_are_read_once(tmp_path):
     (tmp_path / "a.h").write_text("a")
     known = {}
-    read = jit_slim.reader(str(tmp_path), known)
+    read = jit_make.reader(tmp_path, known)
     assert (read("a.h"), read("b.h")) == ("a", None)
     (tmp_path / "a.h").write_text("b")
     assert read("a.h") == "a"
