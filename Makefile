@@ -5,7 +5,9 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
-KERNELS := $(wildcard kernels/*)
+KERNELS := $(patsubst %/build.toml,%,$(wildcard kernels/*/build.toml))
+# A test that hangs ends its worker, with a traceback; on an idle machine none takes two minutes.
+PYTEST := $(BIN)/python -m pytest -n auto -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .PHONY: demo test test-gpu lint docs clean
 .DEFAULT_GOAL := help
@@ -36,9 +38,11 @@ test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that 
 	@# Bound with ATen, so built for the torch that is installed.
 	$(BIN)/kernforge build --quiet kernels/gelu-approx --variant \
 	  "$$($(BIN)/python -c 'import torch; print("torch" + "".join(torch.__version__.split(".")[:2]))')-*-cpu-*"
-	$(BIN)/python -m pytest -n auto tests
+	@# Programs that the tests start import it some hundred times.
+	$(BIN)/python -m compileall -q src
+	$(PYTEST) tests
 	@# Apart from the others: pytest names these modules kernels.*, as the kernels client is named.
-	$(BIN)/python -m pytest $(KERNELS)
+	$(PYTEST) $(KERNELS)
 
 test-gpu:  ## run every test that needs a GPU, on artifacts that were built before, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py

@@ -1,8 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the suite and every kernel's own tests share."""
 
+import functools
+import os
+
+import pytest
+
+# Threads of torch that wait for each other shall sleep: on a machine that has other work, such as
+# a second worker of pytest, they take its cores from those that compute.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Where kernforge is on PYTHONPATH and not installed, pytest finds its plugin here.
 pytest_plugins = ["kernforge.testing_plugin"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With ``pytest -n``: tests run in the order in which they are collected, each where there is room.
+
+    Those of a file that makes something for all its tests stay in one worker; it is made once.
+    """
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - it need not be installed
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            return file if _shares(config.rootpath / file) else nodeid
+
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+@functools.cache
+def _shares(path):
+    return 'scope="module"' in path.read_text()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -15,6 +15,22 @@ from hubserver import HubServer
 from kernforge import pipconfig
 from kernforge.net import Transport
 
+# Every core has a worker of pytest. It is set before torch is imported, and programs inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Files of tests that take long, the longest first: the short ones fill the workers' last minute.
+_LONG = (
+    "e2e/test_tutorial.py",
+    "native/test_dev.py",
+    "native/test_jit.py",
+    "attacks/test_attacks.py",
+    "native/test_magic.py",
+    "native/test_jit_edit.py",
+    "differential/test_benchmark_oracle.py",
+    "native/test_reproducible.py",
+    "broken/test_broken.py",
+)
+
 
 class IndexServer:
     """A package index over HTTP that serves a directory, with ranges or without."""
@@ -138,3 +154,11 @@ def hub():
 def kept_home():
     """A KERNFORGE_HOME that outlives the test run, so that toolchains are fetched once."""
     return Path(os.environ.get("KERNFORGE_TEST_HOME", Path.home() / ".cache" / "kernforge-tests"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Put the long ones first; otherwise a worker may begin the longest when all else is done."""
+    here = Path(__file__).parent
+    rank = {here / name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))

@@ -7,7 +7,6 @@ import ast
 import dataclasses
 import datetime as dt
 import importlib.util
-import math
 import os
 import platform
 import sys
@@ -16,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_judge, bench_roofline, bench_runner, bench_stats, bench_timer
+from kernforge import bench_judge, bench_nvml, bench_outcome, bench_rows
 from kernforge.bench_plan import Candidate, Settings, Workload
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernforge.bench_judge import Measured
-    from kernforge.bench_roofline import Ceiling
+    from kernforge.bench_nvml import Gpu
+    from kernforge.bench_outcome import Measured
 
 FORMAT = "kernforge-bench-1"
 _HINT = "`kernforge new` writes such a file; the page 'Measure a kernel' explains it"
@@ -195,99 +194,46 @@ def run(
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("this torch sees no CUDA device", hint="measure with --device cpu")
     cases = []
+    gpu = bench_nvml.open_gpu(settings.device)
     note(f"{len(racing)} candidates, {len(work)} workloads")
-    for each, found in zip(
-        work, bench_judge.measure_all(work, racing, settings, note), strict=True
-    ):
-        cases.append(_case(each, found, settings))
-        note(f"{each.name}: measured")
+    sessions: list[list[list[Measured]]] = []
+    for number in range(settings.processes):
+        last = number + 1 == settings.processes
+        sessions.append([])
+        measured = bench_judge.measure_all(work, racing, settings.session(), note, gpu)
+        for each, found in zip(work, measured, strict=True):
+            sessions[-1].append(found)
+            if last:
+                parts = [session[len(sessions[-1]) - 1] for session in sessions]
+                cases.append(_case(each, parts, settings))
+            note(f"{each.name}: measured" + ("" if last else f" in process {number + 1}"))
     return {
         "format": FORMAT,
         "project": project,
-        "machine": machine(settings.device),
+        "machine": machine(settings.device, gpu),
         "settings": dataclasses.asdict(settings),
         "workloads": cases,
     }
 
 
-def _case(workload: Workload, found: list[Measured], settings: Settings) -> dict[str, Any]:
-    rows, ceilings = [], {}
-    for mode in settings.modes:
-        here = [each for each in found if each.mode == mode]
-        top = _ceiling(workload, here, found, settings.device)
-        ceilings[mode] = dataclasses.asdict(top) | {"roof_ns": top.roof_ns, "bound": top.bound}
-        rows += [
-            _row(each, top, settings.device)
-            for each in here
-            if each.kind not in ("nothing", "copy", "product")
-        ]
-    return {
-        "name": workload.name,
-        "family": workload.family or "all",
-        "size": workload.size,
-        "shapes": [[*each.shape] for each in workload.tensors],
-        "dtypes": [each.dtype for each in workload.tensors],
-        "ceilings": ceilings,
-        "results": rows,
-    }
+def _case(
+    workload: Workload, sessions: Sequence[Sequence[Measured]], settings: Settings
+) -> dict[str, Any]:
+    """A workload's part of the document, out of what came of everyone in each process."""
+    found = [
+        bench_outcome.merge(parts) if len(parts) > 1 else parts[0]
+        for parts in zip(*sessions, strict=True)
+    ]
+    return bench_rows.case(workload, found, settings.modes, settings.device)
 
 
-def _ceiling(
-    workload: Workload, here: list[Measured], found: list[Measured], device: str
-) -> Ceiling:
-    """The ceilings of a mode; the product's rate is that of hot turns, which is its best."""
-    copies = next(each for each in here if each.kind == "copy")
-    if copies.skipped:
-        copies = next(each for each in found if each.kind == "copy" and each.mode == "hot")
-    if not copies.times_ns:
-        raise UsageError(f"{workload.name}: the copy could not be measured: {copies.refused}")
-    products = [each.times_ns for each in found if each.kind == "product" and each.mode == "hot"]
-    return bench_roofline.ceiling(
-        moved=copies.moved,
-        flops=copies.flops,
-        copies=copies.times_ns,
-        products=products[0] if products else (),
-        side=bench_runner.SIDE[device],
-    )
+def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:
+    """Where and when it was measured, and what its GPU does not tell of itself.
 
-
-def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "candidate": measured.candidate,
-        "kind": measured.kind,
-        "published": measured.kind == "kernel" and measured.candidate != "kernel",
-        "mode": measured.mode,
-        "samples": len(measured.times_ns),
-        "discarded": measured.discarded,
-        "checked": measured.checked,
-        "clocks_mhz": measured.clocks_mhz,
-        "refused": measured.refused,
-        "skipped": measured.skipped,
-    }
-    if measured.skipped and not measured.refused:
-        return row
-    if measured.refused or not measured.times_ns:
-        return row | {"refused": measured.refused or "no call was left to count"}
-    middle = bench_stats.median(measured.times_ns)
-    if math.isinf(middle.high):
-        return row | {
-            "refused": f"{middle.samples} calls were left to count: their median has no interval"
-        }
-    if wrong := bench_roofline.below_floor(middle.value, top, device):
-        return row | {"refused": wrong}
-    return row | {
-        "median_ns": middle.value,
-        "low_ns": middle.low,
-        "high_ns": middle.high,
-        "bytes_per_s": top.bytes / middle.value * 1e9,
-        "flops_per_s": top.flops / middle.value * 1e9,
-        "share_of_roof": top.roof_ns / middle.value,
-        "spread_ns": dataclasses.asdict(bench_stats.spread(measured.times_ns)),
-    }
-
-
-def machine(device: str) -> dict[str, Any]:
-    """Where and when it was measured."""
+    Args:
+        device: ``cpu`` or ``cuda``.
+        gpu: what was asked for its clocks; None: it is asked now.
+    """
     import torch  # noqa: PLC0415
 
     found: dict[str, Any] = {
@@ -300,10 +246,14 @@ def machine(device: str) -> dict[str, Any]:
         "gpu": None,
         "cuda": torch.version.cuda,
         "driver": None,
+        "not_told": {},
     }
     if device == "cuda":
         found["gpu"] = torch.cuda.get_device_name(0)
-        found["driver"] = bench_timer.Clock(device).driver()
+        if (gpu := gpu or bench_nvml.open_gpu(device)) is not None:
+            gpu.reading()
+            found["driver"] = gpu.driver()
+            found["not_told"] = gpu.missing()
     return found
 
 

@@ -28,19 +28,55 @@ def hidden_time(
             what the worker reported, and the number of calls.
         empty: likewise of calls that do nothing.
     """
-    if not turns or not empty:
-        return ""
-    # A busy machine lengthens single turns; the best turn is what must be explained.
-    cost = min((wall - told) / calls for wall, told, calls in empty)
-    excess, told, calls = min(
-        (wall - told - _EMPTY_SHARE * cost * calls, told, calls) for wall, told, calls in turns
+    found = _unexplained(
+        [(wall - told, told, calls) for wall, told, calls in turns],
+        [(wall - told, told, calls) for wall, told, calls in empty],
     )
-    if excess <= _HIDDEN_NS + _HIDDEN_SHARE * told:
+    if found is None:
         return ""
+    excess, told, calls = found
     return (
         f"its process reported {told / calls / 1e3:.1f} us a call, and the judge's clock saw at "
         f"least {excess / calls / 1e3:.1f} us more"
     )
+
+
+def computed_ahead(
+    turns: Sequence[tuple[float, float, int]], empty: Sequence[tuple[float, float, int]]
+) -> str:
+    """Why a worker had results before its clock ran; empty when it had not.
+
+    Args:
+        turns: of each turn, the nanoseconds that the worker was at work until inputs lay ready, the
+            sum of what it reported of the calls after that, and their number.
+        empty: likewise of calls that do nothing.
+    """
+    found = _unexplained(turns, empty)
+    if found is None:
+        return ""
+    excess, told, calls = found
+    return (
+        f"its process worked for {excess / calls / 1e3:.1f} us a call while inputs were laid out, "
+        f"and reported {told / calls / 1e3:.1f} us a call for what came then"
+    )
+
+
+def _unexplained(
+    turns: Sequence[tuple[float, float, int]], empty: Sequence[tuple[float, float, int]]
+) -> tuple[float, float, int] | None:
+    """Excess, reported time and calls of the turn with the least excess; None: it may be honest.
+
+    Args:
+        turns: nanoseconds that the worker did not report, those that it did, and calls.
+        empty: likewise of calls that do nothing.
+    """
+    if not turns or not empty:
+        return None
+    # A busy machine lengthens single turns; the best turn is what must be explained.
+    cost = min(spent / calls for spent, _, calls in empty)
+    found = min((spent - _EMPTY_SHARE * cost * calls, told, calls) for spent, told, calls in turns)
+    excess, told, _ = found
+    return found if excess > _HIDDEN_NS + _HIDDEN_SHARE * told else None
 
 
 def told_apart(times: dict[str, list[float]]) -> str:

@@ -10,13 +10,13 @@ results to look at. What the worker's clock leaves out must fit into what an emp
 from __future__ import annotations
 
 import secrets
-import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_check, bench_doubts, bench_plan, bench_stats, files
+from kernforge import bench_check, bench_doubts, bench_nvml, bench_outcome, bench_plan, files
+from kernforge.bench_outcome import Measured, Timed
 from kernforge.bench_plan import NOTHING, PRODUCT, Candidate, Settings, Tensor, Workload
 from kernforge.bench_runner import START_S, Field
 
@@ -25,47 +25,16 @@ if TYPE_CHECKING:
 
     from torch import Tensor as Torch
 
+    from kernforge.bench_nvml import Gpu
     from kernforge.bench_plan import Layout, Mode
     from kernforge.bench_runner import Runner
+    from kernforge.bench_throttle import Reading
 
 _SPOT_CHECKS = 4
 # Copies of a turn's tensors: that a worker may keep, and that the judge needs to look at them.
-_KEPT, _JUDGES = 3, 6
-_FLUSHED_CALLS = 8  # A flush takes longer than many a call.
+_KEPT, _JUDGES = 3, 12
+_WARM_UP = -1  # The number of the first row that is not counted; they go down from there.
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What came of a candidate with a workload in one mode.
-
-    Attributes:
-        candidate: its name.
-        kind: what it is.
-        workload: the workload's name.
-        mode: how it was called.
-        times_ns: nanoseconds of each call that counts.
-        discarded: calls at a lower clock than usual, which do not count.
-        clocks_mhz: lowest and highest clock of the calls; None where it cannot be read.
-        checked: calls whose results the judge looked at.
-        refused: why the times are no measurement; empty when they are.
-        skipped: why there is no such mode of it; empty when there is.
-        moved: bytes that the workload must move.
-        flops: operations that it must do.
-    """
-
-    candidate: str
-    kind: str
-    workload: str
-    mode: Mode
-    times_ns: tuple[float, ...]
-    discarded: int
-    clocks_mhz: tuple[float, float] | None
-    checked: int
-    refused: str
-    skipped: str
-    moved: int
-    flops: int
 
 
 def measure(
@@ -83,6 +52,7 @@ def measure_all(
     candidates: Sequence[Candidate],
     settings: Settings,
     note: Callable[[str], None],
+    gpu: Gpu | None = None,
 ) -> Iterator[list[Measured]]:
     """Measure candidates on workloads, beside an empty call, a copy and a matrix product.
 
@@ -93,6 +63,7 @@ def measure_all(
         candidates: who computes it.
         settings: how often, in which modes, on which device.
         note: told what happens.
+        gpu: asked for its clocks around every turn; None: the one that is measured.
 
     Yields:
         what came of each workload.
@@ -101,7 +72,9 @@ def measure_all(
         UsageError: the exchange does not fit into memory, or a workload contradicts itself.
         MachineError: the GPU's driver refuses what the engine needs.
     """
-    trials = [_Trial(each, settings) for each in workloads]
+    gpu = gpu or bench_nvml.open_gpu(settings.device)
+    set_up = any(each.entry for each in candidates)
+    trials = [_Trial(each, settings, gpu, set_up=set_up) for each in workloads]
     shm = Path("/dev/shm")  # noqa: S108 - a staging directory of our own in it
     with files.staging(shm if shm.is_dir() else Path.cwd() / ".kernforge") as place:
         field = Field(candidates, settings, place, max(trial.size for trial in trials))
@@ -113,26 +86,38 @@ def measure_all(
             field.close()
 
 
+@dataclass(slots=True)
+class _Drawn:
+    """Inputs of one turn, the same for everyone, and what is right for those looked at so far."""
+
+    given: list[tuple[Any, ...]]
+    wanted: dict[int, tuple[Torch, ...]] = field(default_factory=dict)
+
+
 class _Trial:
     """One workload, and who computes it."""
 
-    def __init__(self, workload: Workload, settings: Settings) -> None:
+    def __init__(
+        self, workload: Workload, settings: Settings, gpu: Gpu | None, *, set_up: bool
+    ) -> None:
         import torch  # noqa: PLC0415
 
         self._workload, self._settings = workload, settings
+        self._gpu, self._set_up = gpu, set_up
+        self._reading: tuple[Reading, ...] = ()
         seed = settings.seed or secrets.randbits(63)
         self._random = torch.Generator(device=settings.device).manual_seed(seed)
         first = bench_check.draw(workload, self._random)
         self.flops = bench_check.counted_flops(workload, first)
         self._layout: Layout = bench_check.layout(workload, bench_check.expected(workload, first))
-        self._wanted: dict[int, tuple[Torch, ...]] = {}
+        self._drawn: dict[tuple[Mode, int], _Drawn] = {}
         self._call_bytes = max(self._layout.set_bytes, sum(workload.held))
-        self._most = bench_plan.calls_of(0.0, self._call_bytes, settings)
         self._runners: list[Runner] = []
         # Where the judge's own clock is sharp: no flush, and all that the host waits for is told.
         self._sharp: Mode = "launch" if settings.device == "cuda" else "hot"
         self._modes = tuple(dict.fromkeys((*settings.modes, "hot", self._sharp)))
         self._tight = False
+        self._most = max(self._calls_in(mode, 0.0) for mode in self._modes)
         self.size = self._layout.set_bytes * self._most
 
     @property
@@ -173,39 +158,43 @@ class _Trial:
         return whole * (_KEPT * len(self._runners) + _JUDGES) > free
 
     def _warm_up(self, runner: Runner) -> None:
-        call_s = 0.0
         for calls in (1, 2, 4):
-            given = self._draw(min(calls, self._most))
-            answer = self._turn(runner, given, "hot", keep=False)
+            drawn = self._draw(min(calls, self._calls_in("hot", 0.0)))
+            answer = self._turn(runner, drawn, len(drawn.given), "hot")
             if answer is None:
                 return
-            call_s = min(answer["times"]) / 1e9
-        runner.calls = bench_plan.calls_of(call_s, self._call_bytes, self._settings)
+            runner.call_s = min(answer["times"]) / 1e9
 
-    def _draw(self, calls: int) -> list[tuple[Any, ...]]:
-        self._wanted = {}
-        return [bench_check.draw(self._workload, self._random) for _ in range(calls)]
+    def _draw(self, calls: int) -> _Drawn:
+        return _Drawn([bench_check.draw(self._workload, self._random) for _ in range(calls)])
+
+    def _inputs(self, mode: Mode, row: int, calls: int) -> _Drawn:
+        """Inputs of a round's turn: the same for everyone, and no other turn's."""
+        if self._tight:
+            return self._draw(calls)
+        drawn = self._drawn.setdefault((mode, row), _Drawn([]))
+        drawn.given += self._draw(calls - len(drawn.given)).given
+        return drawn
 
     def _rounds(self, note: Callable[[str], None]) -> None:
         """Let everyone take turns until the medians are sure."""
         for turn in range(self._settings.most):
             racing = {r.candidate.name: r for r in self._runners if not r.refused}
-            calls = max((r.calls for r in racing.values()), default=1)
-            given = self._draw(calls)
+            self._drawn = {}
             for name in bench_plan.turns(sorted(racing), self._settings.seed, turn):
                 runner = racing[name]
                 runner.partner.resume()
-                mine = given[: runner.calls]
                 if self._tight:  # Memory that is new to a process is slower the first time.
-                    self._turn(runner, mine, "hot", keep=False)
+                    calls = self._calls_in("hot", runner.call_s)
+                    self._turn(runner, self._draw(calls), calls, "hot")
                 for mode in self._modes:
-                    if runner.refused:
-                        break
-                    if mode in runner.skipped:
-                        continue
-                    self._turn(runner, mine[: self._calls_in(mode)], mode, keep=True)
+                    if mode != "launch" or self._tight:
+                        self._one_turn(runner, mode, turn)
                 self._leave(runner)
                 runner.partner.pause()
+            if "launch" in self._modes and not self._tight:
+                self._rows(list(racing.values()), turn)
+            for name, runner in racing.items():
                 if runner.refused and runner.candidate.file:
                     note(f"{self._workload.name}: {name} is refused: {runner.refused}")
             if turn + 1 >= self._settings.least and self._sure():
@@ -216,39 +205,78 @@ class _Trial:
         if self._tight and not runner.refused:
             runner.ask(self._settings.patience_s, do="leave")
 
-    def _calls_in(self, mode: Mode) -> int | None:
-        """At most so many calls of a turn in a mode; None: all."""
-        return _FLUSHED_CALLS if mode == "cold" and self._settings.device == "cpu" else None
+    def _calls_in(self, mode: Mode, call_s: float) -> int:
+        """Calls of a turn in a mode."""
+        return bench_plan.calls_of(
+            call_s, self._call_bytes, self._settings, mode, set_up=self._set_up
+        )
 
-    def _settle(self) -> None:
+    def _one_turn(self, runner: Runner, mode: Mode, number: int) -> None:
+        """A candidate's part of a round in one mode."""
+        if runner.refused or mode in runner.skipped:
+            return
+        calls = self._calls_in(mode, runner.call_s)
+        self._reading = self._read()
+        self._turn(runner, self._inputs(mode, number, calls), calls, mode, number=number)
+
+    def _rows(self, racing: list[Runner], turn: int) -> None:
+        """Everyone's rows by the host's clock, one each and then again: what is compared lies close."""
+        named = {runner.candidate.name: runner for runner in racing}
+        # Where nobody asked for the mode, it is there for the judge's clock alone.
+        asked = "launch" in self._settings.modes
+        for row in range(bench_plan.MOST_ROWS if asked and not self._set_up else 1):
+            number = turn * bench_plan.MOST_ROWS + row
+            for name in bench_plan.turns(sorted(named), self._settings.seed, number):
+                runner = named[name]
+                calls = self._calls_in("launch", runner.call_s)
+                rows = bench_plan.rows_of(calls * runner.call_s, self._settings)
+                if runner.refused or row >= rows:
+                    continue
+                runner.partner.resume()
+                if asked:  # A process that was stopped is slow at first.
+                    few = min(calls, bench_plan.WARM_UP)
+                    self._turn(runner, self._inputs("launch", _WARM_UP - row, few), few, "launch")
+                self._one_turn(runner, "launch", number)
+                runner.partner.pause()
+
+    def _read(self) -> tuple[Reading, ...]:
+        return (self._gpu.reading(),) if self._gpu else ()
+
+    def _settle(self, drawn: _Drawn) -> None:
         """Let what the judge has queued on the device be done before a worker goes on."""
         import torch  # noqa: PLC0415
 
         if self._settings.device == "cuda":
             torch.cuda.synchronize()
             if self._tight:
-                self._wanted = {}
+                drawn.wanted.clear()
                 torch.cuda.empty_cache()
 
     def _sure(self) -> bool:
         return all(
-            bench_stats.narrow_enough(times, self._settings.width)
+            bench_outcome.sure(turns, self._settings.width)
             for runner in self._runners
             if runner.candidate.file and not runner.refused
-            for times in runner.times.values()
+            for turns in runner.turns.values()
         )
 
     def _turn(
-        self, runner: Runner, given: list[tuple[Any, ...]], mode: Mode, *, keep: bool
+        self, runner: Runner, drawn: _Drawn, calls: int, mode: Mode, number: int | None = None
     ) -> dict[str, Any] | None:
-        """One turn: times, with the judge's clock beside them, and a look at the results."""
-        patience = self._settings.patience_s
-        for number, each in enumerate(given):
-            runner.exchange.put(number, each)
-        self._settle()
+        """One turn: times, with the judge's clock beside them, and a look at the results.
+
+        ``number`` is that of the round; None: the times are not kept.
+        """
+        patience, given = self._settings.patience_s, drawn.given[:calls]
+        looks = number is not None or mode == "hot"
+        runner.exchange.put(given)
+        self._settle(drawn)
+        began, worked = time.perf_counter_ns(), runner.partner.cpu_ns()
         if runner.ask(patience, do="prepare", calls=len(given)) is None:
             return None
         start = time.perf_counter_ns()
+        # On a busy machine the one is long, and of several threads the other.
+        prepared = min(start - began, runner.partner.cpu_ns() - worked)
         answer = runner.ask(patience, do="go", mode=mode)
         wall = time.perf_counter_ns() - start
         runner.partner.pause()
@@ -258,22 +286,22 @@ class _Trial:
                 return None
             if answer is None or not _plausible(answer, mode, len(given), runner):
                 return None
-            if runner.candidate.file:
-                self._look(runner, given)
+            if runner.candidate.file and looks:
+                self._look(runner, drawn, calls)
         finally:
-            self._settle()
+            self._settle(drawn)
             runner.partner.resume()
-        if not runner.refused and runner.candidate.file:
+        if not runner.refused and runner.candidate.file and looks:
             self._look_at_inputs(runner, given)
-        if keep:
-            runner.times.setdefault(mode, []).extend(answer["times"])
-            runner.clocks.setdefault(mode, []).extend(answer["clocks"])
-            uneven = bench_doubts.unevenness(answer["times"])
-            if mode == "hot" and uneven is not None:
-                runner.unevenness.append(uneven)
-            if mode == self._sharp:
-                told = statistics.fmean(answer["times"]) * len(given)
-                runner.untimed.append((wall, told, len(given)))
+        if number is not None:
+            before, self._reading = self._reading, self._read()
+            turn = Timed(
+                round=number,
+                calls=calls,
+                times=tuple(answer["times"]),
+                readings=(*before, *self._reading),
+            )
+            runner.keep(mode, turn, (prepared, wall) if mode == self._sharp else None)
         return None if runner.refused else answer
 
     def _collected(self, runner: Runner) -> bool:
@@ -283,29 +311,29 @@ class _Trial:
         runner.partner.pause()
         return answer is not None
 
-    def _look(self, runner: Runner, given: list[tuple[Any, ...]]) -> None:
+    def _look(self, runner: Runner, drawn: _Drawn, calls: int) -> None:
         """Compare results of calls that nobody could foresee; all are taken out first."""
         if self._workload.late and not self._collected(runner):
             return
-        results = [runner.exchange.results(number) for number in range(len(given))]
-        picked = secrets.SystemRandom().sample(range(len(given)), k=min(_SPOT_CHECKS, len(given)))
+        results = runner.exchange.results(calls)
+        picked = secrets.SystemRandom().sample(range(calls), k=min(_SPOT_CHECKS, calls))
         for number in sorted(picked):
-            if number not in self._wanted:
-                self._wanted[number] = bench_check.expected(self._workload, given[number])
-            wanted = self._wanted[number]
+            if number not in drawn.wanted:
+                right = bench_check.expected(self._workload, drawn.given[number])
+                drawn.wanted[number] = right
+            wanted = drawn.wanted[number]
             wrong = bench_check.difference(self._workload, results[number], wanted)
             runner.checked += 1
             if wrong:
-                runner.refused = f"call {number} of {len(given)}: {wrong}"
+                runner.refused = f"call {number} of {calls}: {wrong}"
                 return
 
     def _look_at_inputs(self, runner: Runner, given: list[tuple[Any, ...]]) -> None:
         if runner.ask(self._settings.patience_s, do="inputs") is None:
             return
-        for number, each in enumerate(given):
-            if runner.exchange.changed_inputs(number, each, self._workload.inplace):
-                runner.refused = f"call {number} of {len(given)} changed its inputs"
-                return
+        changed = runner.exchange.changed_inputs(given, self._workload.inplace)
+        if changed is not None:
+            runner.refused = f"call {changed} of {len(given)} changed its inputs"
 
     def _measured(self) -> list[Measured]:
         """What came of everyone, the clocks held against each other."""
@@ -314,24 +342,19 @@ class _Trial:
             if runner.candidate.file and not runner.refused:
                 runner.refused = (
                     bench_doubts.hidden_time(runner.untimed, nothing.untimed)
-                    or bench_doubts.told_apart(runner.times)
+                    or bench_doubts.computed_ahead(runner.prepared, nothing.prepared)
+                    or bench_doubts.told_apart(runner.times())
                     or bench_doubts.uneven(runner.unevenness)
                 )
         return [self._one(runner, mode) for runner in self._runners for mode in self._modes]
 
     def _one(self, runner: Runner, mode: Mode) -> Measured:
-        times = runner.times.get(mode, [])
-        clocks = runner.clocks.get(mode, [])
-        kept = bench_stats.keep_unthrottled(times, clocks)
-        known = [clock for clock in clocks if clock is not None]
         return Measured(
             candidate=runner.candidate.name,
             kind=runner.candidate.kind,
             workload=self._workload.name,
             mode=mode,
-            times_ns=tuple(kept),
-            discarded=len(times) - len(kept),
-            clocks_mhz=(min(known), max(known)) if known else None,
+            kept=bench_outcome.keep(runner.turns.get(mode, [])),
             checked=runner.checked,
             refused=runner.refused,
             skipped=runner.skipped.get(mode, ""),
@@ -342,13 +365,11 @@ class _Trial:
 
 def _plausible(answer: dict[str, Any], mode: Mode, calls: int, runner: Runner) -> bool:
     """Whether an answer has all its times; what has not is refused."""
-    times, clocks = answer.get("times"), answer.get("clocks")
+    times = answer.get("times")
     if (
         isinstance(times, list)
-        and isinstance(clocks, list)
-        and len(times) == len(clocks) == bench_plan.samples_of(mode, calls)
+        and len(times) == bench_plan.samples_of(mode, calls)
         and all(isinstance(each, int | float) and each >= 0 for each in times)
-        and all(each is None or isinstance(each, int | float) for each in clocks)
     ):
         return True
     runner.refused = f"its process reported no times of {calls} calls"

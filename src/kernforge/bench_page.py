@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FEW = 6  # Workloads whose tables are open from the start.
-_MODES = {
-    "cold": "Nothing of the inputs is in the caches",
-    "hot": "The inputs were just read",
-    "launch": "Calls in a row as a program makes them, Python and launch included",
-    "graph": "Calls in a row inside a CUDA graph",
-}
 _LIGHT = ("#2563c9", "#c2410c", "#15803d", "#9333ea", "#b45309", "#0e7490", "#be185d", "#4d5a6b")
 _DARK = ("#7ab0ff", "#ff9a62", "#5fd38a", "#cf9bff", "#f2bd52", "#4fd0e4", "#ff86b8", "#aab6c6")
 _STYLE = """
@@ -92,8 +86,9 @@ def _machine(document: dict[str, Any]) -> Iterator[str]:
     facts = {**document["machine"], **{f"{k}": v for k, v in document["settings"].items()}}
     told = {"date", "gpu", "cpu", "cores", "system", "driver", "cuda", "torch", "python"}
     used = {"width", "least", "most", "seed"}
-    where = facts["gpu"] or facts["cpu"]
-    yield f"<p>On {escape(str(where))}, {escape(str(facts['date']))}.</p>"
+    yield f"<p>{escape(str(facts['date']))}</p><ul>"
+    yield from (f"<li>{escape(line)}</li>" for line in bench_report.conditions(document))
+    yield "</ul>"
     yield "<details><summary>The machine and the settings</summary><table>"
     for name, value in facts.items():
         if name in told | used and value is not None:
@@ -106,11 +101,16 @@ def _machine(document: dict[str, Any]) -> Iterator[str]:
 
 def _charts(document: dict[str, Any], colours: dict[str, int]) -> Iterator[str]:
     for mode in document["settings"]["modes"]:
-        yield f"<h2>{escape(mode)}</h2><p>{_MODES.get(mode, '')}.</p>"
+        yield f"<h2>{escape(mode)}</h2><p>{_mode(mode)}.</p>"
         roofs = [_bandwidth(document, mode, colours), _arithmetic(document, mode, colours)]
         for chart in (*roofs, *_by_size(document, mode, colours)):
             if chart:
                 yield f"<figure>{svg(chart)}<figcaption>{escape(chart.title)}.</figcaption></figure>"
+
+
+def _mode(name: str) -> str:
+    said = bench_report.MODES.get(name, "")
+    return escape(said[:1].upper() + said[1:])
 
 
 def _measured(case: dict[str, Any], mode: str) -> list[dict[str, Any]]:
@@ -257,8 +257,9 @@ def _table(case: dict[str, Any], mode: str, colours: dict[str, int]) -> Iterator
     bound = case["ceilings"][mode]["bound"]
     yield f"<h3>{escape(mode)}, bound by {escape(bound)}</h3>"
     yield '<div class="scroll"><table><tr><th>candidate</th><th class="n">median</th><th></th>'
-    yield '<th class="n">95 % interval</th><th class="n">rate</th><th class="n">of the roof</th>'
-    yield '<th class="n">calls</th></tr>'
+    yield '<th class="n">95 % interval</th><th class="n">times the kernel&#8217;s</th>'
+    yield '<th class="n">rate</th><th class="n">of the roof</th>'
+    yield '<th class="n">calls / rounds</th></tr>'
     for row in found:
         shape = bar(
             row["median_ns"], row["low_ns"], row["high_ns"], most, colours[row["candidate"]]
@@ -267,15 +268,17 @@ def _table(case: dict[str, Any], mode: str, colours: dict[str, int]) -> Iterator
             f"<tr><td>{escape(row['candidate'])}</td>"
             f'<td class="n">{bench_report.duration(row["median_ns"])}</td><td>{shape}</td>'
             f'<td class="n">{bench_report.interval(row)}</td>'
+            f'<td class="n">{escape(bench_report.beside(row))}</td>'
             f'<td class="n">{_rate(row["bytes_per_s"])}</td>'
-            f'<td class="n">{row["share_of_roof"]:.1%}</td><td class="n">{row["samples"]}</td></tr>'
+            f'<td class="n">{row["share_of_roof"]:.1%}</td>'
+            f'<td class="n">{bench_report.counted(row)}</td></tr>'
         )
     for row in case["results"]:
         for word in ("refused", "skipped"):
             if row["mode"] == mode and row[word]:
                 yield (
                     f'<tr><td>{escape(row["candidate"])}</td><td class="bad">{word}</td>'
-                    f'<td colspan="5">{escape(row[word])}</td></tr>'
+                    f'<td colspan="6">{escape(row[word])}</td></tr>'
                 )
     yield "</table></div>"
 
@@ -300,8 +303,9 @@ def _reading(document: dict[str, Any]) -> Iterator[str]:
     yield "<h2>How to read this</h2>"
     yield (
         "<p>Every candidate ran in a process of its own, all in turn, on new inputs in each call. "
-        "A time is the median of all calls; the interval holds the true median with 95 % "
-        "confidence, whatever the distribution of the times is. The roof is the larger of two times measured in "
+        "A time is the median of the rounds&#8217; medians; the interval is theirs, with 95 % "
+        "confidence and whatever the distribution of the times is. Whether a candidate takes longer "
+        "than the kernel is told round by round: what slows the machine for a while slows both. The roof is the larger of two times measured in "
         "the same run: a copy that moves as many bytes, and torch&#8217;s matrix product with as "
         "many operations. A share above 100 % means that the work needs less than a copy does, "
         "as a kernel that reads more than it writes. A refused candidate gave wrong results, "

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernforge.bench_report import duration
+from kernforge.bench_report import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HEAD = ("workload", "mode", "candidate", "median", "95 % interval", "calls", "reference", "result")
+HEAD = (
+    "workload",
+    "mode",
+    "candidate",
+    "median",
+    "95 % interval",
+    "calls / rounds",
+    "reference",
+    "result",
+)
 _PLACES = 4
 _OURS, _REFERENCE = "kernel", "reference"
 
@@ -112,7 +121,7 @@ def _line(case: dict[str, Any], row: dict[str, Any], mode: str) -> tuple[str, ..
         *head,
         duration(middle),
         f"{low:+.1%} .. {high:+.1%}",
-        f"{row['samples']}",
+        counted(row),
         _beside(row, _row(case, _REFERENCE, mode)),
         said if case["reference"] != "beside the kernel" else f"{said} beside the kernel",
     )
@@ -122,8 +131,11 @@ def _beside(row: dict[str, Any], reference: dict[str, Any] | None) -> str:
     """The reference's time, and how many times as fast the kernel is, if that is sure."""
     if reference is None or "median_ns" not in reference:
         return ""
-    ratio = reference["median_ns"] / row["median_ns"]
+    told = reference.get("beside", {}) if row["candidate"] == _OURS else {}
+    ratio = told.get("value") or reference["median_ns"] / row["median_ns"]
     apart = reference["low_ns"] > row["high_ns"] or row["low_ns"] > reference["high_ns"]
+    if told:
+        apart = told["verdict"] != "unsure"
     return f"{duration(reference['median_ns'])} ({ratio:.2f}x{'' if apart else ', unsure'})"
 
 

@@ -11,6 +11,7 @@ which no candidate's process ever loads. ``benchmarks/candidates.py`` has what i
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from dataclasses import dataclass
@@ -34,11 +35,18 @@ SIZES = {
 }
 # Of the reference's root mean square plus the wanted value; integers must be equal.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+# Rows and columns of the matrices whose product is the arithmetic ceiling.
+SIDE = {"cpu": 512, "cuda": 8192}
 _ALIGNMENT = 256
 _MOST_EXCHANGED = 256 << 20
 _MOST_CALLS = {"cpu": 64, "cuda": 32}
-# Of a row by the host's clock, the first call finds cold caches in the host too.
-_IN_A_ROW = {"launch": 32, "graph": 8}
+_MOST_FLUSHED = 8  # On a CPU a flush takes longer than many a call.
+# By the host's clock the first calls of a row find cold caches in the host, and the last one is
+# waited for: a row is long, so that both are a small part of it.
+_IN_A_ROW = {"launch": 128, "graph": 8}
+_MOST_SET_UP = 32  # Where every call needs an object that is set up before.
+MOST_ROWS = 3
+WARM_UP = 16
 _MOST_POWER = 40
 
 
@@ -171,6 +179,8 @@ class Settings:
         block_s: seconds of calls that a candidate's turn should have.
         seed: of the order and the inputs; drawn at random unless a run is to be repeated.
         patience_s: seconds that a candidate may take for a turn.
+        processes: fresh processes of each candidate, one after the other, which share the rounds. Of
+            several, each is one sample; of one, a round is.
     """
 
     device: str = "cpu"
@@ -181,6 +191,14 @@ class Settings:
     block_s: float = 0.02
     seed: int = 0
     patience_s: float = 300.0
+    processes: int = 1
+
+    def session(self) -> Settings:
+        """How one of several processes is measured: its share of the rounds, none less."""
+        if self.processes == 1:
+            return self
+        rounds = math.ceil(self.most / self.processes)
+        return dataclasses.replace(self, processes=1, least=rounds, most=rounds)
 
 
 def sizes(text: str) -> list[int]:
@@ -219,10 +237,30 @@ def modes_of(device: str) -> tuple[Mode, ...]:
     return ("cold", "hot", "launch", "graph") if device == "cuda" else ("cold", "hot")
 
 
-def calls_of(call_s: float, set_bytes: int, settings: Settings) -> int:
-    """Calls of one turn: enough to fill it, no more than the exchange holds."""
+def calls_of(
+    call_s: float, set_bytes: int, settings: Settings, mode: Mode = "hot", *, set_up: bool = False
+) -> int:
+    """Calls of one turn: enough to fill it, no more than the exchange holds.
+
+    Args:
+        call_s: seconds of a call.
+        set_bytes: bytes of a call's tensors.
+        settings: how is measured.
+        mode: how is called.
+        set_up: whether every call needs an object of its own.
+    """
     wanted = math.ceil(settings.block_s / max(call_s, 1e-7))
-    return max(1, min(wanted, _MOST_CALLS[settings.device], _MOST_EXCHANGED // max(set_bytes, 1)))
+    most = _MOST_SET_UP if set_up else _IN_A_ROW["launch"]
+    if mode != "launch":
+        most = _MOST_CALLS[settings.device]
+    if mode == "cold" and settings.device == "cpu":
+        most = _MOST_FLUSHED
+    return max(1, min(wanted, most, _MOST_EXCHANGED // max(set_bytes, 1)))
+
+
+def rows_of(row_s: float, settings: Settings) -> int:
+    """Rows of calls of a candidate in a round: several where one is short, as it is one time."""
+    return max(1, min(MOST_ROWS, math.ceil(settings.block_s / max(row_s, 1e-7))))
 
 
 def in_a_row(mode: Mode, calls: int) -> int:

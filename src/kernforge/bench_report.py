@@ -23,18 +23,125 @@ def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
             row["candidate"],
             duration(row["median_ns"]),
             interval(row),
+            beside(row),
             f"{row['bytes_per_s'] / 1e9:.1f}",
             f"{row['share_of_roof']:.1%}",
-            f"{row['samples']}",
+            counted(row),
         )
         for row in measured
     ]
     for word in ("skipped", "refused"):
-        table.extend((row["candidate"], word, row[word], "", "", "") for row in here if row[word])
+        left = [row for row in here if row[word]]
+        table.extend((row["candidate"], word, row[word], "", "", "", "") for row in left)
     return table
 
 
-HEAD = ("candidate", "median", "95 % interval", "GB/s", "of the roof", "calls")
+HEAD = (
+    "candidate",
+    "median of a call",
+    "95 % interval",
+    "times the kernel's",
+    "GB/s",
+    "of the roof",
+    "calls / rounds",
+)
+MODES = {
+    "cold": "nothing of the inputs is in the caches; the device's clock",
+    "hot": "the inputs were just read; the device's clock",
+    "launch": "calls in a row as a program makes them, Python and launch included; the host's clock",
+    "graph": "calls in a row inside a CUDA graph, on inputs that are not in the caches; the device's clock",
+}
+
+
+def beside(row: dict[str, Any]) -> str:
+    """How many times as long a candidate takes as the kernel, with the 95 % interval."""
+    told = row.get("beside")
+    if not told:
+        return ""
+    span = f"{told['value']:.3f} ({told['low']:.3f} .. {told['high']:.3f})"
+    return f"{span} {_SURE[told['verdict']]}"
+
+
+_SURE = {"slower": "slower", "faster": "faster", "unsure": "no sure difference"}
+
+
+def counted(row: dict[str, Any]) -> str:
+    """How many calls and rounds count; of an older document, how many times."""
+    return f"{row['calls']} / {row['rounds']}" if "rounds" in row else f"{row['samples']}"
+
+
+def conditions(document: dict[str, Any]) -> list[str]:
+    """Under which conditions a document was measured, a line each: what, on which clocks, how often."""
+    where, how = document["machine"], document["settings"]
+    versions = [
+        ("driver", where.get("driver")),
+        ("CUDA", where.get("cuda") if where["gpu"] else None),
+    ]
+    named = [f"{name} {version}" for name, version in versions if version]
+    lines = [", ".join([where["gpu"] or where["cpu"], *named, f"torch {where['torch']}"])]
+    if "least" in how:
+        lines += _rounds(how)
+    return lines + ([*_gpu_lines(document)] if where["gpu"] else [])
+
+
+def _rounds(how: dict[str, Any]) -> Iterator[str]:
+    """How often, and by whom."""
+    count, most = how.get("processes", 1), how["most"]
+    if count > 1:
+        yield f"{most} rounds in {count} processes of each candidate; every call on new inputs"
+        yield "a sample is a process: the intervals are over processes"
+        return
+    rounds = most if how["least"] == most else f"{how['least']} to {most}"
+    until = f"until each 95 % interval is {how['width']:.1%} of its median"
+    yield f"{rounds} rounds, {until}; every call on new inputs"
+    yield (
+        "each candidate in one process: what differs from process to process, which can be some "
+        "percent of a short call, is in no interval (it is with --processes 6)"
+    )
+
+
+def _gpu_lines(document: dict[str, Any]) -> Iterator[str]:
+    """What the GPU told of itself, what was discarded for it, and what it does not tell."""
+    rows = [row for case in document["workloads"] for row in case["results"]]
+    told = [row["conditions"] for row in rows if row.get("conditions")]
+    spans = [_span(told, *each) for each in _TOLD]
+    if known := [each for each in spans if each]:
+        yield "while measuring: " + ", ".join(known)
+    if any(each["reasons"] is not None for each in told):
+        seen: dict[str, int] = {}
+        for each in told:
+            for name, turns in (each["reasons"] or {}).items():
+                seen[name] = seen.get(name, 0) + turns
+        listed = ", ".join(f"{name} (turns: {turns})" for name, turns in seen.items())
+        yield f"clocks held back by: {listed or 'nothing'}"
+    lost: dict[str, int] = {}
+    for row in rows:
+        for name, calls in row.get("discarded_for", {}).items():
+            lost[name] = lost.get(name, 0) + calls
+    if told:
+        listed = ", ".join(f"{name} {calls}" for name, calls in lost.items())
+        yield f"calls discarded because the GPU was slowed down: {listed or 'none'}"
+    missing: dict[str, list[str]] = {}
+    for fact, why in document["machine"].get("not_told", {}).items():
+        missing.setdefault(why, []).append(fact)
+    for why, facts in missing.items():
+        yield f"not told by the GPU, so not checked: {', '.join(facts)} ({why})"
+
+
+_TOLD = (
+    ("clocks_mhz", "SM clock", "MHz"),
+    ("memory_mhz", "memory clock", "MHz"),
+    ("temperature_c", "temperature", "C"),
+    ("power_w", "power", "W"),
+)
+
+
+def _span(told: list[dict[str, Any]], fact: str, name: str, unit: str) -> str:
+    known = [each[fact] for each in told if each.get(fact)]
+    if not known:
+        return ""
+    low, high = min(each[0] for each in known), max(each[1] for each in known)
+    return f"{name} {low:.0f} {unit}" if low == high else f"{name} {low:.0f} .. {high:.0f} {unit}"
 
 
 def duration(nanoseconds: float) -> str:
@@ -130,12 +237,19 @@ def behind(document: dict[str, Any], *, allowed: float = 0.05) -> list[str]:
             ours = mine.get(row["mode"], {})
             if row.get("published") and "median_ns" in row and "median_ns" in ours:
                 slower = ours["median_ns"] / row["median_ns"] - 1
-                if slower > allowed and _verdict(ours, row) == "slower":
+                if slower > allowed and _is_ahead(row, ours):
                     found.append(
                         f"{case['name']}, {row['mode']}: {duration(ours['median_ns'])}, "
                         f"{row['candidate']} takes {duration(row['median_ns'])} ({slower:+.1%})"
                     )
     return found
+
+
+def _is_ahead(row: dict[str, Any], ours: dict[str, Any]) -> bool:
+    """Whether another candidate is surely faster than the kernel in the same run."""
+    if told := row.get("beside"):
+        return bool(told["verdict"] == "faster")
+    return _verdict(ours, row) == "slower"
 
 
 def regressions(
@@ -214,7 +328,8 @@ def _cell(case: dict[str, Any], name: str, mode: str) -> str:
     for row in case["results"]:
         if (row["candidate"], row["mode"]) == (name, mode):
             if "median_ns" in row:
-                return f"{duration(row['median_ns'])} ({row['share_of_roof']:.0%})"
+                unsure = " ~" if row.get("beside", {}).get("verdict") == "unsure" else ""
+                return f"{duration(row['median_ns'])} ({row['share_of_roof']:.0%}){unsure}"
             return "refused" if row["refused"] else "skipped"
     return ""
 
@@ -232,6 +347,7 @@ def summary(document: dict[str, Any]) -> dict[str, Any]:
         "title": f"{document['project']} on {where['gpu'] or where['cpu']}, time (share of the roof)",
         "head": list(head),
         "rows": [list(row) for row in body],
-        "note": f"{mode.capitalize()} caches; all in one run, in turn, each in "
-        "a process of its own, on new inputs in each call. By `kernforge bench`.",
+        "note": f"Median of a call, {mode} caches; all in one run, in turn, each in a process of its "
+        "own, on new inputs in each call. ~: no sure difference from the kernel, round by round. "
+        "By `kernforge bench`.",
     }

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
+import os
+import statistics
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kernforge import bench_doubts
 from kernforge.bench_driver import Driver
 from kernforge.bench_exchange import DeviceBuffer, Exchange, FileBuffer
-from kernforge.bench_plan import COPY, NOTHING, PRODUCT, Candidate, Settings
+from kernforge.bench_plan import COPY, NOTHING, PRODUCT, SIDE, Candidate, Settings
 from kernforge.run import Command, Partner
 
 if TYPE_CHECKING:
@@ -19,11 +22,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor as Torch
 
-    from kernforge.bench_plan import Layout
+    from kernforge.bench_outcome import Timed
+    from kernforge.bench_plan import Layout, Mode
 
+_MANY_CPUS = 4
 START_S = 600.0  # torch.compile's tuning may take minutes.
-# Rows and columns of the matrices whose product is the arithmetic ceiling.
-SIDE = {"cpu": 512, "cuda": 8192}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,23 +38,49 @@ class Runner:
     shared: Torch
     exchange: Exchange = field(init=False)
     dead: bool = False
-    calls: int = 1
+    call_s: float = 0.0
     refused: str = ""
     checked: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
-    times: dict[str, list[float]] = field(default_factory=dict)
-    clocks: dict[str, list[float | None]] = field(default_factory=dict)
+    turns: dict[str, list[Timed]] = field(default_factory=dict)
     untimed: list[tuple[float, float, int]] = field(default_factory=list)
+    prepared: list[tuple[float, float, int]] = field(default_factory=list)
     unevenness: list[float] = field(default_factory=list)
 
     def begin(self, parts: Layout) -> None:
         """Forget the workload before; who has no process any more stays refused."""
         self.exchange = Exchange(self.shared, parts)
-        self.calls, self.checked = 1, 0
-        self.skipped, self.times, self.clocks = {}, {}, {}
-        self.untimed, self.unevenness = [], []
+        self.call_s, self.checked = 0.0, 0
+        self.skipped, self.turns = {}, {}
+        self.untimed, self.prepared, self.unevenness = [], [], []
         if not self.dead:
             self.refused = ""
+
+    def times(self) -> dict[str, list[float]]:
+        """Every time that it reported, by modes."""
+        return {
+            mode: [time for turn in turns for time in turn.times]
+            for mode, turns in self.turns.items()
+        }
+
+    def keep(self, mode: Mode, turn: Timed, judged: tuple[int, int] | None) -> None:
+        """Keep a turn.
+
+        Args:
+            mode: how it was called.
+            turn: what came of it.
+            judged: nanoseconds that the process worked until the inputs lay ready, and those of the
+                judge's clock from then until the calls were done; None where its clock is too coarse for the mode.
+        """
+        self.turns.setdefault(mode, []).append(turn)
+        uneven = bench_doubts.unevenness(turn.times)
+        if mode == "hot" and uneven is not None:
+            self.unevenness.append(uneven)
+        if judged:
+            told = statistics.fmean(turn.times) * turn.calls
+            self.untimed.append((judged[1], told, turn.calls))
+            if not self.candidate.entry:  # A class is set up there, by its own code.
+                self.prepared.append((judged[0], told, turn.calls))
 
     def ask(self, seconds: float, **wanted: Any) -> dict[str, Any] | None:
         """Its answer; None, and refused, when it gives none."""
@@ -130,6 +159,16 @@ class Field:
             buffer.close()
 
 
+def _cpu() -> int | None:
+    """The processor on which everyone makes timed calls; None where there are few.
+
+    Cores differ, and one that another machine shares differs from minute to minute: candidates are
+    compared on the same one. The first is left to interrupts.
+    """
+    known = os.sched_getaffinity(0)
+    return max(known) if len(known) >= _MANY_CPUS else None
+
+
 def _spec(candidate: Candidate, device: str) -> dict[str, Any]:
     """What a worker is told at its start."""
     return {
@@ -144,4 +183,5 @@ def _spec(candidate: Candidate, device: str) -> dict[str, Any]:
         "repo": candidate.repo,
         "after": candidate.after,
         "side": SIDE[device],
+        "cpu": _cpu() if device == "cuda" else None,
     }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 CONFIDENCE = 0.95
 FEWEST = 6  # Fewer samples have no 95 % interval at all.
@@ -113,29 +113,66 @@ def _rank(count: int) -> int:
     raise AssertionError("the probabilities sum to one")
 
 
-def narrow_enough(samples: Sequence[float], width: float) -> bool:
-    """Whether the interval is at most ``width`` of the median wide."""
-    return len(samples) >= FEWEST and median(samples).width <= width
+def of_rounds(rounds: Mapping[int, Sequence[float]]) -> Median:
+    """Median and interval of the rounds' medians.
 
-
-def overlap(one: Median, other: Median) -> bool:
-    """Whether the two intervals have a point in common: the times may be the same."""
-    return one.low <= other.high and other.low <= one.high
-
-
-def keep_unthrottled(
-    samples: Sequence[float], clocks: Sequence[float | None], least: float = 0.95
-) -> list[float]:
-    """Samples that were taken at no less than ``least`` of the run's usual clock.
+    Calls of one round follow each other and err together, so a round counts as one sample, however
+    many calls it has; rounds lie apart, with everybody else's turns between them.
 
     Args:
-        samples: times.
-        clocks: clock of the device at each sample, in MHz; None where it cannot be read.
-        least: share of the median clock.
+        rounds: times of each round, at least one of them not empty.
     """
-    known = [clock for clock in clocks if clock is not None]
-    if not known:
-        return list(samples)
-    limit = least * statistics.median(known)
-    pairs = zip(samples, clocks, strict=True)
-    return [sample for sample, clock in pairs if clock is None or clock >= limit]
+    return median(list(middles(rounds).values()))
+
+
+def middles(rounds: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """The median of each round that has times."""
+    return {number: statistics.median(times) for number, times in rounds.items() if times}
+
+
+def narrow_enough(rounds: Mapping[int, Sequence[float]], width: float) -> bool:
+    """Whether the interval is at most ``width`` of the median wide."""
+    count = sum(1 for times in rounds.values() if times)
+    return count >= FEWEST and of_rounds(rounds).width <= width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """How many times as long one candidate takes as another, by rounds that both have.
+
+    What slows a machine for a while slows both in that round, and falls out of the ratio. The
+    interval is the sign test's: the order statistics of the rounds' ratios.
+
+    Attributes:
+        value: median of the rounds' ratios.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        rounds: how many there were.
+    """
+
+    value: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def verdict(self) -> str:
+        """``slower`` or ``faster`` where the interval is without 1, else ``unsure``."""
+        return "slower" if self.low > 1 else "faster" if self.high < 1 else "unsure"
+
+
+def paired(
+    mine: Mapping[int, Sequence[float]], theirs: Mapping[int, Sequence[float]]
+) -> Ratio | None:
+    """Two candidates of one run, round by round; None where too few rounds have both.
+
+    Args:
+        mine: times of each round of the one whose ratio it is.
+        theirs: likewise of the one that it is held against.
+    """
+    one, other = middles(mine), middles(theirs)
+    ratios = [one[number] / other[number] for number in one if other.get(number, 0.0) > 0.0]
+    if len(ratios) < FEWEST:
+        return None
+    found = median(ratios)
+    return Ratio(value=found.value, low=found.low, high=found.high, rounds=len(ratios))

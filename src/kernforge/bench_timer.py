@@ -9,7 +9,6 @@ added: work on another stream counts.
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -146,35 +145,3 @@ class CudaTimer:
 def open_timer(device: str) -> CpuTimer | CudaTimer:
     """The clock of ``cpu`` or ``cuda``."""
     return CudaTimer() if device == "cuda" else CpuTimer()
-
-
-class Clock:
-    """Reads a GPU's SM clock through NVML where its package is installed."""
-
-    def __init__(self, device: str) -> None:
-        self._nvml: Any = None
-        if device != "cuda":
-            return
-        with contextlib.suppress(ImportError):
-            import pynvml  # noqa: PLC0415
-
-            with contextlib.suppress(pynvml.NVMLError):
-                pynvml.nvmlInit()
-                self._handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-                self._nvml = pynvml
-
-    def mhz(self) -> float | None:
-        """Clock of the multiprocessors now; None where it cannot be read."""
-        if self._nvml is None:
-            return None
-        with contextlib.suppress(self._nvml.NVMLError):
-            return float(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
-        return None
-
-    def driver(self) -> str | None:
-        """The driver's version; None where it cannot be read."""
-        if self._nvml is None:
-            return None
-        with contextlib.suppress(self._nvml.NVMLError):
-            return str(self._nvml.nvmlSystemGetDriverVersion())
-        return None

@@ -8,13 +8,17 @@ file is loaded, so that a candidate that patches torch patches only itself.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernforge import bench_exchange, bench_plan, bench_timer
 from kernforge.bench_contender import Contender, RefusedError
+from kernforge.bench_garbage import Garbage
+from kernforge.bench_graph import Graph, UncapturableError
 from kernforge.bench_plan import Layout, Tensor
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 _TOUCHED = 32 << 20
 _LINE = 64
+_PDEATHSIG = 1  # prctl(2)
 
 
 class Engine:
@@ -40,7 +45,6 @@ class Engine:
 
         self.device = spec["device"]
         self.timer = bench_timer.open_timer(self.device)
-        self.clock = bench_timer.Clock(self.device)
         self._shared = bench_exchange.enter(spec["exchange"])
         self._types = {name: getattr(torch, name) for name in bench_plan.SIZES}
         self._Tensor, self._strided, self._empty = torch.Tensor, torch.strided, torch.empty
@@ -49,8 +53,24 @@ class Engine:
             torch.Tensor.sum,
             torch.Tensor.untyped_storage,
         )
+        self._copy_all = torch._foreach_copy_
         self._view, self._uint8 = torch.Tensor.view, torch.uint8
         self._give_back = torch.cuda.empty_cache
+        self.garbage = Garbage()
+        self._place, self._anywhere = os.sched_setaffinity, os.sched_getaffinity(0)
+        self._cpu: int | None = spec.get("cpu")
+
+    def settle_in(self, mode: Mode) -> None:
+        """No collector works from now on; by the host's clock, everyone calls on one processor."""
+        self.garbage.stop()
+        if self._cpu is not None and mode == "launch":
+            self._place(0, {self._cpu})
+
+    def move_on(self) -> None:
+        """Let this thread go where it likes again, and the collector work."""
+        if self._cpu is not None:
+            self._place(0, self._anywhere)
+        self.garbage.go_on()
 
     def begin(self, work: dict[str, Any]) -> None:
         """Take a workload up: its layout, arguments and outputs' places that may alias."""
@@ -149,14 +169,26 @@ class Engine:
 
     def take(self, call: int, found: tuple[Torch, ...]) -> None:
         """Copy results to the judge, as they are now."""
+        if not found:
+            return
         for target, source in zip(self.views(call)[1], found, strict=True):
             self._copy(target, source)
 
-    def give_back(self, call: int, given: tuple[Any, ...]) -> None:
-        """Copy inputs to the judge, as they are now."""
-        plain = [each for each in given if type(each) is self._Tensor]
-        for target, source in zip(self.views(call)[0], plain, strict=True):
-            self._copy(target, source)
+    def take_all(self, first: int, found: list[tuple[Torch, ...]]) -> None:
+        """Copy the results of calls in a row to the judge at once, before a thread adds to them."""
+        if len(found) == 1:
+            self.take(first, found[0])
+            return
+        targets = [each for n, one in enumerate(found, first) if one for each in self.views(n)[1]]
+        if targets:
+            self._copy_all(targets, [each for one in found for each in one])
+
+    def give_back(self, given: list[tuple[Any, ...]]) -> None:
+        """Copy the inputs of all calls to the judge, as they are now."""
+        plain = [each for one in given for each in one if type(each) is self._Tensor]
+        if plain:
+            targets = [each for call in range(len(given)) for each in self.views(call)[0]]
+            self._copy_all(targets, plain)
 
     def pointers(self, found: tuple[Torch, ...]) -> list[int]:
         """Where results lie."""
@@ -197,12 +229,13 @@ class Turn:
         self._trusted = candidate.trusted
         self._given: list[tuple[Any, ...]] = []
         self._spare: list[tuple[Torch, ...]] = []
-        self._graph: _Graph | None = None
+        self._graph: Graph | None = None
 
     def workload(self, work: dict[str, Any]) -> dict[str, Any]:
         """Go on with this workload."""
         self._given, self._spare, self._graph = [], [], None
         self._call = self._candidate.none
+        self._engine.garbage.begin()
         self._engine.begin(work)
         self._call = self._candidate.of(work)
         return {"ok": True}
@@ -217,7 +250,14 @@ class Turn:
 
     def go(self, mode: Mode) -> dict[str, Any]:
         """Make the calls, time them, and hand each result over at once."""
-        engine, times, clocks = self._engine, [], []
+        self._engine.settle_in(mode)
+        try:
+            return self._go(mode)
+        finally:
+            self._engine.move_on()
+
+    def _go(self, mode: Mode) -> dict[str, Any]:
+        engine, times = self._engine, []
         measure = self._measure(mode)
         kept: dict[int, int] = {}
         alive: list[Any] = []
@@ -227,19 +267,17 @@ class Turn:
             if mode in ("hot", "launch"):
                 for each in given:
                     self.touch(each)
-            clocks.append(engine.clock.mhz())
             results, spent = measure(given)
-            for number, result in enumerate(results, first):
-                found = self.taken(number, result)
+            taken = [self.taken(number, result) for number, result in enumerate(results, first)]
+            engine.take_all(first, taken)
+            for number, found in enumerate(taken, first):
                 if mode != "graph":
                     engine.refuse_aliases(self._given[number], found, kept)
-                if found:
-                    engine.take(number, found)
                 kept.update(dict.fromkeys(engine.pointers(found), number))
                 alive.append(found)
             times.append(spent / len(given))
         engine.timer.settle()
-        return {"times": times, "clocks": clocks}
+        return {"times": times}
 
     def touch(self, given: tuple[Any, ...]) -> None:
         """Bring what a call reads into the caches."""
@@ -273,12 +311,12 @@ class Turn:
 
         return one
 
-    def _captured(self) -> _Graph:
+    def _captured(self) -> Graph:
         """The workload's graph, captured once: its memory is then no newer than any other."""
         calls = bench_plan.in_a_row("graph", len(self._given))
         if self._graph is None or self._graph.calls < calls:
             inputs = [self._engine.fresh(number) for number in range(calls)]
-            self._graph = _Graph(self._candidate.apart(self._call, calls), inputs)
+            self._graph = Graph(self._candidate.apart(self._call, calls), inputs)
         return self._graph
 
     def leave(self) -> dict[str, Any]:
@@ -289,58 +327,14 @@ class Turn:
 
     def inputs(self) -> dict[str, Any]:
         """Show the judge what the calls left of their inputs."""
-        for number, given in enumerate(self._given):
-            self._engine.give_back(number, given)
+        self._engine.give_back(self._given)
         self._given = []
+        self._engine.garbage.clear()
         return {"ok": True}
 
 
 def _tensor(spec: dict[str, Any]) -> Tensor:
     return Tensor(shape=tuple(spec["shape"]), dtype=spec["dtype"])
-
-
-class UncapturableError(Exception):
-    """A candidate that no CUDA graph can hold."""
-
-
-class _Graph:
-    """Calls of a candidate as one CUDA graph, whose inputs are copied in before each replay.
-
-    Args:
-        call: the candidate.
-        given: inputs of the right kind, for as many calls as are timed in a row.
-
-    Raises:
-        UncapturableError: the calls cannot be captured.
-    """
-
-    def __init__(self, call: Callable[..., Any], given: list[tuple[Any, ...]]) -> None:
-        import torch  # noqa: PLC0415
-
-        self._inputs, self.calls = given, len(given)
-        self._graph = torch.cuda.CUDAGraph()
-        self._plain, self._copy = torch.Tensor, torch.Tensor.copy_
-        try:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                call(*self._inputs[0])
-            torch.cuda.current_stream().wait_stream(side)
-            with torch.cuda.graph(self._graph):
-                self._results = [call(*each) for each in self._inputs]
-        except RuntimeError as error:
-            raise UncapturableError(f"it cannot be captured in a CUDA graph: {error}") from error
-
-    def time(
-        self, timer: bench_timer.Timer, given: list[tuple[Any, ...]]
-    ) -> tuple[list[Any], float]:
-        """Results of one replay on these inputs, and its nanoseconds; a last group may be short."""
-        for kept, new in zip(self._inputs, given, strict=False):
-            for target, source in zip(kept, new, strict=True):
-                if type(source) is self._plain:
-                    self._copy(target, source)
-        _, spent = timer.time(self._graph.replay, (), cold=True)
-        return self._results[: len(given)], spent * len(given) / len(self._inputs)
 
 
 def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -369,6 +363,9 @@ def serve(argv: list[str], open_turn: Callable[[dict[str, Any], Engine], Turn]) 
         argv: what the judge says of the candidate, and the ends of the pipes.
         open_turn: loads it.
     """
+    if sys.platform == "linux":
+        # A judge that is killed cannot wake who it has stopped: they would stay for good.
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     spec = json.loads(argv[0])
     commands, answers = os.fdopen(int(argv[1])), os.fdopen(int(argv[2]), "w")
     dumps, loads = json.dumps, json.loads

@@ -40,7 +40,7 @@ from kernforge.errors import (
     UsageError,
 )
 from kernforge.home import home
-from kernforge.host import with_device
+from kernforge.host import cores, with_device
 from kernforge.integrity import tree_files, verify_tree
 from kernforge.locate import Built
 from kernforge.metadata import FILE, Metadata
@@ -198,7 +198,7 @@ def _build_with(
             "built from",
             hint="tell its publisher; nothing of it was built",
         )
-    jobs = os.cpu_count() or 1
+    jobs = cores()
     with bench.store.lease():
         isolation = pipeline.prepare_sandbox(bench, made, "auto", note=_LOG.info)
         outcome = pipeline.run_plan(

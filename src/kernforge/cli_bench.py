@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
     from kernforge.report import Report
 
+_ROOF = (
+    "roof: the time of a copy of as many bytes, or of torch's matrix product with as many operations, "
+    "in the same run"
+)
+_UNSURE = "~: no sure difference from the kernel's time, round by round, with 95 % confidence"
+_RATE = (
+    "times the kernel's: ratio of the times, round by round, with its 95 % interval\n"
+    "GB/s: bytes that must be moved (10^9 a second), inputs and results once unless declared"
+)
 _FEW = 4  # Workloads of which each has a table.
 
 
@@ -172,16 +181,27 @@ def _stored(path: Path) -> Any:
 def _text(document: dict[str, Any]) -> str:
     from kernforge import bench_report  # noqa: PLC0415
 
-    where = document["machine"]
-    parts = [f"{where['gpu'] or where['cpu']}, torch {where['torch']}"]
+    parts = bench_report.conditions(document)
     if len(document["workloads"]) > _FEW:
         for mode in document["settings"]["modes"]:
             head, *rows = bench_report.sweep(document, mode)
-            parts += [f"\n{mode}: median and share of the roof", reports.table(rows, head=head)]
+            parts.append(f"\n{mode}: {bench_report.MODES[mode]}")
+            parts.append(reports.table(rows, head=head))
+        parts.append(f"\nmedian of a call (share of the roof)\n{_UNSURE}\n{_ROOF}")
         return "\n".join(parts)
     for case in document["workloads"]:
         for mode in document["settings"]["modes"]:
             bound = case["ceilings"][mode]["bound"]
-            parts.append(f"\n{case['name']}, {mode}, bound by {bound}")
+            parts.append(f"\n{case['name']}, {mode}, bound by {bound}: {_how(case, mode)}")
             parts.append(reports.table(bench_report.rows(case, mode), head=bench_report.HEAD))
+    parts.append(f"\n{_RATE}\n{_ROOF}")
     return "\n".join(parts)
+
+
+def _how(case: dict[str, Any], mode: str) -> str:
+    """What a mode is, with the calls that one time is of."""
+    from kernforge import bench_report  # noqa: PLC0415
+
+    found = [row["in_a_row"] for row in case["results"] if row["mode"] == mode]
+    times = f", {max(found)} calls a time" if max(found, default=1) > 1 else ""
+    return f"{bench_report.MODES[mode]}{times}"

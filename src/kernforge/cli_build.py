@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kernforge import cli_options as options
 from kernforge import report as reports
 from kernforge.errors import CheckError, UsageError
+from kernforge.host import cores
 
 if TYPE_CHECKING:
     import argparse
@@ -46,7 +47,7 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--jobs",
         type=options.positive,
-        default=os.cpu_count() or 1,
+        default=cores(),
         help="default: as many as cores",
     )
     verb.add_argument(
@@ -118,7 +119,7 @@ def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verb.add_argument(
         "--jobs",
         type=options.positive,
-        default=os.cpu_count() or 1,
+        default=cores(),
         help="default: as many as cores",
     )
     options.add_sandbox(verb)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from kernforge import cli_options as options
 from kernforge import report as reports
 from kernforge.errors import CheckError, UsageError
+from kernforge.host import cores
 
 if TYPE_CHECKING:
     import argparse
@@ -68,7 +68,7 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--jobs",
         type=options.positive,
-        default=os.cpu_count() or 1,
+        default=cores(),
         help="default: as many as cores",
     )
     options.add_toolchain(verb)

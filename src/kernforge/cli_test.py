@@ -147,6 +147,9 @@ def _say(told: list[Tested], report: Report) -> None:
         counts = ", ".join(f"{count} {name}" for name, count in one.counts.items() if count)
         lines.append(f"{one.variant} ({one.where}): {counts}")
     report.result(document, "\n".join(lines))
+    for one in told:
+        if one.idle:
+            report.note(f"{one.variant}: nothing was tested, all was skipped: {one.idle}")
     if wrong := [one.variant for one in told if not one.ok]:
         raise CheckError(
             f"tests fail on {', '.join(wrong)}",

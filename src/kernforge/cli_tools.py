@@ -91,7 +91,8 @@ def _doctor(arguments: argparse.Namespace, report: Report) -> None:
     wrong = sum(finding.severity == "error" for finding in findings)
     if wrong:
         raise ToolchainError(
-            f"{wrong} of {len(findings)} findings stop kernels from being built or run here",
+            f"{wrong} {'findings stop' if wrong > 1 else 'finding stops'} kernels from being built or "
+            "run here",
             hint="each finding above says what to do",
         )
 
@@ -146,4 +147,9 @@ def _shell(arguments: argparse.Namespace, report: Report) -> int:
         except FileNotFoundError as error:
             raise UsageError(
                 f"there is no program {error.filename}", hint="look at PATH, or name its path"
+            ) from error
+        except PermissionError as error:
+            raise UsageError(
+                f"{error.filename} cannot be run: {error.strerror}",
+                hint="chmod +x makes it a program",
             ) from error

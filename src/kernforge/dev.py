@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import stat
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, Union
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, Union
 from kernforge import dev_values, digest, files
 from kernforge.dev_control import Stop, StoppedError, Teller
 from kernforge.dev_round import Session, Wanted
+from kernforge.errors import StorageError
 from kernforge.home import home
 from kernforge.lockfile import FILE_NAME as LOCK
 from kernforge.store import Store
@@ -76,17 +78,20 @@ def watch(wanted: Wanted, watcher: Watcher) -> None:
     end = threading.Event()
 
     def look() -> None:
-        for _ in watchfiles.watch(
-            wanted.root,
-            watch_filter=watchfiles.DefaultFilter(ignore_paths=[wanted.root / "build"]),
-            debounce=_DEBOUNCE_MS,
-            step=_STEP_MS,
-            stop_event=end,
-            raise_interrupt=False,
-            rust_timeout=_DEBOUNCE_MS,
-            yield_on_timeout=False,
-        ):
-            told.put(None)
+        try:
+            for _ in watchfiles.watch(
+                wanted.root,
+                watch_filter=watchfiles.DefaultFilter(ignore_paths=[wanted.root / "build"]),
+                debounce=_DEBOUNCE_MS,
+                step=_STEP_MS,
+                stop_event=end,
+                raise_interrupt=False,
+                rust_timeout=_DEBOUNCE_MS,
+                yield_on_timeout=False,
+            ):
+                told.put(None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no change would be seen again
+            told.put(_unwatched(wanted.root, error))
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
@@ -96,6 +101,16 @@ def watch(wanted: Wanted, watcher: Watcher) -> None:
     finally:
         end.set()
         looking.join()
+
+
+def _unwatched(root: Path, error: Exception) -> StorageError:
+    return StorageError(
+        f"{root} cannot be watched: {error}",
+        hint=(
+            "raise fs.inotify.max_user_watches (and max_user_instances) by sysctl, set "
+            "WATCHFILES_FORCE_POLLING=1, or do single rounds: kernforge dev --once"
+        ),
+    )
 
 
 def _rounds(
@@ -219,13 +234,18 @@ def snapshot(root: Path) -> dict[str, str]:
             if name.startswith(".") or name.endswith((".pyc", "~")) or name == LOCK:
                 continue
             path = Path(directory, name)
-            with contextlib.suppress(FileNotFoundError):
-                found[path.relative_to(root).as_posix()] = _digest(path)
+            # One that is gone or may not be read is no change; the build says what it lacks.
+            with contextlib.suppress(OSError):
+                if digested := _digest(path):
+                    found[path.relative_to(root).as_posix()] = digested
     return found
 
 
 def _digest(path: Path) -> str:
-    size = path.stat().st_size
-    if size > _LARGE:
-        return f"{size} {path.stat().st_mtime_ns}"
+    """Of a file's content, or of its size and time; empty for a pipe and the like."""
+    said = path.stat()
+    if not stat.S_ISREG(said.st_mode):
+        return ""
+    if said.st_size > _LARGE:
+        return f"{said.st_size} {said.st_mtime_ns}"
     return files.sha256_file(path)

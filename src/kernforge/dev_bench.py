@@ -89,14 +89,26 @@ def _ratio(workload: str, mode: str, now: dict[str, Any], before: dict[str, Any]
     one = {key: now[key] for key in ("median_ns", "low_ns", "high_ns")}
     if "median_ns" not in before:
         return Ratio(workload=workload, mode=mode, **one)
+    ratio, low, high = _of_rounds(now, before)
     return Ratio(
         workload=workload,
         mode=mode,
         **one,
         before_ns=before["median_ns"],
-        ratio=now["median_ns"] / before["median_ns"],
-        low=now["low_ns"] / before["high_ns"],
-        high=now["high_ns"] / before["low_ns"],
+        ratio=ratio,
+        low=low,
+        high=high,
+    )
+
+
+def _of_rounds(now: dict[str, Any], before: dict[str, Any]) -> tuple[float, float, float]:
+    """The kernel's time over the last good build's, with its interval; round by round if told so."""
+    if told := before.get("beside"):  # The other way about: how the last good one is to the kernel.
+        return 1 / told["value"], 1 / told["high"], 1 / told["low"]
+    return (
+        now["median_ns"] / before["median_ns"],
+        now["low_ns"] / before["high_ns"],
+        now["high_ns"] / before["low_ns"],
     )
 
 

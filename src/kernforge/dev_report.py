@@ -18,6 +18,7 @@ FAILED_SHOWN = 5
 KERNELS_SHOWN = 16
 COMPLAINTS_SHOWN = 4
 SHORT = "a short run: `kernforge bench` measures"
+_DONE = {"build": "built", "test": "tested", "bench": "measured"}
 
 
 def document(one: Round, good: Good | None = None) -> dict[str, Any]:
@@ -158,5 +159,6 @@ def summary(one: Round, good: Good | None) -> str:
     if one.ok:
         return f"{'built, not tested' if one.untested and not one.tested else 'good'}: {took}"
     kept = "" if good is None else "; the last good build stays"
-    what = "tests fail" if one.tested and not one.error else "it cannot be built"
+    stage = next(reversed(one.seconds), "build")
+    what = "tests fail" if one.tested and not one.error else f"it cannot be {_DONE[stage]}"
     return f"{what}: {took}{kept}"

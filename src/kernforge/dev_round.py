@@ -78,7 +78,7 @@ class Wanted:
     arch: tuple[str, ...] = ()
     brought: Brought = NOTHING
     sandbox: Mode = "auto"
-    jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
+    jobs: int = field(default_factory=host.cores)
     test: bool = True
     bench: bool = True
     pytest: tuple[str, ...] = ()

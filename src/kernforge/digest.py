@@ -32,8 +32,9 @@ def key(kind: str, **fields: Value) -> str:
 
 
 def sha256(data: bytes | str) -> str:
-    """Hex SHA-256 of bytes or of UTF-8 text."""
-    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+    """Hex SHA-256 of bytes or of UTF-8 text, in which surrogates stand for bytes that are none."""
+    raw = data.encode(errors="surrogateescape") if isinstance(data, str) else data
+    return hashlib.sha256(raw).hexdigest()
 
 
 def _encode(value: Value) -> bytes:

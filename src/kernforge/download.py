@@ -245,5 +245,5 @@ def size(fetched: Fetched) -> int:
 def write_tar(tree: Path, out: Path) -> None:
     """Write a directory registry as a tar: the same bytes for the same kernels."""
     files.remove_tree(tree / ".locks")
-    with files.writing(out) as stream:
+    with files.atomic_stream(out) as stream:
         pack.write_tar(tree, stream)

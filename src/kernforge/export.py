@@ -53,6 +53,8 @@ _OURS = (
     "pyproject.toml",
     "setup.py",
 )
+# They stay out of what is shipped: paths of a machine, and a lock that neither CMake nor pip reads.
+_OF_THE_MACHINE = (_COMPILE_COMMANDS, "kernforge.lock")
 _BACKENDS: tuple[manifest_values.Backend, ...] = get_args(manifest_values.Backend)
 _FLAKE = """# Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
 {
@@ -105,7 +107,7 @@ def _is_ours(one: Project, path: str, real: Path) -> bool:
     """
     if path == _REGISTRATION:
         return real.read_text(errors="replace") == _bundled_registration()
-    written = {*_OURS, f"torch-ext/{one.manifest.general.python_name}/_ops.py"}
+    written = {*_OURS, *_OF_THE_MACHINE, f"torch-ext/{one.manifest.general.python_name}/_ops.py"}
     return path in written or path in {f"metadata-{b}.json" for b in _BACKENDS}
 
 

@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from kernforge.errors import StorageError
 
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _STAGING_PREFIX = "tmp-"
+_OTHERWISE = (
+    "look at what lies there: a file may be where a directory is meant, or the other way round"
+)
 _HINTS = {
+    errno.ENOTDIR: _OTHERWISE,
     errno.ENOSPC: "free some space, or write to another disk (KERNFORGE_HOME names the store's)",
     errno.EDQUOT: "the quota is used up: free some space, or write elsewhere (KERNFORGE_HOME is the store)",
     errno.EROFS: "the file system is read-only: point KERNFORGE_HOME or --out elsewhere",
@@ -33,9 +37,6 @@ _HINTS = {
     errno.EPERM: "check who owns it, or point KERNFORGE_HOME or --out elsewhere",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f), or write to another file system",
 }
-_OTHERWISE = (
-    "look at what lies there: a file may be where a directory is meant, or the other way round"
-)
 
 
 @contextlib.contextmanager
@@ -115,22 +116,12 @@ def make_dir(path: Path) -> None:
 
 def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644) -> None:
     """Write a whole file under its final name, or nothing."""
-    payload = data.encode() if isinstance(data, str) else data
-    with disk_errors(f"writing {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=_STAGING_PREFIX, dir=path.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(payload)
-            temporary.chmod(mode)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with atomic_stream(path, mode=mode) as stream:
+        stream.write(data.encode() if isinstance(data, str) else data)
 
 
 @contextlib.contextmanager
-def atomic_stream(path: Path) -> Iterator[BinaryIO]:
+def atomic_stream(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     """Write a large file piece by piece; it has its final name when it is whole, or never."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,31 +130,15 @@ def atomic_stream(path: Path) -> Iterator[BinaryIO]:
         try:
             with os.fdopen(handle, "w+b") as stream:
                 yield stream
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream whose content gets the final name when all of it is written."""
-    with disk_errors(f"writing {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=_STAGING_PREFIX, dir=path.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                yield stream
-            temporary.chmod(0o644)
+            temporary.chmod(mode)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
 
 def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> None:
-    """Write a file inside a tree that nobody else can see yet."""
-    payload = data.encode() if isinstance(data, str) else data
+    """Write a file inside a tree that nobody else can see yet; surrogates are bytes."""
+    payload = data.encode(errors="surrogateescape") if isinstance(data, str) else data
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(payload)
@@ -198,11 +173,16 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_atomic(source: Path, target: Path) -> None:
-    """Copy a file so that ``target`` is the old one or the whole new one; an open old one stays."""
-    with atomic_stream(target) as stream, source.open("rb") as original:
-        shutil.copyfileobj(original, stream)
-    with disk_errors(f"writing {target}"):
-        target.chmod(0o755)
+    """Copy a file so that ``target`` is the old one or the whole new one; an open old one stays.
+
+    Raises:
+        StorageError: the disk is full or not ours, or a file lies where a directory is meant.
+    """
+    try:
+        with atomic_stream(target, mode=0o755) as stream, source.open("rb") as original:
+            shutil.copyfileobj(original, stream)
+    except OSError as error:
+        raise told(error) from error
 
 
 def link_or_copy(source: Path, target: Path) -> None:

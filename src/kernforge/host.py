@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import os
 import platform
 import re
 import sys
@@ -140,6 +141,14 @@ def _cudart_version() -> Version2 | None:
 
 
 @functools.cache
+def cores() -> int:
+    """How many cores this process may use, which a container or a batch system may have limited."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # other systems than Linux, which build nothing
+        return os.cpu_count() or 1
+
+
 def driver_version() -> Version2 | None:
     """CUDA version that the driver is for. Asking does not initialise the driver."""
     import ctypes  # noqa: PLC0415 - only where kernels for CUDA are wanted

@@ -20,6 +20,7 @@ from kernforge import (
     cudahome,
     digest,
     files,
+    jit_ask,
     jit_flags,
     jit_hint,
     jit_machine,
@@ -30,7 +31,8 @@ from kernforge import (
 )
 from kernforge import jit_sources as generated
 from kernforge.errors import BuildError, UsageError
-from kernforge.jit_files import Tree, closure, stamp
+from kernforge.jit_files import Tree, closure
+from kernforge.jit_sources import CUDA_SUFFIXES
 from kernforge.report import Report
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from kernforge.jit_module import Loaded
     from kernforge.jit_plan import Request, Unit
 
-_CUDA_SUFFIXES = (".cu", ".cuh")
 _SYSTEM = ("/usr", "/opt/rocm")
 
 
@@ -88,7 +89,7 @@ _process = _Process()
 
 def load(  # noqa: PLR0917 - torch's signature
     name: str | os.PathLike[str],
-    sources: str | Sequence[str] | None = None,
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     extra_cflags: Sequence[str] | None = None,
     extra_cuda_cflags: Sequence[str] | None = None,
     extra_sycl_cflags: Sequence[str] | None = None,
@@ -135,18 +136,18 @@ def load(  # noqa: PLR0917 - torch's signature
         from kernforge.jit_project import load_project  # noqa: PLC0415 - only who has one
 
         return load_project(Path(name), verbose=verbose)
-    _refuse_sycl(extra_sycl_cflags, with_sycl)
+    jit_ask.refuse_sycl(extra_sycl_cflags, with_sycl)
     if is_python_module and is_standalone:
         raise UsageError("is_python_module and is_standalone exclude each other")
-    listed = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-    here = os.getcwd()  # noqa: PTH109 - a hot path
+    here = jit_ask.here()
+    listed = jit_ask.paths(sources, "sources")
     question = _Question(
-        name=str(name),
-        sources=tuple(jit_flags.absolute(os.fspath(source), here) for source in listed),
+        name=os.fspath(name),
+        sources=tuple(jit_flags.absolute(source, here) for source in listed),
         cflags=jit_flags.words(extra_cflags),
         cuda_cflags=jit_flags.words(extra_cuda_cflags),
         ldflags=jit_flags.words(extra_ldflags),
-        includes=tuple(os.fspath(path) for path in extra_include_paths or ()),
+        includes=jit_ask.paths(extra_include_paths, "extra_include_paths"),
         build_directory=os.fspath(build_directory or ""),
         with_cuda=with_cuda,
         is_python_module=is_python_module,
@@ -213,7 +214,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         ToolchainError: as ``load``.
         UsageError: as ``load``.
     """
-    _refuse_sycl(extra_sycl_cflags or sycl_sources, with_sycl)
+    jit_ask.refuse_sycl(extra_sycl_cflags or sycl_sources, with_sycl)
 
     def ask(*, whole: bool) -> Any:
         texts = generated.inline(
@@ -231,11 +232,11 @@ def load_inline(  # noqa: PLR0917 - torch's signature
             cflags=jit_flags.words(extra_cflags),
             cuda_cflags=jit_flags.words(extra_cuda_cflags),
             ldflags=jit_flags.words(extra_ldflags),
-            includes=tuple(os.fspath(path) for path in extra_include_paths or ()),
+            includes=jit_ask.paths(extra_include_paths, "extra_include_paths"),
             build_directory=os.fspath(build_directory or ""),
             with_cuda=with_cuda,
             is_python_module=is_python_module,
-            here=os.getcwd(),  # noqa: PTH109
+            here=jit_ask.here(),
             environment=jit_machine.environment(),
         )
         return question, texts
@@ -249,17 +250,12 @@ def load_inline(  # noqa: PLR0917 - torch's signature
     try:
         return _answer(question, verbose=verbose)
     except BuildError as error:
-        if not generated.lacks_torch(str(error)):
-            raise
-    return _answer(whole, verbose=verbose)
+        if generated.lacks_torch(str(error)):
+            return _answer(whole, verbose=verbose)
+        raise
 
 
 # -- one question --------------------------------------------------------------------------
-
-
-def _refuse_sycl(given: object, wanted: bool | None) -> None:  # noqa: FBT001
-    if given or wanted:
-        raise UsageError("SYCL sources are not compiled here", hint="use torch's own loader")
 
 
 def _answer(question: _Question, *, verbose: bool) -> Any:
@@ -295,7 +291,7 @@ def _make(question: _Question, report: Report) -> _Known:
     content = _content(request)
     if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
         return _Known(seen=tree.seen(), content=content, loaded=loaded)
-    cuda = request.with_cuda or any(u.path.endswith(_CUDA_SUFFIXES) for u in request.units)
+    cuda = request.with_cuda or any(u.path.endswith(CUDA_SUFFIXES) for u in request.units)
     shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python)
     start = time.monotonic()
     made, path = jit_make.make(request, shop, report, own)
@@ -321,38 +317,46 @@ def _make(question: _Question, report: Report) -> _Known:
 
 def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bool]:
     """The request behind a question, the user's files in it, and what headers they may read."""
-    compiled = jit_flags.parted(question.cflags, question.here)
-    for_cuda = jit_flags.parted(question.cuda_cflags, question.here)
+    if not question.texts:
+        jit_ask.check_sources(question.sources, question.cflags)
+    cuda_home = cudahome.installed(os.environ)
+    torch = Path(jit_machine.import_torch().__file__).parent
+    installed = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
+    compiled = jit_flags.parted(question.cflags, question.here, installed)
+    for_cuda = jit_flags.parted(question.cuda_cflags, question.here, installed)
     named = [jit_flags.absolute(path, question.here) for path in question.includes]
     search = list(dict.fromkeys((*named, *compiled.search, *for_cuda.search)))
     if question.build_directory:
         search.append(jit_flags.absolute(question.build_directory, question.here))
-    cuda_home = cudahome.installed(os.environ)
-    torch = Path(jit_machine.import_torch().__file__).parent
-    installed = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
     mine = tuple(d.lstrip("/") for d in search if not jit_flags.is_below(d, installed))
     first = tuple(path.lstrip("/") for path in (*compiled.first, *for_cuda.first))
+    apart = (d.lstrip("/") for d in (*compiled.apart, *for_cuda.apart))
+    searched = tuple(dict.fromkeys((*mine, *apart)))
     units: list[Unit] = []
     for source in question.sources:
         path = source.lstrip("/")
-        found = closure(path, mine, first, tree)
+        found = closure(path, searched, first, tree)
         texts = {one: tree.get(one) for one in found.files}
         units.append(jit_plan.Unit(path=path, texts=texts, closure=found))
     with_cuda = question.with_cuda
     if with_cuda is None:
-        with_cuda = any(unit.path.endswith(_CUDA_SUFFIXES) for unit in units)
+        with_cuda = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
+    written = [text for unit in units for text in unit.texts.values()]
+    jit_ask.check_name(question.name, written)
+    # A file that flags bring may be where the module is defined.
+    if question.is_python_module and not (first or question.ldflags):
+        jit_ask.check_module(question.name, written)
     ldflags = jit_flags.linker(question.ldflags, question.here)
+    linked = {path: tree.watch(path) for path in jit_flags.linked(ldflags)}
     if question.is_standalone:
         ldflags = (*ldflags, f"-Wl,-rpath,{torch / 'lib'}")
     request = jit_plan.Request(
         name=question.name,
         units=tuple(units),
-        cflags=(*(w for p in compiled.first for w in ("-include", p.lstrip("/"))), *compiled.rest),
-        cuda_cflags=(
-            *(w for p in for_cuda.first for w in ("-include", p.lstrip("/"))),
-            *for_cuda.rest,
-        ),
+        cflags=compiled.words,
+        cuda_cflags=for_cuda.words,
         ldflags=ldflags,
+        linked={path: found for path, found in linked.items() if found},
         includes=mine,
         installed=tuple(d for d in search if d.lstrip("/") not in mine),
         with_cuda=with_cuda,
@@ -378,7 +382,7 @@ def _content(request: Request) -> str:
         cuda_cflags=list(request.cuda_cflags),
         ldflags=list(request.ldflags),
         includes=[*request.includes, "", *request.installed],
-        objects=[list(stamp(f) or ()) for f in request.ldflags if f.startswith("/")],
+        linked={path: list(found) for path, found in request.linked.items()},
         executable=request.executable,
         environment=[value or "" for value in jit_machine.environment()],
     )

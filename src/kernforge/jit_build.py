@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from kernforge import build, eviction, jit_stages, jit_swap
+from kernforge import build, eviction, jit_machine, jit_stages, jit_swap, perform
 from kernforge.errors import BuildError, KernforgeError
 from kernforge.jit_plan import PRECOMPILED
 from kernforge.perform import Workshop
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kernforge.store import Store
 
 _log = logging.getLogger("kernforge")
+_LINK = "link "
 _background: dict[str, threading.Thread] = {}
 _lock = threading.Lock()
 _TIDY_S = 60.0
@@ -44,6 +45,7 @@ def make(
     events: Events,
     *,
     quiet: Events,
+    tell: Callable[[str], None],
     own: Iterable[str],
     again: Callable[[Mapping[str, Action]], Made],
 ) -> Path:
@@ -54,6 +56,7 @@ def make(
         shop: what to make it with.
         events: is told what happens.
         quiet: is told what happens in the background.
+        tell: is told what the compilers wrote of what went well, as warnings.
         own: the user's files, as the plan names them.
         again: plans it with other objects for the units of these paths.
 
@@ -65,9 +68,10 @@ def make(
         StorageError: the disk is full or read-only.
     """
     store = shop.store
+    own = tuple(own)
     if store.use(SHELF, made.link.key):
         jit_swap.remember(made)
-        return _output(made, shop)
+        return _told(made, shop, tell, own)
     with store.lease():
         header = _header(made, shop, quiet)
         roots = {**shop.roots, **({PRECOMPILED: header} if header else {})}
@@ -80,11 +84,11 @@ def make(
         )
         failures = _run((found or made).plan, shop, roots, events)
         if failures:
-            raise _error(failures, tuple(own))
+            raise _error(failures, own)
         if not found:
             jit_swap.learn(made, shop)
         tidy(store)
-    return _output(found or made, shop)
+    return _told(found or made, shop, tell, own)
 
 
 def tidy(store: Store) -> None:
@@ -94,7 +98,12 @@ def tidy(store: Store) -> None:
         eviction.trim(store, eviction.limit(os.environ))
 
 
-def _output(made: Made, shop: Shop) -> Path:
+def _told(made: Made, shop: Shop, tell: Callable[[str], None], own: tuple[str, ...]) -> Path:
+    """Path of what a plan made, once it is told what the compilers wrote."""
+    for action in made.plan.actions:
+        log = shop.store.path(SHELF, action.key) / perform.LOG
+        if log.is_file():
+            tell(_users_words(log.read_text(errors="replace").rstrip(), own))
     return shop.store.path(SHELF, made.link.key) / made.link.outputs[0]
 
 
@@ -141,25 +150,27 @@ def _run(
     events: Events,
     runner: Runner = jit_stages.run_stages,
 ) -> tuple[Failure, ...]:
-    jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
-    workshop = Workshop(store=shop.store, roots=roots, runner=runner, jobs=jobs)
+    workshop = Workshop(store=shop.store, roots=roots, runner=runner, jobs=jit_machine.jobs())
     return build.run_actions(plan, workshop, events)
 
 
 def _error(failures: tuple[Failure, ...], own: tuple[str, ...]) -> BuildError:
-    """What the compilers wrote, with the user's paths in the place of those in the room."""
-    texts = []
-    for failure in failures:
-        text = failure.output
-        for path in own:
-            text = re.sub(rf"(?<![\w/.-]){re.escape(path)}", f"/{path}", text)
-        texts.append(text)
-    title = ", ".join(sorted(_user_path(f.action.title, own) for f in failures))
+    """An error that says what the compilers wrote."""
+    texts = [_users_words(failure.output, own) for failure in failures]
+    title = ", ".join(sorted(_done(failure.action.title, own) for failure in failures))
     repeat = "\n".join(failure.repeat for failure in failures)
-    return BuildError(
-        "\n".join((f"{title} cannot be compiled", *texts)), hint=f"repeat it by hand:\n{repeat}"
-    )
+    return BuildError("\n".join((title, *texts)), hint=f"repeat it by hand:\n{repeat}")
 
 
-def _user_path(title: str, own: tuple[str, ...]) -> str:
-    return f"/{title}" if title in own else title
+def _done(title: str, own: tuple[str, ...]) -> str:
+    """What cannot be done."""
+    if title.startswith(_LINK):
+        return f"{title.removeprefix(_LINK)} cannot be linked"
+    return f"{f'/{title}' if title in own else title} cannot be compiled"
+
+
+def _users_words(text: str, own: Iterable[str]) -> str:
+    """What a compiler wrote, with the user's paths in the place of those in the room."""
+    for path in own:
+        text = re.sub(rf"(?<![\w/.-]){re.escape(path)}", f"/{path}", text)
+    return text

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that a compilation reads, found by their includes, and whether they have changed since.
 
-A file that has its size, time of change and inode has its content, unless it changed so shortly
-before it was read that another change could have the same time.
+A file that has its size, times of change and inode has its content, unless it changed so shortly
+before it was read that another change could have the same time. The second time, that of the inode,
+is one that no program can set: a file whose first one was set back is seen, too.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from kernforge.includes import Closure
 
-Stamp: TypeAlias = tuple[int, int, int]
-"""Size, time of change in nanoseconds, inode."""
+Stamp: TypeAlias = tuple[int, int, int, int]
+"""Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
 _SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
 _OPAQUE_LIMIT = 5000
 _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
@@ -71,6 +72,16 @@ class Tree:
         found = self._text(path)
         return default if found is None else found
 
+    def watch(self, path: str) -> Stamp | None:
+        """Stamp of a file that is not text, as an object; from now on a change of it is seen.
+
+        Args:
+            path: absolute.
+        """
+        self._stamps[path] = found = stamp(path)
+        self._note_young(path, found)
+        return found
+
     def seen(self) -> Seen:
         """What was read so far."""
         return Seen(stamps=dict(self._stamps), young=frozenset(self._young))
@@ -80,9 +91,12 @@ class Tree:
             real = f"/{path}"
             self._stamps[real] = found = stamp(real)
             self._texts[path] = None if found is None else _read(real)
-            if found and time.time_ns() - found[1] < _SETTLED_NS:
-                self._young.add(real)
+            self._note_young(real, found)
         return self._texts[path]
+
+    def _note_young(self, path: str, found: Stamp | None) -> None:
+        if found and time.time_ns() - found[1] < _SETTLED_NS:
+            self._young.add(path)
 
 
 def closure(
@@ -97,9 +111,15 @@ def closure(
         tree: the machine's files.
 
     Raises:
-        UsageError: an include names a macro, and the search path holds too many files to take all.
+        UsageError: there is no such source, or a file cannot be read; an include names a macro, and
+            the search path holds too many files to take all.
     """
     if source not in tree:
+        if os.path.isdir(f"/{source}"):  # noqa: PTH112
+            raise UsageError(
+                f"the source /{source} is a directory",
+                hint="name files; load(directory) without sources builds a kernel project",
+            )
         raise UsageError(f"there is no source /{source}")
     known: Mapping[str, str] = tree  # type: ignore[assignment]  # what is used of a mapping
     found = includes.closure(source, known, directories, first=first)
@@ -118,14 +138,15 @@ def stamp(path: str) -> Stamp | None:
         return None
     if not os.path.isfile(path):  # noqa: PTH113
         return None
-    return (found.st_size, found.st_mtime_ns, found.st_ino)
+    return (found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
 
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8: {error}", hint="save it as UTF-8") from error
+        # Compilers take any bytes, in comments above all: what is no UTF-8 comes as surrogates.
+        return Path(path).read_bytes().decode(errors="surrogateescape")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _headers_below(directories: Iterable[str]) -> list[str]:

@@ -26,8 +26,9 @@ from kernforge import (
     lockfile,
     pyheaders,
 )
-from kernforge.errors import ToolchainError, UsageError
+from kernforge.errors import ManifestError, ToolchainError, UsageError
 from kernforge.home import home
+from kernforge.host import cores
 from kernforge.index import Index
 from kernforge.jit_plan import PRECOMPILED, TORCH, Machine
 from kernforge.lockfile import Lock, LockedHeaders, LockedToolkit
@@ -46,6 +47,17 @@ if TYPE_CHECKING:
 
 _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
+# Names that torch's loader takes too, of what a toolkit of CUDA 12 or 13 compiles for.
+_GENERATIONS = {
+    "Volta": "7.0+PTX",
+    "Turing": "7.5+PTX",
+    "Ampere": "8.0 8.6+PTX",
+    "Ampere+Tegra": "8.7",
+    "Ada": "8.9+PTX",
+    "Hopper": "9.0+PTX",
+    "Blackwell": "10.0 10.3 12.0 12.1+PTX",
+    "Blackwell+Tegra": "11.0",
+}
 _ENV = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
@@ -202,11 +214,32 @@ def _from_wheels(
     return version, replace(found, cuda={name: kit}), roots
 
 
+def jobs() -> int:
+    """How many actions run at once: ``MAX_JOBS``, as for torch's loader, else one for each core.
+
+    Raises:
+        UsageError: it is no number.
+    """
+    given = os.environ.get("MAX_JOBS", "").strip()
+    if given and not given.isdecimal():
+        raise UsageError(
+            f"MAX_JOBS is {given!r}", hint="a number of compilers at once, or nothing: one per core"
+        )
+    return int(given or 0) or cores()
+
+
 def _archs(torch: Any) -> tuple[arch.Arch, ...]:
     """What ``TORCH_CUDA_ARCH_LIST`` names, else the GPUs that this process sees."""
     named = os.environ.get("TORCH_CUDA_ARCH_LIST", "").replace(" ", ";")
     if named and named != "native":
-        return tuple(sorted({arch.Arch.parse(part) for part in named.split(";") if part}))
+        parts = [word for part in named.split(";") for word in _GENERATIONS.get(part, part).split()]
+        try:
+            return tuple(sorted({arch.Arch.parse(part) for part in parts}))
+        except ManifestError as error:
+            raise UsageError(
+                f"TORCH_CUDA_ARCH_LIST: {error.message}",
+                hint=f"{error.hint}; or name a generation: {', '.join(_GENERATIONS)}",
+            ) from error
     count = torch.cuda.device_count()
     if not count:
         raise UsageError(

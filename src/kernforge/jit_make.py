@@ -54,7 +54,9 @@ def make(request: Request, shop: Shop, report: Report, own: Iterable[str]) -> tu
         again = functools.partial(jit_plan.make, one, shop.machine)
         quiet = Report(quiet=True, failures=False)
         try:
-            path = jit_build.make(made, shop, report, quiet=quiet, own=told, again=again)
+            path = jit_build.make(
+                made, shop, report, quiet=quiet, tell=report.note, own=told, again=again
+            )
         except BuildError as error:
             if one is request or not jit_slim.fell_short(error.message):
                 raise

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import BuildError
+from kernforge.run import Command, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +65,8 @@ def load(
         try:
             torch.ops.load_library(str(path))
         except OSError as error:
-            raise BuildError(f"{path} cannot be loaded: {error}", hint=_UNDEFINED) from error
+            words = _readable(str(error))
+            raise BuildError(f"{path} cannot be loaded: {words}", hint=_UNDEFINED) from error
     spaces = {spoken: _namespace(torch, actual) for spoken, actual in namespaces.items()}
     found = Loaded(path=path, module=module, spaces=spaces)
     found.show(torch)
@@ -71,8 +74,7 @@ def load(
 
 
 _UNDEFINED = "an undefined symbol is a function that is declared and called, and defined nowhere"
-
-
+_MANGLED = re.compile(r"undefined symbol: (_Z\w+)")
 _imported: Counter[str] = Counter()
 
 
@@ -81,9 +83,9 @@ def _import(path: Path, name: str) -> ModuleType:
     # What it initializes is named after the last dot.
     earlier = _imported[name]
     _imported[name] += 1
-    name = f"kernforge_jit_{earlier}.{name}" if earlier else name
-    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
-    spec = importlib.util.spec_from_loader(name, loader)
+    whole = f"kernforge_jit_{earlier}.{name}" if earlier else name
+    loader = importlib.machinery.ExtensionFileLoader(whole, str(path))
+    spec = importlib.util.spec_from_loader(whole, loader)
     if spec is None:
         raise BuildError(f"{path} cannot be imported as {name}")
     try:
@@ -101,8 +103,21 @@ def _import(path: Path, name: str) -> ModuleType:
                 "an earlier build in this process has the class: bind it with py::module_local(), "
                 "py::class_<T>(m, name, py::module_local())"
             )
-        raise BuildError(f"{name} cannot be imported: {error}", hint=hint) from error
+        words = _readable(str(error))
+        raise BuildError(f"{name} cannot be imported: {words}", hint=hint) from error
     return module
+
+
+def _readable(words: str) -> str:
+    """A dynamic loader's words, with the C++ name of the symbol that it misses."""
+    mangled = _MANGLED.search(words)
+    if mangled is None:
+        return words
+    try:
+        done = run(Command(argv=("c++filt", mangled[1])))
+    except FileNotFoundError:
+        return words
+    return f"{words} ({done.stdout.strip()})"
 
 
 def _namespace(torch: Any, name: str) -> Any:

@@ -10,13 +10,14 @@ process has: empty ones of the same names stand for them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernforge import digest, flags, floor, linking
 from kernforge import jit_sources as generated
 from kernforge.actions import Actions
 from kernforge.graph import Plan
+from kernforge.jit_sources import CUDA_SUFFIXES
 from kernforge.linking import OBJECT
 from kernforge.matrix import Target
 from kernforge.units import Sources
@@ -42,7 +43,6 @@ _NVCC = (
     *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
     "--expt-relaxed-constexpr",
 )
-_CUDA_SUFFIXES = (".cu", ".cuh")
 _NAMES = "kernforge_names.cpp"
 _MOST = 10_000
 
@@ -96,6 +96,7 @@ class Request:
         cflags: for the C++ compiler; paths in it are absolute, or in the action's directory.
         cuda_cflags: for nvcc; likewise.
         ldflags: for the linker; likewise.
+        linked: files that the linker reads outside the action's directory -> their stamps.
         includes: search path in the action's directory.
         installed: search path outside it.
         with_cuda: whether to give C++ sources CUDA's headers.
@@ -109,6 +110,7 @@ class Request:
     cflags: tuple[str, ...] = ()
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
+    linked: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     includes: tuple[str, ...] = ()
     installed: tuple[str, ...] = ()
     with_cuda: bool = False
@@ -243,7 +245,7 @@ class _Planner:
         inputs = [self._actions.text(path, text) for path, text in texts.items()]
         common = tuple(self._common(unit))
         included = ("-include", generated.NAMES_HEADER) if named else ()
-        if unit.path.endswith(_CUDA_SUFFIXES):
+        if unit.path.endswith(CUDA_SUFFIXES):
             argv = (*self._nvcc(), *included, *flags.for_nvcc(common), *self._request.cuda_cflags)
             argv = (*argv, *self._standard_of(self._request.cuda_cflags))
         else:
@@ -253,7 +255,7 @@ class _Planner:
             argv = (flags.CXX, *before, *included, *plain, *common, *self._request.cflags)
         whole = (*argv, unit.path, "-o", OBJECT)
         action = self._actions.add(unit.path, whole, inputs, (OBJECT,), self._target)
-        if unit.path.endswith(_CUDA_SUFFIXES):
+        if unit.path.endswith(CUDA_SUFFIXES):
             found = unit.closure
             self._cuda.append(
                 CudaUnit(
@@ -291,7 +293,7 @@ class _Planner:
         cuda = self._machine.cuda
         if not cuda:
             return
-        if self._request.with_cuda and not unit.path.endswith(_CUDA_SUFFIXES):
+        if self._request.with_cuda and not unit.path.endswith(CUDA_SUFFIXES):
             yield from flags.cuda_includes(cuda)
         for wheel in self._machine.lock.cuda[f"{cuda[0]}.{cuda[1]}"].libraries:
             if unit.closure.reaches_cuda_libraries:
@@ -338,7 +340,7 @@ class _Planner:
         argv = (*argv, *self._request.cflags, flags.tree(TORCH, f"include/{header}"))
         # Below a name of its own: where the unit includes the header itself, torch's must be found.
         output = f"{_AHEAD}/{header}.gch"
-        place = self._apart.text(f"{_AHEAD}/{header.partition('/')[0]}/made-here", "")
+        place = self._apart.text(f"{_AHEAD}/{header.rpartition('/')[0]}/made-here", "")
         title = f"<{header}>"
         self._apart.add(title, (*argv, "-o", output), [place], (output,), self._target)
         stand_in = self._actions.text(f"stand-in/{_AHEAD}/{header}", f"#include <{header}>\n")
@@ -357,6 +359,10 @@ class _Planner:
         inputs = [
             self._actions.made(one, OBJECT, name) for one, name in zip(objects, names, strict=True)
         ]
+        if stamps := self._request.linked:
+            # No program reads it: it makes another action of the same words for other files.
+            lines = (f"{path} {' '.join(map(str, one))}\n" for path, one in stamps.items())
+            inputs.append(self._actions.text("linked.txt", "".join(lines)))
         libraries: tuple[str, ...]
         cuda = self._machine.cuda if self._request.with_cuda else None
         shares = bool(cuda and self._machine.runtime and not self._request.executable)

@@ -20,6 +20,7 @@ from kernforge import (
     host,
     jit_build,
     jit_files,
+    jit_machine,
     jit_replan,
     jit_stages,
     jit_swap,
@@ -206,7 +207,7 @@ def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
         made = make(attempt=attempt)
     with bench.store.lease():
         paths = roots.fetch(bench, made, locked)
-        jobs = int(os.environ.get("MAX_JOBS") or 0) or len(os.sched_getaffinity(0))
+        jobs = jit_machine.jobs()
         workshop = pipeline.make_workshop(bench, paths, jobs=jobs, isolation=sandbox.OFF)
         workshop = replace(workshop, runner=jit_stages.run_stages)
         place = _Place(lock=locked, store=bench.store, roots=paths)

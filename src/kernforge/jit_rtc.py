@@ -43,11 +43,11 @@ def compile_(program: Program, roots: Mapping[str, str]) -> bytes:
     """
     nvrtc = _nvrtc()
     options = [resolve(word, roots).encode() for word in program.options]
-    texts = [text.encode() for text in program.headers.values()]
+    texts = [_bytes(text) for text in program.headers.values()]
     names = [name.encode() for name in program.headers]
     handle = _got(
         nvrtc.nvrtcCreateProgram(
-            program.text.encode(), program.name.encode(), len(names), texts, names
+            _bytes(program.text), program.name.encode(), len(names), texts, names
         )
     )
     try:
@@ -61,6 +61,10 @@ def compile_(program: Program, roots: Mapping[str, str]) -> bytes:
     finally:
         nvrtc.nvrtcDestroyProgram(handle)
     return code
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
 
 
 def _nvrtc() -> Any:

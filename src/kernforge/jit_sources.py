@@ -22,6 +22,8 @@ MAIN, CUDA = "main.cpp", "cuda.cu"
 """Names of the files that ``inline`` makes."""
 NAMES_HEADER = "kernforge_names.h"
 EXTENSION_NAME = "TORCH_EXTENSION_NAME"
+CUDA_SUFFIXES = (".cu", ".cuh")
+"""What nvcc compiles."""
 _EXTENSION = "#include <torch/extension.h>"
 _TYPES = "#include <torch/types.h>"
 _RUNTIME = ("#include <cuda.h>", "#include <cuda_runtime.h>")

@@ -20,7 +20,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from kernforge import cubin, digest, elf, fatbin, files, jit_device, jit_rtc
+from kernforge import cubin, digest, elf, fatbin, files, jit_device, jit_rtc, perform
 from kernforge.errors import KernforgeError
 from kernforge.graph import Action
 from kernforge.jit_device import CUBIN
@@ -265,7 +265,7 @@ def _action(unit: CudaUnit, by: str) -> Action:
 
 def _put(edit: _Edit, code: bytes, by: str, shop: Place) -> dict[str, Action]:
     """Put machine code into a copy of an object; nothing comes of it when it does not fit."""
-    host = edit.host
+    host, store = edit.host, shop.store
     code = cubin.named_like(code, host.code)
     # What the host registers is named in its code: all of it must be there, and no more.
     same = set(cubin.kernels(code)) == set(cubin.kernels(host.code))
@@ -284,10 +284,14 @@ def _put(edit: _Edit, code: bytes, by: str, shop: Place) -> dict[str, Action]:
         done = run(Command(argv=argv))
         if done.returncode:
             raise _SwapError(done.stderr)
+        # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the object.
+        log = store.path(SHELF, edit.part.cubin.key) / perform.LOG
+        if by == _NVCC and log.is_file():
+            files.copy_file(log, tree / perform.LOG)
 
     action = _action(edit.unit, by)
     try:
-        shop.store.tree(SHELF, action.key, fill)
+        store.tree(SHELF, action.key, fill)
     except (_SwapError, FileNotFoundError) as error:
         _log.info("%s is compiled as a whole: %s", edit.unit.path, error)
         return {}

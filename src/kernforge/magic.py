@@ -8,17 +8,14 @@ of the magic is the first.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
-import shlex
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from kernforge import diagnostics
-from kernforge.errors import BuildError
+from kernforge import diagnostics, jit_flags
+from kernforge.errors import BuildError, KernforgeError
 from kernforge.jit import load_inline
 
 _SWITCH = re.compile(r"//\s*%%\s*(cpp|cuda)\s*$")
@@ -26,7 +23,7 @@ _FIRST_LINE = 2  # the magic's own is 1
 
 
 class CellError(BuildError):
-    """A cell does not compile; shown without a traceback, which would be of kernforge's own code."""
+    """A cell does not become a module; shown without a traceback, which would be of kernforge's own code."""
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows."""
@@ -78,25 +75,20 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
         texts = parts(cell, cuda=asked.cuda)
         declared = [declaration(texts["cuda"], name) for name in functions]
         label = f"<cell {asked.name}>"
-        # A failure is told once, as the cell's.
-        said = (
-            contextlib.nullcontext() if asked.verbose else contextlib.redirect_stderr(io.StringIO())
-        )
         try:
-            with said:
-                module = load_inline(
-                    asked.name,
-                    [*filter(None, declared), _labelled(texts["cpp"], label)],
-                    [_labelled(texts["cuda"], label)] if texts["cuda"].strip() else None,
-                    functions=functions or None,
-                    extra_cflags=shlex.split(asked.cflags),
-                    extra_cuda_cflags=shlex.split(asked.cuda_cflags),
-                    extra_ldflags=shlex.split(asked.ldflags),
-                    extra_include_paths=asked.include,
-                    no_implicit_headers=asked.no_headers,
-                    verbose=asked.verbose,
-                )
-        except BuildError as error:
+            module = load_inline(
+                asked.name,
+                [*filter(None, declared), _labelled(texts["cpp"], label)],
+                [_labelled(texts["cuda"], label)] if texts["cuda"].strip() else None,
+                functions=functions or None,
+                extra_cflags=jit_flags.words(asked.cflags),
+                extra_cuda_cflags=jit_flags.words(asked.cuda_cflags),
+                extra_ldflags=jit_flags.words(asked.ldflags),
+                extra_include_paths=asked.include,
+                no_implicit_headers=asked.no_headers,
+                verbose=asked.verbose,
+            )
+        except KernforgeError as error:
             raise explained(error, label, cell) from None
         found = {asked.name: module} | {name: getattr(module, name) for name in functions}
         self.shell.push(found)
@@ -129,8 +121,8 @@ def declaration(cuda: str, name: str) -> str:
     return f"{' '.join(found[1].split())};" if found else ""
 
 
-def explained(error: BuildError, label: str, cell: str) -> CellError:
-    """A compiler's failure in terms of the cell: its lines, and the source that is meant."""
+def explained(error: KernforgeError, label: str, cell: str) -> CellError:
+    """A failure in terms of the cell: its lines, and the source that a compiler means."""
     texts = {label: f"\n{cell}"}  # one line for the magic
     said = diagnostics.errors(diagnostics.parse(error.message))
     if not said:

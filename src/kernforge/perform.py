@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from kernforge.run import Completed, Runner
     from kernforge.store import Store
 
-_LOG = "kernforge-log.txt"
+LOG = "kernforge-log.txt"
+"""File of a result that holds what the program printed."""
 _AGAIN = "again.sh"
 _PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 
@@ -108,7 +109,7 @@ class _Hands:
             for output in action.outputs:
                 files.copy_file(room.work / output, tree / output)
             if log := (done.stdout + done.stderr).strip():
-                files.write_new(tree / _LOG, log + "\n")
+                files.write_new(tree / LOG, log + "\n")
             files.write_new(tree / results.FILE, json.dumps(self._how(action, room), indent=1))
             # One that failed is kept, so that its command can be repeated in it.
             files.remove_tree(room.path)
@@ -167,9 +168,10 @@ class _Hands:
                 f"{argv[0]} is not there", hint="the store is damaged: remove KERNFORGE_HOME/store"
             ) from error
         done = replace(done, returncode=sandbox.returncode(self._shop.sandbox, done.returncode))
-        if done.returncode != 0 or done.timed_out:
+        missing = [name for name in action.outputs if not (room.work / name).is_file()]
+        if done.returncode != 0 or done.timed_out or missing:
             files.write_new(room.path / _AGAIN, sandbox.by_hand(command))
-            raise _FailedError(_failure(action, f"sh {room.path / _AGAIN}", done))
+            raise _FailedError(_failure(action, f"sh {room.path / _AGAIN}", done, missing))
         return done
 
     def _place(self, origin: str, name: str, path: Path) -> None:
@@ -182,8 +184,10 @@ class _Hands:
             files.link_or_copy(self._shop.store.path(SHELF, key) / output, path)
 
 
-def _failure(action: Action, repeat: str, done: Completed) -> Failure:
+def _failure(action: Action, repeat: str, done: Completed, missing: list[str]) -> Failure:
     output = (done.stdout + done.stderr).strip()
+    if done.returncode == 0 and not done.timed_out:
+        output += f"\n{action.argv[0]} says that it went well, and made no {', '.join(missing)}"
     if done.returncode < 0:
         output += f"\nkilled by signal {-done.returncode}" + (
             ": out of memory? Try fewer --jobs" if done.returncode == -9 else ""  # noqa: PLR2004

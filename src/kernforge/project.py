@@ -109,7 +109,8 @@ def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
         names[:] = sorted(name for name in names if holds_sources(directory, name))
         for name in sorted(files):
             path = Path(directory, name)
-            if not name.startswith(".") and not name.endswith(".pyc"):
+            # A pipe would be read for ever, a link to nothing not at all.
+            if not name.startswith(".") and not name.endswith(".pyc") and path.is_file():
                 yield path.relative_to(root).as_posix(), path
 
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import threading
+import time
 from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -31,8 +34,13 @@ if TYPE_CHECKING:
 
 PLUGIN = "kernforge.testing_plugin"
 _RAN = (0, 1)  # pytest: all passed, some failed
+_REFUSED = 4  # pytest: its arguments are wrong
 _NOTHING = 5  # pytest: no test was collected
+_UNREADABLE = "ERROR collecting "  # pytest: a file of tests cannot be imported
+_SUMMARY = "=== short test summary info"
 _CONNECT_S = 10
+_PATIENCE_S = 60
+_LOOK_S = 1
 _LEFT_OUT = frozenset({"build", "__pycache__"})
 
 
@@ -59,6 +67,13 @@ class Tested:
         """How many passed, failed, were skipped, and broke in setup."""
         found = Counter(one["outcome"] for one in self.tests)
         return {name: found[name] for name in ("passed", "failed", "error", "skipped")}
+
+    @property
+    def idle(self) -> str:
+        """Why all tests were skipped, in the words of most of them; empty where one ran."""
+        reasons = Counter(one["reason"].removeprefix("Skipped: ") for one in self.tests)
+        ran = any(one["outcome"] != "skipped" for one in self.tests)
+        return "" if ran or not reasons else reasons.most_common(1)[0][0]
 
     @property
     def ok(self) -> bool:
@@ -169,6 +184,7 @@ def run_variant(
             "PYTHONPATH": os.pathsep.join(str(Path(path).absolute()) for path in paths),
             "KERNFORGE_KERNEL_DIR": str(variant.absolute()),
             "KERNFORGE_TEST_COUNTS": str(place.absolute()),
+            "KERNFORGE_TEST_PARENT": str(os.getpid()),
         }
         done = run(Command(argv=tuple(argv), cwd=project, env=env))
         if done.returncode not in _RAN:
@@ -185,8 +201,22 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
             f"{project} has no tests that were chosen",
             hint="write some below tests/, or choose less narrowly",
         )
+    if status == _REFUSED:
+        words = [line for line in output.splitlines() if "error: " in line]
+        return UsageError(
+            f"pytest refuses its arguments: {words[-1].partition('error: ')[2] if words else output}",
+            hint="`pytest --help` lists them; each is passed on by --pytest=ARGUMENT",
+        )
     if "No module named pytest" in output:
         return UsageError("pytest is not installed", hint="pip install 'kernforge[testing]'")
+    if _UNREADABLE in output:
+        # From the first of those files on; what pytest says before and after it says nothing more.
+        said = output[output.index(_UNREADABLE) :].partition("\n")[2].partition(_SUMMARY)[0]
+        names = dict.fromkeys(re.findall(rf"{_UNREADABLE}(\S+)", output))
+        return UsageError(
+            f"{', '.join(names)} cannot be read, so nothing was tested:\n{said.rstrip(' =_')[-3000:]}",
+            hint="mend it, or leave it out with --pytest=--ignore=FILE",
+        )
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     return UsageError(
         f"pytest {ended} before all tests were run:\n{output[-3000:].strip()}",
@@ -245,15 +275,19 @@ class Workers:
     Args:
         address: the scheduler's.
         resources: what a worker must offer, as ``{"GPU": 1}``.
+        patience_s: how long the last such worker may be gone; a nanny starts one anew.
 
     Raises:
         NetworkError: no scheduler answers, or no worker offers that.
     """
 
-    def __init__(self, address: str, resources: Mapping[str, float]) -> None:
+    def __init__(
+        self, address: str, resources: Mapping[str, float], *, patience_s: float = _PATIENCE_S
+    ) -> None:
         from distributed import Client  # noqa: PLC0415 - only a cluster needs it
 
-        self._resources = dict(resources)
+        self._address, self._resources = address, dict(resources)
+        self._patience_s = patience_s
         try:
             self._client = Client(address, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
@@ -261,25 +295,59 @@ class Workers:
                 f"no Dask scheduler answers at {address}: {error}",
                 hint="start one with `dask scheduler`, and give its address as tcp://HOST:8786",
             ) from error
-        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        if not any(self._offers(worker["resources"]) for worker in workers):
+        if not self._any():
             self.close()
-            wanted = " ".join(f"{name}={amount:g}" for name, amount in resources.items())
-            raise NetworkError(
-                f"no worker of {address} offers {wanted}"
-                if wanted
-                else f"{address} has no workers",
-                hint=f"start one: `dask worker {address}"
-                + (f" --resources '{wanted}'`" if wanted else "`"),
-            )
+            raise self._nobody("no worker of {} offers {}", "{} has no workers")
 
-    def _offers(self, offered: Mapping[str, float]) -> bool:
-        return all(offered.get(name, 0) >= amount for name, amount in self._resources.items())
+    def _any(self) -> bool:
+        """Whether a worker offers what is asked."""
+        try:
+            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        except OSError:  # the scheduler is gone; it may come back
+            return False
+        asked = self._resources.items()
+        return any(all(w["resources"].get(n, 0) >= amount for n, amount in asked) for w in workers)
+
+    def _nobody(self, particular: str, plain: str) -> NetworkError:
+        wanted = " ".join(f"{name}={amount:g}" for name, amount in self._resources.items())
+        return NetworkError(
+            particular.format(self._address, wanted) if wanted else plain.format(self._address),
+            hint=f"start one: `dask worker {self._address}"
+            + (f" --resources '{wanted}'`" if wanted else "`"),
+        )
 
     def call(self, function: Any, *arguments: Any) -> Any:
-        """Run a function on a worker and give back what it returns or raises."""
+        """Run a function on a worker and give back what it returns or raises.
+
+        When the worker dies, Dask gives the work to another one.
+
+        Raises:
+            NetworkError: each worker that had it died, or none is left; or the scheduler is gone.
+        """
+        from distributed import CancelledError, KilledWorker  # noqa: PLC0415
+
         options = {"resources": self._resources} if self._resources else {}
-        return self._client.submit(function, *arguments, pure=False, **options).result()
+        future = self._client.submit(function, *arguments, pure=False, **options)
+        done, seen = threading.Event(), time.monotonic()
+        future.add_done_callback(lambda _: done.set())
+        while not done.wait(_LOOK_S):
+            if self._any():
+                seen = time.monotonic()
+            elif time.monotonic() - seen > self._patience_s:
+                future.cancel()
+                gone = "its worker is gone, and no other of {} offers {}"
+                raise self._nobody(gone, "the last worker of {} is gone")
+        try:
+            return future.result()
+        except KilledWorker as error:
+            raise NetworkError(
+                f"each worker that was given the tests died: {error}",
+                hint="its log says why; the scheduler tries `distributed.scheduler.allowed-failures` times",
+            ) from error
+        except CancelledError as error:
+            raise NetworkError(
+                f"the Dask scheduler at {self._address} is gone", hint="start it, and test again"
+            ) from error
 
     def close(self) -> None:
         """Leave the cluster."""

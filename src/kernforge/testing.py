@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernforge.errors import UsageError
+from kernforge import testing_options
 from kernforge.testing_case import Declared
 from kernforge.testing_cases import SHAPES, VIEWS, Draw
 from kernforge.testing_checks import Checks
@@ -64,21 +64,9 @@ def op_tests(
             devices, views, backward, second_backward, elementwise, rowwise, large, factor, leave_out.
 
     Raises:
-        UsageError: an option, a view or a check that is left out has no such name.
+        UsageError: there is no such option, dtype, device, view or check, or it says nothing.
     """
-    known = {f for f in Declared.__slots__ if f not in ("op", "reference", "inputs")}
-    if unknown := sorted(set(options) - known):
-        raise UsageError(
-            f"op_tests has no option {unknown[0]!r}", hint=f"there are {', '.join(sorted(known))}"
-        )
-    declared = Declared(op=op, reference=reference, inputs=inputs, **options)
     checks = {n.removeprefix("test_") for n in dir(Checks) if n.startswith("test_")}
-    for what, named, there in (
-        ("view", set(declared.views), set(VIEWS)),
-        ("check", set(declared.leave_out), checks),
-    ):
-        if unknown := sorted(named - there):
-            raise UsageError(
-                f"there is no {what} {unknown[0]!r}", hint=f"there are {', '.join(sorted(there))}"
-            )
+    said = testing_options.tidied(options, checks)
+    declared = Declared(op=op, reference=reference, inputs=inputs, **said)
     return type("Checks", (Checks,), {"declared": declared, "_right": {}, "__test__": True})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge import testing_compare as compare
 from kernforge import testing_guards as guards
+from kernforge.errors import UsageError
 from kernforge.testing_cases import SHAPES, VIEWS, Draw
 
 if TYPE_CHECKING:
@@ -81,15 +82,23 @@ class Case:
             shape: of the case.
             keep: whether arguments that are no results are kept as they were, too; without it they
                 are trusted to be unchanged, which saves their memory.
+
+        Raises:
+            UsageError: the author's ``inputs`` returns no tuple.
         """
         draw = draw.afresh()
         args = declared.inputs(draw, shape)
+        if not isinstance(args, tuple | list):
+            raise UsageError(
+                f"inputs returns a {type(args).__name__}",
+                hint="it returns all arguments of the operator: lambda draw, shape: (draw(shape),)",
+            )
         written = {at for at, a in enumerate(args) if any(a is one for one in draw.written)}
         before = tuple(
             a.clone() if is_tensor(a) and (keep or at in written) else a
             for at, a in enumerate(args)
         )
-        return cls(args=args, before=before, written=frozenset(written))
+        return cls(args=tuple(args), before=before, written=frozenset(written))
 
     def results(self, returned: Any) -> tuple[Tensor, ...]:
         """The arguments that were written, then what was returned beside them."""
@@ -174,7 +183,13 @@ def assert_results(declared: Declared, before: tuple[Any, ...], got: tuple[Tenso
 
 
 def _results(returned: Any) -> tuple[Tensor, ...]:
+    """What a reference returns, which must be tensors."""
     every = returned if isinstance(returned, (tuple, list)) else (returned,)
+    if strange := [type(one).__name__ for one in every if not is_tensor(one)]:
+        raise UsageError(
+            f"the reference returns a {strange[0]}",
+            hint="it returns a tensor or a tuple of them: first what the operator writes to",
+        )
     return tuple(every)
 
 

@@ -15,6 +15,7 @@ from kernforge import testing_gpu as gpu
 from kernforge import testing_guards as guards
 from kernforge import testing_large as large
 from kernforge import testing_torch as torchside
+from kernforge.errors import UsageError
 from kernforge.testing_cases import MIXED, Draw
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ class Checks:
         del device
         found = self.declared.op
         if isinstance(found, str):
-            kernel = request.getfixturevalue("kernel")
-            found = functools.reduce(getattr, found.split("."), kernel)
+            found = _attribute(request.getfixturevalue("kernel"), found)
         call = self.declared.call
         return found if call is None else functools.partial(call, found)
 
@@ -110,8 +110,9 @@ class Checks:
             pytest.skip("no shape of more than 2^31 elements is declared (large=)")
         draw = self._draw(self.declared.dtypes[0], device)
         self._need_values(op, draw, self._shape())
-        large.need_memory(self.declared, op, draw, self._shape())
-        large.assert_large(self.declared, op, draw)
+        with large.alone(device):
+            large.need_memory(self.declared, op, draw, self._shape())
+            large.assert_large(self.declared, op, draw)
 
     # -- memory ----------------------------------------------------------------------------
 
@@ -254,6 +255,21 @@ class Checks:
         """The largest that a numerical derivative is affordable for."""
         fit = [s for s in self.declared.shapes.values() if 0 < math.prod(s) <= _GRAD_ELEMENTS]
         return max(fit, key=math.prod, default=self._shape())
+
+
+def _attribute(kernel: Any, name: str) -> Any:
+    """What the tested build has under a name, which may have dots.
+
+    Raises:
+        UsageError: nothing.
+    """
+    try:
+        return functools.reduce(getattr, name.split("."), kernel)
+    except AttributeError as error:
+        there = [one for one in vars(kernel) if not one.startswith("_")]
+        raise UsageError(
+            f"the tested build has no {name!r} (op=)", hint=f"it has {', '.join(sorted(there))}"
+        ) from error
 
 
 def _held(op: Any, case: cases.Case) -> Any:

@@ -9,13 +9,16 @@ minutes there. Nothing but the first wrong element is copied to the host.
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kernforge import files
 from kernforge import testing_case as cases
 from kernforge import testing_compare as compare
+from kernforge.home import home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +33,21 @@ PART = {"cpu": 2**16, "cuda": 2**26}
 _EDGE = 2**31
 _FLOAT64_COPIES = 16  # of a part, while it is compared
 _SHARE = {"cpu": 0.25, "cuda": 0.95}  # of the free memory: a CPU's is shared with other programs
+
+
+@contextmanager
+def alone(device: str) -> Iterator[None]:
+    """One large call at a time on a machine: beside another one, each would lack the memory.
+
+    Tests that run in several processes wait for each other here. What torch keeps is given back.
+    """
+    kind = device.partition(":")[0]
+    with files.locked(home() / "locks" / f"large-{kind}"):
+        try:
+            yield
+        finally:
+            if kind == "cuda":
+                _give_back()
 
 
 def need_memory(
@@ -108,6 +126,13 @@ def _cut(value: Any, part: slice, declared: Declared, length: int) -> Any:
     return value[part] if value.shape[:1] == (length,) else value
 
 
+def _give_back() -> None:
+    """Give back what torch keeps of memory that is free."""
+    import torch  # noqa: PLC0415
+
+    torch.cuda.empty_cache()
+
+
 def _bytes(tensor: Tensor) -> int:
     return int(tensor.numel() * tensor.element_size())
 
@@ -117,7 +142,7 @@ def _free(kind: str) -> int:
     import torch  # noqa: PLC0415 - torch is imported where it is used
 
     if kind == "cuda":
-        torch.cuda.empty_cache()  # what torch keeps from other tests
+        _give_back()
         return int(torch.cuda.mem_get_info()[0])
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):

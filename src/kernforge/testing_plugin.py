@@ -8,8 +8,10 @@ tested build too, as the projects of kernel-builder write it.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,9 @@ KERNEL_DIR = "KERNFORGE_KERNEL_DIR"
 """What names the tested build."""
 COUNTS = "KERNFORGE_TEST_COUNTS"
 """File to which ``kernforge test`` has the outcome of every test written."""
+PARENT = "KERNFORGE_TEST_PARENT"
+"""The process that ``kernforge test`` runs in; the tests end with it."""
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
@@ -44,6 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kernels_ci: chosen by the hub's continuous integration")
     if directory := os.environ.get(KERNEL_DIR):
         testing_import.install(Path(directory))
+    if parent := os.environ.pop(PARENT, ""):  # what the tests start has another parent
+        _end_with(int(parent))
+
+
+def _end_with(parent: int) -> None:
+    """Be killed when the parent dies: a worker that is killed leaves no tests that hold the GPU."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        pytest.exit(f"process {parent}, which wants the outcomes, has ended")
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

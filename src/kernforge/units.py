@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge import arch, includes
+from kernforge import arch, digest, includes
 from kernforge.manifest import CudaKernel, TorchNoarch, TvmFfi
 
 if TYPE_CHECKING:
@@ -54,9 +54,16 @@ class Sources:
 
     @property
     def brought(self) -> dict[str, str]:
-        """Text of the bundled headers that the project does not replace, by path."""
+        """Text of the bundled headers that the project does not replace, by path.
+
+        A copy of one, as ``kernforge export`` writes it, replaces nothing.
+        """
         placed = {f"{_BUNDLED_DIR}/{name}": text for name, text in self.bundled.items()}
-        return {path: text for path, text in placed.items() if path not in self.digests}
+        return {
+            path: text
+            for path, text in placed.items()
+            if self.digests.get(path) in {None, digest.sha256(text)}
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

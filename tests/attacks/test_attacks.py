@@ -10,7 +10,7 @@ from kernforge import bench, bench_plan
 from kernforge.bench_plan import Candidate, Settings, Tensor, Workload
 
 HERE = Path(__file__).parent
-CPU = sorted(p for p in HERE.glob("*.py") if not p.name.startswith(("test_", "cuda")))
+CPU = sorted(p for p in HERE.glob("*.py") if not p.name.startswith(("test_", "conftest", "cuda")))
 CUDA = sorted(HERE.glob("cuda_*.py"))
 MEMORY = sorted(HERE.glob("cudamem_*.py"))
 HONEST = sorted((HERE / "honest").glob("*.py"))

@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.torch
@@ -23,10 +25,12 @@ PEERS = {"no relu": lambda x, alpha: x * alpha}
 """
 
 
+BENCH = (sys.executable, "-m", "kernforge", "bench")
+
+
 def bench(project, *more):
-    argv = [sys.executable, "-m", "kernforge", "bench", project, "--device", "cpu", "--json"]
+    argv = [*BENCH, project, "--device", "cpu", "--json", "--rounds", "6", "--mode", "hot", *more]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    argv += ["--rounds", "6", "--mode", "hot", *more]
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
 
@@ -65,6 +69,18 @@ def test_a_wrong_peer_and_a_regression_are_told(project):
     assert third.returncode == 0, third.stderr
     assert "Since the last run" in (project / "now.html").read_text()
     assert json.loads(third.stdout)["regressions"] == []
+
+
+def test_a_killed_judge_leaves_no_process(project):
+    """Not even those that it had stopped."""
+    with subprocess.Popen([*BENCH, project, "--device", "cpu"], stderr=subprocess.DEVNULL) as judge:
+        seen, until = [], time.monotonic() + 60
+        while not any(one.status() == psutil.STATUS_STOPPED for one in seen):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+            seen = psutil.Process(judge.pid).children(recursive=True)
+        judge.kill()
+    assert psutil.wait_procs(seen, timeout=30)[1] == []
 
 
 def test_what_is_missing_is_said(tmp_path):

@@ -15,6 +15,19 @@ constexpr int kThreads = 256;
 constexpr int kMostBlocks = 65535;  // loops take what is left
 constexpr int kPack = 4;            // floats of 16 bytes
 
+constexpr int kMostDevices = 64;
+
+// What is made once for each device: no fault but NoDeviceGuard is one of a second device.
+template <typename T, typename Make>
+T once_a_device(T (&made)[kMostDevices], Make make) {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> held(mutex);
+  int device = 0;
+  cudaGetDevice(&device);
+  if (made[device] == nullptr) made[device] = make();
+  return made[device];
+}
+
 __device__ int64_t first_index() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
 __device__ int64_t index_step() { return int64_t{gridDim.x} * kThreads; }
 
@@ -117,11 +130,12 @@ __global__ void index_of_32_bits_kernel(const float* x, float* y, int count) {
 // A stream of our own; `joined_before`: it begins after what is queued on the caller's.
 cudaError_t on_own_stream(const float* x, float* y, int64_t count, cudaStream_t stream,
                           bool joined_before) {
-  static cudaStream_t own = [] {
+  static cudaStream_t streams[kMostDevices];
+  const cudaStream_t own = once_a_device(streams, [] {
     cudaStream_t made = nullptr;
     cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
     return made;
-  }();
+  });
   if (joined_before) {
     cudaEvent_t event = nullptr;
     cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
@@ -134,11 +148,12 @@ cudaError_t on_own_stream(const float* x, float* y, int64_t count, cudaStream_t 
 }
 
 cudaError_t with_scratch(const float* x, float* y, int64_t count, cudaStream_t stream) {
-  static const float* scratch = [] {  // made once, so that a graph can be captured later
+  static const float* kept[kMostDevices];
+  const float* scratch = once_a_device(kept, [] {  // so that a graph can be captured later
     void* made = nullptr;
     cudaMalloc(&made, kThreads * sizeof(float));
     return static_cast<const float*>(made);
-  }();
+  });
   uninitialised_kernel<<<blocks_for(count), kThreads, 0, stream>>>(x, y, scratch, count);
   return cudaGetLastError();
 }

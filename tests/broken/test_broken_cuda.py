@@ -21,13 +21,14 @@ HERE = Path(__file__).parent
 SRC = HERE.parents[1] / "src"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 AT_ONCE = 8
-# What must fail, and what else may: a race can change each run, and atomics drop subnormals.
+# What must fail, and what else may: a race can change each run, atomics drop subnormals, and a wrong
+# stream is as wrong on a second device.
 CAUGHT_BY = {
     "Honest": (set(), set()),
     "WriteBehind": ({"sentinels", "memcheck"}, set()),
     "ReadBehind": ({"neighbours", "memcheck"}, set()),
     "WrongTail": ({"values"}, set()),
-    "MissingSync": ({"values", "racecheck"}, {"determinism"}),
+    "MissingSync": ({"values", "racecheck"}, {"determinism", "second_device"}),
     "MissingWarpSync": ({"racecheck"}, set()),
     "DivergentBarrier": ({"synccheck"}, set()),
     "Uninitialised": ({"initcheck"}, set()),
@@ -36,8 +37,8 @@ CAUGHT_BY = {
     "MisalignedVectors": ({"views"}, set()),
     "IndexOf32Bits": ({"more_than_2_to_the_31_elements"}, set()),
     "DefaultStream": ({"side_stream", "cuda_graph"}, set()),
-    "OwnStream": ({"side_stream", "cuda_graph"}, set()),
-    "OwnStreamNotJoined": ({"side_stream", "cuda_graph"}, set()),
+    "OwnStream": ({"side_stream", "cuda_graph"}, {"second_device"}),
+    "OwnStreamNotJoined": ({"side_stream", "cuda_graph"}, {"second_device"}),
     "SyncInside": ({"cuda_graph"}, set()),
     "MallocInside": ({"cuda_graph"}, set()),
     "IgnoredStride": ({"views"}, set()),

@@ -112,7 +112,7 @@ def run(load, root, asked="version=1", environment=None):
         text=True,
         check=False,
         env=environment,
-        timeout=300,
+        timeout=120,
     )
 
 
@@ -136,7 +136,7 @@ def test_the_hubs_client_loads_what_we_publish(built, tmp_path):
 
 def kernforge(*argv):
     argv = [sys.executable, "-m", "kernforge", *map(str, argv)]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300)
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
 
 
 LOCKED = """

@@ -90,7 +90,7 @@ def run(hub, tmp_path):
         with subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, env=environment) as child:
             if started:
                 started(child)
-            out, err = child.communicate(timeout=300)
+            out, err = child.communicate(timeout=120)
         return subprocess.CompletedProcess(argv, child.returncode, out, err)
 
     return start

@@ -86,7 +86,7 @@ def run(*argv, cwd, path, registry, expect=0):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=120,
     )
     assert done.returncode == expect, done.stdout + done.stderr
     return done

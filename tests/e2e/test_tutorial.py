@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorials' commands and programs, run as they stand."""
+"""The tutorials' commands and programs, run as they stand.
+
+The long one is for two machines, and ``KERNFORGE_TUTORIAL_DIR`` is the folder that its reader
+copies from one to the other: where that is empty or not there, all before the last chapter is
+done in it; where it is not, it was carried here, and the last chapter follows:
+
+    KERNFORGE_TUTORIAL_DIR=zero pytest tests/e2e/test_tutorial.py -k up_to_the_gpu
+    KERNFORGE_TUTORIAL_DIR=zero python scripts/test_gpu.py tests/e2e/test_tutorial.py
+"""
 
 import os
 from pathlib import Path
@@ -17,11 +25,13 @@ LONG = DOCS / "tutorial-zero-to-gpu.md"
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory, kept_home):
     """Who has followed the long tutorial up to the GPU, here or, as it says, on another machine."""
-    if carried := os.environ.get("KERNFORGE_TUTORIAL_DIR"):
-        return Walk(LONG, Path(carried).resolve(), kept_home)
-    walk = Walk(LONG, tmp_path_factory.mktemp("zero") / "work", kept_home)
-    walk.top.mkdir()
-    walk.follow(gpu=False)
+    named = os.environ.get("KERNFORGE_TUTORIAL_DIR")
+    top = Path(named).resolve() if named else tmp_path_factory.mktemp("zero") / "work"
+    top.mkdir(parents=True, exist_ok=True)
+    carried = any(top.iterdir())
+    walk = Walk(LONG, top, kept_home)
+    if not carried:
+        walk.follow(gpu=False)
     return walk
 
 

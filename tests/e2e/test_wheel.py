@@ -53,7 +53,7 @@ def run(*argv, **env):
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=120,
     )
 
 

@@ -60,7 +60,8 @@ class Cluster:
             process.wait()
 
     def _start(self, *arguments: str, home: Path | None = None) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "PYTHONPATH": str(SRC), "KERNFORGE_HOME": str(home)}
+        paths = [str(SRC), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KERNFORGE_HOME": str(home)}
         env.pop("KERNFORGE_SHARED_STORE", None)
         argv = [sys.executable, "-m", "dask", *arguments]
         with (self.root / "log.txt").open("ab") as log:

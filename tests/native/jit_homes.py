@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores for tests of modules that are compiled in this process."""
 
-from kernforge import jit, jit_swap
+import contextlib
+import os
+import shutil
+
+from kernforge import jit, jit_build, jit_swap
+from kernforge.results import SHELF
+from kernforge.store import Store
 
 
 def make(top, kept_home, monkeypatch):
@@ -21,3 +27,33 @@ def forget(monkeypatch):
     monkeypatch.setattr(jit, "_process", jit._Process(taken=jit._process.taken))
     monkeypatch.setattr(jit_swap, "_hosts", {})
     monkeypatch.setattr(jit_swap, "_earlier", {})
+
+
+def _headers(home):
+    """Results that are headers of torch, compiled ahead."""
+    return [path.parent for path in (home / "store" / SHELF).glob("??/*/ahead")]
+
+
+def keep_headers(home, kept_home):
+    """Put compiled headers of torch, half a minute of work each, beside the kept toolchains."""
+    jit_build.wait()
+    kept = Store(kept_home / "store")
+    for tree in _headers(home):
+        kept.tree(SHELF, tree.name, lambda new, old=tree: _link(old, new))
+
+
+def _link(old, new):
+    """A second name for each file, which may have a gigabyte; a copy on another disk."""
+    for copy in (os.link, shutil.copy2):
+        with contextlib.suppress(OSError):
+            shutil.copytree(old, new, dirs_exist_ok=True, copy_function=copy)
+            return
+
+
+def lend_headers(home, kept_home):
+    """Let a store have the headers that were kept, and nothing else of what was compiled before."""
+    store = Store(home / "store")
+    for tree in _headers(kept_home):
+        place = store.path(SHELF, tree.name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(tree)

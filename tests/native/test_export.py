@@ -178,3 +178,6 @@ def test_a_shell_says_what_it_cannot_start(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
     done = kernforge_cli("shell", "--project", root, "--", "no-such-program", expect=2)
     assert "no-such-program" in done.stderr
+    (tmp_path / "text").write_text("")
+    done = kernforge_cli("shell", "--project", root, "--", tmp_path / "text", expect=2)
+    assert "cannot be run" in done.stderr

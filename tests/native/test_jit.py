@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from native import jit_homes, projects
 
 import kernforge
-from kernforge import jit_build, jit_hint, jit_swap
-from kernforge.errors import BuildError, UsageError
+from kernforge import jit_build, jit_hint, jit_plan, jit_swap
+from kernforge.errors import BuildError, StorageError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -112,15 +113,64 @@ def test_threads_that_want_the_same_get_one_compilation(home):
 
 def test_an_error_names_the_users_file_and_line_once(tmp_path, capfd):
     source = tmp_path / "wrong.cpp"
-    source.write_text("int good;\nint wrong = nonsense;\n")
+    source.write_text("int good;\nint wrong = nonsense;\n" + PLAIN % 1)
     with pytest.raises(BuildError, match=rf"{source}:2:13: error: .*nonsense.*"):
         kernforge.load("wrong", [str(source)])
     assert "nonsense" not in capfd.readouterr().err  # the exception holds it
 
 
 def test_a_source_without_a_module_says_what_to_write():
+    with pytest.raises(UsageError, match="no source defines the Python module nothing"):
+        kernforge.load_inline("nothing", "int x;")  # before a compiler reads torch's headers
     with pytest.raises(BuildError, match=r"PYBIND11_MODULE\(TORCH_EXTENSION_NAME"):
-        kernforge.load_inline("nothing", "int x;", no_implicit_headers=True)
+        kernforge.load_inline("nothing", "// no MODULE\nint x;", no_implicit_headers=True)
+
+
+def test_a_missing_function_is_named_as_it_is_written():
+    text = "int missing(long);\nint idle = missing(1);\n" + PLAIN % 1
+    with pytest.raises(BuildError, match=r"undefined cannot be imported: .*\(missing\(long\)\)"):
+        kernforge.load_inline("undefined", text, no_implicit_headers=True)
+
+
+def test_what_is_linked_is_looked_at_again(tmp_path):
+    """An object, and a library by its name, that somebody else makes."""
+    text = 'extern "C" int given();\n' + PLAIN % "given()"
+    for value in (1, 2):
+        (tmp_path / "given.c").write_text(f"int given(void) {{ return {value}; }}\n")
+        for line in ("gcc -fPIC -c given.c", "ar rcs libgiven.a given.o"):
+            subprocess.run(line.split(), check=True, cwd=tmp_path)
+        for flags in ([str(tmp_path / "given.o")], [f"-L{tmp_path}", "-lgiven"]):
+            made = kernforge.load_inline(
+                "linked", text, no_implicit_headers=True, extra_ldflags=flags
+            )
+            assert made.value() == value
+
+
+def test_a_header_of_any_search_path_is_looked_at_again(tmp_path):
+    source = tmp_path / "a.cpp"
+    source.write_text("#include <value.h>\n" + PLAIN % "VALUE")
+    for value in (1, 2):
+        (tmp_path / "value.h").write_bytes(b"// \xa9 Latin-1\n#define VALUE %d\n" % value)
+        made = kernforge.load("systemic", source, extra_cflags=["-isystem", str(tmp_path)])
+        assert made.value() == value
+
+
+def test_a_compilers_warnings_are_said_with_verbose(tmp_path, capfd, monkeypatch):
+    source = tmp_path / "warns.cpp"
+    source.write_text(PLAIN % 1 + "static int idle;\n")
+    kernforge.load("warns", source, extra_cflags=["-Wall"])
+    assert "idle" not in capfd.readouterr().err
+    jit_homes.forget(monkeypatch)  # as another process, which finds it in the store
+    kernforge.load("warns", source, extra_cflags=["-Wall"], verbose=True)
+    assert f"{source}:" in (said := capfd.readouterr().err)
+    assert "warning: 'idle' defined but not used" in said
+
+
+def test_what_a_compiler_leaves_out_is_an_error(tmp_path):
+    source = tmp_path / "a.cpp"
+    source.write_text(PLAIN % 1)
+    with pytest.raises(BuildError, match=r"made no out\.o"):
+        kernforge.load("quiet", source, extra_cflags=["-fsyntax-only"])
 
 
 def test_impossible_calls_are_refused(tmp_path):
@@ -128,6 +178,10 @@ def test_impossible_calls_are_refused(tmp_path):
         kernforge.load("absent", [str(tmp_path / "absent.cpp")])
     with pytest.raises(UsageError, match="exclude each other"):
         kernforge.load("both", [], is_standalone=True)
+    with pytest.raises(UsageError, match="cannot be the name"):
+        plain("../outside", 1)
+    with pytest.raises(UsageError, match="no word of C"):
+        plain("with-dashes", 1)
     with pytest.raises(UsageError, match="SYCL"):
         kernforge.load_inline("sycl", "", sycl_sources="x")
 
@@ -142,6 +196,9 @@ def test_a_program_is_linked_and_its_path_returned(tmp_path):
 def test_the_module_is_put_into_the_build_directory(tmp_path):
     plain("placed", 1, build_directory=tmp_path / "out")
     assert (tmp_path / "out" / "placed.so").is_file()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file: File exists"):
+        plain("placed", 1, build_directory=tmp_path / "file")
 
 
 def test_alternating_between_two_builds_does_not_leak(home):
@@ -236,7 +293,8 @@ def test_a_killed_process_blocks_nobody(home):
     assert plain("killed", 9).value() == 9
 
 
-def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, home):
+def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, home, kept_home):
+    jit_homes.lend_headers(home, kept_home)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     kernel = """
     __global__ void fill(float* x) { x[threadIdx.x] = 1; }
@@ -244,6 +302,7 @@ def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, h
     """
     module = kernforge.load_inline("raw_cuda", PLAIN % 3, kernel)
     assert module.value() == 3
+    jit_homes.keep_headers(home, kept_home)
 
 
 TUTORIAL = """
@@ -262,11 +321,11 @@ at::Tensor times(at::Tensor x, double a) { return Times::apply(x, a); }
 """
 
 
-def test_functions_are_bound_with_the_headers_of_the_installed_torch(capsys, monkeypatch):
-    """And after an edit with these headers compiled ahead; the module of before stays as it is.
-
-    So do the nodes of autograd that it made.
-    """
+def test_functions_are_bound_with_the_headers_of_the_installed_torch(
+    home, kept_home, capsys, monkeypatch
+):
+    """And after an edit the module of before stays as it is; so do the nodes of autograd that it made."""
+    jit_homes.lend_headers(home, kept_home)
     monkeypatch.setattr(jit_hint, "_said", set())
     module = kernforge.load_inline("bound", TUTORIAL, functions=["plus", "times"])
     assert "main.cpp includes <torch/extension.h>" in capsys.readouterr().err
@@ -276,7 +335,7 @@ def test_functions_are_bound_with_the_headers_of_the_installed_torch(capsys, mon
         module.plus(torch.ones(2), -1.0)
     x = torch.ones(2, requires_grad=True)
     loss = module.times(x, 3.0).sum()
-    jit_build.wait()
+    jit_homes.keep_headers(home, kept_home)
     edit = TUTORIAL.replace("x + a", "x - a").replace("grads[0] *", "-grads[0] *")
     edited = kernforge.load_inline("bound", edit, functions=["plus", "times"])
     assert edited.plus(torch.ones(2), 2.0).tolist() == [-1.0, -1.0]
@@ -329,6 +388,28 @@ def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(tmp_path, hom
     marks = list((home / "store" / "actions").glob("??/*/whole"))
     assert len(marks) == 1
     jit_build.wait()
+
+
+def test_a_header_is_compiled_beside_the_first_module_and_used_by_the_next(home, monkeypatch):
+    """A small one: those that are compiled ahead for users take half a minute."""
+    monkeypatch.setattr(jit_plan, "_HEADERS", ("torch/headeronly/macros/Macros.h",))
+    used, run = [], jit_build._run
+    monkeypatch.setattr(
+        jit_build,
+        "_run",
+        lambda plan, shop, roots, events, *more: (
+            used.append(roots.get(jit_plan.PRECOMPILED)) or run(plan, shop, roots, events, *more)
+        ),
+    )
+    # A compiled header that does not fit is an error then.
+    flags = {"no_implicit_headers": True, "extra_cflags": ["-Winvalid-pch", "-Werror=invalid-pch"]}
+    source = "#include <torch/headeronly/macros/Macros.h>\n" + PLAIN.replace("%s", "C10_LIKELY(%d)")
+    for number in (1, 2):
+        module = kernforge.load_inline("ahead", source % number, **flags)
+        assert module.value() > 0
+        jit_build.wait()
+    (header,) = home.glob("store/actions/??/*/ahead/torch/headeronly/macros/Macros.h.gch")
+    assert [Path(each) == header.parents[4] for each in used] == [False, False, True]
 
 
 def test_a_project_is_built_and_loaded(tmp_path):

@@ -116,6 +116,21 @@ def test_an_edit_of_device_code_is_what_nvcc_makes_of_it(ask, home, monkeypatch,
     assert same_module(edited, whole)
 
 
+def test_what_ptxas_says_of_edited_code_is_said_too(ask, home, tmp_path, capfd):
+    flags = ["-Xptxas=-v"]
+    ask(flags=flags)
+    assert "registers" not in capfd.readouterr().err
+    source = SOURCE.replace("return x + 1;", "return x + 2;")
+    (tmp_path / "edited.cu").write_text(source)
+    kernforge.load(
+        "edited", [tmp_path / "edited.cu"], extra_cuda_cflags=flags, is_python_module=False, verbose=True
+    )  # fmt: skip
+    jit_build.wait()
+    assert ways(home) == (1, 1)
+    assert "Used " in (said := capfd.readouterr().err)
+    assert "registers" in said
+
+
 def test_an_edit_of_a_header_with_device_code_is_one_too(ask, home):
     before = ask()
     edited = ask(header=HEADER.replace("x / 2", "x / 3"))

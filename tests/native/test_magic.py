@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+from native import jit_homes
 from native.test_jit import PLAIN, home  # noqa: F401 - a fixture
 
 from kernforge import magic
@@ -37,7 +38,7 @@ def test_a_cell_is_a_module_and_an_edited_one_a_new_module(shell):
 
 
 def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
-    cell = "%%kernforge wrong --no-headers\n\nint good;\nint wrong = nonsense + 1;\n"
+    cell = "%%kernforge wrong --no-headers\n\nint good;\nint wrong = nonsense + 1;\n" + PLAIN % 1
     failed = run(shell, cell)
     assert isinstance(failed.error_in_exec, magic.CellError)
     shown = capsys.readouterr()
@@ -48,6 +49,21 @@ def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
     assert "Traceback" not in text
     assert "main.cpp" not in text
     assert "wrong" not in shell.user_ns
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("%%kernforge bare --no-headers\nint x;\n", "no source defines the Python module bare"),
+        ("%%kernforge my-toy --no-headers\n" + PLAIN % 1, "call it 'my_toy'"),
+        ("%%kernforge toy --no-headers --cflags=-DX=\\'\n" + PLAIN % 1, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_a_module_is_said_without_a_traceback(shell, capsys, cell, message):
+    assert isinstance(run(shell, cell).error_in_exec, magic.CellError)
+    shown = capsys.readouterr()
+    assert message in shown.out + shown.err
+    assert "Traceback" not in shown.out + shown.err
 
 
 CUDA = """// %% cuda
@@ -69,14 +85,19 @@ def test_a_cell_of_two_languages_compiles_and_each_has_its_lines(shell, capsys, 
     assert f'cell:{number}:51: error: identifier "VALUE" is undefined' in capsys.readouterr().out
 
 
-def test_functions_are_variables_and_flags_reach_the_compiler(shell):
-    cell = (
-        "%%kernforge bound --functions twice --cflags '-DFACTOR=2'\n"
-        "int64_t twice(int64_t x) { return FACTOR * x; }\n"
-    )
+def test_functions_are_variables(shell, home, kept_home):  # noqa: F811 - the fixture
+    jit_homes.lend_headers(home, kept_home)
+    cell = "%%kernforge bound --functions twice\nint64_t twice(int64_t x) { return 2 * x; }\n"
     run(shell, cell).raise_error()
     assert shell.user_ns["twice"](21) == 42
     assert shell.user_ns["bound"].twice(1) == 2
+    jit_homes.keep_headers(home, kept_home)
+
+
+def test_flags_reach_the_compiler(shell):
+    cell = "%%kernforge flagged --no-headers --cflags '-DFACTOR=21 -DNUMBER=2*FACTOR'\n"
+    run(shell, cell + PLAIN % "NUMBER").raise_error()
+    assert shell.user_ns["flagged"].value() == 42
 
 
 def test_the_magic_says_how_it_is_used(shell, capsys):
@@ -123,11 +144,11 @@ def test_a_notebook_runs(home, tmp_path, monkeypatch):  # noqa: F811 - the fixtu
         "%load_ext kernforge",
         "%%kernforge toy --no-headers\n" + PLAIN % 7,
         "toy.value()",
-        "%%kernforge toy --no-headers\nint wrong = nonsense;\n",
+        "%%kernforge toy --no-headers\nint wrong = nonsense;\n" + PLAIN % 1,
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
-    nb = client.NotebookClient(book, timeout=300, kernel_name="python3", allow_errors=True)
+    nb = client.NotebookClient(book, timeout=120, kernel_name="python3", allow_errors=True)
     spec = tmp_path / "data" / "kernels" / "python3"
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]

@@ -5,13 +5,15 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from native import projects
-from native.clusters import Cluster
+from native.clusters import Cluster, wait_for
 
 from kernforge import projecttest
-from kernforge.errors import UsageError
+from kernforge.errors import NetworkError, UsageError
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
@@ -65,6 +67,31 @@ def test_a_failure_is_an_exit_code_and_its_reason_is_told(run_test):
     assert [(o["outcome"], "1 == 2" in o["reason"]) for o in told["tests"]] == [("failed", True)]
 
 
+def test_a_file_of_tests_that_cannot_be_imported_is_named(run_test):
+    (run_test.root / "tests" / "test_bad.py").write_text("import nowhere_at_all\n")
+    told = run_test(expect=2)
+    assert told["message"].startswith("tests/test_bad.py cannot be read, so nothing was tested:")
+    assert "No module named 'nowhere_at_all'" in told["message"]
+    assert "test session starts" not in told["message"]
+    assert "--ignore" in told["hint"]
+
+
+def test_a_wrong_argument_for_pytest_is_named(run_test):
+    told = run_test("--pytest=--sideways", expect=2)
+    assert told["message"] == "pytest refuses its arguments: unrecognized arguments: --sideways"
+
+
+def test_a_run_in_which_all_is_skipped_says_why():
+    def tested(*outcomes):
+        rows = tuple({"test": "t", "outcome": o, "reason": r} for o, r in outcomes)
+        return projecttest.Tested(variant="v", where="here", tests=rows, output="", wall_s=1.0)
+
+    skipped = ("skipped", "Skipped: no NVIDIA GPU here")
+    assert tested(skipped, ("skipped", "Skipped: other"), skipped).idle == "no NVIDIA GPU here"
+    assert not tested(skipped, ("passed", "")).idle
+    assert not tested().idle
+
+
 def test_what_is_built_is_tested_without_building(run_test):
     build = run_test.root / "build"
     assert "is no directory" in run_test("--kernel", build, expect=2)["message"]
@@ -100,3 +127,58 @@ def test_a_worker_that_offers_what_is_asked_tests_it(run_test, tmp_path, kept_ho
         cluster.close()
     assert told["where"].startswith("tcp://")
     assert told["counts"]["passed"] == 2
+
+
+def offered(address):
+    """How many workers of a scheduler offer a GPU."""
+    from distributed import Client  # noqa: PLC0415 - only a cluster has it
+
+    with Client(address, set_as_default=False) as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        return sum("GPU" in worker["resources"] for worker in workers)
+
+
+WAITS = """import os, pathlib, time
+
+def test_it_waits_the_first_time():
+    begun = pathlib.Path({begun!r})
+    if not begun.exists():
+        begun.write_text(str(os.getpid()))
+        time.sleep(600)
+"""
+
+
+def test_a_worker_that_dies_is_replaced_and_without_another_it_is_said(
+    run_test, tmp_path, kept_home
+):
+    pytest.importorskip("distributed")
+    run_test(expect=0)
+    begun = tmp_path / "begun"
+    test = run_test.root / "tests" / "test_it.py"
+    test.write_text(WAITS.format(begun=str(begun)))
+    sent = projecttest.parcel(run_test.root, run_test.root / "build" / CPU, ())
+    cluster = Cluster(tmp_path / "cluster", kept_home / "store" / "toolchains")
+    try:
+        cluster.add("first", GPU=1)
+        wait_for(lambda: offered(cluster.address), "the worker")
+        workers = projecttest.Workers(cluster.address, {"GPU": 1}, patience_s=2)
+        with ThreadPoolExecutor(1) as pool:
+            going = pool.submit(workers.call, projecttest.unpack_and_test, sent)
+            wait_for(lambda: begun.exists() and begun.read_text(), "the test")
+            cluster.add("second", GPU=1)
+            wait_for(lambda: offered(cluster.address) == 2, "the second worker")
+            process = Path("/proc") / begun.read_text()
+            cluster.kill("first")
+            wait_for(lambda: not process.exists(), "the end of the tests that it had begun")
+            told = going.result(120)
+            assert told.counts == {"passed": 1, "failed": 0, "error": 0, "skipped": 0}
+            begun.unlink()
+            going = pool.submit(workers.call, projecttest.unpack_and_test, sent)
+            wait_for(begun.exists, "the test again")
+            cluster.kill("second")
+            with pytest.raises(NetworkError, match=r"no other of .* offers GPU=1") as said:
+                going.result(120)
+        workers.close()
+    finally:
+        cluster.close()
+    assert "dask worker" in said.value.hint

@@ -21,12 +21,12 @@ REGISTER_EXTENSION(MODULE_NAME)
 pytestmark = pytest.mark.native
 
 
-def _import(directory: Path, *flags: str) -> bytes:
+def _import(directory: Path, *flags: str, source: str = SOURCE, checks: str = "") -> bytes:
     """Compile, import in a fresh process, and give the object's bytes."""
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler here")
-    (directory / "module.cpp").write_text(SOURCE)
+    (directory / "module.cpp").write_text(source)
     command = [compiler, "-std=c++17", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror"]
     command += ["-DMODULE_NAME=_registered", f"-I{INCLUDE}", *flags]
     for step in (
@@ -35,7 +35,7 @@ def _import(directory: Path, *flags: str) -> bytes:
     ):
         subprocess.run([*command, *step], cwd=directory, check=True)
     code = "import _registered; assert _registered.__name__ == '_registered', _registered"
-    subprocess.run([sys.executable, "-c", code], cwd=directory, check=True)
+    subprocess.run([sys.executable, "-c", f"{code}; {checks}"], cwd=directory, check=True)
     return (directory / "m.o").read_bytes()
 
 
@@ -54,3 +54,20 @@ def test_python_headers_give_the_same_object(tmp_path):
     # From 3.13 on, headers give the definition the count of an immortal object.
     if sys.version_info < (3, 13):
         assert ours == theirs
+
+
+def test_functions_of_the_module(tmp_path):
+    """Declared here as a kernel without Python's headers declares them."""
+    source = """
+#define EXTENSION_METHODS methods
+#include "registration.h"
+extern "C" {
+using PyCFunction = PyObject* (*)(PyObject*, PyObject*);
+struct PyMethodDef { const char* name; PyCFunction function; int flags; const char* doc; };
+PyObject* PyObject_Str(PyObject*);
+}
+static PyObject* text(PyObject*, PyObject* given) { return PyObject_Str(given); }
+static PyMethodDef methods[] = {{"text", &text, 8, nullptr}, {}};  // 8 is METH_O
+REGISTER_EXTENSION(MODULE_NAME)
+"""
+    _import(tmp_path, source=source, checks="assert _registered.text(12) == '12'")

@@ -140,6 +140,71 @@ def test_published_versions_that_are_faster_are_told(document):
     assert bench_report.behind(document) == []
 
 
+def test_a_version_that_is_faster_round_by_round_is_told(document):
+    rows = document["workloads"][0]["results"]
+    told = {"candidate": "kernel", "value": 0.9, "low": 0.85, "high": 0.95, "rounds": 10}
+    wide = {"low_ns": 900.0, "high_ns": 2500.0, "published": True}
+    rows.append(row("me/toy@v1", "cold", 1800.0) | wide | {"beside": told | {"verdict": "faster"}})
+    assert len(bench_report.behind(document)) == 1
+    rows[-1]["beside"] = told | {"high": 1.1, "verdict": "unsure"}
+    assert bench_report.behind(document) == []
+
+
+def measured_on_a_gpu(document):
+    """A document with what a GPU tells of itself."""
+    told = {
+        "clocks_mhz": (1755.0, 1980.0),
+        "memory_mhz": (3201.0, 3201.0),
+        "temperature_c": (40.0, 52.0),
+        "power_w": None,
+        "reasons": {"power cap": 2},
+    }
+    for case in document["workloads"]:
+        for found in case["results"]:
+            found |= {"rounds": 10, "calls": 1280, "in_a_row": 128, "conditions": told}
+            found["discarded_for"] = {"power brake": 32}
+    document["machine"] |= {"driver": "580.1", "not_told": {"power": "Not Supported"}}
+    document["settings"] |= {"least": 6, "most": 10}
+    return document
+
+
+def test_conditions_are_said_with_their_units(document):
+    before = bench_report.conditions(document)
+    assert before == ["a GPU, torch 2.11"]
+    lines = bench_report.conditions(measured_on_a_gpu(document))
+    results = sum(len(case["results"]) for case in document["workloads"])
+    assert lines == [
+        "a GPU, driver 580.1, torch 2.11",
+        "6 to 10 rounds, until each 95 % interval is 2.0% of its median; every call on new inputs",
+        (
+            "each candidate in one process: what differs from process to process, which can be some "
+            "percent of a short call, is in no interval (it is with --processes 6)"
+        ),
+        "while measuring: SM clock 1755 .. 1980 MHz, memory clock 3201 MHz, temperature 40 .. 52 C",
+        f"clocks held back by: power cap (turns: {2 * results})",
+        f"calls discarded because the GPU was slowed down: power brake {32 * results}",
+        "not told by the GPU, so not checked: power (Not Supported)",
+    ]
+    document["settings"]["processes"] = 6
+    assert bench_report.conditions(document)[2].startswith("a sample is a process")
+    document["settings"]["processes"] = 1
+    items = [text_of(each) for each in parsed(bench_page.html(document)).iter("li")]
+    assert items == lines
+
+
+def test_a_difference_is_told_with_its_interval_or_as_unsure(document):
+    found = measured_on_a_gpu(document)["workloads"][0]["results"][1]
+    told = {"candidate": "kernel", "value": 1.014, "low": 0.98, "high": 1.03, "rounds": 10}
+    found["beside"] = told | {"verdict": "unsure"}
+    (line,) = (e for e in bench_report.rows(document["workloads"][0], "cold") if e[0] == NAMES[1])
+    assert line[3] == "1.014 (0.980 .. 1.030) no sure difference"
+    assert line[-1] == "1280 / 10"
+    assert bench_report.summary(document)["rows"][0][2].endswith(" ~")
+    assert line[3] in text_of(parsed(bench_page.html(document)))
+    found["beside"] = told | {"low": 1.001, "verdict": "slower"}
+    assert bench_report.beside(found) == "1.014 (1.001 .. 1.030) slower"
+
+
 def test_a_summary_has_a_cell_for_everyone(document):
     table = bench_report.summary(document)
     assert table["title"] == "toy on a GPU, time (share of the roof)"

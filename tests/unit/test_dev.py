@@ -4,6 +4,7 @@
 import io
 import json
 import os
+import types
 
 import pytest
 from rich.console import Console
@@ -18,9 +19,11 @@ from kernforge import (
     resources,
 )
 from kernforge.cubinuse import Use
+from kernforge.dev_round import Wanted
 from kernforge.dev_values import EVERYTHING, Complaint, Good, Ratio, Round
 from kernforge.dev_view import View
 from kernforge.diagnostics import Diagnostic
+from kernforge.errors import StorageError
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,33 @@ def row(candidate, mode, low, median, high):
         "low_ns": low,
         "high_ns": high,
     }
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.h")
+    (tmp_path / "nothing.h").symlink_to("nowhere")
+    (tmp_path / "a.h").write_text("")
+    assert list(dev.snapshot(tmp_path)) == ["a.h"]
+
+
+def test_a_project_that_cannot_be_watched_is_an_error(tmp_path, monkeypatch):
+    def watch(*_args, **_options):
+        raise OSError(28, "OS file watch limit reached")
+
+    monkeypatch.setattr(pytest.importorskip("watchfiles"), "watch", watch)
+    wanted = Wanted(root=tmp_path, place=tmp_path / "place", test=False, bench=False)
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    silent = types.SimpleNamespace(state=lambda *_: None, round=lambda *_: None)
+    with pytest.raises(StorageError, match=r"cannot be watched: .*limit reached"):
+        dev.watch(wanted, silent)
+
+
+def test_a_ratio_that_was_told_by_rounds_is_turned_about():
+    told = {"candidate": "kernel", "value": 0.5, "low": 0.4, "high": 0.625, "rounds": 6}
+    rows = [row("kernel", "hot", 90, 100, 120), row("last good", "hot", 40, 50, 60)]
+    rows[1]["beside"] = told | {"verdict": "faster"}
+    (hot,) = dev_bench.ratios({"workloads": [{"name": "w", "results": rows}]})
+    assert (hot.ratio, hot.low, hot.high) == (2.0, 1.6, 2.5)
 
 
 def test_a_ratio_lies_between_the_ends_of_both_intervals():
@@ -200,6 +230,12 @@ def test_a_round_is_a_line_of_json_and_plain_text(broken, good):
     assert "tests fail" in text
     assert "it cannot be built: build 1.5 s" in dev_report.text(broken, None)
     assert json.loads(json.dumps(dev_report.document(good)))["kernels"][0]["spill_stores"] == 8
+
+
+def test_the_last_line_names_what_could_not_be_done(broken):
+    for stage, word in (("test", "tested"), ("bench", "measured")):
+        broken.seconds[stage] = 1.0
+        assert f"it cannot be {word}: build 1.5 s" in dev_report.text(broken, None)
 
 
 def test_what_could_not_be_tested_is_not_called_good():

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import tomllib
 
 import pytest
@@ -119,8 +120,12 @@ def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path)
 
 def test_what_an_export_wrote_is_no_source_of_the_next(made):
     one, texts = made()
+    before = sourcefiles.read(one).brought
     export.write(one, texts, one.root, force=False)
+    for name in ("compile_commands.json", "kernforge.lock"):
+        (one.root / name).write_text("{}")
     again = project.read(one.root, run)
+    assert sourcefiles.read(again).brought == before  # builds as it did before
     assert export.texts(again, dict(sourcefiles.read(again).digests), export.KINDS) == texts
     (one.root / "torch-ext/registration.h").write_text("// mine")
     again = project.read(one.root, run)
@@ -189,3 +194,10 @@ def test_a_new_directory_appears_whole_or_not_at_all(made, tmp_path, monkeypatch
     with pytest.raises(StorageError):
         export.write(one, texts, tmp_path / "deep/out", force=False)
     assert not list((tmp_path / "deep").iterdir())
+
+
+def test_a_pipe_and_a_link_to_nothing_are_no_files_of_a_project(made):
+    one, _ = made()
+    os.mkfifo(one.root / "pipe.h")
+    (one.root / "nothing.h").symlink_to("nowhere")
+    assert project.read(one.root, run).files == one.files

@@ -43,6 +43,13 @@ def test_a_change_is_seen(source, change):
     assert not seen.unchanged()
 
 
+def test_a_change_is_seen_though_the_time_was_set_back(source):
+    _, seen = read(source)
+    (source / "b.h").write_text("int d;\n")
+    os.utime(source / "b.h", (1, 1))
+    assert not seen.unchanged()
+
+
 def test_a_file_that_changed_just_now_is_not_trusted(source):
     (source / "b.h").write_text("int b;\n")
     _, seen = read(source)
@@ -59,3 +66,25 @@ def test_an_include_by_macro_takes_every_header_in_reach(source):
     found, _ = read(source)
     assert found.opaque
     assert any(path.endswith("c.h") for path in found.files)
+
+
+def test_a_file_that_is_no_utf8_comes_as_its_bytes(source):
+    (source / "b.h").write_bytes("// \xa9\n".encode("latin-1"))
+    tree = Tree({})
+    text = tree.get(str(source / "b.h").lstrip("/"))
+    assert text.encode(errors="surrogateescape") == b"// \xa9\n"
+
+
+def test_a_directory_is_no_source(source):
+    with pytest.raises(UsageError, match="is a directory"):
+        closure(str(source).lstrip("/"), (), (), Tree({}))
+
+
+def test_a_change_of_a_watched_file_is_seen(source):
+    tree = Tree({})
+    assert tree.watch(str(source / "b.h"))
+    assert tree.watch(str(source / "absent.o")) is None
+    seen = tree.seen()
+    assert seen.unchanged()
+    (source / "absent.o").write_text("")
+    assert not seen.unchanged()

@@ -4,6 +4,7 @@ import types
 import pytest
 
 from kernforge import jit_machine
+from kernforge.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,44 @@ from kernforge import jit_machine
 def test_the_runtime_is_torchs_where_it_has_what_the_toolkit_calls(torch, toolkit, runtime):
     version = types.SimpleNamespace(version=types.SimpleNamespace(cuda=torch))
     assert jit_machine._runtime(version, toolkit) == runtime
+
+
+class Torch:
+    """A torch that sees these GPUs."""
+
+    class cuda:  # noqa: N801 - torch's name
+        device_count = staticmethod(lambda: 2)
+        get_device_capability = staticmethod(lambda number: [(9, 0), (8, 0)][number])
+
+
+@pytest.mark.parametrize(
+    ("named", "archs"),
+    [
+        ("", "8.0 9.0"),
+        ("native", "8.0 9.0"),
+        ("9.0a;10.0+PTX", "9.0a 10.0+PTX"),
+        ("8.0 9.0", "8.0 9.0"),
+        ("Ampere;Hopper", "8.0 8.6+PTX 9.0+PTX"),
+        ("Ampere+Tegra", "8.7"),
+    ],
+)
+def test_architectures_are_named_as_torchs_loader_takes_them(monkeypatch, named, archs):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", named)
+    assert " ".join(map(str, jit_machine._archs(Torch))) == archs
+
+
+def test_a_wrong_architecture_names_the_variable_it_is_in(monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0;Hoper")
+    with pytest.raises(UsageError, match="TORCH_CUDA_ARCH_LIST: 'Hoper'") as caught:
+        jit_machine._archs(Torch)
+    assert "Hopper" in caught.value.hint
+
+
+def test_the_number_of_jobs_is_torchs_variable(monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", " 3 ")
+    assert jit_machine.jobs() == 3
+    monkeypatch.setenv("MAX_JOBS", "")
+    assert jit_machine.jobs() >= 1
+    monkeypatch.setenv("MAX_JOBS", "many")
+    with pytest.raises(UsageError, match="MAX_JOBS is 'many'"):
+        jit_machine.jobs()

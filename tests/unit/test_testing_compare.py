@@ -3,12 +3,15 @@
 
 import ctypes
 import functools
+import types
 
 import pytest
 import torch
 
+from kernforge import testing_checks
 from kernforge.errors import UsageError
 from kernforge.testing import (
+    Draw,
     assert_bitwise,
     assert_near,
     op_tests,
@@ -17,6 +20,7 @@ from kernforge.testing import (
     ulp,
     watched,
 )
+from kernforge.testing_case import Case, assert_case
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -103,8 +107,50 @@ def test_memory_that_torch_does_not_hand_out_holds_poison_too():
         ({"view": ()}, "no option 'view'"),
         ({"views": ("sideways",)}, "no view 'sideways'"),
         ({"leave_out": {"speed": ""}}, "no check 'speed'"),
+        ({"leave_out": ["views"]}, r"leave_out is \['views'\]"),
+        ({"dtypes": ("fp16",)}, "no dtype 'fp16'"),
+        ({"dtypes": ()}, "dtypes is empty"),
+        ({"devices": ["gpu"]}, "no device 'gpu'"),
+        ({"shapes": [(3,)]}, r"shapes is \[\(3,\)\]"),
+        ({"shapes": {}}, "shapes is {}"),
+        ({"shapes": {"one": 1}}, "shape 'one' is 1"),
+        ({"large": 2**31}, "large is 2147483648"),
     ],
 )
 def test_a_wrong_declaration_is_refused(options, message):
     with pytest.raises(UsageError, match=message):
         op_tests(op=abs, reference=abs, inputs=lambda draw, shape: (draw(shape),), **options)
+
+
+def test_one_name_stands_for_a_list_of_it():
+    found = op_tests(
+        op=abs, reference=abs, inputs=abs, dtypes=torch.float16, devices="cpu", views=("cropped",)
+    ).declared
+    assert (found.dtypes, found.devices, found.views) == (("float16",), ("cpu",), ("cropped",))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"inputs": lambda draw, shape: draw(shape)}, "inputs returns a Tensor"),
+        ({"reference": lambda x: None}, "the reference returns a NoneType"),
+    ],
+)
+def test_what_an_author_returns_wrongly_is_named(said, message):
+    right = {"reference": torch.abs, "inputs": lambda draw, shape: (draw(shape),)}
+    declared = op_tests(op=torch.abs, **(right | said)).declared
+
+    def judged():
+        case = Case.make(declared, Draw(device="cpu", dtype=torch.float32), (3,))
+        assert_case(declared, case, torch.abs(*case.args))
+
+    with pytest.raises(UsageError, match=message):
+        judged()
+
+
+def test_an_operator_that_the_build_lacks_is_named():
+    build = types.SimpleNamespace(relu=abs, ops=types.SimpleNamespace(gelu=sum), _own=1)
+    assert testing_checks._attribute(build, "ops.gelu") is sum
+    with pytest.raises(UsageError, match=r"has no 'rleu'") as caught:
+        testing_checks._attribute(build, "rleu")
+    assert caught.value.hint == "it has ops, relu"

@@ -43,7 +43,7 @@ def workloads(kernel, dtype):
     yield Workload(
         name=f"gelu_approx {dtype}",
         make=lambda n: (make(n),),
-        # The last is the floor of any custom op: torch's own kernel by the way that ours has to go.
+        # The last is torch's own kernel by torch.ops, the way of custom ops without a direct one.
         calls={
             "ours": kernel.gelu_approx,
             "torch eager": plain,

@@ -13,6 +13,9 @@
 #include <torch/library.h>
 
 #include "../gelu_approx.h"
+
+#define EXTENSION_METHODS methods
+#include "direct.h"
 #include "registration.h"
 
 #if defined(CUDA_KERNEL)
@@ -138,26 +141,35 @@ Tensor backward(const Tensor& grad, const Tensor& x) {
 #define GELU_APPROX_TEXT(name) #name
 #define GELU_APPROX_QUALIFIED(space, name) GELU_APPROX_TEXT(space) "::" name
 
-// What comes next for these keys: the device, a compiler's trace, a fake tensor.
-Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& x) {
+const auto& gelu_approx_op() {
   static const auto op =
       c10::Dispatcher::singleton()
           .findSchemaOrThrow(GELU_APPROX_QUALIFIED(TORCH_EXTENSION_NAME, "gelu_approx"), "")
           .typed<Tensor(const Tensor&)>();
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.redispatch(keys & c10::after_autograd_keyset, x);
+  return op;
 }
 
-// The gradient in torch's own operators, for those who differentiate it again.
+// What comes next for these keys: the device, a compiler's trace, a fake tensor.
+Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& x) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return gelu_approx_op().redispatch(keys & c10::after_autograd_keyset, x);
+}
+
+// The gradient in torch's own operators, for those who differentiate it again. Of 0 and less, where
+// the sigmoid is small and its complement is no difference of near numbers; that of x > 0 is
+// 1 - gradient(-x).
 Tensor derivative(const Tensor& grad, const Tensor& x) {
   using gelu_approx::kCubic;
   using gelu_approx::kSlope;
   const Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
   const Tensor near = wide.clamp(-40.0, 40.0);
-  const Tensor square = near.mul(near);
-  const Tensor s = near.mul(square.mul(kCubic).add(1)).mul(kSlope).sigmoid();
+  const Tensor below = near.lt(0);
+  const Tensor size = at::where(below, near.neg(), near);  // abs() has no slope at 0
+  const Tensor square = size.mul(size);
+  const Tensor s = size.mul(square.mul(kCubic).add(1)).mul(-kSlope).sigmoid();
   const Tensor slope = square.mul(3 * kCubic).add(1).mul(kSlope);
-  const Tensor whole = near.mul(slope).mul(s).mul(s.neg().add(1)).add(s);
+  const Tensor part = s.sub(size.mul(slope).mul(s).mul(s.neg().add(1)));
+  const Tensor whole = at::where(below, part, part.neg().add(1));
   return grad.to(wide.scalar_type()).mul(whole).to(x.scalar_type());
 }
 
@@ -188,6 +200,9 @@ Tensor with_gradient(c10::DispatchKeySet keys, const Tensor& x) {
   if (at::GradMode::is_enabled() && x.requires_grad()) return Gelu::apply(keys, x);
   return below_autograd(keys, x);  // no node to make, so none is paid for
 }
+
+// The op for Python, where it is called most.
+PyMethodDef methods[] = {direct::method<&gelu_approx_op>("gelu_approx"), {}};
 
 // A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
 #if defined(CUDA_KERNEL)

@@ -200,10 +200,11 @@ Tensor standardize(const Tensor& volume, ScalarType dtype) {
   const Batch batch = batch_of(volume);
   const Tensor in = packed(volume);
   Tensor out = memory_on(in, sizes_of(in), dtype);
+  const auto count = normalize_volume::counted(batch.n);
   for (int64_t i = 0; i < batch.volumes; ++i) {
     Moments moments;
     const Sums sums = sums_range(in, i * batch.n, batch.n);
-    const Scaling by = normalize_volume::finish(sums, batch.n, bias, &moments);
+    const Scaling by = normalize_volume::finish(sums, count, bias, &moments);
     scale_range(in, out, {by, {-INFINITY, INFINITY}}, i * batch.n, batch.n);
   }
   return out;
@@ -215,8 +216,9 @@ Tensor statistics(const Tensor& volume) {
   const Tensor in = packed(volume);
   Tensor out = memory_for_moments(in);
   auto* moments = static_cast<Moments*>(out.mutable_data_ptr());
+  const auto count = normalize_volume::counted(batch.n);
   for (int64_t i = 0; i < batch.volumes; ++i) {
-    normalize_volume::finish(sums_range(in, i * batch.n, batch.n), batch.n, bias, moments + i);
+    normalize_volume::finish(sums_range(in, i * batch.n, batch.n), count, bias, moments + i);
   }
   return out;
 }

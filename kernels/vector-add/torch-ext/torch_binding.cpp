@@ -11,6 +11,9 @@
 #include <torch/library.h>
 
 #include "../vector_add.h"
+
+#define EXTENSION_METHODS methods
+#include "direct.h"
 #include "registration.h"
 
 #if defined(CUDA_KERNEL)
@@ -105,13 +108,17 @@ Tensor forward(const Tensor& a, const Tensor& b) {
 #define VECTOR_ADD_TEXT(name) #name
 #define VECTOR_ADD_QUALIFIED(space) VECTOR_ADD_TEXT(space) "::vector_add"
 
-// What comes next for these keys: the device, a compiler's trace, a fake tensor.
-Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& a, const Tensor& b) {
+const auto& vector_add_op() {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow(VECTOR_ADD_QUALIFIED(TORCH_EXTENSION_NAME), "")
                              .typed<Tensor(const Tensor&, const Tensor&)>();
+  return op;
+}
+
+// What comes next for these keys: the device, a compiler's trace, a fake tensor.
+Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& a, const Tensor& b) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return op.redispatch(keys & c10::after_autograd_keyset, a, b);
+  return vector_add_op().redispatch(keys & c10::after_autograd_keyset, a, b);
 }
 
 // The gradient in C++.
@@ -142,6 +149,9 @@ Tensor elsewhere(const Tensor& a, const Tensor& b) {
   TORCH_CHECK_VALUE(false, "vector_add: a is on ", a.device(), ", this build runs on cpu");
 #endif
 }
+
+// The op for Python, where it is called most.
+PyMethodDef methods[] = {direct::method<&vector_add_op>("vector_add"), {}};
 
 }  // namespace
 

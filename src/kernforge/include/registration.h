@@ -78,6 +78,12 @@ PyObject* PyModule_Create2(PyModuleDef* definition, int abi_version);
 
 #endif
 
+// Functions of the module: an array of PyMethodDef that ends with an empty one. A binding
+// that has some defines this before it includes this header.
+#ifndef EXTENSION_METHODS
+#define EXTENSION_METHODS nullptr
+#endif
+
 #define KERNFORGE_CONCAT_TOKENS(A, B) A##B
 #define KERNFORGE_STRINGIFY_TOKENS(A) #A
 
@@ -148,9 +154,16 @@ extern "C" __attribute__((visibility("hidden"))) const char kernforge_namespace[
 
 #endif
 
-#define KERNFORGE_MODULE(NAME)                                                                 \
-  {                                                                                            \
-    static PyModuleDef definition = {                                                          \
-        PyModuleDef_HEAD_INIT, NAME, nullptr, 0, nullptr, nullptr, nullptr, nullptr, nullptr}; \
-    return PyModule_Create(&definition);                                                       \
+#define KERNFORGE_MODULE(NAME)                              \
+  {                                                         \
+    static PyModuleDef definition = {PyModuleDef_HEAD_INIT, \
+                                     NAME,                  \
+                                     nullptr,               \
+                                     0,                     \
+                                     EXTENSION_METHODS,     \
+                                     nullptr,               \
+                                     nullptr,               \
+                                     nullptr,               \
+                                     nullptr};              \
+    return PyModule_Create(&definition);                    \
   }

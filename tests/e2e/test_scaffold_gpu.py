@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``kernforge new`` writes, built for CUDA where the GPU is and tested there.
+
+The toolkit is the machine's own. The lock is that of a kernel which needs the same headers, so no
+package index is asked where the store has them.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernforge import cudahome
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.native,
+    pytest.mark.torch,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here"),
+]
+
+LOCK = Path(__file__).parents[2] / "kernels" / "relu-scale" / "kernforge.lock"
+
+
+def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_path, kept_home):
+    toolkit = cudahome.installed(os.environ)
+    if toolkit is None:
+        pytest.skip("no CUDA toolkit here")
+
+    def call(*words):
+        argv = [sys.executable, "-m", "kernforge", *map(str, words)]
+        env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
+        done = subprocess.run(
+            argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    call("new", "my-kernel")
+    shutil.copy(LOCK, tmp_path / "my-kernel")
+    arch = "{}.{}".format(*torch.cuda.get_device_capability())
+    chosen = ("--variant", f"torch-stable-abi*-cu{torch.version.cuda.replace('.', '')}-*")
+    call("build", "my-kernel", "--cuda-home", toolkit, "--arch", arch, *chosen)
+    tested = ("--kernel", "my-kernel/build", "--pytest=-m", "--pytest=gpu", "--json")
+    out = call("test", "my-kernel", *tested, *chosen)
+    (told,) = json.JSONDecoder().raw_decode(out)[0]["variants"]
+    assert told["counts"]["passed"] >= 20
+    assert told["counts"]["failed"] + told["counts"]["error"] == 0
+    ran = {one["test"].rpartition("::")[2] for one in told["tests"] if one["outcome"] == "passed"}
+    assert {"test_cuda_graph[cuda]", "test_side_stream[cuda]", "test_compile[cuda]"} <= ran
