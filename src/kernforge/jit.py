@@ -292,8 +292,9 @@ def _make(question: _Question, report: Report) -> _Known:
     content = _content(request)
     if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
         return _Known(seen=tree.seen(), content=content, loaded=loaded)
-    cuda = request.with_cuda or any(u.path.endswith(CUDA_SUFFIXES) for u in request.units)
-    shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python)
+    device = request.has_device and not request.names_arch
+    cuda = request.with_cuda or request.has_device
+    shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python, device=device)
     made = jit_plan.make(request, shop.machine)
     again = functools.partial(jit_plan.make, request, shop.machine)
     start = time.monotonic()

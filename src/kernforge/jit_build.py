@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernforge")
 _LINK = "link "
+_CUDA_HEADER = re.compile(r"fatal error: cu\w+\.h: No such file")
+_WITH_CUDA = "with_cuda=True gives C++ sources CUDA's headers"
 _background: dict[str, threading.Thread] = {}
 _lock = threading.Lock()
 
@@ -138,7 +140,8 @@ def _error(failures: tuple[Failure, ...], own: tuple[str, ...]) -> BuildError:
     texts = [_users_words(failure.output, own) for failure in failures]
     title = ", ".join(sorted(_done(failure.action.title, own) for failure in failures))
     repeat = "\n".join(failure.repeat for failure in failures)
-    return BuildError("\n".join((title, *texts)), hint=f"repeat it by hand:\n{repeat}")
+    advice = f"{_WITH_CUDA}; " if any(map(_CUDA_HEADER.search, texts)) else ""
+    return BuildError("\n".join((title, *texts)), hint=f"{advice}repeat it by hand:\n{repeat}")
 
 
 def _done(title: str, own: tuple[str, ...]) -> str:

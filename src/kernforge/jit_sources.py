@@ -69,6 +69,9 @@ _NOT_STABLE = re.compile(
 _TORCH_HEADER = re.compile(
     r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/"
 )
+_WHOLE = ("torch/extension.h", "torch/torch.h")
+# Only includes and comments may stand before a header that is to come first.
+_BEFORE = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/|#\s*include\s*<[^>\n]*>)*", re.DOTALL)
 _LACKING = re.compile(
     r"is undefined|not declared|has not been declared|does not name a type|is not a member of"
     r"|must be a class or namespace|has no member|No such file"
@@ -181,6 +184,15 @@ def is_stable(text: str) -> bool:
 def is_torch_header(name: str) -> bool:
     """Whether an included header is one of torch's C++ API, which takes a compiler long."""
     return bool(_TORCH_HEADER.match(name))
+
+
+def first_header(text: str) -> str:
+    """The header of torch that a unit can begin with, if there is one; empty otherwise."""
+    for header in _WHOLE:
+        include = re.search(rf'#\s*include\s*[<"]{re.escape(header)}[>"]', text)
+        if include and _BEFORE.fullmatch(text[: include.start()]):
+            return header
+    return ""
 
 
 def lacks_torch(output: str) -> bool:

@@ -123,3 +123,17 @@ def test_module_names_are_read_from_the_sources():
         ["PYBIND11_MODULE(a, m) {}", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"]
     )
     assert found == ("a", "TORCH_EXTENSION_NAME")
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("#include <torch/extension.h>\nint x;", "torch/extension.h"),
+        ("// why\n#include <vector>\n#include <torch/extension.h>", "torch/extension.h"),
+        ("#define A\n#include <torch/extension.h>", ""),
+        ('#include "mine.h"\n#include <torch/extension.h>', ""),
+        ("#include <vector>", ""),
+    ],
+)
+def test_a_unit_starts_from_a_compiled_header_only_if_nothing_of_its_own_comes_first(text, header):
+    assert jit_sources.first_header(text) == header
