@@ -5,7 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
-KERNELS := $(wildcard kernels/*)
+KERNELS := $(patsubst %/build.toml,%,$(wildcard kernels/*/build.toml))
 # A test that hangs ends its worker, with a traceback; on an idle machine none takes two minutes.
 PYTEST := $(BIN)/python -m pytest -n auto -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 

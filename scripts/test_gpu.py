@@ -2,7 +2,8 @@
 """Run every test that needs a GPU and keep the counts: ``make test-gpu``.
 
 That is the tests marked ``gpu`` of each kernel, on artifacts that were built before, here or on another
-machine, and those below tests/, each file by itself. Those that judge times run alone, after all others.
+machine, and those below tests/, each file by itself. Those that judge times, or what is left of the GPU's
+memory, run alone, after all others.
 The result is written anew after each suite, so that a run which is ended loses nothing.
 
     python scripts/test_gpu.py kernels/relu-scale --sanitizer memcheck
@@ -27,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TIMED = ("tests/attacks/",)
-"""Suites that judge times."""
+ALONE = ("tests/attacks/", "tests/native/test_jit_gpu.py")
+"""Suites that judge times, or what is left of the GPU's memory."""
 _NONE_CHOSEN = 5  # pytest's exit code
 _TOO_LONG = 124  # as timeout(1) says it
 _LIMIT_S = 900
@@ -61,7 +62,8 @@ def run(suite: Path, options: list[str], until: float) -> dict[str, object]:
         name: int(found.get(name, "0")) for name in ("tests", "failures", "errors", "skipped")
     }
     passed = counts["tests"] - sum(counts[n] for n in ("failures", "errors", "skipped"))
-    reasons = Counter(one.get("message", "") for one in found.iter("skipped"))
+    skips = (one.get("message", "") for one in found.iter("skipped"))
+    reasons = Counter(message.replace(f"{ROOT}/", "") for message in skips)
     result = {
         "suite": str(name),
         "exit_code": 0 if code == _NONE_CHOSEN else code,
@@ -149,7 +151,7 @@ def main() -> None:
         type=int,
         default=1,
         metavar="N",
-        help="run so many beside each other; those that judge times run alone all the same",
+        help="run so many beside each other, but for those that must be alone",
     )
     parser.add_argument(
         "--sanitizer",
@@ -174,7 +176,7 @@ def main() -> None:
     until = time.monotonic() + arguments.limit
     tools = [word for tool in arguments.sanitizer for word in ("--sanitizer", tool)]
     chosen = [path.resolve() for path in arguments.suites] or suites()
-    timed = [s for s in chosen if str(s.relative_to(ROOT)).startswith(TIMED)]
+    alone = [s for s in chosen if str(s.relative_to(ROOT)).startswith(ALONE)]
     head = {
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "gpu": torch.cuda.get_device_name(),
@@ -186,7 +188,7 @@ def main() -> None:
         "sanitizer": arguments.sanitizer,
     }
     record = Record(arguments.json, chosen, head)
-    for group, width in (([s for s in chosen if s not in timed], arguments.at_once), (timed, 1)):
+    for group, width in (([s for s in chosen if s not in alone], arguments.at_once), (alone, 1)):
         with ThreadPoolExecutor(width) as pool:
             asked = [
                 pool.submit(run, s, [*arguments.pytest, *(tools if s.is_dir() else [])], until)

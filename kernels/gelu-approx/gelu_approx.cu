@@ -3,9 +3,9 @@
 // GELU by its tanh formula on NVIDIA GPUs, forward and backward; formulas in gelu_approx.h.
 //
 // Bound by memory: one read and one write an element (backward: two reads), which leaves an H200
-// some 55 instructions for each float32 and 27 for each half. A thread takes one pack of 16 bytes.
-// Tensors of which one does not start on 16 bytes go element by element, four a thread, coalesced
-// all the same.
+// some 55 instructions for each float32 and 27 for each half. A thread takes one pack of 16 bytes
+// or two. // Tensors of which one does not start on 16 bytes go element by element, four a thread,
+// coalesced all the same.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -13,15 +13,16 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "early.cuh"
 #include "gelu_approx.h"
 
 namespace gelu_approx {
 namespace {
 
-constexpr int kThreads = 256;
-// Threads that a large GPU holds at once. While there are no more, each takes half a pack, so that
-// less is done one after the other.
-constexpr int64_t kWave = 1 << 18;
+// While there are no more threads than this, each takes half a pack: less one after the other.
+constexpr int64_t kFew = 1 << 16;
+// Bytes of a tensor from which on, and up to which, two packs a thread are faster for one input.
+constexpr int64_t kTwoFrom = 16 << 20, kTwoTo = 256 << 20;
 
 template <class T>
 using widened_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -144,9 +145,10 @@ struct alignas(sizeof(T) * kWidth) Pack {
 
 // n elements in packs of kWidth, kPacks of them a thread and a block apart; the elements after the
 // last whole pack are the last block's.
-template <class Op, class Index, int kWidth, int kPacks>
+template <class Op, class Index, int kThreads, int kWidth, int kPacks>
 __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, Index n) {
   using P = Pack<typename Op::type, kWidth>;
+  early::wait();
   const Index packs = n / kWidth;
   const Index first = Index{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
   P in[kPacks][Op::kInputs];
@@ -180,14 +182,13 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, Inde
   }
 }
 
-template <class Op, class Index, int kWidth, int kPacks>
+template <class Op, class Index, int kThreads, int kWidth, int kPacks>
 cudaError_t launch_packs(const Op& op, int64_t n, cudaStream_t stream) {
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks;
   const int64_t packs = n / kWidth;
   const int64_t blocks = packs == 0 ? 1 : (packs + kBlock - 1) / kBlock;
-  elementwise_kernel<Op, Index, kWidth, kPacks>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(op, static_cast<Index>(n));
-  return cudaGetLastError();
+  return early::launch(elementwise_kernel<Op, Index, kThreads, kWidth, kPacks>, blocks, kThreads,
+                       stream, op, n);
 }
 
 template <class Op>
@@ -196,9 +197,16 @@ cudaError_t launch(const Op& op, int64_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   uintptr_t places = reinterpret_cast<uintptr_t>(op.out);
   for (const auto* in : op.in) places |= reinterpret_cast<uintptr_t>(in);
-  if (places % 16 != 0) return launch_packs<Op, int64_t, 1, 4>(op, n, stream);
-  if (n / (kWidth / 2) <= kWave) return launch_packs<Op, unsigned, kWidth / 2, 1>(op, n, stream);
-  return launch_packs<Op, int64_t, kWidth, 1>(op, n, stream);
+  if (places % 16 != 0) return launch_packs<Op, int64_t, 256, 1, 4>(op, n, stream);
+  if (n / (kWidth / 2) <= kFew) {
+    return launch_packs<Op, unsigned, 256, kWidth / 2, 1>(op, n, stream);
+  }
+  const int64_t bytes = n * static_cast<int64_t>(sizeof(typename Op::type));
+  if (bytes < kTwoFrom || Op::kInputs > 1) {
+    return launch_packs<Op, int64_t, 256, kWidth, 1>(op, n, stream);
+  }
+  if (bytes < kTwoTo) return launch_packs<Op, int64_t, 128, kWidth, 2>(op, n, stream);
+  return launch_packs<Op, int64_t, 128, kWidth, 1>(op, n, stream);
 }
 
 template <class T>

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "early.cuh"
 #include "normalize_volume.h"
 #include "sums.cuh"
 
@@ -24,7 +25,8 @@ namespace normalize_volume {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kSmallThreads = 1024;
+constexpr int kSmallThreads = 512;
+constexpr int64_t kTwoFrom = 16 << 20;  // bytes
 constexpr int64_t kSmall = 1 << 15;
 constexpr int64_t kMiddle = 1 << 20;
 
@@ -53,6 +55,15 @@ struct alignas(sizeof(T) * kWidth) Pack {
   T at[kWidth];
 };
 
+template <class Y, class V, int kWidth>
+__device__ __forceinline__ Pack<Y, kWidth> scaled_pack(const Pack<V, kWidth>& in, const Scaling& by,
+                                                       Limits limits) {
+  Pack<Y, kWidth> out;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) out.at[j] = scaled<Y>(in.at[j], by, limits);
+  return out;
+}
+
 // One pack, or what there is of it at the end of a volume.
 template <class Y, int kWidth, class V>
 __device__ __forceinline__ void scale_pack(const V* v, Y* y, const Scaling& by, Limits limits,
@@ -60,29 +71,42 @@ __device__ __forceinline__ void scale_pack(const V* v, Y* y, const Scaling& by, 
   const int64_t at = pack * kWidth;
   if (at + kWidth <= n) {
     const auto in = *reinterpret_cast<const Pack<V, kWidth>*>(v + at);
-    Pack<Y, kWidth> out;
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) out.at[j] = scaled<Y>(in.at[j], by, limits);
-    *reinterpret_cast<Pack<Y, kWidth>*>(y + at) = out;
+    *reinterpret_cast<Pack<Y, kWidth>*>(y + at) = scaled_pack<Y>(in, by, limits);
   } else {
     for (int64_t i = at; i < n; ++i) y[i] = scaled<Y>(v[i], by, limits);
   }
 }
 
-// All volumes scaled alike are one.
-template <class V, class Y, int kWidth>
+// All volumes scaled alike are one. kPacks packs a thread, a block apart, loaded before the first
+// is stored where all are whole.
+template <class V, class Y, int kWidth, int kThreads, int kPacks>
 __global__ void __launch_bounds__(kThreads)
-    scale_kernel(const V* __restrict__ v, Y* __restrict__ y, const Scaling by, const Limits limits,
-                 int64_t n) {
-  const int64_t pack = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  scale_pack<Y, kWidth>(v, y, by, limits, pack, n);
+    scale_kernel(const V* v, Y* __restrict__ y, const Scaling by, const Limits limits, int64_t n) {
+  early::wait();
+  const int64_t first = int64_t{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
+  if ((first + (kPacks - 1) * kThreads + 1) * kWidth > n) {
+    for (int i = 0; i < kPacks; ++i) {
+      scale_pack<Y, kWidth>(v, y, by, limits, first + i * kThreads, n);
+    }
+    return;
+  }
+  Pack<V, kWidth> in[kPacks];
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    in[i] = reinterpret_cast<const Pack<V, kWidth>*>(v)[first + i * kThreads];
+  }
+#pragma unroll
+  for (int i = 0; i < kPacks; ++i) {
+    reinterpret_cast<Pack<Y, kWidth>*>(y)[first + i * kThreads] = scaled_pack<Y>(in[i], by, limits);
+  }
 }
 
 // Each volume by its own scaling, `each` blocks of it.
 template <class V, class Y, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    scale_each_kernel(const V* __restrict__ v, Y* __restrict__ y,
-                      const Workspace* __restrict__ workspaces, unsigned each, int64_t n) {
+    scale_each_kernel(const V* v, Y* __restrict__ y, const Workspace* workspaces, unsigned each,
+                      int64_t n) {
+  early::wait();
   const unsigned volume = blockIdx.x / each;
   const int64_t pack = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
   const Limits none = {-INFINITY, INFINITY};
@@ -94,8 +118,9 @@ __global__ void __launch_bounds__(kThreads)
 // `each` blocks sum one volume; whichever is the last to add its part makes the moments.
 template <class V>
 __global__ void __launch_bounds__(kThreads)
-    moments_kernel(const V* __restrict__ v, Moments* __restrict__ moments,
-                   Workspace* __restrict__ workspaces, unsigned each, Count count) {
+    moments_kernel(const V* v, Moments* __restrict__ moments, Workspace* workspaces, unsigned each,
+                   Count count) {
+  early::wait();
   const int64_t n = count.n;
   const unsigned volume = blockIdx.x / each;
   const int64_t rank = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
@@ -118,8 +143,8 @@ __global__ void __launch_bounds__(kThreads)
 // `each` blocks sum one volume and leave what they have in workspaces of their own.
 template <class V>
 __global__ void __launch_bounds__(kThreads)
-    parts_kernel(const V* __restrict__ v, Workspace* __restrict__ workspaces, unsigned each,
-                 int64_t n) {
+    parts_kernel(const V* v, Workspace* workspaces, unsigned each, int64_t n) {
+  early::wait();
   const unsigned volume = blockIdx.x / each;
   const int64_t rank = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
   const Sums part = block_sum(sums_of(v + volume * n, n, rank, int64_t{each} * kThreads));
@@ -129,10 +154,10 @@ __global__ void __launch_bounds__(kThreads)
 // Each volume by the sum of its `parts`, of which a thread adds at most one; `each` blocks of it.
 template <class V, class Y, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    scale_parts_kernel(const V* __restrict__ v, Y* __restrict__ y,
-                       const Workspace* __restrict__ workspaces, unsigned parts, unsigned each,
-                       Count count) {
+    scale_parts_kernel(const V* v, Y* __restrict__ y, const Workspace* workspaces, unsigned parts,
+                       unsigned each, Count count) {
   __shared__ Scaling by;
+  early::wait();
   const int64_t n = count.n;
   const unsigned volume = blockIdx.x / each;
   const int64_t pack = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
@@ -148,27 +173,23 @@ __global__ void __launch_bounds__(kThreads)
   scale_pack<Y, kWidth>(v + volume * n, y + volume * n, by, none, pack, n);
 }
 
-// A block sums a volume, and scales it too where Y is not void.
+// A block sums a volume, and scales it too where Y is not void. All of its threads make the
+// moments: to hand them round would take longer.
 template <class V, class Y, int kWidth>
 __global__ void __launch_bounds__(kSmallThreads)
-    small_kernel(const V* __restrict__ v, Y* __restrict__ y, Moments* __restrict__ moments,
-                 Count count) {
-  __shared__ Scaling by;
+    small_kernel(const V* v, Y* __restrict__ y, Moments* __restrict__ moments, Count count) {
+  early::wait();
   const int64_t n = count.n;
   v += blockIdx.x * n;
   const Sums sums = block_sum(sums_of(v, n, threadIdx.x, blockDim.x));
-  if (threadIdx.x == 0) {
-    Moments made;
-    by = finish(sums, count, kBias<V>, &made);
-    if (moments != nullptr) moments[blockIdx.x] = made;
-  }
+  Moments made;
+  const Scaling by = finish(sums, count, kBias<V>, &made);
+  if (moments != nullptr && threadIdx.x == 0) moments[blockIdx.x] = made;
   if constexpr (!std::is_void_v<Y>) {
-    __syncthreads();
-    const Scaling mine = by;
     y += blockIdx.x * n;
     const Limits none = {-INFINITY, INFINITY};
     for (int64_t pack = threadIdx.x; pack * kWidth < n; pack += blockDim.x) {
-      scale_pack<Y, kWidth>(v, y, mine, none, pack, n);
+      scale_pack<Y, kWidth>(v, y, by, none, pack, n);
     }
   }
 }
@@ -191,9 +212,14 @@ bool packs_fit(const V* v, const Y* y, int64_t volumes, int64_t n) {
 template <class V, class Y, int kWidth>
 cudaError_t scale(const V* v, Y* y, const Scaling& by, Limits limits, int64_t n,
                   cudaStream_t stream) {
-  scale_kernel<V, Y, kWidth>
-      <<<blocks_for((n + kWidth - 1) / kWidth), kThreads, 0, stream>>>(v, y, by, limits, n);
-  return cudaGetLastError();
+  const int64_t packs = (n + kWidth - 1) / kWidth;
+  // A pack of float32 is made of 8 bytes or 4: of large volumes a thread asks for two at a time.
+  if (sizeof(Y) == 4 && n * int64_t{sizeof(Y)} >= kTwoFrom) {
+    return early::launch(scale_kernel<V, Y, kWidth, 128, 2>, (packs + 255) / 256, 128, stream, v, y,
+                         by, limits, n);
+  }
+  return early::launch(scale_kernel<V, Y, kWidth, kThreads, 1>, blocks_for(packs), kThreads, stream,
+                       v, y, by, limits, n);
 }
 
 // As many blocks for each volume as fill the device eight times over all volumes, but none without
@@ -228,40 +254,38 @@ cudaError_t sum_up(const V* v, Moments* moments, Workspace* workspaces, int64_t 
           cudaMemsetAsync(workspaces, 0, volumes * sizeof(Workspace), stream)) {
     return error;
   }
-  moments_kernel<V><<<static_cast<unsigned>(volumes * each), kThreads, 0, stream>>>(
-      v, moments, workspaces, each, counted(n));
-  return cudaGetLastError();
+  return early::launch(moments_kernel<V>, volumes * each, kThreads, stream, v, moments, workspaces,
+                       each, counted(n));
 }
 
 // A small volume's threads: whole warps with 8 voxels each, or all that a block can have.
-unsigned small_threads(int64_t n) {
-  const int64_t warps = (n + 255) / 256;
-  return static_cast<unsigned>(32 * std::min<int64_t>(std::max<int64_t>(warps, 1), 32));
+int small_threads(int64_t n) {
+  const int64_t warps = std::max<int64_t>((n + 255) / 256, 1);
+  return static_cast<int>(std::min<int64_t>(32 * warps, kSmallThreads));
 }
 
 template <class V, class Y, int kWidth>
 cudaError_t standardize(const V* v, Y* y, Workspace* workspaces, int64_t volumes, int64_t n,
                         cudaStream_t stream) {
   if (n <= kSmall) {
-    small_kernel<V, Y, kWidth><<<static_cast<unsigned>(volumes), small_threads(n), 0, stream>>>(
-        v, y, nullptr, counted(n));
-    return cudaGetLastError();
+    return early::launch(small_kernel<V, Y, kWidth>, volumes, small_threads(n), stream, v, y,
+                         nullptr, counted(n));
   }
   const unsigned each = blocks_for((n + kWidth - 1) / kWidth);
-  const auto blocks = static_cast<unsigned>(volumes * each);
   if (in_parts(volumes, n)) {
     const unsigned parts = parts_each(n);
-    parts_kernel<V>
-        <<<static_cast<unsigned>(volumes * parts), kThreads, 0, stream>>>(v, workspaces, parts, n);
-    scale_parts_kernel<V, Y, kWidth>
-        <<<blocks, kThreads, 0, stream>>>(v, y, workspaces, parts, each, counted(n));
-    return cudaGetLastError();
+    if (const cudaError_t error = early::launch(parts_kernel<V>, volumes * parts, kThreads, stream,
+                                                v, workspaces, parts, n)) {
+      return error;
+    }
+    return early::launch(scale_parts_kernel<V, Y, kWidth>, volumes * each, kThreads, stream, v, y,
+                         workspaces, parts, each, counted(n));
   }
   if (const cudaError_t error = sum_up(v, nullptr, workspaces, volumes, n, stream)) {
     return error;
   }
-  scale_each_kernel<V, Y, kWidth><<<blocks, kThreads, 0, stream>>>(v, y, workspaces, each, n);
-  return cudaGetLastError();
+  return early::launch(scale_each_kernel<V, Y, kWidth>, volumes * each, kThreads, stream, v, y,
+                       workspaces, each, n);
 }
 
 // Calls `run` with values whose types say which C++ types a volume and a result have.
@@ -319,9 +343,8 @@ cudaError_t moments_launch(From from, const void* v, Moments* moments, Workspace
     using V = decltype(in);
     const auto* given = static_cast<const V*>(v);
     if (n > kSmall) return sum_up(given, moments, workspaces, volumes, n, stream);
-    small_kernel<V, void, 1><<<static_cast<unsigned>(volumes), kSmallThreads, 0, stream>>>(
-        given, nullptr, moments, counted(n));
-    return cudaGetLastError();
+    return early::launch(small_kernel<V, void, 1>, volumes, small_threads(n), stream, given,
+                         nullptr, moments, counted(n));
   });
 }
 

@@ -64,34 +64,50 @@ __device__ __forceinline__ Sums sums_of(const V* v, int64_t n, int64_t rank, int
   for (; at + (kAhead - 1) * count < packs; at += kAhead * count) {
     uint4 ahead[kAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) ahead[i] = __ldg(packed + at + i * count);
+    for (int i = 0; i < kAhead; ++i) ahead[i] = packed[at + i * count];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) add_pack<V>(sums, ahead[i]);
   }
-  for (; at < packs; at += count) add_pack<V>(sums, __ldg(packed + at));
+  for (; at < packs; at += count) add_pack<V>(sums, packed[at]);
   if (rank < head) add(sums, v[rank]);
   const int64_t rest = head + packs * kWidth + rank;
   if (rest < n) add(sums, v[rest]);
   return sums;
 }
 
-__device__ __forceinline__ Sums warp_sum(Sums sums) {
+// The sum over a warp, in all of its lanes.
+__device__ __forceinline__ uint32_t warp_sum(uint32_t v) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(~0u, v);
+#else
 #pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
-    sums.first += __shfl_down_sync(~0u, sums.first, lanes);
-    sums.second += __shfl_down_sync(~0u, sums.second, lanes);
-  }
-  return sums;
+  for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(~0u, v, lanes);
+  return v;
+#endif
 }
 
-// The sum over a block of whole warps, in its thread 0.
+// Modulo 2^64: 24 bits at a time, so that 32 of them fit the 32 bits that one instruction adds.
+__device__ __forceinline__ uint64_t warp_sum(uint64_t v) {
+  constexpr uint32_t kPart = (1 << 24) - 1;
+  const uint64_t low = warp_sum(static_cast<uint32_t>(v) & kPart);
+  const uint64_t middle = warp_sum(static_cast<uint32_t>(v >> 24) & kPart);
+  const uint64_t high = warp_sum(static_cast<uint32_t>(v >> 48));
+  return low + (middle << 24) + (high << 48);
+}
+
+__device__ __forceinline__ Sums warp_sum(Sums sums) {
+  return {warp_sum(sums.first), warp_sum(sums.second)};
+}
+
+// The sum over a block of whole warps, in all of its threads.
 __device__ __forceinline__ Sums block_sum(Sums sums) {
   __shared__ Sums of_warp[32];
   sums = warp_sum(sums);
+  if (blockDim.x == 32) return sums;
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sums;
   __syncthreads();
-  if (threadIdx.x >= 32) return sums;
-  return warp_sum(threadIdx.x < blockDim.x / 32 ? of_warp[threadIdx.x] : Sums{0, 0});
+  const unsigned lane = threadIdx.x % 32;
+  return warp_sum(lane < blockDim.x / 32 ? of_warp[lane] : Sums{0, 0});
 }
 
 }  // namespace

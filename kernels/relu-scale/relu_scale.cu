@@ -3,9 +3,8 @@
 // ReLU times a number on NVIDIA GPUs, forward and backward; formulas in relu_scale.h.
 //
 // Bound by memory: one read and one write an element (backward: two reads). A thread takes one pack
-// of 16 bytes: four of them a block apart were 96 % of a copy on an H200 (README.md). Tensors of
-// which one does not start on 16 bytes go element by element, four a thread, coalesced all the
-// same.
+// of 16 bytes, or two: four were 96 % of a copy on an H200 (README.md). Tensors of which one does
+// not start on 16 bytes go element by element, four a thread, coalesced all the same.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -13,12 +12,14 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "early.cuh"
 #include "relu_scale.h"
 
 namespace relu_scale {
 namespace {
 
-constexpr int kThreads = 256;
+// Bytes of a tensor from which on, and up to which, two packs a thread are faster for one input.
+constexpr int64_t kTwoFrom = 16 << 20, kTwoTo = 256 << 20;
 
 template <class T>
 struct Widened {
@@ -93,10 +94,11 @@ __device__ __forceinline__ P apply(const Op& op, const P (&in)[Op::kInputs]) {
 }
 
 // n elements in packs of kWidth; the elements after the last whole pack are the last block's.
-template <class Op, int kWidth, int kPacks>
+template <class Op, int kThreads, int kWidth, int kPacks>
 __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, int64_t n) {
   using T = typename Op::type;
   using P = Pack<T, kWidth>;
+  early::wait();
   const int64_t packs = n / kWidth;
   const int64_t first = int64_t{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
   P in[kPacks][Op::kInputs];
@@ -122,14 +124,13 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const Op op, int6
   }
 }
 
-template <class Op, int kWidth, int kPacks>
+template <class Op, int kThreads, int kWidth, int kPacks>
 cudaError_t launch_packs(const Op& op, int64_t n, cudaStream_t stream) {
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks;
   const int64_t packs = n / kWidth;
   const int64_t blocks = packs == 0 ? 1 : (packs + kBlock - 1) / kBlock;
-  elementwise_kernel<Op, kWidth, kPacks>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(op, n);
-  return cudaGetLastError();
+  return early::launch(elementwise_kernel<Op, kThreads, kWidth, kPacks>, blocks, kThreads, stream,
+                       op, n);
 }
 
 template <class Op>
@@ -138,8 +139,11 @@ cudaError_t launch(const Op& op, int64_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   uintptr_t places = reinterpret_cast<uintptr_t>(op.out);
   for (const auto* in : op.in) places |= reinterpret_cast<uintptr_t>(in);
-  if (places % 16 != 0) return launch_packs<Op, 1, 4>(op, n, stream);
-  return launch_packs<Op, kWidth, 1>(op, n, stream);
+  if (places % 16 != 0) return launch_packs<Op, 256, 1, 4>(op, n, stream);
+  const int64_t bytes = n * static_cast<int64_t>(sizeof(typename Op::type));
+  if (bytes < kTwoFrom || Op::kInputs > 1) return launch_packs<Op, 256, kWidth, 1>(op, n, stream);
+  if (bytes < kTwoTo) return launch_packs<Op, 128, kWidth, 2>(op, n, stream);
+  return launch_packs<Op, 128, kWidth, 1>(op, n, stream);
 }
 
 template <class T>

@@ -11,14 +11,15 @@
 
 #include <cstdint>
 
+#include "early.cuh"
 #include "vector_add.h"
 
 namespace vector_add {
 namespace {
 
 constexpr int kThreads = 256;
-// Threads that a large GPU holds at once. While there are no more, each takes 4 halves, not 8.
-constexpr int64_t kWave = 1 << 18;
+// While there are no more threads than this, each takes 4 halves, not 8: less one after the other.
+constexpr int64_t kFew = 1 << 16;
 
 __device__ __forceinline__ float plus(float a, float b) { return a + b; }
 __device__ __forceinline__ double plus(double a, double b) { return a + b; }
@@ -37,8 +38,9 @@ struct alignas(sizeof(T) * kWidth) Pack {
 // n elements in packs of kWidth; the elements after the last whole pack are the last block's.
 template <class T, class Index, int kWidth, int kPacks>
 __global__ void __launch_bounds__(kThreads)
-    add_kernel(const T* __restrict__ a, const T* __restrict__ b, T* __restrict__ out, Index n) {
+    add_kernel(const T* a, const T* b, T* __restrict__ out, Index n) {
   using P = Pack<T, kWidth>;
+  early::wait();
   const Index packs = n / kWidth;
   const Index first = Index{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
   P left[kPacks], right[kPacks];
@@ -69,9 +71,8 @@ cudaError_t launch_packs(const T* a, const T* b, T* out, int64_t n, cudaStream_t
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks;
   const int64_t packs = n / kWidth;
   const int64_t blocks = packs == 0 ? 1 : (packs + kBlock - 1) / kBlock;
-  add_kernel<T, Index, kWidth, kPacks>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(a, b, out, static_cast<Index>(n));
-  return cudaGetLastError();
+  return early::launch(add_kernel<T, Index, kWidth, kPacks>, blocks, kThreads, stream, a, b, out,
+                       n);
 }
 
 template <class T>
@@ -84,8 +85,7 @@ cudaError_t launch(const void* left, const void* right, void* to, int64_t n, cud
                            reinterpret_cast<uintptr_t>(out);
   if (n == 0) return cudaSuccess;
   if (places % 16 != 0) return launch_packs<T, int64_t, 1, 4>(a, b, out, n, stream);
-  if (sizeof(T) == 2 && n / 4 <= kWave)
-    return launch_packs<T, unsigned, 4, 1>(a, b, out, n, stream);
+  if (sizeof(T) == 2 && n / 4 <= kFew) return launch_packs<T, unsigned, 4, 1>(a, b, out, n, stream);
   return launch_packs<T, int64_t, kWidth, 1>(a, b, out, n, stream);
 }
 

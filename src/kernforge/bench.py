@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_judge, bench_nvml, bench_rows
+from kernforge import bench_judge, bench_nvml, bench_outcome, bench_rows
 from kernforge.bench_plan import Candidate, Settings, Workload
 from kernforge.errors import UsageError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernforge.bench_nvml import Gpu
+    from kernforge.bench_outcome import Measured
 
 FORMAT = "kernforge-bench-1"
 _HINT = "`kernforge new` writes such a file; the page 'Measure a kernel' explains it"
@@ -195,11 +196,17 @@ def run(
     cases = []
     gpu = bench_nvml.open_gpu(settings.device)
     note(f"{len(racing)} candidates, {len(work)} workloads")
-    for each, found in zip(
-        work, bench_judge.measure_all(work, racing, settings, note, gpu), strict=True
-    ):
-        cases.append(bench_rows.case(each, found, settings.modes, settings.device))
-        note(f"{each.name}: measured")
+    sessions: list[list[list[Measured]]] = []
+    for number in range(settings.processes):
+        last = number + 1 == settings.processes
+        sessions.append([])
+        measured = bench_judge.measure_all(work, racing, settings.session(), note, gpu)
+        for each, found in zip(work, measured, strict=True):
+            sessions[-1].append(found)
+            if last:
+                parts = [session[len(sessions[-1]) - 1] for session in sessions]
+                cases.append(_case(each, parts, settings))
+            note(f"{each.name}: measured" + ("" if last else f" in process {number + 1}"))
     return {
         "format": FORMAT,
         "project": project,
@@ -207,6 +214,17 @@ def run(
         "settings": dataclasses.asdict(settings),
         "workloads": cases,
     }
+
+
+def _case(
+    workload: Workload, sessions: Sequence[Sequence[Measured]], settings: Settings
+) -> dict[str, Any]:
+    """A workload's part of the document, out of what came of everyone in each process."""
+    found = [
+        bench_outcome.merge(parts) if len(parts) > 1 else parts[0]
+        for parts in zip(*sessions, strict=True)
+    ]
+    return bench_rows.case(workload, found, settings.modes, settings.device)
 
 
 def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def computed_ahead(
     """Why a worker had results before its clock ran; empty when it had not.
 
     Args:
-        turns: of each turn, the nanoseconds of the judge's clock until inputs lay ready, the sum of
-            what the worker reported of the calls after that, and their number.
+        turns: of each turn, the nanoseconds that the worker was at work until inputs lay ready, the
+            sum of what it reported of the calls after that, and their number.
         empty: likewise of calls that do nothing.
     """
     found = _unexplained(turns, empty)

@@ -13,11 +13,15 @@ from kernforge import bench_driver
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from torch import Tensor as Torch
 
     from kernforge.bench_plan import Layout
+
+
+_MOST_AT_ONCE = 256 << 20  # Larger calls are few, and a copy of all their bytes is dear.
 
 
 class FileBuffer:
@@ -89,44 +93,66 @@ class Exchange:
 
     def __init__(self, shared: Torch, parts: Layout) -> None:
         self._shared, self._parts = shared, parts
+        self._laid_out: Torch | None = None
 
-    def _views(self, call: int) -> tuple[list[Torch], list[Torch]]:
+    def _views(self, memory: Torch, call: int) -> tuple[list[Torch], list[Torch]]:
         import torch  # noqa: PLC0415
 
         parts = (*self._parts.inputs, *self._parts.outputs)
         found = [
-            self._shared[at : at + part.nbytes].view(getattr(torch, part.dtype)).view(part.shape)
+            memory[at : at + part.nbytes].view(getattr(torch, part.dtype)).view(part.shape)
             for at, part in zip(self._parts.offsets(call), parts, strict=True)
         ]
         count = len(self._parts.inputs)
         return found[:count], found[count:]
 
-    def put(self, call: int, given: tuple[Any, ...]) -> None:
-        """Lay a call's inputs out, and forget results of an earlier one."""
-        inputs, outputs = self._views(call)
-        for target, source in zip(inputs, _plain(given), strict=True):
-            target.copy_(source)
-        for each in outputs:
-            each.zero_()
+    def _sets(self, calls: int) -> Torch:
+        """The bytes of so many calls."""
+        return self._shared[: calls * self._parts.set_bytes]
 
-    def results(self, call: int) -> tuple[Torch, ...]:
-        """A copy of what the worker gave, which leaves the exchange."""
-        outputs = self._views(call)[1]
-        found = tuple(each.clone() for each in outputs)
-        for each in outputs:
-            each.zero_()
-        return found
-
-    def changed_inputs(self, call: int, given: tuple[Any, ...], allowed: tuple[int, ...]) -> bool:
-        """Whether the worker's inputs are no longer what it was given."""
-        inputs = iter(self._views(call)[0])
+    def put(self, given: Sequence[tuple[Any, ...]]) -> None:
+        """Lay the inputs of a turn's calls out, and forget results of an earlier one."""
         import torch  # noqa: PLC0415
 
+        whole = self._sets(len(given))
+        whole.zero_()
+        targets = [each for call in range(len(given)) for each in self._views(whole, call)[0]]
+        if targets:
+            torch._foreach_copy_(targets, [each for one in given for each in _plain(one)])
+        self._laid_out = whole.clone() if whole.numel() <= _MOST_AT_ONCE else None
+
+    def results(self, calls: int) -> list[tuple[Torch, ...]]:
+        """What the worker gave for each call, as it is now; all of it leaves the exchange."""
+        whole = self._sets(calls)
+        if whole.numel() <= _MOST_AT_ONCE:
+            taken = whole.clone()
+            found = [tuple(self._views(taken, call)[1]) for call in range(calls)]
+        else:
+            views = [self._views(whole, call)[1] for call in range(calls)]
+            found = [tuple(each.clone() for each in outputs) for outputs in views]
+        whole.zero_()
+        return found
+
+    def changed_inputs(
+        self, given: Sequence[tuple[Any, ...]], allowed: tuple[int, ...]
+    ) -> int | None:
+        """The first call whose inputs are no longer what the worker was given; None: there is none."""
+        whole = self._sets(len(given))
+        if self._laid_out is not None and whole.equal(self._laid_out):
+            return None
+        for call, one in enumerate(given):
+            if self._is_changed(call, one, allowed):
+                return call
+        return None
+
+    def _is_changed(self, call: int, given: tuple[Any, ...], allowed: tuple[int, ...]) -> bool:
+        import torch  # noqa: PLC0415
+
+        inputs = iter(self._views(self._shared, call)[0])
         for place, each in enumerate(given):
             if isinstance(each, torch.Tensor):
                 now = next(inputs)
-                same = _bytes(now).equal(_bytes(each.contiguous()))
-                if not same and place not in allowed:
+                if place not in allowed and not _bytes(now).equal(_bytes(each.contiguous())):
                     return True
         return False
 

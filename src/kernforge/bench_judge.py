@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SPOT_CHECKS = 4
 # Copies of a turn's tensors: that a worker may keep, and that the judge needs to look at them.
 _KEPT, _JUDGES = 3, 12
-_WARM_UP = -1  # The number of a row that is not counted.
+_WARM_UP = -1  # The number of the first row that is not counted; they go down from there.
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -188,9 +188,13 @@ class _Trial:
                     calls = self._calls_in("hot", runner.call_s)
                     self._turn(runner, self._draw(calls), calls, "hot")
                 for mode in self._modes:
-                    self._turns(runner, mode, turn)
+                    if mode != "launch" or self._tight:
+                        self._one_turn(runner, mode, turn)
                 self._leave(runner)
                 runner.partner.pause()
+            if "launch" in self._modes and not self._tight:
+                self._rows(list(racing.values()), turn)
+            for name, runner in racing.items():
                 if runner.refused and runner.candidate.file:
                     note(f"{self._workload.name}: {name} is refused: {runner.refused}")
             if turn + 1 >= self._settings.least and self._sure():
@@ -207,21 +211,33 @@ class _Trial:
             call_s, self._call_bytes, self._settings, mode, set_up=self._set_up
         )
 
-    def _turns(self, runner: Runner, mode: Mode, number: int) -> None:
-        """A candidate's part of a round in one mode: a turn, or several short ones."""
+    def _one_turn(self, runner: Runner, mode: Mode, number: int) -> None:
+        """A candidate's part of a round in one mode."""
+        if runner.refused or mode in runner.skipped:
+            return
         calls = self._calls_in(mode, runner.call_s)
-        rows = bench_plan.rows_of(mode, calls * runner.call_s, self._settings)
-        # A mode that nobody asked for is there for the judge's clock alone.
-        if self._tight or self._set_up or mode not in self._settings.modes:
-            rows = 1
         self._reading = self._read()
-        # A process that was stopped is slow at first; this row's inputs are no later one's.
-        warms_up = mode == "launch" and not self._tight and mode in self._settings.modes
-        for row in range(_WARM_UP if warms_up else 0, rows):
-            if runner.refused or mode in runner.skipped:
-                return
-            drawn = self._inputs(mode, row, calls)
-            self._turn(runner, drawn, calls, mode, number=None if row == _WARM_UP else number)
+        self._turn(runner, self._inputs(mode, number, calls), calls, mode, number=number)
+
+    def _rows(self, racing: list[Runner], turn: int) -> None:
+        """Everyone's rows by the host's clock, one each and then again: what is compared lies close."""
+        named = {runner.candidate.name: runner for runner in racing}
+        # Where nobody asked for the mode, it is there for the judge's clock alone.
+        asked = "launch" in self._settings.modes
+        for row in range(bench_plan.MOST_ROWS if asked and not self._set_up else 1):
+            number = turn * bench_plan.MOST_ROWS + row
+            for name in bench_plan.turns(sorted(named), self._settings.seed, number):
+                runner = named[name]
+                calls = self._calls_in("launch", runner.call_s)
+                rows = bench_plan.rows_of(calls * runner.call_s, self._settings)
+                if runner.refused or row >= rows:
+                    continue
+                runner.partner.resume()
+                if asked:  # A process that was stopped is slow at first.
+                    few = min(calls, bench_plan.WARM_UP)
+                    self._turn(runner, self._inputs("launch", _WARM_UP - row, few), few, "launch")
+                self._one_turn(runner, "launch", number)
+                runner.partner.pause()
 
     def _read(self) -> tuple[Reading, ...]:
         return (self._gpu.reading(),) if self._gpu else ()
@@ -253,15 +269,16 @@ class _Trial:
         """
         patience, given = self._settings.patience_s, drawn.given[:calls]
         looks = number is not None or mode == "hot"
-        for call, each in enumerate(given):
-            runner.exchange.put(call, each)
+        runner.exchange.put(given)
         self._settle(drawn)
-        began = time.perf_counter_ns()
+        began, worked = time.perf_counter_ns(), runner.partner.cpu_ns()
         if runner.ask(patience, do="prepare", calls=len(given)) is None:
             return None
         start = time.perf_counter_ns()
+        # On a busy machine the one is long, and of several threads the other.
+        prepared = min(start - began, runner.partner.cpu_ns() - worked)
         answer = runner.ask(patience, do="go", mode=mode)
-        wall, prepared = time.perf_counter_ns() - start, start - began
+        wall = time.perf_counter_ns() - start
         runner.partner.pause()
         try:
             if answer is not None and isinstance(answer.get("skipped"), str):
@@ -298,7 +315,7 @@ class _Trial:
         """Compare results of calls that nobody could foresee; all are taken out first."""
         if self._workload.late and not self._collected(runner):
             return
-        results = [runner.exchange.results(number) for number in range(calls)]
+        results = runner.exchange.results(calls)
         picked = secrets.SystemRandom().sample(range(calls), k=min(_SPOT_CHECKS, calls))
         for number in sorted(picked):
             if number not in drawn.wanted:
@@ -314,10 +331,9 @@ class _Trial:
     def _look_at_inputs(self, runner: Runner, given: list[tuple[Any, ...]]) -> None:
         if runner.ask(self._settings.patience_s, do="inputs") is None:
             return
-        for number, each in enumerate(given):
-            if runner.exchange.changed_inputs(number, each, self._workload.inplace):
-                runner.refused = f"call {number} of {len(given)} changed its inputs"
-                return
+        changed = runner.exchange.changed_inputs(given, self._workload.inplace)
+        if changed is not None:
+            runner.refused = f"call {changed} of {len(given)} changed its inputs"
 
     def _measured(self) -> list[Measured]:
         """What came of everyone, the clocks held against each other."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -106,6 +107,34 @@ def keep(turns: Sequence[Timed]) -> Kept:
         discarded=lost.total(),
         discarded_for=dict(sorted(lost.items())),
         conditions=bench_throttle.conditions(readings) if any(readings) else None,
+    )
+
+
+def merge(sessions: Sequence[Measured]) -> Measured:
+    """What came of a candidate in several processes of its own, each of which is one round now."""
+    first = sessions[0]
+    every = [each.kept for each in sessions]
+    lost: Counter[str] = Counter()
+    for kept in every:
+        lost.update(kept.discarded_for)
+    known = [kept.conditions for kept in every if kept.conditions]
+    return dataclasses.replace(
+        first,
+        kept=Kept(
+            rounds={
+                number: [time for times in kept.rounds.values() for time in times]
+                for number, kept in enumerate(every)
+                if kept.rounds
+            },
+            calls=sum(kept.calls for kept in every),
+            in_a_row=max(kept.in_a_row for kept in every),
+            discarded=lost.total(),
+            discarded_for=dict(sorted(lost.items())),
+            conditions=bench_throttle.merged(known) if known else None,
+        ),
+        checked=sum(each.checked for each in sessions),
+        refused=next((each.refused for each in sessions if each.refused), ""),
+        skipped=next((each.skipped for each in sessions if each.skipped), ""),
     )
 
 

@@ -11,6 +11,7 @@ which no candidate's process ever loads. ``benchmarks/candidates.py`` has what i
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from dataclasses import dataclass
@@ -44,7 +45,8 @@ _MOST_FLUSHED = 8  # On a CPU a flush takes longer than many a call.
 # waited for: a row is long, so that both are a small part of it.
 _IN_A_ROW = {"launch": 128, "graph": 8}
 _MOST_SET_UP = 32  # Where every call needs an object that is set up before.
-_MOST_ROWS = 4
+MOST_ROWS = 3
+WARM_UP = 16
 _MOST_POWER = 40
 
 
@@ -177,6 +179,8 @@ class Settings:
         block_s: seconds of calls that a candidate's turn should have.
         seed: of the order and the inputs; drawn at random unless a run is to be repeated.
         patience_s: seconds that a candidate may take for a turn.
+        processes: fresh processes of each candidate, one after the other, which share the rounds. Of
+            several, each is one sample; of one, a round is.
     """
 
     device: str = "cpu"
@@ -187,6 +191,14 @@ class Settings:
     block_s: float = 0.02
     seed: int = 0
     patience_s: float = 300.0
+    processes: int = 1
+
+    def session(self) -> Settings:
+        """How one of several processes is measured: its share of the rounds, none less."""
+        if self.processes == 1:
+            return self
+        rounds = math.ceil(self.most / self.processes)
+        return dataclasses.replace(self, processes=1, least=rounds, most=rounds)
 
 
 def sizes(text: str) -> list[int]:
@@ -246,11 +258,9 @@ def calls_of(
     return max(1, min(wanted, most, _MOST_EXCHANGED // max(set_bytes, 1)))
 
 
-def rows_of(mode: Mode, row_s: float, settings: Settings) -> int:
-    """Turns of a candidate in a round: several where one is a single time, and a short one."""
-    if mode != "launch":
-        return 1
-    return max(1, min(_MOST_ROWS, math.ceil(settings.block_s / max(row_s, 1e-7))))
+def rows_of(row_s: float, settings: Settings) -> int:
+    """Rows of calls of a candidate in a round: several where one is short, as it is one time."""
+    return max(1, min(MOST_ROWS, math.ceil(settings.block_s / max(row_s, 1e-7))))
 
 
 def in_a_row(mode: Mode, calls: int) -> int:

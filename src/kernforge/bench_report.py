@@ -80,12 +80,24 @@ def conditions(document: dict[str, Any]) -> list[str]:
     named = [f"{name} {version}" for name, version in versions if version]
     lines = [", ".join([where["gpu"] or where["cpu"], *named, f"torch {where['torch']}"])]
     if "least" in how:
-        rounds = how["most"] if how["least"] == how["most"] else f"{how['least']} to {how['most']}"
-        lines.append(
-            f"{rounds} rounds, until each 95 % interval is "
-            f"{how['width']:.1%} of its median; every call on new inputs"
-        )
+        lines += _rounds(how)
     return lines + ([*_gpu_lines(document)] if where["gpu"] else [])
+
+
+def _rounds(how: dict[str, Any]) -> Iterator[str]:
+    """How often, and by whom."""
+    count, most = how.get("processes", 1), how["most"]
+    if count > 1:
+        yield f"{most} rounds in {count} processes of each candidate; every call on new inputs"
+        yield "a sample is a process: the intervals are over processes"
+        return
+    rounds = most if how["least"] == most else f"{how['least']} to {most}"
+    until = f"until each 95 % interval is {how['width']:.1%} of its median"
+    yield f"{rounds} rounds, {until}; every call on new inputs"
+    yield (
+        "each candidate in one process: what differs from process to process, which can be some "
+        "percent of a short call, is in no interval (it is with --processes 6)"
+    )
 
 
 def _gpu_lines(document: dict[str, Any]) -> Iterator[str]:

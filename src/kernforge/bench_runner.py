@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kernforge.bench_outcome import Timed
     from kernforge.bench_plan import Layout, Mode
 
+_MANY_CPUS = 4
 START_S = 600.0  # torch.compile's tuning may take minutes.
 
 
@@ -67,8 +69,8 @@ class Runner:
         Args:
             mode: how it was called.
             turn: what came of it.
-            judged: nanoseconds of the judge's clock until the inputs lay ready, and from then until
-                the calls were done; None where its clock is too coarse for the mode.
+            judged: nanoseconds that the process worked until the inputs lay ready, and those of the
+                judge's clock from then until the calls were done; None where its clock is too coarse for the mode.
         """
         self.turns.setdefault(mode, []).append(turn)
         uneven = bench_doubts.unevenness(turn.times)
@@ -157,6 +159,16 @@ class Field:
             buffer.close()
 
 
+def _cpu() -> int | None:
+    """The processor on which everyone makes timed calls; None where there are few.
+
+    Cores differ, and one that another machine shares differs from minute to minute: candidates are
+    compared on the same one. The first is left to interrupts.
+    """
+    known = os.sched_getaffinity(0)
+    return max(known) if len(known) >= _MANY_CPUS else None
+
+
 def _spec(candidate: Candidate, device: str) -> dict[str, Any]:
     """What a worker is told at its start."""
     return {
@@ -171,4 +183,5 @@ def _spec(candidate: Candidate, device: str) -> dict[str, Any]:
         "repo": candidate.repo,
         "after": candidate.after,
         "side": SIDE[device],
+        "cpu": _cpu() if device == "cuda" else None,
     }

@@ -114,6 +114,24 @@ def conditions(turns: Sequence[Sequence[Reading]]) -> Conditions:
     )
 
 
+def merged(parts: Sequence[Conditions]) -> Conditions:
+    """The conditions of several processes' turns in short; of at least one."""
+    seen: Counter[str] = Counter()
+    for each in parts:
+        seen.update(each.reasons or {})
+
+    def whole(ranges: list[tuple[float, float] | None]) -> tuple[float, float] | None:
+        return _range([end for each in ranges if each for end in each])
+
+    return Conditions(
+        clocks_mhz=whole([each.clocks_mhz for each in parts]),
+        memory_mhz=whole([each.memory_mhz for each in parts]),
+        temperature_c=whole([each.temperature_c for each in parts]),
+        power_w=whole([each.power_w for each in parts]),
+        reasons=dict(sorted(seen.items())) if any(e.reasons is not None for e in parts) else None,
+    )
+
+
 def _range(values: Sequence[float | None]) -> tuple[float, float] | None:
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None

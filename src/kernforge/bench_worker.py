@@ -57,6 +57,20 @@ class Engine:
         self._view, self._uint8 = torch.Tensor.view, torch.uint8
         self._give_back = torch.cuda.empty_cache
         self.garbage = Garbage()
+        self._place, self._anywhere = os.sched_setaffinity, os.sched_getaffinity(0)
+        self._cpu: int | None = spec.get("cpu")
+
+    def settle_in(self, mode: Mode) -> None:
+        """No collector works from now on; by the host's clock, everyone calls on one processor."""
+        self.garbage.stop()
+        if self._cpu is not None and mode == "launch":
+            self._place(0, {self._cpu})
+
+    def move_on(self) -> None:
+        """Let this thread go where it likes again, and the collector work."""
+        if self._cpu is not None:
+            self._place(0, self._anywhere)
+        self.garbage.go_on()
 
     def begin(self, work: dict[str, Any]) -> None:
         """Take a workload up: its layout, arguments and outputs' places that may alias."""
@@ -169,11 +183,12 @@ class Engine:
         if targets:
             self._copy_all(targets, [each for one in found for each in one])
 
-    def give_back(self, call: int, given: tuple[Any, ...]) -> None:
-        """Copy inputs to the judge, as they are now."""
-        plain = [each for each in given if type(each) is self._Tensor]
-        for target, source in zip(self.views(call)[0], plain, strict=True):
-            self._copy(target, source)
+    def give_back(self, given: list[tuple[Any, ...]]) -> None:
+        """Copy the inputs of all calls to the judge, as they are now."""
+        plain = [each for one in given for each in one if type(each) is self._Tensor]
+        if plain:
+            targets = [each for call in range(len(given)) for each in self.views(call)[0]]
+            self._copy_all(targets, plain)
 
     def pointers(self, found: tuple[Torch, ...]) -> list[int]:
         """Where results lie."""
@@ -235,11 +250,11 @@ class Turn:
 
     def go(self, mode: Mode) -> dict[str, Any]:
         """Make the calls, time them, and hand each result over at once."""
-        self._engine.garbage.stop()
+        self._engine.settle_in(mode)
         try:
             return self._go(mode)
         finally:
-            self._engine.garbage.go_on()
+            self._engine.move_on()
 
     def _go(self, mode: Mode) -> dict[str, Any]:
         engine, times = self._engine, []
@@ -312,8 +327,7 @@ class Turn:
 
     def inputs(self) -> dict[str, Any]:
         """Show the judge what the calls left of their inputs."""
-        for number, given in enumerate(self._given):
-            self._engine.give_back(number, given)
+        self._engine.give_back(self._given)
         self._given = []
         self._engine.garbage.clear()
         return {"ok": True}

@@ -129,6 +129,13 @@ def add_measuring(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--rounds", type=positive, default=40, help="at most so many, at least 6 (default: 40)"
     )
+    verb.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        help="fresh processes of each candidate, which are the samples then: 1, or 6 and more to rank "
+        "candidates that are close (default: 1)",
+    )
     verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
 
 
@@ -155,6 +162,12 @@ def measuring(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings
             "no 95 % interval",
             hint=f"--rounds {bench_stats.FEWEST} is the least",
         )
+    if 1 < arguments.processes < bench_stats.FEWEST:
+        raise UsageError(
+            f"--processes {arguments.processes}: fewer than {bench_stats.FEWEST} samples have no "
+            "95 % interval",
+            hint=f"--processes {bench_stats.FEWEST} is the least but 1",
+        )
     found = bench_plan.Settings(device=device, modes=modes)
     return dataclasses.replace(
         found,
@@ -162,6 +175,7 @@ def measuring(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings
         most=arguments.rounds,
         least=min(found.least, arguments.rounds),
         seed=arguments.seed,
+        processes=arguments.processes,
     )
 
 

@@ -45,7 +45,7 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_pat
     call("new", "my-kernel")
     shutil.copy(LOCK, tmp_path / "my-kernel")
     arch = "{}.{}".format(*torch.cuda.get_device_capability())
-    chosen = ("--variant", "torch-stable-abi*-cu*")
+    chosen = ("--variant", f"torch-stable-abi*-cu{torch.version.cuda.replace('.', '')}-*")
     call("build", "my-kernel", "--cuda-home", toolkit, "--arch", arch, *chosen)
     tested = ("--kernel", "my-kernel/build", "--pytest=-m", "--pytest=gpu", "--json")
     out = call("test", "my-kernel", *tested, *chosen)

@@ -13,6 +13,10 @@ import time
 import pytest
 from native import projects
 
+from kernforge import lockfile, workbench
+from kernforge.store import Store
+from kernforge.toolchain import SHELF
+
 pytestmark = pytest.mark.native
 
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
@@ -36,17 +40,15 @@ def kernforge_cli(kept_home):
 @pytest.fixture
 def warm_home(kernforge_cli, kept_home, tmp_path):
     """A home of this test's own, with the toolchain at hand."""
-    kernforge_cli("build", projects.write(tmp_path / "other"))
-    store = tmp_path / "home" / "store"
-    store.mkdir(parents=True)
-    # Hard links and not a symbolic one: what is evicted here must stay there.
-    shutil.copytree(
-        kept_home / "store" / "toolchains",
-        store / "toolchains",
-        symlinks=True,
-        copy_function=os.link,
-        ignore=lambda _directory, names: [n for n in names if n.startswith("tmp-")],
-    )
+    other = projects.write(tmp_path / "other")
+    kernforge_cli("build", other)
+    kept, own = Store(kept_home / "store"), Store(tmp_path / "home" / "store")
+    for torch in workbench.read_lock(other).torch.values():
+        key = lockfile.wheel_headers_key(torch.wheel)
+        # Hard links and not a symbolic one: what is evicted here must stay there.
+        shutil.copytree(
+            kept.path(SHELF, key), own.path(SHELF, key), symlinks=True, copy_function=os.link
+        )
     return tmp_path / "home"
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.native
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cli(kept_home):
     def call(*arguments, expect=0, **env):
         argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
@@ -38,16 +38,23 @@ def git(root: Path, *arguments: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
 
-@pytest.fixture
-def built(cli, tmp_path):
-    """A committed project in a folder of its repository, and its built variant."""
-    top = tmp_path / "repository"
+@pytest.fixture(scope="module")
+def first(cli, tmp_path_factory):
+    """A repository with a committed project in a folder, built."""
+    top = tmp_path_factory.mktemp("first") / "repository"
     root = projects.write(top / "kernels" / "one")
     git(top, "init", "--quiet")
     cli("lock-toolchain", root)
     git(top, "add", ".")
     git(top, "commit", "--quiet", "-m", "first")
     cli("build", root)
+    return top
+
+
+@pytest.fixture
+def built(first, tmp_path):
+    """The project in a repository of the test's own, and its built variant."""
+    root = shutil.copytree(first, tmp_path / "repository") / "kernels" / "one"
     return root, shutil.copytree(root / "build" / CPU, tmp_path / "artifact" / CPU)
 
 

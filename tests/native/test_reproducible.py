@@ -17,6 +17,8 @@ import pytest
 from native import another_day, projects
 
 from kernforge import provenance
+from kernforge.store import Store
+from kernforge.toolchain import SHELF
 
 pytestmark = pytest.mark.native
 
@@ -94,8 +96,9 @@ def bare(kept_home, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def first(bare, tmp_path_factory):
-    root = write(tmp_path_factory.mktemp("first") / "project")
-    return build(root, bare(), "--sandbox", "required"), root / "kernforge.lock"
+    """Files, lock and home of a build."""
+    root, home = write(tmp_path_factory.mktemp("first") / "project"), bare()
+    return build(root, home, "--sandbox", "required"), root / "kernforge.lock", home
 
 
 def again(first, root: Path) -> Path:
@@ -152,9 +155,12 @@ def test_another_user(first, kept_home, mode):
         base = Path(directory)
         base.chmod(0o755)
         nobody, env = somebody_else(base)
-        # Root's home may be closed to others, so the toolchains get another name.
-        links = ("cp", "-al", kept_home / "store" / "toolchains", base / "toolchains")
-        subprocess.run(links, check=True)
+        # Root's home may be closed to others, so the toolchains that it takes get another name.
+        kept, other = Store(kept_home / "store"), Store(base)
+        for mark in (first[2] / "store" / "used").glob(f"{SHELF}-*"):
+            key = mark.name.partition("-")[2]
+            other.path(SHELF, key).parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(("cp", "-al", kept.path(SHELF, key), other.path(SHELF, key)), check=True)
         home, root = base / "home" / "store", again(first, base / "project")
         home.mkdir(parents=True)
         (home / "toolchains").symlink_to(base / "toolchains")

@@ -201,3 +201,33 @@ def test_sized_workloads_come_from_the_project(tmp_path):
     path.write_text("WORKLOADS = []")
     with pytest.raises(UsageError, match="has no function sized"):
         bench.workloads(bench.Wanted(project=tmp_path, sizes=(4,)))
+
+
+def test_several_processes_share_the_rounds():
+    whole = Settings(most=20, least=6, processes=6)
+    assert (whole.session().least, whole.session().most, whole.session().processes) == (4, 4, 1)
+    assert Settings().session() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("mode", "call_s", "device", "set_up", "calls"),
+    [
+        ("launch", 1e-6, "cuda", False, 128),
+        ("launch", 1e-6, "cuda", True, 32),
+        ("launch", 1e-3, "cuda", False, 20),
+        ("hot", 1e-6, "cuda", False, 32),
+        ("cold", 1e-6, "cpu", False, 8),
+    ],
+)
+def test_modes_have_rows_of_their_own_length(mode, call_s, device, set_up, calls):
+    settings = Settings(device=device)
+    assert bench_plan.calls_of(call_s, 1000, settings, mode, set_up=set_up) == calls
+
+
+def test_short_rows_come_oftener_than_long_ones():
+    assert [bench_plan.rows_of(row_s, Settings()) for row_s in (0.0, 1e-3, 0.015, 1.0)] == [
+        3,
+        3,
+        2,
+        1,
+    ]

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from kernforge import bench_check
+from kernforge import bench_check, bench_exchange
 from kernforge.bench_exchange import Exchange, FileBuffer, enter
 from kernforge.bench_plan import Tensor, Workload
 
@@ -69,20 +69,22 @@ def test_a_wrong_element_behind_the_first_part_is_found(monkeypatch):
     assert told == "the result is wrong at [3, 1]: 20.0, wanted 19.0"
 
 
-def test_the_exchange_hands_over_and_forgets(tmp_path):
+@pytest.mark.parametrize("most_at_once", [0, 1 << 20])
+def test_the_exchange_hands_over_and_forgets(tmp_path, monkeypatch, most_at_once):
+    monkeypatch.setattr(bench_exchange, "_MOST_AT_ONCE", most_at_once)
     work = workload()
-    given = drawn(work)
-    parts = bench_check.layout(work, bench_check.expected(work, given))
+    turn = [drawn(work), drawn(work)]
+    parts = bench_check.layout(work, bench_check.expected(work, turn[0]))
     buffer = FileBuffer(tmp_path / "shared", 2 * parts.set_bytes)
     judge = Exchange(buffer.bytes, parts)
-    judge.put(1, given)
+    judge.put(turn)
     theirs = enter(buffer.told)
     at = parts.offsets(1)
-    assert theirs[at[0] : at[0] + 128].view(torch.float32).view(4, 8).equal(given[0])
-    assert not judge.changed_inputs(1, given, ())
+    assert theirs[at[0] : at[0] + 128].view(torch.float32).view(4, 8).equal(turn[1][0])
+    assert judge.changed_inputs(turn, ()) is None
     theirs[at[1]] ^= 1
-    assert judge.changed_inputs(1, given, ())
-    assert not judge.changed_inputs(1, given, (1,))
+    assert judge.changed_inputs(turn, ()) == 1
+    assert judge.changed_inputs(turn, (1,)) is None
     theirs[at[2] : at[2] + 32].view(torch.float32).fill_(3.0)
-    assert judge.results(1)[0].tolist() == [[3.0, 3.0]] * 4
-    assert judge.results(1)[0].tolist() == [[0.0, 0.0]] * 4
+    assert judge.results(2)[1][0].tolist() == [[3.0, 3.0]] * 4
+    assert judge.results(2)[1][0].tolist() == [[0.0, 0.0]] * 4

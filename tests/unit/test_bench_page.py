@@ -176,11 +176,18 @@ def test_conditions_are_said_with_their_units(document):
     assert lines == [
         "a GPU, driver 580.1, torch 2.11",
         "6 to 10 rounds, until each 95 % interval is 2.0% of its median; every call on new inputs",
+        (
+            "each candidate in one process: what differs from process to process, which can be some "
+            "percent of a short call, is in no interval (it is with --processes 6)"
+        ),
         "while measuring: SM clock 1755 .. 1980 MHz, memory clock 3201 MHz, temperature 40 .. 52 C",
         f"clocks held back by: power cap (turns: {2 * results})",
         f"calls discarded because the GPU was slowed down: power brake {32 * results}",
         "not told by the GPU, so not checked: power (Not Supported)",
     ]
+    document["settings"]["processes"] = 6
+    assert bench_report.conditions(document)[2].startswith("a sample is a process")
+    document["settings"]["processes"] = 1
     items = [text_of(each) for each in parsed(bench_page.html(document)).iter("li")]
     assert items == lines
 

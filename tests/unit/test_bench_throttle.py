@@ -76,6 +76,34 @@ def test_a_cpu_says_nothing_and_loses_nothing():
     assert len(kept.rounds) == 6
 
 
+def test_of_several_processes_each_is_a_round():
+    def process(time, *readings):
+        turns = [turn(n, *readings, times=(time, time + 2)) for n in range(3)]
+        return bench_outcome.Measured(
+            candidate="kernel",
+            kind="kernel",
+            workload="w",
+            mode="hot",
+            kept=bench_outcome.keep(turns),
+            checked=12,
+            refused="",
+            skipped="",
+            moved=1,
+            flops=0,
+        )
+
+    hot = Reading(sm_mhz=1900, temperature_c=70, reasons=frozenset({"power cap"}))
+    whole = bench_outcome.merge(
+        [process(1.0, FINE, FINE), process(5.0, slow("power brake"), FINE), process(3.0, hot, hot)]
+    )
+    assert whole.kept.rounds == {0: [1, 3] * 3, 2: [3, 5] * 3}
+    assert (whole.kept.calls, whole.kept.discarded, whole.checked) == (48, 24, 36)
+    assert whole.kept.discarded_for == {"power brake": 24}
+    assert whole.kept.conditions.reasons == {"power brake": 3, "power cap": 3}
+    assert whole.kept.conditions.clocks_mhz == (1900, 1980)
+    assert whole.kept.conditions.temperature_c == (70, 70)
+
+
 class NotSaidError(Exception):
     pass
 

@@ -3,11 +3,14 @@
 
 from pathlib import Path
 
+import pytest
+
 KERNELS = Path(__file__).parents[2] / "kernels"
 
 
-def test_direct_h_is_one_file():
+@pytest.mark.parametrize("name", ["torch-ext/direct.h", "early.cuh"])
+def test_every_copy_is_the_same(name):
     """Each project is whole by itself, so each has a copy."""
-    copies = sorted(KERNELS.glob("*/torch-ext/direct.h"))
+    copies = sorted(KERNELS.glob(f"*/{name}"))
     assert len(copies) >= 2
     assert len({copy.read_bytes() for copy in copies}) == 1

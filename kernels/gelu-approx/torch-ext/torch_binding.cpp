@@ -155,16 +155,21 @@ Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& x) {
   return gelu_approx_op().redispatch(keys & c10::after_autograd_keyset, x);
 }
 
-// The gradient in torch's own operators, for those who differentiate it again.
+// The gradient in torch's own operators, for those who differentiate it again. Of 0 and less, where
+// the sigmoid is small and its complement is no difference of near numbers; that of x > 0 is
+// 1 - gradient(-x).
 Tensor derivative(const Tensor& grad, const Tensor& x) {
   using gelu_approx::kCubic;
   using gelu_approx::kSlope;
   const Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
   const Tensor near = wide.clamp(-40.0, 40.0);
-  const Tensor square = near.mul(near);
-  const Tensor s = near.mul(square.mul(kCubic).add(1)).mul(kSlope).sigmoid();
+  const Tensor below = near.lt(0);
+  const Tensor size = at::where(below, near.neg(), near);  // abs() has no slope at 0
+  const Tensor square = size.mul(size);
+  const Tensor s = size.mul(square.mul(kCubic).add(1)).mul(-kSlope).sigmoid();
   const Tensor slope = square.mul(3 * kCubic).add(1).mul(kSlope);
-  const Tensor whole = near.mul(slope).mul(s).mul(s.neg().add(1)).add(s);
+  const Tensor part = s.sub(size.mul(slope).mul(s).mul(s.neg().add(1)));
+  const Tensor whole = at::where(below, part, part.neg().add(1));
   return grad.to(wide.scalar_type()).mul(whole).to(x.scalar_type());
 }
 

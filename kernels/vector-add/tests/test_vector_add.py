@@ -96,6 +96,29 @@ def test_large_at_every_pair_of_misalignments(kernel, device, dtype, length):
         assert torch.equal(kernel.vector_add(a, b), a + b)
 
 
+@pytest.mark.parametrize("length", [1000, 1 << 20, (1 << 22) + 3])
+def test_each_call_of_a_chain_sees_the_one_before_it(kernel, device, length):
+    """On a GPU the next kernel is set up while this one runs (early.cuh)."""
+    one = torch.ones(length, device=device)
+
+    def chain():
+        total = torch.zeros_like(one)
+        for _ in range(40):
+            total = kernel.vector_add(kernel.vector_add(total, one), one)
+        return total
+
+    want = torch.full_like(one, 80)
+    assert torch.equal(chain(), want)
+    if device == "cuda":
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            total = chain()
+        for _ in range(5):
+            total.zero_()
+            graph.replay()
+            assert torch.equal(total, want)
+
+
 def test_both_gradients_are_the_same_and_each_is_where_it_should_be(kernel, device):
     a, b = (random(100, device=device).requires_grad_() for _ in range(2))
     grad = random(100, device=device)
