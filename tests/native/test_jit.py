@@ -14,7 +14,7 @@ import pytest
 from native import jit_homes, projects
 
 import kernforge
-from kernforge import jit_build, jit_hint, jit_sources, jit_swap
+from kernforge import jit_build, jit_hint, jit_plan, jit_sources, jit_swap
 from kernforge.errors import BuildError, StorageError, UsageError
 
 torch = pytest.importorskip("torch")
