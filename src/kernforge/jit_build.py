@@ -138,17 +138,17 @@ def _run(plan: Plan, shop: Shop, roots: Mapping[str, str], events: Events) -> tu
 def _error(failures: tuple[Failure, ...], own: tuple[str, ...]) -> BuildError:
     """An error that says what the compilers wrote."""
     texts = [_users_words(failure.output, own) for failure in failures]
-    title = ", ".join(sorted(_done(failure.action.title, own) for failure in failures))
+    title = ", ".join(sorted(_done(failure.action.title) for failure in failures))
     repeat = "\n".join(failure.repeat for failure in failures)
     advice = f"{_WITH_CUDA}; " if any(map(_CUDA_HEADER.search, texts)) else ""
     return BuildError("\n".join((title, *texts)), hint=f"{advice}repeat it by hand:\n{repeat}")
 
 
-def _done(title: str, own: tuple[str, ...]) -> str:
+def _done(title: str) -> str:
     """What cannot be done."""
     if title.startswith(_LINK):
         return f"{title.removeprefix(_LINK)} cannot be linked"
-    return f"{f'/{title}' if title in own else title} cannot be compiled"
+    return f"{title} cannot be compiled"
 
 
 def _users_words(text: str, own: Iterable[str]) -> str:

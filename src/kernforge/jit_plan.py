@@ -260,7 +260,9 @@ class _Planner:
             plain = ("-c", "-fPIC", self._standard())
             argv = (flags.CXX, *before, *included, *plain, *common, *self._request.cflags)
         whole = (*argv, unit.path, "-o", OBJECT)
-        action = self._actions.add(unit.path, whole, inputs, (OBJECT,), self._target)
+        # Texts that lie nowhere are in no directory.
+        title = f"/{unit.path}" if "/" in unit.path else unit.path
+        action = self._actions.add(title, whole, inputs, (OBJECT,), self._target)
         if unit.path.endswith(CUDA_SUFFIXES):
             found = unit.closure
             self._cuda.append(

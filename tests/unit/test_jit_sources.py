@@ -100,6 +100,13 @@ def test_functions_of_another_kind_are_refused():
         jit_sources.inline("", "", 3)
 
 
+@pytest.mark.parametrize("source", [b"int x;", ["int x;", 3], "toy.cpp", ["dir/kernel.cu"]])
+def test_what_is_no_text_of_a_source_is_refused(source):
+    with pytest.raises(UsageError, match="a source is") as caught:
+        jit_sources.inline(source, (), None)
+    assert "load takes paths" in caught.value.hint
+
+
 def test_the_callers_lists_stay_as_they_are():
     mine = ["int f();"]
     jit_sources.inline(mine, [], ["f"])
