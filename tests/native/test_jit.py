@@ -14,7 +14,7 @@ import pytest
 from native import jit_homes, projects
 
 import kernforge
-from kernforge import jit_build, jit_hint, jit_plan, jit_swap
+from kernforge import jit_build, jit_hint, jit_plan, jit_sources, jit_swap
 from kernforge.errors import BuildError, StorageError, UsageError
 
 torch = pytest.importorskip("torch")
@@ -321,6 +321,23 @@ at::Tensor times(at::Tensor x, double a) { return Times::apply(x, a); }
 """
 
 
+def test_no_gpu_is_needed_where_nothing_asks_what_to_compile_for(tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    source = tmp_path / "a.cpp"
+    source.write_text("#include <cuda_runtime.h>\n" + PLAIN % "CUDART_VERSION / 1000")
+    with pytest.raises(BuildError, match=r"cuda_runtime\.h") as caught:
+        kernforge.load("headers", source)
+    assert caught.value.hint.startswith("with_cuda=True gives C++ sources CUDA's headers; repeat")
+    assert kernforge.load("headers", source, with_cuda=True).value() >= 12
+    kernel = tmp_path / "k.cu"
+    kernel.write_text("__global__ void k(float* x) { x[0] = 1; }\n")
+    with pytest.raises(UsageError, match="no GPU here"):
+        kernforge.load("kernel", kernel, is_python_module=False)
+    flags = ["-gencode", "arch=compute_80,code=sm_80"]
+    kernforge.load("kernel", kernel, is_python_module=False, extra_cuda_cflags=flags)
+
+
 def test_functions_are_bound_with_the_headers_of_the_installed_torch(
     home, kept_home, capsys, monkeypatch
 ):
@@ -392,7 +409,7 @@ def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(tmp_path, hom
 
 def test_a_header_is_compiled_beside_the_first_module_and_used_by_the_next(home, monkeypatch):
     """A small one: those that are compiled ahead for users take half a minute."""
-    monkeypatch.setattr(jit_plan, "_HEADERS", ("torch/headeronly/macros/Macros.h",))
+    monkeypatch.setattr(jit_sources, "_WHOLE", ("torch/headeronly/macros/Macros.h",))
     used, run = [], jit_build._run
     monkeypatch.setattr(
         jit_build,
