@@ -8,7 +8,6 @@ files. An edit gives a new module, and what was made with the old one stays vali
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import time
@@ -22,10 +21,10 @@ from kernforge import (
     digest,
     files,
     jit_ask,
-    jit_build,
     jit_flags,
     jit_hint,
     jit_machine,
+    jit_make,
     jit_module,
     jit_plan,
     jit_swap,
@@ -136,6 +135,8 @@ def load(  # noqa: PLR0917 - torch's signature
     if sources is None:
         from kernforge.jit_project import load_project  # noqa: PLC0415 - only who has one
 
+        flags = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+        jit_ask.refuse_with_project((*flags, build_directory, with_cuda))
         return load_project(Path(name), verbose=verbose)
     jit_ask.refuse_sycl(extra_sycl_cflags, with_sycl)
     if is_python_module and is_standalone:
@@ -256,9 +257,6 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         raise
 
 
-# -- one question --------------------------------------------------------------------------
-
-
 def _answer(question: _Question, *, verbose: bool) -> Any:
     known = _process.answers.get(question)
     if not _holds(known):
@@ -292,20 +290,11 @@ def _make(question: _Question, report: Report) -> _Known:
     content = _content(request)
     if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
         return _Known(seen=tree.seen(), content=content, loaded=loaded)
-    cuda = request.with_cuda or any(u.path.endswith(CUDA_SUFFIXES) for u in request.units)
-    shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python)
-    made = jit_plan.make(request, shop.machine)
-    again = functools.partial(jit_plan.make, request, shop.machine)
+    device = request.has_device and not request.names_arch
+    cuda = request.with_cuda or request.has_device
+    shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python, device=device)
     start = time.monotonic()
-    path = jit_build.make(
-        made,
-        shop,
-        report,
-        quiet=Report(quiet=True, failures=False),
-        tell=report.note,
-        own=own,
-        again=again,
-    )
+    made, path = jit_make.make(request, shop, report, own)
     jit_hint.tell(request.units, time.monotonic() - start, Report())
     if question.build_directory:
         target = Path(question.here, question.build_directory, made.link.outputs[0])
@@ -349,9 +338,7 @@ def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bo
         found = closure(path, searched, first, tree)
         texts = {one: tree.get(one) for one in found.files}
         units.append(jit_plan.Unit(path=path, texts=texts, closure=found))
-    with_cuda = question.with_cuda
-    if with_cuda is None:
-        with_cuda = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
+    guess = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
     written = [text for unit in units for text in unit.texts.values()]
     jit_ask.check_name(question.name, written)
     # A file that flags bring may be where the module is defined.
@@ -370,7 +357,7 @@ def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bo
         linked={path: found for path, found in linked.items() if found},
         includes=mine,
         installed=tuple(d for d in search if d.lstrip("/") not in mine),
-        with_cuda=with_cuda,
+        with_cuda=guess if question.with_cuda is None else question.with_cuda,
         executable=question.is_standalone,
         taken=frozenset(_process.taken),
     )

@@ -14,7 +14,7 @@ import pytest
 from native import jit_homes, projects
 
 import kernforge
-from kernforge import jit_build, jit_hint, jit_plan, jit_swap
+from kernforge import jit_build, jit_hint, jit_plan, jit_sources, jit_swap
 from kernforge.errors import BuildError, StorageError, UsageError
 
 torch = pytest.importorskip("torch")
@@ -321,6 +321,23 @@ at::Tensor times(at::Tensor x, double a) { return Times::apply(x, a); }
 """
 
 
+def test_no_gpu_is_needed_where_nothing_asks_what_to_compile_for(tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    source = tmp_path / "a.cpp"
+    source.write_text("#include <cuda_runtime.h>\n" + PLAIN % "CUDART_VERSION / 1000")
+    with pytest.raises(BuildError, match=r"cuda_runtime\.h") as caught:
+        kernforge.load("headers", source)
+    assert caught.value.hint.startswith("with_cuda=True gives C++ sources CUDA's headers; repeat")
+    assert kernforge.load("headers", source, with_cuda=True).value() >= 12
+    kernel = tmp_path / "k.cu"
+    kernel.write_text("__global__ void k(float* x) { x[0] = 1; }\n")
+    with pytest.raises(UsageError, match="no GPU here"):
+        kernforge.load("kernel", kernel, is_python_module=False)
+    flags = ["-gencode", "arch=compute_80,code=sm_80"]
+    kernforge.load("kernel", kernel, is_python_module=False, extra_cuda_cflags=flags)
+
+
 def test_functions_are_bound_with_the_headers_of_the_installed_torch(
     home, kept_home, capsys, monkeypatch
 ):
@@ -347,15 +364,58 @@ def test_functions_are_bound_with_the_headers_of_the_installed_torch(
     assert x.grad.tolist() == [-2.0, -2.0]
 
 
+SLIM = """
+#include <torch/extension.h>
+torch::Tensor plus(torch::Tensor x, double a) {
+  TORCH_CHECK(a > 0, "a is ", a);
+  auto y = torch::zeros({x.size(0)}, torch::dtype(torch::kFloat64).requires_grad(true));
+  return torch::cat({x + a, 2 - x, y});
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("plus", &plus, py::arg("x"), py::arg("a")); }
+"""
+
+
+def sizes(home):
+    """Of what the compilers left: the compiled headers are 300 MB each."""
+    return [p.stat().st_size for p in (home / "store" / "actions").glob("??/*/*/*.gch")]
+
+
+def test_of_torchs_headers_only_what_is_used_is_compiled(tmp_path, home, capfd):
+    source = tmp_path / "slim.cpp"
+    source.write_text(SLIM)
+    module = kernforge.load("slim", [str(source)])
+    made = module.plus(x=torch.ones(2), a=2.0)
+    assert made.tolist() == [3.0, 3.0, 1.0, 1.0, 0.0, 0.0]
+    assert made.requires_grad
+    with pytest.raises(RuntimeError, match="a is -1"):
+        module.plus(torch.ones(2), -1.0)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        module.plus("x", 1.0)
+    jit_build.wait()
+    assert not sizes(home)
+
+
+def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(tmp_path, home):
+    source = tmp_path / "more.cpp"
+    text = SLIM.replace("return torch::cat", "x = x + at::get_num_threads();\n  return torch::cat")
+    source.write_text(f"struct First;\n{text}")  # so that no header is compiled ahead
+    module = kernforge.load("more", [str(source)])
+    assert module.plus(torch.zeros(1), 1.0)[0].item() == 1 + torch.get_num_threads()
+    # Another process does not try again.
+    marks = list((home / "store" / "actions").glob("??/*/whole"))
+    assert len(marks) == 1
+    jit_build.wait()
+
+
 def test_a_header_is_compiled_beside_the_first_module_and_used_by_the_next(home, monkeypatch):
     """A small one: those that are compiled ahead for users take half a minute."""
-    monkeypatch.setattr(jit_plan, "_HEADERS", ("torch/headeronly/macros/Macros.h",))
+    monkeypatch.setattr(jit_sources, "_WHOLE", ("torch/headeronly/macros/Macros.h",))
     used, run = [], jit_build._run
     monkeypatch.setattr(
         jit_build,
         "_run",
-        lambda plan, shop, roots, events: (
-            used.append(roots.get(jit_plan.PRECOMPILED)) or run(plan, shop, roots, events)
+        lambda plan, shop, roots, events, *more: (
+            used.append(roots.get(jit_plan.PRECOMPILED)) or run(plan, shop, roots, events, *more)
         ),
     )
     # A compiled header that does not fit is an error then.
