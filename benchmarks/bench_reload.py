@@ -95,8 +95,10 @@ def main() -> None:
         "results": parts,
         "table": {
             "title": f"{arguments.count} edits in one process, growth per edit",
-            "head": ["edits", "s", "modules' pages, KiB", "resident, KiB", "anonymous, KiB"]
-            + ["GPU, KiB", "open files", "threads"],
+            "head": [
+                *("edits", "s", "modules' pages, KiB", "resident, KiB", "anonymous, KiB"),
+                *("GPU, KiB", "open files", "threads"),
+            ],
             "rows": [[str(p["edits"]), *(f"{p[n]:.3g}" for n in names)] for p in parts],
             "note": f"A module is a file of {sum(sizes) / len(sizes) / 1024:.0f} KiB. Resident "
             "memory holds the modules' pages. `benchmarks/bench_reload.py`.",
