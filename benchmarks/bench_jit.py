@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long an author waits for four toy kernels: ``kernforge.load_inline`` beside torch's.
 
-Each loader gets the same kernels in a fresh process with an empty cache of its own. Two forms are
+Each loader gets the same kernels in a fresh process with an empty cache of its own. Three forms are
 timed: ``tutorial`` (one source for both loaders, torch's types in it, bound with ``functions``) and
 ``split`` (kernels on raw pointers, a binding on torch's stable ABI, which is how kernforge wants them;
-torch's loader is given the same split sources with its own implicit headers). The moments: cold;
-after an edit of a kernel and of its launcher; after an edit of a kernel's body alone; after an edit of
-nothing; in a second process. Between edits kernforge's work in the background is waited for, as an
+torch's loader is given the same split sources with its own implicit headers) and ``project`` (what
+``kernforge new`` writes, built and loaded by ``kernforge.load(directory)``; torch's loader knows none).
+The moments: cold; after an edit of a kernel and of its launcher, and another; after edits of a kernel's
+body alone; after an edit of nothing; in a second process. Between edits kernforge's work in the background is waited for, as an
 author's next edit would be.
 
-    python benchmarks/bench_jit.py OUT.json [--cpu] [--forms tutorial,split] [--loaders ...]
+    python benchmarks/bench_jit.py OUT.json [--cpu] [--forms tutorial,split,project] [--loaders ...]
 """
 
 import argparse
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from machine import describe
@@ -112,6 +114,28 @@ def sources(form: str, edited: int, *, block: int = 256, cpu: bool) -> dict[str,
     return {"cpp_sources": binding, "cuda_sources": code, "is_python_module": False}
 
 
+def project(directory: Path, edited: int, block: int, *, cpu: bool) -> None:
+    """Write what ``kernforge new`` writes, edited."""
+    root = directory / "bench-toy"
+    if not root.is_dir():
+        argv = [sys.executable, "-m", "kernforge", "new", "bench-toy"]
+        subprocess.run(argv, cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    source = root / ("bench_toy_cpu.cpp" if cpu else "bench_toy.cu")
+    first = directory / "first.txt"
+    if not first.exists():
+        first.write_text(source.read_text())
+    text = first.read_text()
+    for old, new in (
+        ("* scale)", f"* scale + {edited}.0f)"),
+        *(() if cpu else (("kThreads = 256", f"kThreads = {block}"),)),
+    ):
+        if old not in text:
+            raise SystemExit(f"{source.name} has no {old!r}")
+        text = text.replace(old, new)
+    if source.read_text() != text:
+        source.write_text(text)
+
+
 def child(form: str, *, cpu: bool, second: bool) -> None:
     """Load, edit and load again in this process; print seconds as JSON."""
     import torch  # noqa: PLC0415 - the parent of a timed process does without
@@ -119,12 +143,24 @@ def child(form: str, *, cpu: bool, second: bool) -> None:
     if os.environ["BENCH_LOADER"] == "torch":
         from torch.utils.cpp_extension import load_inline  # noqa: PLC0415
     else:
-        from kernforge import load_inline  # noqa: PLC0415
+        from kernforge import load, load_inline  # noqa: PLC0415
     if not cpu:
         torch.zeros(1, device="cuda")
     x = torch.arange(5, dtype=torch.float32, device="cpu" if cpu else "cuda")
 
+    def loaded_project(edited: int, block: int) -> float:
+        place = Path(os.environ["BENCH_PROJECT"])
+        project(place, edited, block, cpu=cpu)
+        start = time.perf_counter()
+        module = load(place / "bench-toy")
+        seconds = time.perf_counter() - start
+        if not torch.equal(module.bench_toy(x, 3.0), 3 * x + edited):
+            raise SystemExit("the result is wrong")
+        return seconds
+
     def timed(edited: int, block: int = 256) -> float:
+        if form == "project":
+            return loaded_project(edited, block)
         arguments = sources(form, edited, block=block, cpu=cpu)
         start = time.perf_counter()
         module = load_inline(name=f"bench_{form}", **arguments)
@@ -138,31 +174,37 @@ def child(form: str, *, cpu: bool, second: bool) -> None:
             raise SystemExit("the result is wrong")
         return seconds
 
-    ours = os.environ["BENCH_LOADER"] == "kernforge"
-    found = {"second process" if second else "cold": timed(0)}
-    if not second:
-        found["edit"] = timed(1, 128)
-        if ours:
-            from kernforge import jit_build  # noqa: PLC0415
-
-            # Torch's headers may still be on their way to being compiled ahead.
-            jit_build.wait()
-            found["second edit"] = timed(2, 192)
-            for number in (3, 4, 5):
-                jit_build.wait()
-                moment = "device-only edit" if number == 3 else "later device-only edit"  # noqa: PLR2004
-                found[moment] = timed(number, 192)
-            jit_build.wait()
-            found["unchanged"] = timed(5, 192)
-        else:
-            found["unchanged"] = timed(1, 128)
+    found = moments(timed, ours=os.environ["BENCH_LOADER"] == "kernforge", second=second)
     print("RESULT " + json.dumps(found))
+
+
+def moments(timed: Callable[..., float], *, ours: bool, second: bool) -> dict[str, float]:
+    """Seconds of each moment; ``timed`` loads a state of the sources and says how long it took."""
+    if second:
+        return {"second process": timed(0)}
+    found = {"cold": timed(0), "edit": timed(1, 128)}
+    if not ours:
+        found["second edit"] = timed(2, 192)
+        found["unchanged"] = timed(2, 192)
+        return found
+    from kernforge import jit_build  # noqa: PLC0415
+
+    jit_build.wait()
+    found["second edit"] = timed(2, 192)
+    for number in (3, 4, 5):
+        jit_build.wait()
+        moment = "device-only edit" if number == 3 else "later device-only edit"  # noqa: PLR2004
+        found[moment] = timed(number, 192)
+    jit_build.wait()
+    found["unchanged"] = timed(5, 192)
+    return found
 
 
 def measure(loader: str, form: str, *, cpu: bool, cache: str) -> dict[str, object]:
     """Run one loader in fresh processes."""
     env = dict(os.environ, BENCH_LOADER=loader, KERNFORGE_HOME=f"{cache}/kernforge")
     env["TORCH_EXTENSIONS_DIR"] = f"{cache}/torch"
+    env["BENCH_PROJECT"] = cache
     found = {}
     # In a second process torch's loader compiles again (17 s of 19, split): that is not waited for.
     for second in (False, True) if loader == "kernforge" else (False,):
@@ -200,7 +242,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--forms", default="split,tutorial")
+    parser.add_argument("--forms", default="split,tutorial,project")
     parser.add_argument("--loaders", default="kernforge,torch")
     parser.add_argument("--child")
     parser.add_argument("--second", action="store_true")
@@ -219,6 +261,8 @@ def main() -> None:
     results: dict[str, dict[str, object]] = {}
     for loader in arguments.loaders.split(","):
         for form in arguments.forms.split(","):
+            if loader == "torch" and form == "project":
+                continue
             with tempfile.TemporaryDirectory() as cache:
                 found = measure(loader, form, cpu=arguments.cpu, cache=cache)
             results[f"{form}, {loader}"] = found

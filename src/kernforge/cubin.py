@@ -8,6 +8,7 @@ by what they print; it was read off files made by nvcc 13.0.
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 
@@ -37,13 +38,19 @@ _OF_FRAMES = ".rela.debug_frame"
 _OWN = ("$", ".", "__cudart_", "__nv_", "__unnamed_")
 
 
+@functools.lru_cache(maxsize=16)
+def _contents(data: bytes) -> dict[str, bytes]:
+    """Sections by name; each cubin is asked several things."""
+    return elf.contents(data)
+
+
 def kernels(data: bytes) -> tuple[str, ...]:
     """Mangled names of the kernels, in the order of the symbol table.
 
     Raises:
         CheckError: the bytes are no ELF file, or a damaged one.
     """
-    found = _symbols(elf.contents(data))
+    found = _symbols(_contents(data))
     return tuple(n for n, kind, other, _ in found if kind == _FUNCTION and other & _ENTRY)
 
 
@@ -53,7 +60,7 @@ def variables(data: bytes) -> frozenset[str]:
     Raises:
         CheckError: the bytes are no ELF file, or a damaged one.
     """
-    found = _symbols(elf.contents(data))
+    found = _symbols(_contents(data))
     return frozenset(n for n, kind, _, _ in found if kind == _OBJECT and not n.startswith(_OWN))
 
 
@@ -71,7 +78,7 @@ def same_code(one: bytes, other: bytes) -> bool:
     Raises:
         CheckError: the bytes are no ELF file, or a damaged one.
     """
-    a, b = elf.contents(one), elf.contents(other)
+    a, b = _contents(one), _contents(other)
     if {n: d for n, d in a.items() if n != _TOOL} == {n: d for n, d in b.items() if n != _TOOL}:
         return True
     if any(name.startswith(".rel.") for name in (*a, *b)):

@@ -121,6 +121,7 @@ class Breach:
     reason: str
 
 
+@cache
 def system_stubs(cpu: str) -> tuple[StubLibrary, ...]:
     """Stubs of glibc 2.28 and GCC 8 for one CPU, in the order of the link line.
 

@@ -8,7 +8,6 @@ files. An edit gives a new module, and what was made with the old one stays vali
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import time
@@ -22,10 +21,10 @@ from kernforge import (
     digest,
     files,
     jit_ask,
-    jit_build,
     jit_flags,
     jit_hint,
     jit_machine,
+    jit_make,
     jit_module,
     jit_plan,
     jit_swap,
@@ -294,18 +293,8 @@ def _make(question: _Question, report: Report) -> _Known:
     device = request.has_device and not request.names_arch
     cuda = request.with_cuda or request.has_device
     shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python, device=device)
-    made = jit_plan.make(request, shop.machine)
-    again = functools.partial(jit_plan.make, request, shop.machine)
     start = time.monotonic()
-    path = jit_build.make(
-        made,
-        shop,
-        report,
-        quiet=Report(quiet=True, failures=False),
-        tell=report.note,
-        own=own,
-        again=again,
-    )
+    made, path = jit_make.make(request, shop, report, own)
     jit_hint.tell(request.units, time.monotonic() - start, Report())
     if question.build_directory:
         target = Path(question.here, question.build_directory, made.link.outputs[0])

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from kernforge import build, eviction, jit_machine, jit_stages, jit_swap, perform
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from kernforge.jit_machine import Shop
     from kernforge.jit_plan import Made
     from kernforge.outcome import Events, Failure
+    from kernforge.run import Runner
+    from kernforge.store import Store
 
 _log = logging.getLogger("kernforge")
 _LINK = "link "
@@ -34,6 +37,8 @@ _CUDA_HEADER = re.compile(r"fatal error: cu\w+\.h: No such file")
 _WITH_CUDA = "with_cuda=True gives C++ sources CUDA's headers"
 _background: dict[str, threading.Thread] = {}
 _lock = threading.Lock()
+_TIDY_S = 60.0
+_tidied: dict[Path, float] = {}
 
 
 def make(
@@ -72,15 +77,27 @@ def make(
     with store.lease():
         header = _header(made, shop, quiet)
         roots = {**shop.roots, **({PRECOMPILED: header} if header else {})}
-        found = jit_swap.swapped(made, shop, lambda p: _run(p, shop, roots, quiet), again)
+        found = jit_swap.swapped(
+            made,
+            shop,
+            lambda plan: _run(plan, shop, roots, quiet),
+            lambda plan: _run(plan, shop, roots, quiet, jit_stages.run_behind),
+            again,
+        )
         failures = _run((found or made).plan, shop, roots, events)
         if failures:
             raise _error(failures, own)
         if not found:
             jit_swap.learn(made, shop)
-        if store.made:
-            eviction.trim(store, eviction.limit(os.environ))
+        tidy(store)
     return _told(found or made, shop, tell, own)
+
+
+def tidy(store: Store) -> None:
+    """Hold a store to its limit; that takes a look at all of it, so not after every edit."""
+    if store.made and time.monotonic() - _tidied.get(store.root, -_TIDY_S) >= _TIDY_S:
+        _tidied[store.root] = time.monotonic()
+        eviction.trim(store, eviction.limit(os.environ))
 
 
 def _told(made: Made, shop: Shop, tell: Callable[[str], None], own: tuple[str, ...]) -> Path:
@@ -119,7 +136,7 @@ def _header(made: Made, shop: Shop, quiet: Events) -> str:
 def _compile_header(plan: Plan, shop: Shop, quiet: Events) -> None:
     try:
         with shop.store.lease():
-            failures = _run(plan, shop, shop.roots, quiet)
+            failures = _run(plan, shop, shop.roots, quiet, jit_stages.run_behind)
     except KernforgeError as error:
         _log.warning("torch's headers are not compiled ahead: %s", error)
     else:
@@ -128,10 +145,14 @@ def _compile_header(plan: Plan, shop: Shop, quiet: Events) -> None:
             _log.info("torch's headers are not compiled ahead: %s", failure.output)
 
 
-def _run(plan: Plan, shop: Shop, roots: Mapping[str, str], events: Events) -> tuple[Failure, ...]:
-    workshop = Workshop(
-        store=shop.store, roots=roots, runner=jit_stages.run_stages, jobs=jit_machine.jobs()
-    )
+def _run(
+    plan: Plan,
+    shop: Shop,
+    roots: Mapping[str, str],
+    events: Events,
+    runner: Runner = jit_stages.run_stages,
+) -> tuple[Failure, ...]:
+    workshop = Workshop(store=shop.store, roots=roots, runner=runner, jobs=jit_machine.jobs())
     return build.run_actions(plan, workshop, events)
 
 

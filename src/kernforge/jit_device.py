@@ -68,8 +68,11 @@ _IGNORED = re.compile(
     r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
     r"|--keep|--keep-dir=.*"
 )
-# For the host compiler: they change the host's code alone.
-_OF_HOST = {"-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers"}
+# What is for the host's code, or said to the host's compiler alone, with the word after it.
+_IGNORED_WITH = {
+    "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
+    "-Xcudafe": re.compile(r"--diag_suppress=.*"),
+}
 _PASSED = re.compile(
     r"-[DU]\w.*|-std=c\+\+(?:14|17|20)|-?-(?:use_fast_math|maxrregcount=\d+)"
     r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)"
@@ -188,11 +191,8 @@ def _options(argv: tuple[str, ...], unit: CudaUnit) -> list[str] | None:
             if not arch or arch[1] != arch[2]:
                 return None
             found.append(f"-arch=sm_{arch[2]}")
-        elif word == "-Xcompiler":
-            if not set(next(words, "").split(",")) <= _OF_HOST:
-                return None
-        elif word == "-Xcudafe":
-            if not next(words, "").startswith("--diag_suppress="):
+        elif word in _IGNORED_WITH:
+            if not _IGNORED_WITH[word].fullmatch(next(words, "")):
                 return None
         elif _PASSED.fullmatch(word):
             found.append(word)

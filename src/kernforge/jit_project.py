@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from kernforge import (
     build,
     buildhere,
-    eviction,
+    compiler,
     host,
+    jit_build,
     jit_files,
     jit_machine,
     jit_replan,
@@ -38,19 +39,21 @@ from kernforge.loading import get_local_kernel
 from kernforge.own import NOTHING
 from kernforge.report import Report
 from kernforge.results import SHELF
+from kernforge.run import run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from types import ModuleType
 
+    from kernforge.compiler import Compiler
     from kernforge.graph import Plan
     from kernforge.jit_files import Stamp
     from kernforge.jit_plan import Made
     from kernforge.lockfile import Lock
     from kernforge.matrix import Target
     from kernforge.outcome import Events, Failure
-    from kernforge.own import Brought
+    from kernforge.own import Brought, Own
     from kernforge.perform import Workshop
     from kernforge.project import Project
     from kernforge.store import Store
@@ -81,7 +84,9 @@ class _Place:
 
 _log = logging.getLogger("kernforge")
 _known: dict[tuple[Path, str | None], _Known] = {}
-_brought: dict[Path, Brought] = {}
+# What this machine lends to a project of this manifest: thousands of files say what it is.
+_mine: dict[tuple[Path, str], Own] = {}
+_locks: dict[Path, tuple[object, Lock]] = {}
 # Modules in the store that were made of sources of this id and loaded.
 _loaded: dict[str, set[Path]] = {}
 
@@ -131,19 +136,37 @@ def _made(one: Project, teller: Report) -> tuple[Path, Path]:
     What the lock names goes first. Where it cannot be had, this machine's own torch lends its headers
     and the installed toolkit its compilers.
     """
-    brought = _brought.get(one.root, NOTHING)
-    bench = workbench.set_up(one, teller, brought)
-    try:
+    cxx = _compiler(os.environ.get("CXX"), os.environ.get("PATH"))
+    key = (one.root, one.manifest.content)
+    if mine := _mine.get(key):
+        bench = workbench.set_up(one, teller, cxx=cxx, mine=mine)
         return _build(bench, _target(bench), teller)
+    try:
+        bench = workbench.set_up(one, teller, _lent(one), cxx=cxx)
+        found = _build(bench, _target(bench), teller)
     except (NetworkError, ToolchainError) as error:
-        if brought is not NOTHING:
-            raise
         own = buildhere.own_parts(host.probe(), error)
         _log.warning("%s; this machine's own torch and compilers are taken instead", error.message)
-    bench = workbench.set_up(one, teller, own)
-    found = _build(bench, _target(bench), teller)
-    _brought[one.root] = own
+        bench = workbench.set_up(one, teller, own, cxx=cxx)
+        found = _build(bench, _target(bench), teller)
+    _mine[key] = bench.own
     return found
+
+
+def _lent(one: Project) -> Brought:
+    """What this machine lent to the project's lock when that was written."""
+    lock = workbench.read_lock(one.root)
+    named = any(name.startswith("torch-") for name in lock.headers) if lock else False
+    if not named:
+        return NOTHING
+    return buildhere.own_parts(host.probe(), ToolchainError("the lock names an installed torch"))
+
+
+@functools.cache
+def _compiler(named: str | None, path: str | None) -> Compiler:
+    """The C++ compiler for values of ``CXX`` and ``PATH``; to ask it takes as long as a link."""
+    del named, path
+    return compiler.find(os.environ, run)
 
 
 def _target(bench: Bench) -> Target:
@@ -173,7 +196,7 @@ def _target(bench: Bench) -> Target:
 
 def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
     """The variant's directory, and its module in the store."""
-    locked, _ = locking.ensure_lock(bench, (target,), locked=False)
+    locked = _locked(bench, target)
     here = host.with_device(host.probe()).capability
     only = (f"{here[0]}.{here[1]}",) if here and target.cuda else ()
     make = functools.partial(pipeline.make_plan, bench, (target,), locked, only=only)
@@ -202,8 +225,7 @@ def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
         )
         if not outcome.failures and learn:
             jit_swap.learn(learn, place)
-        if bench.store.made:
-            eviction.trim(bench.store, eviction.limit(os.environ))
+        jit_build.tidy(bench.store)
     if outcome.failures:
         words = "\n".join(report.failure_text(failure) for failure in outcome.failures)
         raise BuildError(f"{target.name} could not be built\n{words}")
@@ -213,6 +235,22 @@ def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
     link = bench.store.path(SHELF, artifact.extension) / f"{artifact.ops_name}.abi3.so"
     known.add(link)
     return directory, link
+
+
+def _locked(bench: Bench, target: Target) -> Lock:
+    """The project's lock with what a target needs; the one of before if nothing is other than then."""
+    path = str(bench.project.root / lockfile.FILE_NAME)
+    wanted = locking.needs(bench, (target,))
+    known = _locks.get(bench.project.root)
+    now = (wanted, jit_files.stamp(path), bench.compiler, bench.own)
+    if known and known[0] == now:
+        return known[1]
+    locked, _ = locking.ensure_lock(bench, (target,), locked=False)
+    _locks[bench.project.root] = (
+        (wanted, jit_files.stamp(path), bench.compiler, bench.own),
+        locked,
+    )
+    return locked
 
 
 def _swapped(
@@ -233,6 +271,10 @@ def _swapped(
     def run_plan(some: Plan) -> tuple[Failure, ...]:
         return build.run_actions(some, workshop, quiet, bench.project)
 
+    def behind(some: Plan) -> tuple[Failure, ...]:
+        shop = replace(workshop, runner=jit_stages.run_behind)
+        return build.run_actions(some, shop, quiet, bench.project)
+
     again = functools.partial(jit_replan.with_objects, whole, parts=parts)
-    found = jit_swap.swapped(whole, place, run_plan, again)
+    found = jit_swap.swapped(whole, place, run_plan, behind, again)
     return (found.plan, None) if found else (plan, whole)

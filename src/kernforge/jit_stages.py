@@ -29,6 +29,7 @@ _SETTING = re.compile(r"(\w+)=(.*)")
 _KEPT = ("--keep", "--keep-dir=../tmp")
 _STAGES = ["preprocess", "cudafe++", "preprocess", "cicc", "ptxas", "fatbinary", "compile"]
 _MODULE = re.compile(r'--module_id_file_name "([^"]+)"')
+_NICE = 15
 _DEVICE = "-D__CUDA_ARCH__="
 
 
@@ -47,6 +48,15 @@ def run_stages(command: Command) -> Completed:
         return run(command)
     done = run(replace(command, argv=("/bin/sh", "-c", found)))
     return replace(done, wall_s=done.wall_s + told.wall_s, cpu_s=done.cpu_s + told.cpu_s)
+
+
+def run_behind(command: Command) -> Completed:
+    """The same for work in the background: it yields to what somebody waits for.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    return run_stages(replace(command, nice=_NICE))
 
 
 def script(lines: Sequence[str]) -> str | None:

@@ -13,6 +13,7 @@ compiles the same; if not, the module is given up for nvcc's at the next call, a
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import logging
 import threading
@@ -150,7 +151,11 @@ def _learn(unit: CudaUnit, target: Target, shop: Place) -> None:
 
 
 def swapped(
-    made: Made, shop: Place, run_plan: Run, again: Callable[[Mapping[str, Action]], Made]
+    made: Made,
+    shop: Place,
+    run_plan: Run,
+    behind: Run,
+    again: Callable[[Mapping[str, Action]], Made],
 ) -> Made | None:
     """Compile the device code of edited units alone.
 
@@ -158,6 +163,7 @@ def swapped(
         made: the plan of the whole module.
         shop: what to make it with.
         run_plan: runs actions.
+        behind: likewise in the background.
         again: plans the module with other objects for the units of these paths.
 
     Returns:
@@ -169,9 +175,13 @@ def swapped(
     instead = {one.title: one for one in stand_ins if store.use(SHELF, one.key)}
     edits = [e for u in missing if u.path not in instead and (e := _edit(u, made, shop))]
     quick: dict[str, Action] = {}
-    for edit in edits:
-        if code := _by_nvrtc(edit, shop):
-            quick |= _put(edit, code, _NVRTC, shop)
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
+        # What is left beside device code; its failures are told when all of the plan is run.
+        if any(edit.host.alike for edit in edits):
+            beside.submit(run_plan, _beside(made, missing))
+        for edit in edits:
+            if code := _by_nvrtc(edit, shop):
+                quick |= _put(edit, code, _NVRTC, shop)
     instead |= quick
     slow = [edit for edit in edits if edit.unit.path not in quick]
     if slow and not run_plan(_device_plan(made, slow)):
@@ -184,9 +194,7 @@ def swapped(
     for edit in edits:
         if edit.unit.path in quick:
             plan = replace(made.plan, actions=(edit.part.cubin,), texts=edit.part.texts)
-            _later(
-                functools.partial(_verify, edit, shop, functools.partial(run_plan, plan), module)
-            )
+            _later(functools.partial(_verify, edit, shop, functools.partial(behind, plan), module))
     return found
 
 
@@ -224,6 +232,12 @@ def _by_nvrtc(edit: _Edit, shop: Place) -> bytes | None:
 def _by_nvcc(edit: _Edit, shop: Place) -> bytes:
     """Machine code that nvcc has put into the store."""
     return (shop.store.path(SHELF, edit.part.cubin.key) / CUBIN).read_bytes()
+
+
+def _beside(made: Made, units: list[CudaUnit]) -> Plan:
+    """What a module is made of but for these units and the link."""
+    left = {made.link.key, *(unit.action.key for unit in units)}
+    return replace(made.plan, actions=tuple(a for a in made.plan.actions if a.key not in left))
 
 
 def _device_plan(made: Made, slow: list[_Edit]) -> Plan:

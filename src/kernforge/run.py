@@ -39,6 +39,7 @@ class Command:
         timeout: seconds after which it is killed; None waits for ever.
         tidies: whether it ends what it has started itself, in other process groups, when it is
             told to: it is then given some seconds for that.
+        nice: how far it yields to other programs, as ``nice`` counts; for work in the background.
     """
 
     argv: tuple[str, ...]
@@ -46,6 +47,7 @@ class Command:
     env: Mapping[str, str] | None = None
     timeout: float | None = None
     tidies: bool = False
+    nice: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,9 @@ def run(command: Command) -> Completed:
             start_new_session=True,
         )
         _running.add(process)
+        if command.nice:
+            with contextlib.suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, command.nice)
         if command.tidies:
             _tidying[process.pid] = 0.0
         meter.watch(process.pid)

@@ -91,6 +91,8 @@ def set_up(
     brought: Brought = NOTHING,
     *,
     shared: SharedStore | None = None,
+    cxx: Compiler | None = None,
+    mine: Own | None = None,
 ) -> Bench:
     """Look at the machine and at the project's files.
 
@@ -99,6 +101,8 @@ def set_up(
         progress: is told of downloads.
         brought: what the user brings that the package index does not carry.
         shared: the store's second level.
+        cxx: the C++ compiler, where it was found before.
+        mine: what ``brought`` was found to be before.
 
     Raises:
         ToolchainError: there is no C++ compiler.
@@ -107,12 +111,12 @@ def set_up(
     cpu = this_cpu()
     store = Store(home() / "store", shared)
     index = functools.cache(Index.from_environment)
-    found = look_for_own(one, progress, brought, index)
+    found = mine or look_for_own(one, progress, brought, index)
     return Bench(
         project=one,
         sources=sourcefiles.read(one),
         candidates=candidates(one, cpu, found),
-        compiler=compiler.find(os.environ, run),
+        compiler=cxx or compiler.find(os.environ, run),
         store=store,
         wheels=Wheels(index, store.root / "downloads", progress),
         cpu=cpu,

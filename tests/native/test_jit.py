@@ -364,6 +364,49 @@ def test_functions_are_bound_with_the_headers_of_the_installed_torch(
     assert x.grad.tolist() == [-2.0, -2.0]
 
 
+SLIM = """
+#include <torch/extension.h>
+torch::Tensor plus(torch::Tensor x, double a) {
+  TORCH_CHECK(a > 0, "a is ", a);
+  auto y = torch::zeros({x.size(0)}, torch::dtype(torch::kFloat64).requires_grad(true));
+  return torch::cat({x + a, 2 - x, y});
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("plus", &plus, py::arg("x"), py::arg("a")); }
+"""
+
+
+def sizes(home):
+    """Of what the compilers left: the compiled headers are 300 MB each."""
+    return [p.stat().st_size for p in (home / "store" / "actions").glob("??/*/*/*.gch")]
+
+
+def test_of_torchs_headers_only_what_is_used_is_compiled(tmp_path, home, capfd):
+    source = tmp_path / "slim.cpp"
+    source.write_text(SLIM)
+    module = kernforge.load("slim", [str(source)])
+    made = module.plus(x=torch.ones(2), a=2.0)
+    assert made.tolist() == [3.0, 3.0, 1.0, 1.0, 0.0, 0.0]
+    assert made.requires_grad
+    with pytest.raises(RuntimeError, match="a is -1"):
+        module.plus(torch.ones(2), -1.0)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        module.plus("x", 1.0)
+    jit_build.wait()
+    assert not sizes(home)
+
+
+def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(tmp_path, home):
+    source = tmp_path / "more.cpp"
+    text = SLIM.replace("return torch::cat", "x = x + at::get_num_threads();\n  return torch::cat")
+    source.write_text(f"struct First;\n{text}")  # so that no header is compiled ahead
+    module = kernforge.load("more", [str(source)])
+    assert module.plus(torch.zeros(1), 1.0)[0].item() == 1 + torch.get_num_threads()
+    # Another process does not try again.
+    marks = list((home / "store" / "actions").glob("??/*/whole"))
+    assert len(marks) == 1
+    jit_build.wait()
+
+
 def test_a_header_is_compiled_beside_the_first_module_and_used_by_the_next(home, monkeypatch):
     """A small one: those that are compiled ahead for users take half a minute."""
     monkeypatch.setattr(jit_sources, "_WHOLE", ("torch/headeronly/macros/Macros.h",))
@@ -371,8 +414,8 @@ def test_a_header_is_compiled_beside_the_first_module_and_used_by_the_next(home,
     monkeypatch.setattr(
         jit_build,
         "_run",
-        lambda plan, shop, roots, events: (
-            used.append(roots.get(jit_plan.PRECOMPILED)) or run(plan, shop, roots, events)
+        lambda plan, shop, roots, events, *more: (
+            used.append(roots.get(jit_plan.PRECOMPILED)) or run(plan, shop, roots, events, *more)
         ),
     )
     # A compiled header that does not fit is an error then.

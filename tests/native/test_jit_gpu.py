@@ -6,11 +6,19 @@
 on a machine with an installed CUDA toolkit of torch's major version; it reads no network there.
 """
 
+import json
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from native import jit_homes
 
 import kernforge
-from kernforge import jit_build, jit_rtc
+from kernforge import jit_build, jit_rtc, jit_swap
 
 torch = pytest.importorskip("torch")
 
@@ -164,3 +172,180 @@ def test_fifty_builds_take_no_memory_of_the_gpu_but_their_code(x):
     torch.cuda.synchronize()
     taken = (before - torch.cuda.mem_get_info()[0]) / 50 / 2**20
     assert taken <= 4  # MiB each
+
+
+# -- kernel projects -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path):
+    """What ``kernforge new`` writes, with a function that edits its CUDA source and loads it."""
+    subprocess.run([sys.executable, "-m", "kernforge", "new", "toy"], cwd=tmp_path, check=True)
+    source = tmp_path / "toy" / "toy.cu"
+    first = source.read_text()
+
+    def ask(*edits):
+        text = first
+        for old, new in edits:
+            assert old in text
+            text = text.replace(old, new)
+        source.write_text(text)
+        return kernforge.load(tmp_path / "toy")
+
+    return ask
+
+
+PLUS = ("* scale);", "* scale + %d.0f);")
+
+
+def plus(number):
+    return PLUS[0], PLUS[1] % number
+
+
+def test_a_projects_device_code_is_compiled_alone(x, home, project):
+    first = project()
+    jit_swap.wait()
+    assert torch.equal(first.toy(x, 2.0), 2 * x)
+    for number in (1, 2):
+        edited = project(plus(number))
+        assert torch.equal(edited.toy(x, 2.0), 2 * x + number)
+        jit_swap.wait()
+    assert len(list((home / "store" / "actions").glob("??/*/unit.cubin"))) == 2
+    assert project(plus(2)) is edited
+    assert torch.equal(project().toy(x, 3.0), 3 * x)
+    assert torch.equal(edited.toy(x, 3.0), 3 * x + 2)
+
+
+def test_a_projects_host_code_is_compiled_with_it(x, home, project):
+    project()
+    threads = ("kThreads = 256", "kThreads = 128")
+    edited = project(threads, plus(1))
+    assert torch.equal(edited.toy(x, 2.0), 2 * x + 1)
+    assert swapped(home) == 0
+
+
+def test_a_project_whose_device_code_was_refuted_is_loaded_again(x, home, project, monkeypatch):
+    if not jit_rtc.installed():
+        pytest.skip("there is no cuda.bindings here")
+    project()
+    jit_swap.wait()
+    right = jit_rtc.compile_
+
+    def wrong(program, roots):
+        return right(replace(program, text=program.text.replace("+ 3.0f", "+ 5.0f")), roots)
+
+    monkeypatch.setattr(jit_rtc, "compile_", wrong)
+    edited = project(plus(3))
+    assert torch.equal(edited.toy(x, 2.0), 2 * x + 5)
+    jit_swap.wait()
+    assert torch.equal(project(plus(3)).toy(x, 2.0), 2 * x + 3)
+
+
+def test_a_graph_and_a_gradient_made_before_an_edit_are_of_the_code_of_then(x, project):
+    first = project()
+
+    class Toy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, given, module):
+            ctx.module = module
+            return module.toy(given, 2.0)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return ctx.module.toy(grad, 3.0), None
+
+    given = x.clone().requires_grad_()
+    loss = Toy.apply(given, first).sum()
+    first.toy(x, 2.0)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        seen = first.toy(x, 2.0)
+    edited = project(plus(1))
+    assert torch.equal(edited.toy(x, 2.0), 2 * x + 1)
+    seen.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(seen, 2 * x)
+    loss.backward()
+    assert torch.equal(given.grad, torch.full_like(x, 3.0))
+
+
+# -- a notebook ----------------------------------------------------------------------------
+
+CELL = """%%%%kernforge toy --functions scale
+torch::Tensor scale(torch::Tensor x, double a);
+// %%%% cuda
+#include <torch/types.h>
+__global__ void scale_kernel(const float* x, float* y, float a, long n) {
+  long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
+  if (i < n) y[i] = a * x[i] + %d;
+}
+torch::Tensor scale(torch::Tensor x, double a) {
+  auto y = torch::empty_like(x);
+  scale_kernel<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), float(a),
+                                                 x.numel());
+  return y;
+}
+"""
+
+
+def test_a_cell_of_cuda_is_edited_and_run_again_in_a_notebook(tmp_path, monkeypatch):
+    """A kernel process of Jupyter's, driven as a notebook drives it."""
+    nbformat = pytest.importorskip("nbformat")
+    client = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    spec = tmp_path / "data" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": argv, "display_name": "", "language": "python"})
+    )
+    cells = [
+        "import torch\n%load_ext kernforge\nx = torch.arange(4., device='cuda')",
+        CELL % 1,
+        "print(scale(x, 2.0).tolist()); before = scale",
+        CELL % 5,
+        "print(scale(x, 2.0).tolist(), before(x, 2.0).tolist())",
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    client.NotebookClient(book, timeout=300, kernel_name="python3").execute()
+    said = ["".join(o.get("text", "") for o in cell.outputs) for cell in book.cells]
+    assert "[1.0, 3.0, 5.0, 7.0]" in said[2]
+    assert "[5.0, 7.0, 9.0, 11.0] [1.0, 3.0, 5.0, 7.0]" in said[4]
+
+
+# -- killed --------------------------------------------------------------------------------
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from native.test_jit_gpu import KERNEL, LAUNCH, STABLE
+import kernforge, torch
+from kernforge import jit_build
+for number in range(20):
+    body, block = f"a * x[i] + {number}", 256 if sys.argv[2] == "nvrtc" else 32 * (1 + number)
+    kernforge.load_inline("jit_gpu", STABLE, KERNEL % body + LAUNCH.replace("256", str(block)),
+                          is_python_module=False)
+    if not number:
+        jit_build.wait()
+        print("begun", flush=True)
+"""
+
+
+@pytest.mark.parametrize("by", ["nvcc", "nvrtc"])
+def test_a_process_that_is_killed_while_it_compiles_blocks_nobody(x, by):
+    random.seed(by)
+    tests = str(Path(__file__).parents[1])
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, tests, by], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(random.random() / 2)
+        process.kill()
+        process.wait()
+    for number in range(3):
+        assert torch.equal(stable(f"a * x[i] + {number}")(x, 2.0), 2 * x + number)
