@@ -66,11 +66,12 @@ class _Question:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """The answer to a question, and what it was made from."""
+    """The answer to a question, what it was made from, and where the caller wanted it too."""
 
     seen: Seen
     content: str
     loaded: Loaded
+    placed: str
 
 
 @dataclass(slots=True)
@@ -272,7 +273,21 @@ def _answer(question: _Question, *, verbose: bool) -> Any:
 
 
 def _holds(known: _Known | None) -> TypeGuard[_Known]:
-    return known is not None and known.seen.unchanged() and jit_swap.stands(known.loaded.path)
+    return (
+        known is not None
+        and known.seen.unchanged()
+        and jit_swap.stands(known.loaded.path)
+        and (not known.placed or os.path.exists(known.placed))  # noqa: PTH110 - a hot path
+    )
+
+
+def _place(question: _Question, path: Path) -> str:
+    """Put what was made into the caller's directory, if he named one; returns where it lies."""
+    if not question.build_directory:
+        return ""
+    target = Path(question.here, question.build_directory, path.name)
+    files.copy_atomic(path, target)
+    return str(target)
 
 
 @contextmanager
@@ -289,16 +304,15 @@ def _make(question: _Question, report: Report) -> _Known:
     request, own, libraries, python = _read(question, tree)
     content = _content(request)
     if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
-        return _Known(seen=tree.seen(), content=content, loaded=loaded)
+        placed = _place(question, loaded.path)
+        return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
     device = request.has_device and not request.names_arch
     cuda = request.with_cuda or request.has_device
     shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python, device=device)
     start = time.monotonic()
     made, path = jit_make.make(request, shop, report, own)
     jit_hint.tell(request.units, time.monotonic() - start, Report())
-    if question.build_directory:
-        target = Path(question.here, question.build_directory, made.link.outputs[0])
-        files.copy_atomic(path, target)
+    placed = _place(question, path)
     if question.is_standalone:
         loaded = jit_module.Loaded(path=path, module=None, spaces={})
     else:
@@ -312,7 +326,7 @@ def _make(question: _Question, report: Report) -> _Known:
             )
             _process.taken.update(made.namespaces, made.namespaces.values())
     _process.modules[content] = loaded
-    return _Known(seen=tree.seen(), content=content, loaded=loaded)
+    return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
 
 
 def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bool]:

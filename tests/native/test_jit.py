@@ -196,6 +196,9 @@ def test_a_program_is_linked_and_its_path_returned(tmp_path):
 def test_the_module_is_put_into_the_build_directory(tmp_path):
     plain("placed", 1, build_directory=tmp_path / "out")
     assert (tmp_path / "out" / "placed.so").is_file()
+    (tmp_path / "out" / "placed.so").unlink()
+    plain("placed", 1, build_directory=tmp_path / "out")
+    assert (tmp_path / "out" / "placed.so").is_file()
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file: File exists"):
         plain("placed", 1, build_directory=tmp_path / "file")
