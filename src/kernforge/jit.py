@@ -302,7 +302,7 @@ def _alone(name: str) -> Iterator[None]:
 def _make(question: _Question, report: Report) -> _Known:
     tree = Tree(dict(question.texts))
     request, own, libraries, python = _read(question, tree)
-    content = _content(request)
+    content = _content(request, python=question.is_python_module)
     if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
         placed = _place(question, loaded.path)
         return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
@@ -381,7 +381,7 @@ def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bo
     return request, own, libraries, any(unit.closure.reaches_python for unit in units)
 
 
-def _content(request: Request) -> str:
+def _content(request: Request, *, python: bool) -> str:
     """Digest of all that makes a module, whatever names this process has taken."""
     return digest.key(
         "jit-content",
@@ -395,6 +395,6 @@ def _content(request: Request) -> str:
         ldflags=list(request.ldflags),
         includes=[*request.includes, "", *request.installed],
         linked={path: list(found) for path, found in request.linked.items()},
-        executable=request.executable,
+        form=[request.executable, request.with_cuda, python],
         environment=[value or "" for value in jit_machine.environment()],
     )
