@@ -99,12 +99,13 @@ def table(results: list[dict[str, object]], head: dict[str, Any]) -> dict[str, o
     """What the README shows."""
     names = ("passed", "failures", "errors", "skipped", "seconds")
     many = "an" if head["gpus"] == 1 else str(head["gpus"])
-    tools = "".join(f"{tool}, " for tool in head["sanitizer"])
+    tools = ", ".join(head["sanitizer"])
+    chosen = f" chosen by `{' '.join(head['pytest'])}`" if head["pytest"] else ""
     return {
-        "title": f"Tests that need a GPU, on {many} {head['gpu']}",
+        "title": f"Tests that need a GPU{tools and f' ({tools})'}, on {many} {head['gpu']}",
         "head": ["suite", *names],
         "rows": [[str(r["suite"]), *(f"{r[name]:,}" for name in names)] for r in results],
-        "note": f"`make test-gpu`; {tools and f'with {tools}'}the file has the reason of each test that was skipped.",
+        "note": f"`make test-gpu`{chosen}; the file has the reason of each test that was skipped.",
     }
 
 
@@ -186,6 +187,7 @@ def main() -> None:
         "cores": len(os.sched_getaffinity(0)),
         "at_once": arguments.at_once,
         "sanitizer": arguments.sanitizer,
+        "pytest": arguments.pytest,
     }
     record = Record(arguments.json, chosen, head)
     for group, width in (([s for s in chosen if s not in alone], arguments.at_once), (alone, 1)):

@@ -26,8 +26,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kSmallThreads = 512;
-constexpr int64_t kTwoFrom = 16 << 20;  // bytes
-constexpr int64_t kSmall = 1 << 15;
+constexpr int64_t kSmall = 1 << 15;  // what warp_sum calls few
 constexpr int64_t kMiddle = 1 << 20;
 
 // (d / by.scale), correctly rounded or next to it: a quotient by the reciprocal, and what it
@@ -181,7 +180,7 @@ __global__ void __launch_bounds__(kSmallThreads)
   early::wait();
   const int64_t n = count.n;
   v += blockIdx.x * n;
-  const Sums sums = block_sum(sums_of(v, n, threadIdx.x, blockDim.x));
+  const Sums sums = block_sum<true>(sums_of(v, n, threadIdx.x, blockDim.x));
   Moments made;
   const Scaling by = finish(sums, count, kBias<V>, &made);
   if (moments != nullptr && threadIdx.x == 0) moments[blockIdx.x] = made;
@@ -213,10 +212,17 @@ template <class V, class Y, int kWidth>
 cudaError_t scale(const V* v, Y* y, const Scaling& by, Limits limits, int64_t n,
                   cudaStream_t stream) {
   const int64_t packs = (n + kWidth - 1) / kWidth;
-  // A pack of float32 is made of 8 bytes or 4: of large volumes a thread asks for two at a time.
-  if (sizeof(Y) == 4 && n * int64_t{sizeof(Y)} >= kTwoFrom) {
-    return early::launch(scale_kernel<V, Y, kWidth, 128, 2>, (packs + 255) / 256, 128, stream, v, y,
-                         by, limits, n);
+  // A pack of float32 is made of 8 bytes or 4: of large volumes a thread asks for several at a
+  // time.
+  const int64_t bytes = n * int64_t{sizeof(Y)};
+  if (sizeof(Y) == 4 && bytes >= 16 << 20) {
+    const int64_t blocks = (packs + 255) / 256;
+    if (bytes < 64 << 20) {
+      return early::launch(scale_kernel<V, Y, kWidth, 64, 4>, blocks, 64, stream, v, y, by, limits,
+                           n);
+    }
+    return early::launch(scale_kernel<V, Y, kWidth, 128, 2>, blocks, 128, stream, v, y, by, limits,
+                         n);
   }
   return early::launch(scale_kernel<V, Y, kWidth, kThreads, 1>, blocks_for(packs), kThreads, stream,
                        v, y, by, limits, n);

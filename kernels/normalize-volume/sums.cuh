@@ -95,19 +95,30 @@ __device__ __forceinline__ uint64_t warp_sum(uint64_t v) {
   return low + (middle << 24) + (high << 48);
 }
 
+// Of few voxels (up to 2^15) the sums stay within 2^30 and 2^45: half as many additions.
+template <bool kFew>
 __device__ __forceinline__ Sums warp_sum(Sums sums) {
-  return {warp_sum(sums.first), warp_sum(sums.second)};
+  if constexpr (kFew) {
+    constexpr uint32_t kPart = (1 << 24) - 1;
+    const auto first = static_cast<int32_t>(warp_sum(static_cast<uint32_t>(sums.first)));
+    const uint64_t low = warp_sum(static_cast<uint32_t>(sums.second) & kPart);
+    const uint64_t high = warp_sum(static_cast<uint32_t>(sums.second >> 24));
+    return {static_cast<uint64_t>(int64_t{first}), low + (high << 24)};
+  } else {
+    return {warp_sum(sums.first), warp_sum(sums.second)};
+  }
 }
 
 // The sum over a block of whole warps, in all of its threads.
+template <bool kFew = false>
 __device__ __forceinline__ Sums block_sum(Sums sums) {
   __shared__ Sums of_warp[32];
-  sums = warp_sum(sums);
+  sums = warp_sum<kFew>(sums);
   if (blockDim.x == 32) return sums;
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sums;
   __syncthreads();
   const unsigned lane = threadIdx.x % 32;
-  return warp_sum(lane < blockDim.x / 32 ? of_warp[lane] : Sums{0, 0});
+  return warp_sum<kFew>(lane < blockDim.x / 32 ? of_warp[lane] : Sums{0, 0});
 }
 
 }  // namespace

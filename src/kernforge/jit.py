@@ -66,11 +66,12 @@ class _Question:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """The answer to a question, and what it was made from."""
+    """The answer to a question, what it was made from, and where the caller wanted it too."""
 
     seen: Seen
     content: str
     loaded: Loaded
+    placed: str
 
 
 @dataclass(slots=True)
@@ -135,6 +136,8 @@ def load(  # noqa: PLR0917 - torch's signature
     if sources is None:
         from kernforge.jit_project import load_project  # noqa: PLC0415 - only who has one
 
+        flags = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+        jit_ask.refuse_with_project((*flags, build_directory, with_cuda))
         return load_project(Path(name), verbose=verbose)
     jit_ask.refuse_sycl(extra_sycl_cflags, with_sycl)
     if is_python_module and is_standalone:
@@ -255,9 +258,6 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         raise
 
 
-# -- one question --------------------------------------------------------------------------
-
-
 def _answer(question: _Question, *, verbose: bool) -> Any:
     known = _process.answers.get(question)
     if not _holds(known):
@@ -273,7 +273,21 @@ def _answer(question: _Question, *, verbose: bool) -> Any:
 
 
 def _holds(known: _Known | None) -> TypeGuard[_Known]:
-    return known is not None and known.seen.unchanged() and jit_swap.stands(known.loaded.path)
+    return (
+        known is not None
+        and known.seen.unchanged()
+        and jit_swap.stands(known.loaded.path)
+        and (not known.placed or os.path.exists(known.placed))  # noqa: PTH110 - a hot path
+    )
+
+
+def _place(question: _Question, path: Path) -> str:
+    """Put what was made into the caller's directory, if he named one; returns where it lies."""
+    if not question.build_directory:
+        return ""
+    target = Path(question.here, question.build_directory, path.name)
+    files.copy_atomic(path, target)
+    return str(target)
 
 
 @contextmanager
@@ -288,17 +302,17 @@ def _alone(name: str) -> Iterator[None]:
 def _make(question: _Question, report: Report) -> _Known:
     tree = Tree(dict(question.texts))
     request, own, libraries, python = _read(question, tree)
-    content = _content(request)
+    content = _content(request, python=question.is_python_module)
     if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
-        return _Known(seen=tree.seen(), content=content, loaded=loaded)
-    cuda = request.with_cuda or any(u.path.endswith(CUDA_SUFFIXES) for u in request.units)
-    shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python)
+        placed = _place(question, loaded.path)
+        return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
+    device = request.has_device and not request.names_arch
+    cuda = request.with_cuda or request.has_device
+    shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python, device=device)
     start = time.monotonic()
     made, path = jit_make.make(request, shop, report, own)
     jit_hint.tell(request.units, time.monotonic() - start, Report())
-    if question.build_directory:
-        target = Path(question.here, question.build_directory, made.link.outputs[0])
-        files.copy_atomic(path, target)
+    placed = _place(question, path)
     if question.is_standalone:
         loaded = jit_module.Loaded(path=path, module=None, spaces={})
     else:
@@ -312,7 +326,7 @@ def _make(question: _Question, report: Report) -> _Known:
             )
             _process.taken.update(made.namespaces, made.namespaces.values())
     _process.modules[content] = loaded
-    return _Known(seen=tree.seen(), content=content, loaded=loaded)
+    return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
 
 
 def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bool]:
@@ -338,9 +352,7 @@ def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bo
         found = closure(path, searched, first, tree)
         texts = {one: tree.get(one) for one in found.files}
         units.append(jit_plan.Unit(path=path, texts=texts, closure=found))
-    with_cuda = question.with_cuda
-    if with_cuda is None:
-        with_cuda = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
+    guess = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
     written = [text for unit in units for text in unit.texts.values()]
     jit_ask.check_name(question.name, written)
     # A file that flags bring may be where the module is defined.
@@ -359,7 +371,7 @@ def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bo
         linked={path: found for path, found in linked.items() if found},
         includes=mine,
         installed=tuple(d for d in search if d.lstrip("/") not in mine),
-        with_cuda=with_cuda,
+        with_cuda=guess if question.with_cuda is None else question.with_cuda,
         executable=question.is_standalone,
         taken=frozenset(_process.taken),
     )
@@ -369,7 +381,7 @@ def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bo
     return request, own, libraries, any(unit.closure.reaches_python for unit in units)
 
 
-def _content(request: Request) -> str:
+def _content(request: Request, *, python: bool) -> str:
     """Digest of all that makes a module, whatever names this process has taken."""
     return digest.key(
         "jit-content",
@@ -383,6 +395,6 @@ def _content(request: Request) -> str:
         ldflags=list(request.ldflags),
         includes=[*request.includes, "", *request.installed],
         linked={path: list(found) for path, found in request.linked.items()},
-        executable=request.executable,
+        form=[request.executable, request.with_cuda, python],
         environment=[value or "" for value in jit_machine.environment()],
     )

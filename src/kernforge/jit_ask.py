@@ -67,6 +67,19 @@ def refuse_sycl(given: object, wanted: bool | None) -> None:  # noqa: FBT001
         raise UsageError("SYCL sources are not compiled here", hint="use torch's own loader")
 
 
+def refuse_with_project(given: Iterable[object]) -> None:
+    """Refuse what a project's build.toml says itself.
+
+    Raises:
+        UsageError: a flag or the like is given beside a project.
+    """
+    if any(one is not None for one in given):
+        raise UsageError(
+            "no sources are given, so this is a kernel project, whose flags are in its build.toml",
+            hint="name the sources, or write the flags into build.toml",
+        )
+
+
 def check_sources(sources: Sequence[str], flags: Iterable[str]) -> None:
     """Refuse files that a compiler would hand to the linker, or take for nothing.
 

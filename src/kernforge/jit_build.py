@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernforge")
 _LINK = "link "
+_CUDA_HEADER = re.compile(r"fatal error: cu\w+\.h: No such file")
+_WITH_CUDA = "with_cuda=True gives C++ sources CUDA's headers"
 _background: dict[str, threading.Thread] = {}
 _lock = threading.Lock()
 _TIDY_S = 60.0
@@ -157,16 +159,17 @@ def _run(
 def _error(failures: tuple[Failure, ...], own: tuple[str, ...]) -> BuildError:
     """An error that says what the compilers wrote."""
     texts = [_users_words(failure.output, own) for failure in failures]
-    title = ", ".join(sorted(_done(failure.action.title, own) for failure in failures))
+    title = ", ".join(sorted(_done(failure.action.title) for failure in failures))
     repeat = "\n".join(failure.repeat for failure in failures)
-    return BuildError("\n".join((title, *texts)), hint=f"repeat it by hand:\n{repeat}")
+    advice = f"{_WITH_CUDA}; " if any(map(_CUDA_HEADER.search, texts)) else ""
+    return BuildError("\n".join((title, *texts)), hint=f"{advice}repeat it by hand:\n{repeat}")
 
 
-def _done(title: str, own: tuple[str, ...]) -> str:
+def _done(title: str) -> str:
     """What cannot be done."""
     if title.startswith(_LINK):
         return f"{title.removeprefix(_LINK)} cannot be linked"
-    return f"{f'/{title}' if title in own else title} cannot be compiled"
+    return f"{title} cannot be compiled"
 
 
 def _users_words(text: str, own: Iterable[str]) -> str:

@@ -89,12 +89,15 @@ def environment() -> tuple[str | None, ...]:
     return tuple(os.environ.get(name) for name in _ENV)
 
 
-def look(progress: Progress, *, cuda: bool, libraries: bool, python: bool) -> Shop:
+def look(
+    progress: Progress, *, cuda: bool, libraries: bool, python: bool, device: bool = True
+) -> Shop:
     """Find what sources of this kind need; asked once for each kind.
 
     Args:
         progress: is told of downloads.
-        cuda: whether there is CUDA to compile.
+        cuda: whether a CUDA toolkit is needed.
+        device: whether there is device code, and no flag says what to compile it for.
         libraries: whether sources may read headers of CUDA's libraries.
         python: whether sources may read Python's headers.
 
@@ -103,17 +106,19 @@ def look(progress: Progress, *, cuda: bool, libraries: bool, python: bool) -> Sh
         UsageError: torch is not installed, or there is no GPU and ``TORCH_CUDA_ARCH_LIST`` does not
             say what to compile for.
     """
-    key = (environment(), cuda, libraries and cuda, python)
+    key = (environment(), cuda, libraries and cuda, python, device and cuda)
     found = _looked.get(key)
     if found is None:
-        found = _looked[key] = _look(progress, cuda=cuda, libraries=libraries, python=python)
+        found = _looked[key] = _look(
+            progress, cuda=cuda, libraries=libraries, python=python, device=device
+        )
     return found
 
 
 _looked: dict[tuple[object, ...], Shop] = {}
 
 
-def _look(progress: Progress, *, cuda: bool, libraries: bool, python: bool) -> Shop:
+def _look(progress: Progress, *, cuda: bool, libraries: bool, python: bool, device: bool) -> Shop:
     torch = import_torch()
     store = Store(home() / "store")
     compiler_here = compiler.find(os.environ, run)
@@ -142,7 +147,8 @@ def _look(progress: Progress, *, cuda: bool, libraries: bool, python: bool) -> S
     if cuda:
         version, found, more = _with_cuda(torch, found, store, progress, libraries=libraries)
         roots |= more
-        archs = tuple(part for one in _archs(torch) for part in one.gencode())
+        if device:
+            archs = tuple(part for one in _archs(torch) for part in one.gencode())
     machine = Machine(
         torch=_version2(torch.__version__),
         sonames=_sonames(top / "lib", cuda=cuda),

@@ -9,7 +9,6 @@ process has: empty ones of the same names stand for them.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -35,9 +34,6 @@ TORCH, PRECOMPILED = "installed-torch", "precompiled"
 _AHEAD = "ahead"
 """Trees of the installed torch, and of the headers of it that were compiled before."""
 _CXX20_SINCE = (2, 12)
-_HEADERS = ("torch/extension.h", "torch/torch.h")
-# Only includes and comments may stand before a header that is to come first.
-_BEFORE = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/|#\s*include\s*<[^>\n]*>)*", re.DOTALL)
 _NVCC = (
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
     *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
@@ -116,6 +112,16 @@ class Request:
     with_cuda: bool = False
     executable: bool = False
     taken: frozenset[str] = frozenset()
+
+    @property
+    def has_device(self) -> bool:
+        """Whether there is device code."""
+        return any(unit.path.endswith(CUDA_SUFFIXES) for unit in self.units)
+
+    @property
+    def names_arch(self) -> bool:
+        """Whether a flag says what device code is compiled for."""
+        return any("arch" in flag for flag in self.cuda_cflags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +260,9 @@ class _Planner:
             plain = ("-c", "-fPIC", self._standard())
             argv = (flags.CXX, *before, *included, *plain, *common, *self._request.cflags)
         whole = (*argv, unit.path, "-o", OBJECT)
-        action = self._actions.add(unit.path, whole, inputs, (OBJECT,), self._target)
+        # Texts that lie nowhere are in no directory.
+        title = f"/{unit.path}" if "/" in unit.path else unit.path
+        action = self._actions.add(title, whole, inputs, (OBJECT,), self._target)
         if unit.path.endswith(CUDA_SUFFIXES):
             found = unit.closure
             self._cuda.append(
@@ -304,12 +312,11 @@ class _Planner:
         cuda = self._machine.cuda
         if cuda is None:
             raise AssertionError("a CUDA source was accepted without a toolkit")
-        given = any("arch" in flag for flag in self._request.cuda_cflags)
         return (
             flags.tree(flags.cuda_root(cuda), "bin/nvcc"),
             "-c",
             *_NVCC,
-            *(() if given else self._machine.archs),
+            *(() if self._request.names_arch else self._machine.archs),
             *("-Xcompiler", "-fPIC", f"-ccbin={flags.CXX}", f"--threads={flags.THREADS}"),
         )
 
@@ -329,7 +336,7 @@ class _Planner:
 
         And the file that stands in for it while it is not there.
         """
-        header = first_header(unit.texts[unit.path])
+        header = generated.first_header(unit.texts[unit.path])
         if not header:
             return (), []
         of_user = {f"-I{one}" for one in (*self._request.includes, *self._request.installed)}
@@ -385,12 +392,3 @@ class _Planner:
         output = self._request.name + ("" if self._request.executable else ".so")
         argv = (flags.CXX, *names, *self._request.ldflags, *libraries, *runtime, "-o", output)
         return self._actions.add(f"link {output}", argv, inputs, (output,), self._target)
-
-
-def first_header(text: str) -> str:
-    """The header of torch that a unit can begin with, if there is one; empty otherwise."""
-    for header in _HEADERS:
-        include = re.search(rf'#\s*include\s*[<"]{re.escape(header)}[>"]', text)
-        if include and _BEFORE.fullmatch(text[: include.start()]):
-            return header
-    return ""

@@ -69,6 +69,10 @@ _NOT_STABLE = re.compile(
 _TORCH_HEADER = re.compile(
     r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/"
 )
+_PATH = re.compile(r"\S+\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp)")
+_WHOLE = ("torch/extension.h", "torch/torch.h")
+# Only includes and comments may stand before a header that is to come first.
+_BEFORE = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/|#\s*include\s*<[^>\n]*>)*", re.DOTALL)
 _LACKING = re.compile(
     r"is undefined|not declared|has not been declared|does not name a type|is not a member of"
     r"|must be a class or namespace|has no member|No such file"
@@ -136,7 +140,7 @@ def inline(
         whole: put them there even before a source that shows no use for them.
 
     Raises:
-        UsageError: ``functions`` is neither names nor a mapping of them.
+        UsageError: ``functions`` is neither names nor a mapping of them, or a source is no text.
     """
     cpp, cuda = _listed(cpp_sources), _listed(cuda_sources)
     bound = [] if functions is None else _bindings(functions, error_handling=error_handling)
@@ -181,6 +185,15 @@ def is_stable(text: str) -> bool:
 def is_torch_header(name: str) -> bool:
     """Whether an included header is one of torch's C++ API, which takes a compiler long."""
     return bool(_TORCH_HEADER.match(name))
+
+
+def first_header(text: str) -> str:
+    """The header of torch that a unit can begin with, if there is one; empty otherwise."""
+    for header in _WHOLE:
+        include = re.search(rf'#\s*include\s*[<"]{re.escape(header)}[>"]', text)
+        if include and _BEFORE.fullmatch(text[: include.start()]):
+            return header
+    return ""
 
 
 def lacks_torch(output: str) -> bool:
@@ -232,8 +245,16 @@ def symbol(name: str) -> str:
     return f"kernforge_namespace_of_{name}"
 
 
-def _listed(sources: str | Sequence[str]) -> list[str]:
-    return [sources] if isinstance(sources, str) else list(sources or ())
+def _listed(sources: object) -> list[str]:
+    """The texts among them; one that stands alone is a list of it."""
+    listed = sources if isinstance(sources, list | tuple) else [] if sources is None else [sources]
+    for one in listed:
+        if not isinstance(one, str) or _PATH.fullmatch(one):
+            what = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
+            raise UsageError(
+                f"a source is {what}", hint="load_inline takes the text itself; load takes paths"
+            )
+    return list(listed)
 
 
 def _code(text: str) -> str:

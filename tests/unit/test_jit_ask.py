@@ -42,6 +42,12 @@ def test_sources_that_nothing_compiles(sources, words):
         jit_ask.check_sources(sources, ("-O3",))
 
 
+def test_a_projects_flags_are_its_own():
+    jit_ask.refuse_with_project([None, None])
+    with pytest.raises(UsageError, match=r"flags are in its build\.toml"):
+        jit_ask.refuse_with_project([None, ["-O3"]])
+
+
 def test_a_flag_may_say_the_language():
     jit_ask.check_sources(["a.inl"], ("-x", "c++"))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge import jit_flags, jit_plan
+from kernforge import jit_flags
 from kernforge.errors import UsageError
 
 
@@ -53,17 +53,3 @@ def test_what_a_linker_reads_is_known():
 @pytest.mark.parametrize(("path", "below"), [("/usr/include", True), ("/usrx", False)])
 def test_a_directory_below_another_is_recognised(path, below):
     assert jit_flags.is_below(path, ["/usr"]) is below
-
-
-@pytest.mark.parametrize(
-    ("text", "header"),
-    [
-        ("#include <torch/extension.h>\nint x;", "torch/extension.h"),
-        ("// why\n#include <vector>\n#include <torch/extension.h>", "torch/extension.h"),
-        ("#define A\n#include <torch/extension.h>", ""),
-        ('#include "mine.h"\n#include <torch/extension.h>', ""),
-        ("#include <vector>", ""),
-    ],
-)
-def test_a_unit_starts_from_a_compiled_header_only_if_nothing_of_its_own_comes_first(text, header):
-    assert jit_plan.first_header(text) == header

@@ -100,6 +100,13 @@ def test_functions_of_another_kind_are_refused():
         jit_sources.inline("", "", 3)
 
 
+@pytest.mark.parametrize("source", [b"int x;", ["int x;", 3], "toy.cpp", ["dir/kernel.cu"]])
+def test_what_is_no_text_of_a_source_is_refused(source):
+    with pytest.raises(UsageError, match="a source is") as caught:
+        jit_sources.inline(source, (), None)
+    assert "load takes paths" in caught.value.hint
+
+
 def test_the_callers_lists_stay_as_they_are():
     mine = ["int f();"]
     jit_sources.inline(mine, [], ["f"])
@@ -123,3 +130,17 @@ def test_module_names_are_read_from_the_sources():
         ["PYBIND11_MODULE(a, m) {}", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"]
     )
     assert found == ("a", "TORCH_EXTENSION_NAME")
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("#include <torch/extension.h>\nint x;", "torch/extension.h"),
+        ("// why\n#include <vector>\n#include <torch/extension.h>", "torch/extension.h"),
+        ("#define A\n#include <torch/extension.h>", ""),
+        ('#include "mine.h"\n#include <torch/extension.h>', ""),
+        ("#include <vector>", ""),
+    ],
+)
+def test_a_unit_starts_from_a_compiled_header_only_if_nothing_of_its_own_comes_first(text, header):
+    assert jit_sources.first_header(text) == header

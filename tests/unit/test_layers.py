@@ -2,6 +2,7 @@
 """The import rules of the package: a module imports only modules of the layers above its own."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -325,10 +326,16 @@ BUILDER = {
 }
 
 
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def _imports(path: Path) -> set[str]:
     """Every module that the file imports anywhere, siblings by their bare name."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             found |= {_bare(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module == "kernforge":
@@ -366,7 +373,7 @@ def test_pure_modules_do_no_io(module):
 
 
 def _called(path: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(path.read_text()))
+    nodes = ast.walk(_tree(path))
     return {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
 
 
@@ -377,7 +384,7 @@ def test_each_effect_has_one_door(module):
 
 
 def test_torch_is_imported_late(module):
-    for node in ast.parse(module.read_text()).body:
+    for node in _tree(module).body:
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         assert not [n for n in names if n.split(".")[0] == "torch"], "import torch where it is used"
