@@ -66,11 +66,12 @@ class _Question:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """The answer to a question, and what it was made from."""
+    """The answer to a question, what it was made from, and where the caller wanted it too."""
 
     seen: Seen
     content: str
     loaded: Loaded
+    placed: str
 
 
 @dataclass(slots=True)
@@ -272,7 +273,21 @@ def _answer(question: _Question, *, verbose: bool) -> Any:
 
 
 def _holds(known: _Known | None) -> TypeGuard[_Known]:
-    return known is not None and known.seen.unchanged() and jit_swap.stands(known.loaded.path)
+    return (
+        known is not None
+        and known.seen.unchanged()
+        and jit_swap.stands(known.loaded.path)
+        and (not known.placed or os.path.exists(known.placed))  # noqa: PTH110 - a hot path
+    )
+
+
+def _place(question: _Question, path: Path) -> str:
+    """Put what was made into the caller's directory, if he named one; returns where it lies."""
+    if not question.build_directory:
+        return ""
+    target = Path(question.here, question.build_directory, path.name)
+    files.copy_atomic(path, target)
+    return str(target)
 
 
 @contextmanager
@@ -287,18 +302,17 @@ def _alone(name: str) -> Iterator[None]:
 def _make(question: _Question, report: Report) -> _Known:
     tree = Tree(dict(question.texts))
     request, own, libraries, python = _read(question, tree)
-    content = _content(request)
+    content = _content(request, python=question.is_python_module)
     if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
-        return _Known(seen=tree.seen(), content=content, loaded=loaded)
+        placed = _place(question, loaded.path)
+        return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
     device = request.has_device and not request.names_arch
     cuda = request.with_cuda or request.has_device
     shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python, device=device)
     start = time.monotonic()
     made, path = jit_make.make(request, shop, report, own)
     jit_hint.tell(request.units, time.monotonic() - start, Report())
-    if question.build_directory:
-        target = Path(question.here, question.build_directory, made.link.outputs[0])
-        files.copy_atomic(path, target)
+    placed = _place(question, path)
     if question.is_standalone:
         loaded = jit_module.Loaded(path=path, module=None, spaces={})
     else:
@@ -312,7 +326,7 @@ def _make(question: _Question, report: Report) -> _Known:
             )
             _process.taken.update(made.namespaces, made.namespaces.values())
     _process.modules[content] = loaded
-    return _Known(seen=tree.seen(), content=content, loaded=loaded)
+    return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
 
 
 def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bool]:
@@ -367,7 +381,7 @@ def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bo
     return request, own, libraries, any(unit.closure.reaches_python for unit in units)
 
 
-def _content(request: Request) -> str:
+def _content(request: Request, *, python: bool) -> str:
     """Digest of all that makes a module, whatever names this process has taken."""
     return digest.key(
         "jit-content",
@@ -381,6 +395,6 @@ def _content(request: Request) -> str:
         ldflags=list(request.ldflags),
         includes=[*request.includes, "", *request.installed],
         linked={path: list(found) for path, found in request.linked.items()},
-        executable=request.executable,
+        form=[request.executable, request.with_cuda, python],
         environment=[value or "" for value in jit_machine.environment()],
     )

@@ -70,12 +70,12 @@ def project(tmp_path):
 
 
 @pytest.fixture
-def home(kept_home, project, monkeypatch):
-    """The kept store; what the test's projects leave beside it is removed."""
+def home(kept_home, tmp_path, monkeypatch):
+    """The kept store; what the test's projects leave beside it is removed, and nobody else's."""
     monkeypatch.setenv("KERNFORGE_HOME", str(kept_home))
     yield kept_home
-    for place in (kept_home / "dev").glob("times-two*"):
-        shutil.rmtree(place)
+    for root in tmp_path.iterdir():
+        shutil.rmtree(dev.place(root), ignore_errors=True)
 
 
 class Dev:

@@ -78,6 +78,18 @@ def test_an_edit_gives_a_new_module_and_the_old_one_stays(home):
     assert results(home) == before
 
 
+def test_the_same_sources_are_asked_for_in_another_way(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    source = tmp_path / "a.cpp"
+    source.write_text(PLAIN % 3)
+    assert kernforge.load("ways", source, is_python_module=False).endswith("ways.so")
+    assert kernforge.load("ways", source).value() == 3
+    source.write_text("#include <cuda_runtime.h>\n" + PLAIN % 4)
+    assert kernforge.load("ways", source, with_cuda=True).value() == 4
+    with pytest.raises(BuildError, match=r"cuda_runtime\.h"):
+        kernforge.load("ways", source)
+
+
 def test_sources_on_the_disk_are_read_again_when_they_changed(tmp_path):
     header, source = tmp_path / "value.h", tmp_path / "a.cpp"
     source.write_text('#include "value.h"\n' + PLAIN % "VALUE")
@@ -194,6 +206,9 @@ def test_a_program_is_linked_and_its_path_returned(tmp_path):
 
 
 def test_the_module_is_put_into_the_build_directory(tmp_path):
+    plain("placed", 1, build_directory=tmp_path / "out")
+    assert (tmp_path / "out" / "placed.so").is_file()
+    (tmp_path / "out" / "placed.so").unlink()
     plain("placed", 1, build_directory=tmp_path / "out")
     assert (tmp_path / "out" / "placed.so").is_file()
     (tmp_path / "file").write_text("")
