@@ -29,6 +29,29 @@ def pytest_xdist_make_scheduler(config, log):
             file = nodeid.partition("::")[0]
             return file if _shares(config.rootpath / file) else nodeid
 
+        def _reschedule(self, node):
+            # A worker begins a test when it knows the next: one that replaces another that has
+            # crashed would wait for ever with the one test that it is given.
+            before = None
+            while before != len(self.workqueue):
+                before = len(self.workqueue)
+                super()._reschedule(node)
+
+        def remove_node(self, node):
+            # As the original, but the test in which a worker crashed is not given to the next one.
+            left = self.assigned_work.pop(node)
+            todo = [
+                (unit, test) for unit in left.values() for test, done in unit.items() if not done
+            ]
+            if not todo:
+                return None
+            unit, crashed = todo[0]
+            unit[crashed] = True
+            self.workqueue.update({s: unit for s, unit in left.items() if not all(unit.values())})
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return crashed
+
     config.option.loadscopereorder = False
     return Scheduling(config, log)
 
