@@ -157,11 +157,12 @@ Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& x) {
 
 // The gradient in torch's own operators, for those who differentiate it again. Of 0 and less, where
 // the sigmoid is small and its complement is no difference of near numbers; that of x > 0 is
-// 1 - gradient(-x).
+// 1 - gradient(-x). In a wider type, because the second derivative passes zero where numbers that
+// are much alike are subtracted.
 Tensor derivative(const Tensor& grad, const Tensor& x) {
   using gelu_approx::kCubic;
   using gelu_approx::kSlope;
-  const Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+  const Tensor wide = x.to(x.element_size() < 4 ? at::kFloat : at::kDouble);
   const Tensor near = wide.clamp(-40.0, 40.0);
   const Tensor below = near.lt(0);
   const Tensor size = at::where(below, near.neg(), near);  // abs() has no slope at 0
