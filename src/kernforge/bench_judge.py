@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_check, bench_doubts, bench_nvml, bench_outcome, bench_plan, files
+from kernforge import bench_check, bench_nvml, bench_outcome, bench_plan, files
 from kernforge.bench_outcome import Measured, Timed
 from kernforge.bench_plan import NOTHING, PRODUCT, Candidate, Settings, Tensor, Workload
 from kernforge.bench_runner import START_S, Field
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernforge.bench_throttle import Reading
 
 _SPOT_CHECKS = 4
+_LOOK_AGAIN = 12  # Rounds before somebody is refused for what may be the machine's doing.
 # Copies of a turn's tensors: that a worker may keep, and that the judge needs to look at them.
 _KEPT, _JUDGES = 3, 12
 _WARM_UP = -1  # The number of the first row that is not counted; they go down from there.
@@ -178,27 +179,35 @@ class _Trial:
 
     def _rounds(self, note: Callable[[str], None]) -> None:
         """Let everyone take turns until the medians are sure."""
-        for turn in range(self._settings.most):
-            racing = {r.candidate.name: r for r in self._runners if not r.refused}
-            self._drawn = {}
-            for name in bench_plan.turns(sorted(racing), self._settings.seed, turn):
-                runner = racing[name]
-                runner.partner.resume()
-                if self._tight:  # Memory that is new to a process is slower the first time.
-                    calls = self._calls_in("hot", runner.call_s)
-                    self._turn(runner, self._draw(calls), calls, "hot")
-                for mode in self._modes:
-                    if mode != "launch" or self._tight:
-                        self._one_turn(runner, mode, turn)
-                self._leave(runner)
-                runner.partner.pause()
-            if "launch" in self._modes and not self._tight:
-                self._rows(list(racing.values()), turn)
-            for name, runner in racing.items():
-                if runner.refused and runner.candidate.file:
-                    note(f"{self._workload.name}: {name} is refused: {runner.refused}")
-            if turn + 1 >= self._settings.least and self._sure():
+        least, most, again = self._settings.least, self._settings.most, 0
+        for turn in range(most + _LOOK_AGAIN):
+            self._round(turn, note)
+            ended = turn + 1 >= most or (turn + 1 >= least and self._sure())
+            # A busy machine lengthens turns, and nobody is refused for that.
+            if ended and (again == _LOOK_AGAIN or not self._doubts()):
                 return
+            again += ended
+
+    def _round(self, turn: int, note: Callable[[str], None]) -> None:
+        """Let everyone who is not refused take a turn in each mode."""
+        racing = {r.candidate.name: r for r in self._runners if not r.refused}
+        self._drawn = {}
+        for name in bench_plan.turns(sorted(racing), self._settings.seed, turn):
+            runner = racing[name]
+            runner.partner.resume()
+            if self._tight:  # Memory that is new to a process is slower the first time.
+                calls = self._calls_in("hot", runner.call_s)
+                self._turn(runner, self._draw(calls), calls, "hot")
+            for mode in self._modes:
+                if mode != "launch" or self._tight:
+                    self._one_turn(runner, mode, turn)
+            self._leave(runner)
+            runner.partner.pause()
+        if "launch" in self._modes and not self._tight:
+            self._rows(list(racing.values()), turn)
+        for name, runner in racing.items():
+            if runner.refused and runner.candidate.file:
+                note(f"{self._workload.name}: {name} is refused: {runner.refused}")
 
     def _leave(self, runner: Runner) -> None:
         """Have a candidate's memory for the next one, where the GPU has not enough for all."""
@@ -284,7 +293,7 @@ class _Trial:
             if answer is not None and isinstance(answer.get("skipped"), str):
                 runner.skipped[mode] = answer["skipped"]
                 return None
-            if answer is None or not _plausible(answer, mode, len(given), runner):
+            if answer is None or not runner.plausible(answer, mode, len(given)):
                 return None
             if runner.candidate.file and looks:
                 self._look(runner, drawn, calls)
@@ -337,16 +346,14 @@ class _Trial:
 
     def _measured(self) -> list[Measured]:
         """What came of everyone, the clocks held against each other."""
-        nothing = next(r for r in self._runners if r.candidate == NOTHING)
-        for runner in self._runners:
-            if runner.candidate.file and not runner.refused:
-                runner.refused = (
-                    bench_doubts.hidden_time(runner.untimed, nothing.untimed)
-                    or bench_doubts.computed_ahead(runner.prepared, nothing.prepared)
-                    or bench_doubts.told_apart(runner.times())
-                    or bench_doubts.uneven(runner.unevenness)
-                )
+        for runner, doubt in self._doubts():
+            runner.refused = doubt
         return [self._one(runner, mode) for runner in self._runners for mode in self._modes]
+
+    def _doubts(self) -> list[tuple[Runner, str]]:
+        nothing = next(r for r in self._runners if r.candidate == NOTHING)
+        asked = [r for r in self._runners if r.candidate.file and not r.refused]
+        return [(runner, doubt) for runner in asked if (doubt := runner.doubt(nothing))]
 
     def _one(self, runner: Runner, mode: Mode) -> Measured:
         return Measured(
@@ -361,19 +368,6 @@ class _Trial:
             moved=self.moved,
             flops=self.flops,
         )
-
-
-def _plausible(answer: dict[str, Any], mode: Mode, calls: int, runner: Runner) -> bool:
-    """Whether an answer has all its times; what has not is refused."""
-    times = answer.get("times")
-    if (
-        isinstance(times, list)
-        and len(times) == bench_plan.samples_of(mode, calls)
-        and all(isinstance(each, int | float) and each >= 0 for each in times)
-    ):
-        return True
-    runner.refused = f"its process reported no times of {calls} calls"
-    return False
 
 
 def _moved(workload: Workload, parts: Layout) -> int:

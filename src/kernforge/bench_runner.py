@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_doubts
+from kernforge import bench_doubts, bench_plan
 from kernforge.bench_driver import Driver
 from kernforge.bench_exchange import DeviceBuffer, Exchange, FileBuffer
 from kernforge.bench_plan import COPY, NOTHING, PRODUCT, SIDE, Candidate, Settings
@@ -81,6 +81,31 @@ class Runner:
             self.untimed.append((judged[1], told, turn.calls))
             if not self.candidate.entry:  # A class is set up there, by its own code.
                 self.prepared.append((judged[0], told, turn.calls))
+
+    def plausible(self, answer: dict[str, Any], mode: Mode, calls: int) -> bool:
+        """Whether an answer has all its times; it is refused when it has not."""
+        times = answer.get("times")
+        if (
+            isinstance(times, list)
+            and len(times) == bench_plan.samples_of(mode, calls)
+            and all(isinstance(each, int | float) and each >= 0 for each in times)
+        ):
+            return True
+        self.refused = f"its process reported no times of {calls} calls"
+        return False
+
+    def doubt(self, nothing: Runner) -> str:
+        """Why its times cannot be believed; empty when they can.
+
+        Args:
+            nothing: the process whose calls do nothing.
+        """
+        return (
+            bench_doubts.hidden_time(self.untimed, nothing.untimed)
+            or bench_doubts.computed_ahead(self.prepared, nothing.prepared)
+            or bench_doubts.told_apart(self.times())
+            or bench_doubts.uneven(self.unevenness)
+        )
 
     def ask(self, seconds: float, **wanted: Any) -> dict[str, Any] | None:
         """Its answer; None, and refused, when it gives none."""

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine that is busy makes turns late; an honest kernel is not refused for that."""
+
+import itertools
+import time
+from pathlib import Path
+
+import pytest
+
+from kernforge import bench_judge, bench_rows, bench_runner
+from kernforge.bench_plan import Candidate, Settings, Tensor, Workload
+
+pytestmark = pytest.mark.torch
+
+LIBRARY = Path(__file__).parent / "honest" / "library.py"
+WORK = Workload(
+    name="product",
+    inputs=(Tensor(shape=(16, 16)), Tensor(shape=(16, 16))),
+    reference=lambda a, b: a.double() @ b.double(),
+)
+LATE_S = 0.05
+ROUNDS = 6
+
+
+def measured(monkeypatch, late):
+    """Its row, with an answer that reaches the judge late in those turns that ``late`` names."""
+    ask, count = bench_runner.Runner.ask, itertools.count()
+
+    def asked(runner, seconds, **wanted):
+        answer = ask(runner, seconds, **wanted)
+        if wanted["do"] == "go" and runner.candidate.file and late(next(count)):
+            time.sleep(LATE_S)
+        return answer
+
+    monkeypatch.setattr(bench_runner.Runner, "ask", asked)
+    candidate = Candidate(name="library", kind="kernel", file=str(LIBRARY))
+    settings = Settings(modes=("hot",), least=ROUNDS, most=ROUNDS)
+    (found,) = bench_judge.measure_all([WORK], [candidate], settings, print, None)
+    return bench_rows.case(WORK, found, settings.modes, "cpu")["results"][0]
+
+
+def test_who_is_late_at_first_is_looked_at_again(monkeypatch):
+    row = measured(monkeypatch, lambda turn: turn <= 2 * ROUNDS)
+    assert row["refused"] == ""
+    assert row["rounds"] > ROUNDS
+
+
+def test_who_is_always_late_is_refused(monkeypatch):
+    row = measured(monkeypatch, lambda _: True)
+    assert "the judge's clock saw" in row["refused"]
