@@ -178,11 +178,14 @@ def test_fifty_builds_take_no_memory_of_the_gpu_but_their_code(x):
 
 
 @pytest.fixture
-def project(tmp_path):
-    """What ``kernforge new`` writes, with a function that edits its CUDA source and loads it."""
+def project(tmp_path, request):
+    """What ``kernforge new`` writes, with a function that edits its CUDA source and loads it.
+
+    A comment keeps tests apart: a process loads the same sources from one place only.
+    """
     subprocess.run([sys.executable, "-m", "kernforge", "new", "toy"], cwd=tmp_path, check=True)
     source = tmp_path / "toy" / "toy.cu"
-    first = source.read_text()
+    first = f"{source.read_text()}// {request.node.name}\n"
 
     def ask(*edits):
         text = first
@@ -340,12 +343,10 @@ def test_a_process_that_is_killed_while_it_compiles_blocks_nobody(x, by):
     random.seed(by)
     tests = str(Path(__file__).parents[1])
     for _ in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, tests, by], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout.readline() == "begun\n"
-        time.sleep(random.random() / 2)
-        process.kill()
-        process.wait()
+        argv = [sys.executable, "-c", KILLED, tests, by]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "begun\n"
+            time.sleep(random.random() / 2)
+            process.kill()
     for number in range(3):
         assert torch.equal(stable(f"a * x[i] + {number}")(x, 2.0), 2 * x + number)
