@@ -160,7 +160,15 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib  # noqa: PLC0415 - see above
 
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    try:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    except ModuleNotFoundError as error:
+        from kernforge import extras  # noqa: PLC0415 - see above
+
+        told = extras.missing(error, f"{__name__}.{name}")
+        if told is None:
+            raise
+        raise told from error
     globals()[name] = value
     return value
 

@@ -25,6 +25,18 @@ _DEFAULTS = (
     ((0, 0), "7.0 7.2 7.5 8.0 8.6 8.7 8.9 9.0+PTX"),
 )
 
+GENERATIONS = {
+    "Volta": "7.0+PTX",
+    "Turing": "7.5+PTX",
+    "Ampere": "8.0 8.6+PTX",
+    "Ampere+Tegra": "8.7",
+    "Ada": "8.9+PTX",
+    "Hopper": "9.0+PTX",
+    "Blackwell": "10.0 10.3 12.0 12.1+PTX",
+    "Blackwell+Tegra": "11.0",
+}
+"""Names that torch's loader takes too, of what a toolkit of CUDA 12 or 13 compiles for."""
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class Arch:
@@ -65,6 +77,14 @@ class Arch:
         """Major and minor."""
         return (self.major, self.minor)
 
+    def serves(self, capability: tuple[int, int]) -> bool:
+        """Whether a GPU of this compute capability runs code for this target."""
+        if self.suffix == "a":
+            return capability == self.capability
+        if self.ptx and capability >= self.capability:
+            return True
+        return self.major == capability[0] and self.minor <= capability[1]
+
     def gencode(self) -> tuple[str, ...]:
         """Arguments for nvcc: machine code, and PTX if it goes along."""
         digits = f"{self.major}{self.minor}{self.suffix}"
@@ -72,6 +92,23 @@ class Arch:
         if self.ptx:
             codes.append(f"arch=compute_{digits},code=compute_{digits}")
         return tuple(part for code in codes for part in ("-gencode", code))
+
+
+def listed(text: str) -> tuple[Arch, ...]:
+    """What the value of ``TORCH_CUDA_ARCH_LIST`` names: numbers and generations, in ascending order.
+
+    Raises:
+        ManifestError: it names something else.
+    """
+    names = [name for name in re.split(r"[; ]", text) if name]
+    parts = [part for name in names for part in GENERATIONS.get(name, name).split()]
+    try:
+        return tuple(sorted({Arch.parse(part) for part in parts}))
+    except ManifestError as error:
+        raise ManifestError(
+            f"TORCH_CUDA_ARCH_LIST: {error.message}",
+            hint=f"{error.hint}; or name a generation: {', '.join(GENERATIONS)}",
+        ) from error
 
 
 def defaults(toolkit: tuple[int, int]) -> tuple[Arch, ...]:

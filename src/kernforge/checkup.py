@@ -15,7 +15,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import compiler, files, host, memory, sandbox, volume
+from kernforge import compiler, extras, files, host, memory, sandbox, volume
 from kernforge.doctor_facts import Index, Machine, Nvcc, Place, Torch, TorchLock
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError
 from kernforge.home import home
@@ -56,14 +56,19 @@ def examine(env: Mapping[str, str], runner: Runner, *, ask_network: bool = True)
         env: the process environment.
         runner: starts programs.
         ask_network: whether the package indexes are asked.
+
+    Raises:
+        StorageError: no directory takes temporary files, so that no program can be started.
     """
+    store = home() / "store"
+    temporary = _temporary(env)
     gcc, found, trouble = _compiler(env, runner)
     python = Path(sysconfig.get_path("include"))
     cuda_home = env.get("CUDA_HOME") or env.get("CUDA_PATH") or ""
-    store = home() / "store"
+    isolation = _sandbox(found, env, runner)
     return Machine(
         system=platform.system(),
-        cpu={"arm64": "aarch64", "amd64": "x86_64"}.get(m := platform.machine().lower(), m),
+        cpu=_cpu(),
         glibc=_version(platform.libc_ver()[1]) if platform.libc_ver()[0] == "glibc" else None,
         gcc=gcc,
         gcc_trouble=trouble,
@@ -72,20 +77,27 @@ def examine(env: Mapping[str, str], runner: Runner, *, ask_network: bool = True)
         python_headers=str(python),
         has_python_headers=(python / "Python.h").is_file(),
         cxxflags=env.get("CXXFLAGS", ""),
+        max_jobs=env.get("MAX_JOBS", ""),
+        arch_list=env.get("TORCH_CUDA_ARCH_LIST", ""),
         nvcc=_nvcc(env, runner),
         cuda_home=cuda_home,
         has_cuda_home=bool(cuda_home) and (Path(cuda_home) / "bin" / "nvcc").is_file(),
         gpu_devices=any(Path("/dev").glob("nvidia[0-9]*")),
         driver=host.driver_version(),
         torch=_torch(runner),
-        places=tuple(_places(store)),
+        places=(temporary, *_places(store, isolates=not isolation[0])),
         memory=memory.available(),
-        sandbox=_sandbox(found, env, runner),
+        sandbox=isolation,
         locks=tuple(_torch_locks(env)),
         indexes=_indexes() if ask_network else None,
         damaged=tuple(map(str, _damaged(store))),
         foreign=tuple(map(str, _foreign(store))),
+        missing=tuple(name for name in extras.EXTRAS["build"] if not host.has_module(name)),
     )
+
+
+def _cpu() -> str:
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(m := platform.machine().lower(), m)
 
 
 def _compiler(
@@ -152,15 +164,33 @@ def _torch(runner: Runner) -> Torch | None:
     )
 
 
-def _places(store: Path) -> Iterator[Place]:
-    uses = {
-        volume.temporary(): "temporary files",
-        Path(sandbox.ROOMS[0]): "actions",
-        store: "the store",
-    }
-    for path, use in uses.items():
-        free, trouble = volume.room(path)
-        yield Place(use=use, path=str(path), free=free, trouble=trouble)
+def _temporary(env: Mapping[str, str]) -> Place:
+    """Where temporary files go: the first of several directories that takes them."""
+    used = files.temporary()
+    named = env.get("TMPDIR")
+    if named and Path(named).absolute() != used.absolute():
+        there = Path(named)
+        trouble = volume.room(there)[1] if there.is_dir() else "there is no such directory"
+        return Place(
+            use="temporary files (TMPDIR)",
+            path=named,
+            free=volume.room(used)[0],
+            trouble=trouble or "it takes no files",
+            instead=f"they go to {used}",
+        )
+    free, trouble = volume.room(used)
+    return Place(use="temporary files", path=str(used), free=free, trouble=trouble)
+
+
+def _places(store: Path, *, isolates: bool) -> Iterator[Place]:
+    free, trouble = volume.room(store)
+    yield Place(use="the store", path=str(store), free=free, trouble=trouble)
+    if isolates:
+        return  # each action's place is a mount then; its files lie in the store
+    rooms = Path(sandbox.ROOMS[0])
+    free, trouble = volume.room(rooms)
+    instead = "they run in the store, and what they make may differ by paths from other machines'"
+    yield Place(use="actions", path=str(rooms), free=free, trouble=trouble, instead=instead)
 
 
 def _sandbox(

@@ -26,8 +26,9 @@ from kernforge import (
     cli_tools,
     cli_trust,
     cli_wheel,
+    extras,
 )
-from kernforge.errors import KernforgeError, StorageError, UsageError
+from kernforge.errors import KernforgeError, StorageError
 from kernforge.report import Report
 
 if TYPE_CHECKING:
@@ -49,21 +50,6 @@ _COMMANDS = (
     cli_completion,
 )
 
-_EXTRAS = {
-    "build": (
-        *("abi3audit", "abi3info", "auditwheel", "elftools", "pydantic", "pypi_simple"),
-        *("requests", "tomlkit", "urllib3"),
-    ),
-    "trust": ("cryptography", "sigstore"),
-    "cluster": ("fsspec", "distributed", "dask"),
-    "testing": ("pytest",),
-    "completion": ("shtab",),
-    "dev": ("cxxfilt", "watchfiles"),
-}
-# What to tell pip when a module is missing. Which torch is the user's affair: for the CPU or a GPU.
-_INSTALL = {"torch": "torch"} | {
-    module: f"'kernforge[{extra}]'" for extra, modules in _EXTRAS.items() for module in modules
-}
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
 _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
     f"  {kind.exit_code:2}  {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for kind in _KINDS
@@ -81,16 +67,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         report.error(error)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        install = _INSTALL.get((error.name or "").partition(".")[0])
-        if install is None:
+        told = extras.missing(error, "this command")
+        if told is None:
             raise
-        report.error(
-            UsageError(
-                f"this command needs {error.name}, which is not installed",
-                hint=f"pip install {install}",
-            )
-        )
-        sys.exit(UsageError.exit_code)
+        report.error(told)
+        sys.exit(told.exit_code)
     except BrokenPipeError:
         # Who read our output has enough, as `head` does. What is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

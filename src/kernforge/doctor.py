@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from kernforge import doctor_env
 from kernforge.doctor_facts import GB
 from kernforge.finding import Finding
 
@@ -29,8 +30,9 @@ _OLDEST_GLIBC: Version2 = (2, 28)
 
 def diagnose(machine: Machine) -> tuple[Finding, ...]:
     """Everything that is wrong, what stops most first."""
-    rules = (_system, _compiler, _abi, _driver, _torch, _toolkit, _room, _isolation)
-    found = chain.from_iterable(rule(machine) for rule in (*rules, _locks, _network, _store))
+    rules = (_system, _compiler, _abi, _driver, _torch, _toolkit, *doctor_env.RULES, _room)
+    rules += (_isolation, _locks, _network, _store)
+    found = chain.from_iterable(rule(machine) for rule in rules)
     order = {"error": 0, "warning": 1, "skipped": 2}
     return tuple(sorted(found, key=lambda finding: order[finding.severity]))
 
@@ -263,9 +265,10 @@ def _room(machine: Machine) -> Iterator[Finding]:
         if place.trouble:
             yield _say(
                 "not-writable",
-                "error",
+                "warning" if place.instead else "error",
                 place.path,
-                f"{place.use} cannot be written: {place.trouble}",
+                f"{place.use} cannot be written: {place.trouble}"
+                + (f"; {place.instead}" if place.instead else ""),
                 "check who owns it and whether the disk is full, or choose another place with "
                 "KERNFORGE_HOME or TMPDIR",
             )

@@ -57,12 +57,14 @@ class Place:
         path: where.
         free: bytes left.
         trouble: why nothing can be written there; empty when it can.
+        instead: what is used in its place then, and what that costs; empty when nothing can be.
     """
 
     use: str
     path: str
     free: int
     trouble: str = ""
+    instead: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,8 @@ class Machine:
         python_headers: where ``Python.h`` should be.
         has_python_headers: whether it is there.
         cxxflags: the user's own flags in the environment.
+        max_jobs: ``MAX_JOBS`` of the environment.
+        arch_list: ``TORCH_CUDA_ARCH_LIST`` of the environment.
         nvcc: what other tools find.
         cuda_home: ``CUDA_HOME`` of the environment.
         has_cuda_home: whether a toolkit lies there.
@@ -119,6 +123,7 @@ class Machine:
         indexes: of pip's configuration; None when nobody asked them.
         damaged: trees of the store that are not whole.
         foreign: paths of the store that this user may not write.
+        missing: packages of ``kernforge[build]`` that are not installed.
     """
 
     system: str
@@ -131,6 +136,8 @@ class Machine:
     python_headers: str = ""
     has_python_headers: bool = True
     cxxflags: str = ""
+    max_jobs: str = ""
+    arch_list: str = ""
     nvcc: Nvcc | None = None
     cuda_home: str = ""
     has_cuda_home: bool = False
@@ -144,3 +151,4 @@ class Machine:
     indexes: tuple[Index, ...] | None = ()
     damaged: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()

@@ -4,7 +4,7 @@
 - KernforgeError        1   something went wrong that no class below names
   - UsageError          2   the command line or a call asks for something impossible
     - RequestError          a call of the loader does; also a ValueError
-    - MissingPackageError   a kernel needs a Python package; also an ImportError
+    - MissingPackageError   a Python package is needed; also an ImportError
     - LayerError            a layer, a mapping and a mode do not go together; also a ValueError
     - LayerTypeError        a layer or a mapping has another form; also a TypeError
   - ManifestError       3   build.toml is wrong
@@ -58,7 +58,7 @@ class RequestError(UsageError, ValueError):
 
 
 class MissingPackageError(UsageError, ImportError):
-    """A kernel needs a Python package that is not installed."""
+    """A Python package that is needed is not installed."""
 
     def __str__(self) -> str:
         return KernforgeError.__str__(self)

@@ -61,6 +61,22 @@ def told(error: OSError) -> StorageError:
     return StorageError(f"{place}{error.strerror or error}", hint=hint)
 
 
+def temporary() -> Path:
+    """Where programs of this process put temporary files.
+
+    Raises:
+        StorageError: no directory takes any.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise StorageError(
+            "no directory takes temporary files, so no program can be started: TMPDIR, /tmp, "
+            "/var/tmp and the current directory are full, read-only or not ours",
+            hint="free some space, or set TMPDIR to a directory that takes files",
+        ) from error
+
+
 @contextlib.contextmanager
 def staging(parent: Path) -> Iterator[Path]:
     """Yield an empty directory inside ``parent``, removed at the end if it is still there."""

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Protocol
 
+from kernforge import files
 from kernforge.meter import Meter
 
 if TYPE_CHECKING:
@@ -81,14 +82,22 @@ class Runner(Protocol):
         ...
 
 
+def _paper() -> IO[bytes]:
+    """A file for what a program prints."""
+    place = files.temporary()
+    with files.disk_errors(f"writing temporary files to {place}"):
+        return tempfile.TemporaryFile(dir=place)
+
+
 def run(command: Command) -> Completed:
     """Start a program, wait for it and tell how it ended.
 
     Raises:
         FileNotFoundError: there is no such program.
+        StorageError: what it prints cannot be kept.
     """
     start = time.monotonic()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with _paper() as out, _paper() as err:
         process = subprocess.Popen(
             command.argv,
             cwd=command.cwd,
@@ -150,7 +159,7 @@ class Partner:
     def __init__(self, command: Command) -> None:
         their_in, self._to = os.pipe()
         self._from, their_out = os.pipe()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - kill closes it
+        self._said = _paper()
         self._rest = b""
         try:
             self._process = subprocess.Popen(

@@ -17,6 +17,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernforge import extras
+
+try:
+    import pytest  # noqa: F401 - what all below needs
+except ModuleNotFoundError as error:
+    if told := extras.missing(error, __name__):
+        raise told from error
+    raise
+
 from kernforge import testing_options
 from kernforge.testing_case import Declared
 from kernforge.testing_cases import SHAPES, VIEWS, Draw

@@ -7,8 +7,12 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import tempfile
 from pathlib import Path
+
+# The kernel writes a space, a tab, a newline and a backslash of a path so; all else is as it is.
+_OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def room(path: Path) -> tuple[int, str]:
@@ -28,12 +32,15 @@ def room(path: Path) -> tuple[int, str]:
 
 def filesystem(path: Path) -> str:
     """Type of the file system that holds a path, as ``ext4``; empty when nobody says."""
-    real = os.path.realpath(path)
+    return _holds(os.path.realpath(path), Path("/proc/self/mounts"))
+
+
+def _holds(real: str, table: Path) -> str:
     found = ("", "")
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/mounts").read_text().splitlines():
+        for line in table.read_text(errors="surrogateescape").splitlines():
             _, mount, kind, *_ = line.split(" ")
-            mount = mount.encode().decode("unicode_escape")
+            mount = _OCTAL.sub(lambda found: chr(int(found[1], 8)), mount)
             # The last one mounted on a place is the one that is seen.
             if f"{real}/".startswith(f"{mount.rstrip('/')}/") and len(mount) >= len(found[0]):
                 found = (mount, kind)
@@ -58,8 +65,3 @@ def is_open(path: Path) -> bool | None:
     finally:
         os.close(handle)
     return False
-
-
-def temporary() -> Path:
-    """Where programs of this process put temporary files."""
-    return Path(tempfile.gettempdir())

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from kernforge import checkup, volume
+from kernforge import checkup, sandbox, volume
 from kernforge.cli import main
 from kernforge.doctor import diagnose, stale
 from kernforge.doctor_facts import GB, Index, Machine, Nvcc, Place, Torch, TorchLock
-from kernforge.run import run
+from kernforge.errors import StorageError
+from kernforge.run import Command, run
 
 CUDA_TORCH = Torch(
     version="2.13.0+cu130",
@@ -36,6 +37,7 @@ BLIND = replace(CUDA_TORCH, gpus=())
 FULL = Place(use="the store", path="/s", free=GB // 2)
 CROWDED = replace(FULL, free=5 * GB)
 READ_ONLY = replace(FULL, free=100 * GB, trouble="Read-only file system")
+REPLACED = replace(READ_ONLY, instead="they go to /tmp")
 
 
 def test_nothing_is_found_on_a_healthy_machine():
@@ -68,6 +70,16 @@ def test_nothing_is_found_on_a_healthy_machine():
         ({"places": (FULL,)}, "disk", "error"),
         ({"places": (CROWDED,)}, "disk", "warning"),
         ({"places": (READ_ONLY,)}, "not-writable", "error"),
+        ({"places": (REPLACED,)}, "not-writable", "warning"),
+        ({"max_jobs": "many"}, "max-jobs", "error"),
+        ({"max_jobs": "-2"}, "max-jobs", "error"),
+        ({"max_jobs": "0"}, "max-jobs", "warning"),
+        ({"max_jobs": "17"}, "max-jobs", "warning"),
+        ({"arch_list": "hopper"}, "arch-list", "error"),
+        ({"arch_list": "8.0 8.6"}, "arch-list", "error"),
+        ({"arch_list": "9.0;10.0a"}, "arch-list", "warning"),
+        ({"missing": ("pydantic",)}, "extra-build", "skipped"),
+        ({"torch": None}, "torch-missing", "skipped"),
         ({"memory": 4 * GB}, "memory", "warning"),
         ({"memory": GB // 2}, "memory", "error"),
         ({"sandbox": ("refused", "install bubblewrap")}, "sandbox", "warning"),
@@ -108,6 +120,32 @@ def test_a_flag_for_the_new_abi_is_wrong_beside_a_torch_of_the_old_one():
     assert diagnose(replace(HEALTHY, cxxflags=flag)) == ()
     found = diagnose(replace(HEALTHY, cxxflags=flag, torch=OLD_ABI))
     assert [finding.rule for finding in found] == ["abi-flag", "old-abi"]
+
+
+@pytest.mark.parametrize(
+    ("max_jobs", "arch_list"),
+    [("", ""), (" 16 ", "9.0"), ("1", "9.0a"), ("8", "8.0+PTX"), ("8", "Hopper"), ("", "native")],
+)
+def test_usual_values_of_what_builds_read_are_nothing_wrong(max_jobs, arch_list):
+    assert diagnose(replace(HEALTHY, max_jobs=max_jobs, arch_list=arch_list)) == ()
+
+
+def test_one_job_is_never_too_much_for_the_memory():
+    found = diagnose(replace(HEALTHY, max_jobs="1", memory=2 * GB))
+    assert [finding.rule for finding in found] == ["memory"]
+    found = diagnose(replace(HEALTHY, max_jobs="4", memory=9 * GB))
+    assert [(finding.rule, finding.hint) for finding in found] == [("max-jobs", "MAX_JOBS=2")]
+
+
+def test_each_gpu_that_the_list_of_architectures_lacks_is_named():
+    torch = replace(CUDA_TORCH, gpus=(("A100", (8, 0)), ("H200", (9, 0))))
+    found = diagnose(replace(HEALTHY, torch=torch, arch_list="9.0"))
+    assert [(f.rule, f.severity, "A100" in f.message) for f in found] == [
+        ("arch-list", "error", True)
+    ]
+    # Without a GPU nobody can say which the list is for.
+    cpu = replace(HEALTHY, torch=Torch(version="2.13.0+cpu"), gpu_devices=False, driver=None)
+    assert diagnose(replace(cpu, arch_list="7.5 8.0")) == ()
 
 
 def test_a_held_lock_is_nobodys_trouble():
@@ -196,6 +234,48 @@ def test_a_full_disk_is_found_by_writing():
     if done.returncode:
         pytest.skip(f"this machine allows no mount namespace: {done.stderr.strip()}")
     assert done.stdout.strip() == "(0, 'No space left on device')"
+
+
+def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path):
+    def room(path):
+        trouble = "Read-only file system" if str(path) == sandbox.ROOMS[0] else ""
+        return 100 * GB, trouble
+
+    monkeypatch.setattr(volume, "room", room)
+    for isolated, told in ((("", ""), []), (("refused", "install bubblewrap"), ["warning"])):
+        monkeypatch.setattr(checkup, "_sandbox", lambda *_, isolated=isolated: isolated)
+        found = [f for f in doctor()[1]["findings"] if f["rule"] == "not-writable"]
+        assert [f["severity"] for f in found] == told
+
+
+def test_no_directory_for_temporary_files_is_said_before_anything_else(
+    doctor, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
+    code, document = doctor()
+    assert code == 11
+    assert document["message"].startswith("no directory takes temporary files")
+    assert "TMPDIR" in document["hint"]
+    with pytest.raises(StorageError, match="no directory takes temporary files"):
+        run(Command(argv=("true",)))
+
+
+def test_a_tmpdir_that_is_passed_over_is_named(monkeypatch, tmp_path, doctor):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (found,) = [f for f in doctor()[1]["findings"] if f["rule"] == "not-writable"]
+    assert found["severity"] == "warning"
+    assert "there is no such directory; they go to" in found["message"]
+
+
+def test_a_file_system_at_a_name_with_spaces_and_letters_of_any_kind_is_known(tmp_path):
+    table = tmp_path / "mounts"
+    table.write_text(
+        "/dev/a / ext4 rw 0 0\nhost:/x /mnt/größe\\040zwei nfs4 rw 0 0\n", encoding="utf-8"
+    )
+    assert volume._holds("/mnt/größe zwei/lock", table) == "nfs4"
+    assert volume._holds("/mnt/größe", table) == "ext4"
 
 
 def test_an_index_that_does_not_answer_is_found(monkeypatch):

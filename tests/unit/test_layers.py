@@ -32,6 +32,7 @@ LAYERS: list[set[str]] = [
     },
     {
         "doctor_facts",
+        "extras",
         "facts",
         "cubin",
         "fatbin",
@@ -47,6 +48,7 @@ LAYERS: list[set[str]] = [
     {"manifest", "provenance"},
     {"compare"},
     # decisions
+    {"doctor_env"},
     {
         "doctor",
         "floor",

@@ -83,3 +83,24 @@ def test_importing_kernforge_imports_nothing_else():
 def test_the_loader_imports_no_torch_until_a_kernel_is_asked_for():
     roots = {n.partition(".")[0] for n in modules_after("from kernforge import get_kernel")}
     assert not roots & {"torch", "numpy", "pydantic", "requests", "packaging", "filelock"}
+
+
+@pytest.mark.parametrize(
+    ("code", "module", "extra"),
+    [
+        ("from kernforge import load_inline", "pydantic", "build"),
+        ("from kernforge.testing import op_tests", "pytest", "testing"),
+    ],
+)
+def test_a_name_whose_packages_are_not_installed_says_what_to_install(code, module, extra):
+    program = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "from kernforge.errors import MissingPackageError\n"
+        f"try:\n  {code}\nexcept MissingPackageError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    what, hint = done.stdout.splitlines()
+    assert what.endswith(f"needs {module}, which is not installed")
+    assert hint == f"pip install 'kernforge[{extra}]'"
