@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge import cli_options as options
-from kernforge.errors import CheckError
+from kernforge.errors import CheckError, UntestedError
 
 if TYPE_CHECKING:
     from kernforge.projecttest import Tested, Workers
@@ -129,7 +129,7 @@ def _passed_on(arguments: argparse.Namespace) -> list[str]:
 
 def _say(told: list[Tested], report: Report) -> None:
     document = {
-        "ok": all(one.ok for one in told),
+        "ok": all(one.ok and not one.idle for one in told),
         "variants": [
             {
                 "variant": one.variant,
@@ -147,11 +147,15 @@ def _say(told: list[Tested], report: Report) -> None:
         counts = ", ".join(f"{count} {name}" for name, count in one.counts.items() if count)
         lines.append(f"{one.variant} ({one.where}): {counts}")
     report.result(document, "\n".join(lines))
-    for one in told:
-        if one.idle:
-            report.note(f"{one.variant}: nothing was tested, all was skipped: {one.idle}")
+    idle = [f"{one.variant}: {one.idle}" for one in told if one.idle]
     if wrong := [one.variant for one in told if not one.ok]:
         raise CheckError(
             f"tests fail on {', '.join(wrong)}",
             hint="each failure above names the first element that differs, or what was broken",
+        )
+    if idle:
+        raise UntestedError(
+            f"nothing was tested, every test was skipped on {'; '.join(idle)}",
+            hint="test where there is what they ask for (--scheduler ADDRESS --worker-resource GPU=1), "
+            "or choose other tests",
         )

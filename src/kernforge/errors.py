@@ -20,6 +20,7 @@
   - NetworkError       10   the package index or a registry cannot be reached
   - StorageError       11   the disk is full, read-only or not ours, or a path is not what it should be
   - TrustError         12   the trust policy refuses a kernel, or cannot be read
+  - UntestedError      13   every test was skipped
 
 What the loader raises is also the built-in error that the hub's client, ``kernels``, raises in its
 place, so that what an application catches it goes on catching.
@@ -157,3 +158,9 @@ class TrustError(KernforgeError, ValueError):
 
     def __str__(self) -> str:
         return KernforgeError.__str__(self)
+
+
+class UntestedError(KernforgeError):
+    """Every test was skipped, so nothing is known of what was to be tested."""
+
+    exit_code = 13

@@ -92,6 +92,18 @@ def test_a_run_in_which_all_is_skipped_says_why():
     assert not tested().idle
 
 
+def test_a_run_that_tested_nothing_is_an_exit_code_of_its_own(run_test):
+    skips = "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(n):\n"
+    (run_test.root / "tests" / "test_it.py").write_text(f"{skips}    pytest.skip('no such GPU')\n")
+    told = run_test(expect=13)
+    assert (told["ok"], told["variants"][0]["counts"]["skipped"]) == (False, 2)
+    # One that ran is enough, and one that fails is worse.
+    (run_test.root / "tests" / "test_more.py").write_text("def test_more():\n    pass\n")
+    assert run_test(expect=0)["ok"]
+    (run_test.root / "tests" / "test_more.py").write_text("def test_more():\n    assert False\n")
+    run_test(expect=6)
+
+
 def test_what_is_built_is_tested_without_building(run_test):
     build = run_test.root / "build"
     assert "is no directory" in run_test("--kernel", build, expect=2)["message"]
