@@ -11,13 +11,14 @@ import os
 import platform
 import sys
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge import bench_judge, bench_nvml, bench_outcome, bench_rows
 from kernforge.bench_plan import Candidate, Settings, Workload
-from kernforge.errors import UsageError
+from kernforge.errors import KernforgeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +61,10 @@ def workloads(wanted: Wanted) -> list[Workload]:
     """
     path = _file(wanted.project, "workloads.py")
     module = _load(path)
-    found = _sized(module, path, wanted.sizes) or list(getattr(module, "WORKLOADS", ()))
+    listed = getattr(module, "WORKLOADS", ())
+    found = _sized(module, path, wanted.sizes) or (
+        [*listed] if isinstance(listed, Iterable) else []
+    )
     if not found or not all(isinstance(each, Workload) for each in found):
         raise UsageError(f"{path} has no WORKLOADS, a list of kernforge.Workload", hint=_HINT)
     names = [each.name for each in found]
@@ -68,7 +72,8 @@ def workloads(wanted: Wanted) -> list[Workload]:
         raise UsageError(f"{path}: two workloads have the same name", hint="name each of its own")
     if unknown := set(wanted.only) - set(names):
         raise UsageError(
-            f"no workload is called {', '.join(sorted(unknown))}", hint=f"there are {names}"
+            f"no workload is called {', '.join(sorted(unknown))}",
+            hint=f"there are {', '.join(map(repr, names))}",
         )
     return [each for each in found if not wanted.only or each.name in wanted.only]
 
@@ -79,13 +84,31 @@ def _sized(module: Any, path: Path, sizes: Sequence[int]) -> list[Workload]:
         return []
     if not callable(getattr(module, "sized", None)):
         raise UsageError(
-            f"{path} has no function sized", hint="def sized(elements): return [Workload(...)]"
+            f"{path} has no function sized, which --sizes calls",
+            hint="def sized(elements): return Workload(...), or a list of them",
         )
-    found = []
+    found: list[Workload] = []
     for size in sizes:
-        made = module.sized(size)
-        found += [made] if isinstance(made, Workload) else [*made]
+        try:
+            made = module.sized(size)
+        except Exception as error:  # the user's function may raise anything
+            raise _told(error, path, f"sized({size}) of {path}") from error
+        several = made if isinstance(made, list | tuple) else [made]
+        if not several or not all(isinstance(each, Workload) for each in several):
+            raise UsageError(
+                f"{path}: sized({size}) returns {type(made).__name__} and no kernforge.Workload",
+                hint="def sized(elements): return Workload(...), or a list of them",
+            )
+        found += several
     return found
+
+
+def _told(error: Exception, path: Path, what: str) -> UsageError:
+    """What the user is told of an error of the own file, or of what it does with our classes."""
+    if isinstance(error, KernforgeError):
+        return UsageError(f"{path}{_line(error, path)}: {error.message}", hint=error.hint)
+    said = f"{type(error).__name__}: {error}{_line(error, path)}"
+    return UsageError(f"{what} cannot be run: {said}", hint=_HINT)
 
 
 def candidates(wanted: Wanted) -> list[Candidate]:
@@ -120,7 +143,7 @@ def _definitions(path: Path) -> tuple[set[str], list[str]]:
     try:
         tree = ast.parse(path.read_text(), str(path))
     except SyntaxError as error:
-        raise UsageError(f"{path}:{error.lineno}: {error.msg}") from error
+        raise UsageError(f"{path}:{error.lineno}: {error.msg}", hint=_HINT) from error
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     peers: list[str] = []
     for node in tree.body:
@@ -162,9 +185,7 @@ def _load(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's file may raise anything
-        raise UsageError(
-            f"{path} cannot be run: {type(error).__name__}: {error}{_line(error, path)}", hint=_HINT
-        ) from error
+        raise _told(error, path, str(path)) from error
     finally:
         sys.path.remove(str(path.parent.parent))
     return module

@@ -11,9 +11,11 @@ Integers must be equal.
 from __future__ import annotations
 
 import math
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 from kernforge.bench_plan import TOLERANCES, Layout, Tensor, Workload
+from kernforge.errors import KernforgeError, UsageError
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -25,10 +27,20 @@ _PART = 1 << 24
 
 
 def draw(workload: Workload, random: Generator) -> tuple[Any, ...]:
-    """Arguments of one call, on the generator's device."""
-    return tuple(
-        _tensor(each, random) if isinstance(each, Tensor) else each for each in workload.inputs
-    )
+    """Arguments of one call, on the generator's device.
+
+    Raises:
+        UsageError: there is no room for them, or a range of values is empty.
+    """
+    try:
+        return tuple(
+            _tensor(each, random) if isinstance(each, Tensor) else each for each in workload.inputs
+        )
+    except RuntimeError as error:  # torch's words, with the stack of its C++ below the first line
+        raise UsageError(
+            f"workload {workload.name}: its inputs cannot be made: {str(error).partition(chr(10))[0]}",
+            hint="look at the shapes and at low and high; `--workload NAME` measures others",
+        ) from error
 
 
 def _tensor(wanted: Tensor, random: Generator) -> Torch:
@@ -51,12 +63,36 @@ def _tensor(wanted: Tensor, random: Generator) -> Torch:
 
 
 def expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
-    """What the reference says; it may change its own copy of the inputs."""
+    """What the reference says; it may change its own copy of the inputs.
+
+    Raises:
+        UsageError: it raises, or returns something else than tensors.
+    """
     import torch  # noqa: PLC0415
 
     copies = (each.clone() if isinstance(each, torch.Tensor) else each for each in given)
-    found = workload.reference(*copies)
-    return tuple(found) if isinstance(found, tuple | list) else (found,)
+    try:
+        found = workload.reference(*copies)
+    except KernforgeError:
+        raise
+    except Exception as error:
+        code = getattr(workload.reference, "__code__", None)
+        frames = [
+            f for f in extract_tb(error.__traceback__) if code and f.filename == code.co_filename
+        ]
+        at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        raise UsageError(
+            f"the reference of workload {workload.name} raises {type(error).__name__}: {error}{at}",
+            hint="it is called with the workload's inputs in their order, tensors and plain values",
+        ) from error
+    results = tuple(found) if isinstance(found, tuple | list) else (found,)
+    for each in results:
+        if not isinstance(each, torch.Tensor):
+            raise UsageError(
+                f"the reference of workload {workload.name} returns {type(each).__name__}",
+                hint="it returns the right result: a tensor, or a tuple of tensors",
+            )
+    return results
 
 
 def counted_flops(workload: Workload, given: tuple[Any, ...]) -> int:

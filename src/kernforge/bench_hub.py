@@ -111,7 +111,8 @@ def run(wanted: Wanted, settings: Settings, note: Callable[[str], None]) -> dict
                     failed[entry] = error.message
     if unknown := set(wanted.only) - set(known):
         raise UsageError(
-            f"no workload is called {', '.join(sorted(unknown))}", hint=f"there are {sorted(known)}"
+            f"no workload is called {', '.join(sorted(unknown))}",
+            hint=f"there are {', '.join(sorted(known))}",
         )
     return {
         "format": bench.FORMAT,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 Mode: TypeAlias = Literal["cold", "hot", "launch", "graph"]
 Kind: TypeAlias = Literal[
@@ -50,6 +50,12 @@ WARM_UP = 16
 _MOST_POWER = 40
 
 
+def _are_sizes(given: Any) -> bool:
+    """Whether what a user wrote is a tuple of numbers of elements."""
+    several = isinstance(given, tuple | list)
+    return several and all(isinstance(each, int) and each >= 0 for each in given)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """A tensor that is drawn anew for every call.
@@ -60,6 +66,9 @@ class Tensor:
         low: smallest value; without ``low`` and ``high``, floats are standard normal and integers
             of any value that fits one byte.
         high: one more than the largest integer; floats stay below it.
+
+    Raises:
+        UsageError: the shape is no tuple of sizes, or there is no such type.
     """
 
     shape: tuple[int, ...]
@@ -71,6 +80,11 @@ class Tensor:
         if self.dtype not in SIZES:
             raise UsageError(
                 f"a workload's tensor cannot be {self.dtype}", hint=f"one of {', '.join(SIZES)}"
+            )
+        if not _are_sizes(self.shape):
+            raise UsageError(
+                f"a workload's tensor cannot have the shape {self.shape!r}",
+                hint="a tuple of sizes, none below 0, as (4096, 4096) or (4096,)",
             )
 
     @property
@@ -100,6 +114,9 @@ class Workload:
         late: whether candidates put results together after the clock stopped.
         accepts: whether a result will do that the tolerance does not allow, from it and from the
             right one.
+
+    Raises:
+        UsageError: a field is not what it is meant to be.
     """
 
     name: str
@@ -115,6 +132,29 @@ class Workload:
     held: tuple[int, ...] = ()
     late: bool = False
     accepts: Callable[[tuple[Any, ...], tuple[Any, ...]], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if mistake := next(self._mistakes(), None):
+            raise UsageError(
+                f"workload {self.name}: {mistake}",
+                hint="the page 'Measure a kernel' says what each field is",
+            )
+
+    def _mistakes(self) -> Iterator[str]:
+        if not isinstance(self.inputs, tuple | list):
+            yield "inputs is no tuple; one input is written (Tensor(...),)"
+        elif not self.tensors:
+            yield "inputs has no Tensor, so there is nothing to draw and nowhere to compute"
+        elif not all(each in range(len(self.inputs)) for each in self.inplace):
+            yield f"inplace names {self.inplace}, and there are {len(self.inputs)} inputs"
+        if not callable(self.reference):
+            yield "reference is no function"
+        if isinstance(self.outputs, str):
+            yield f"outputs is a text; one result's dtype is written ({self.outputs!r},)"
+        elif unknown := [each for each in self.outputs if each not in SIZES]:
+            yield f"outputs names {unknown[0]!r}, which is no dtype; one of {', '.join(SIZES)}"
+        if not _are_sizes((self.size,)):
+            yield f"size is {self.size!r}, and no number of elements"
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -74,6 +74,8 @@ def add(verbs: options.Verbs) -> None:
 def _bench(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge import bench_hub, bench_page, bench_report, files  # noqa: PLC0415
 
+    for path in filter(None, (arguments.out, arguments.html)):
+        options.can_write(path)
     before = _stored(arguments.baseline) if arguments.baseline else None
     last = before or _last(arguments.out)
     classes = arguments.hub or bench_hub.only_classes(arguments.project)
@@ -172,7 +174,11 @@ def _stored(path: Path) -> Any:
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a stored result: {error}") from error
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
+        raise UsageError(
+            f"{path} cannot be read as a stored result: {why}",
+            hint="kernforge bench --out writes one",
+        ) from error
     if not isinstance(found, dict):
         raise UsageError(f"{path} is no stored result", hint="kernforge bench --out writes one")
     return found

@@ -59,6 +59,8 @@ def add(verbs: options.Verbs) -> None:
 def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge import bench_hub, bench_payload, files, hubrepo  # noqa: PLC0415
 
+    if arguments.out:
+        options.can_write(arguments.out)
     settings = options.measuring(arguments, graphs=False)
     repo = _repo(arguments, "cpu" if settings.device == "cpu" else None)
     wanted = bench_hub.Wanted(

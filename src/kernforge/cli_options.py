@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kernforge.errors import UsageError
+from kernforge.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -266,3 +266,20 @@ def brought(arguments: argparse.Namespace) -> Brought:
         depends=dict(arguments.depends),
         cuda_compiler=arguments.cuda_compiler or "",
     )
+
+
+def can_write(path: Path) -> None:
+    """Say before long work that its result could not be put here.
+
+    Raises:
+        StorageError: the place takes no files.
+        UsageError: a directory is there.
+    """
+    from kernforge import volume  # noqa: PLC0415
+
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", hint="name the file that is to be written")
+    if trouble := volume.room(path.parent)[1]:
+        raise StorageError(
+            f"{path} cannot be written: {trouble}", hint="name a place that takes files"
+        )

@@ -165,10 +165,14 @@ def choose(considered: Sequence[Candidate], patterns: Sequence[str]) -> tuple[Ta
 
 
 def _hint(pattern: str, considered: Sequence[Candidate]) -> str:
-    for candidate in considered:
-        if candidate.name == pattern:
-            return f"it is left out: {candidate.reason}"
+    reasons = {c.name: c.reason for c in considered if fnmatch.fnmatchcase(c.name, pattern)}
+    if pattern in reasons:
+        return f"it is left out: {reasons[pattern]}"
+    if reasons:
+        return "\n".join(f"{name} is left out: {reason}" for name, reason in reasons.items())
     names = [c.name for c in considered if c.target]
+    if any(pattern in name for name in names):
+        return f"a part of a name is written as a pattern: '*{pattern}*'"
     near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else "`kernforge variants` lists them"
 

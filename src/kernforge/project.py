@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import posixpath
 from dataclasses import dataclass
@@ -50,8 +51,18 @@ def find(start: Path) -> Path:
     """Root of the project that holds this directory.
 
     Raises:
-        UsageError: there is no build.toml here or above.
+        UsageError: there is no such place, or no build.toml here or above.
     """
+    if not start.exists():
+        # What holds it may be a project, and is not the one that was meant.
+        beside = [path.parent.name for path in start.absolute().parent.glob(f"*/{MANIFEST}")]
+        near = difflib.get_close_matches(start.name, beside, n=1, cutoff=0.6)
+        raise UsageError(
+            f"there is no directory {start}",
+            hint=f"did you mean {start.with_name(near[0])}?"
+            if near
+            else "name the project's directory, or make a project with `kernforge new NAME`",
+        )
     start = start.resolve()
     for directory in (start, *start.parents):
         if (directory / MANIFEST).is_file():

@@ -7,6 +7,7 @@ import pytest
 
 from kernforge import bench, bench_doubts, bench_plan, bench_report, bench_roofline
 from kernforge.bench_plan import Layout, Settings, Tensor
+from kernforge.cli import main
 from kernforge.errors import UsageError
 
 
@@ -201,6 +202,86 @@ def test_sized_workloads_come_from_the_project(tmp_path):
     path.write_text("WORKLOADS = []")
     with pytest.raises(UsageError, match="has no function sized"):
         bench.workloads(bench.Wanted(project=tmp_path, sizes=(4,)))
+
+
+GOOD = 'Workload(name="a", inputs=(Tensor(shape=(4,)), 2.0), reference=max)'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("WORKLOADS = [Workload(", "SyntaxError"),
+        ("import nosuch", "No module named 'nosuch', line 2"),
+        ("WORKLOADS = []", "has no WORKLOADS"),
+        (f"WORKLOADS = {GOOD}", "has no WORKLOADS"),
+        ("WORKLOADS = [{}]", "has no WORKLOADS"),
+        (f"WORKLOADS = [{GOOD}, {GOOD}]", "the same name"),
+        (f"WORKLOADS = [{GOOD}]".replace("(4,)", "4"), "line 2: a workload's tensor cannot have"),
+        (f"WORKLOADS = [{GOOD}]".replace("(4,)", "(-4,)"), "cannot have the shape (-4,)"),
+        (f"WORKLOADS = [{GOOD}]".replace("(4,)", "(4,), dtype='fp16'"), "line 2: a workload's"),
+        (f"WORKLOADS = [{GOOD}]".replace("inputs=", "input="), "unexpected keyword argument"),
+        (
+            f"WORKLOADS = [{GOOD}]".replace("Tensor(shape=(4,)), ", "1.0, "),
+            "a: inputs has no Tensor",
+        ),
+        (f"WORKLOADS = [{GOOD}]".replace("(Tensor(shape=(4,)), 2.0)", "2.0"), "inputs is no tuple"),
+        (f"WORKLOADS = [{GOOD}]".replace("max", "None"), "reference is no function"),
+        (f"WORKLOADS = [{GOOD}]".replace("max", "max, outputs='int8'"), "('int8',)"),
+        (f"WORKLOADS = [{GOOD}]".replace("max", "max, outputs=('i8',)"), "'i8', which is no dtype"),
+        (f"WORKLOADS = [{GOOD}]".replace("max", "max, inplace=(2,)"), "there are 2 inputs"),
+        (f"WORKLOADS = [{GOOD}]".replace("max", "max, size='big'"), "size is 'big'"),
+    ],
+)
+def test_a_wrong_file_of_workloads_is_told_with_its_line_and_what_to_do(tmp_path, text, said):
+    (tmp_path / "benchmarks").mkdir()
+    path = tmp_path / "benchmarks" / "workloads.py"
+    path.write_text(f"from kernforge import Tensor, Workload\n{text}\n")
+    with pytest.raises(UsageError) as told:
+        bench.workloads(bench.Wanted(project=tmp_path))
+    assert str(path) in told.value.message
+    assert said in told.value.message
+    assert told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("1 / 0", "sized(4) of "),
+        ("None", "returns NoneType"),
+        ("[]", "returns list"),
+        ("[1]", "list"),
+    ],
+)
+def test_a_sized_that_makes_no_workload_is_told(tmp_path, body, said):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "workloads.py").write_text(f"def sized(n):\n    return {body}\n")
+    with pytest.raises(UsageError) as told:
+        bench.workloads(bench.Wanted(project=tmp_path, sizes=(4,)))
+    assert said in told.value.message
+    assert told.value.hint
+
+
+def test_names_that_there_are_stand_beside_the_one_that_there_is_not(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "workloads.py").write_text(
+        f"from kernforge import Tensor, Workload\nWORKLOADS = [{GOOD}]\n"
+    )
+    with pytest.raises(UsageError, match="no workload is called b") as told:
+        bench.workloads(bench.Wanted(project=tmp_path, only=("b",)))
+    assert told.value.hint == "there are 'a'"
+
+
+@pytest.mark.parametrize("option", ["--out", "--html"])
+def test_a_place_that_takes_no_result_is_refused_before_anything_is_measured(
+    tmp_path, capsys, option
+):
+    (tmp_path / "file").write_text("")
+    for path, code in ((tmp_path / "file" / "now", 11), (tmp_path, 2)):
+        with pytest.raises(SystemExit) as stop:
+            main(["bench", str(tmp_path), option, str(path)])
+        assert stop.value.code == code
+        assert str(path) in capsys.readouterr().err
+    assert (tmp_path / "file").is_file()
 
 
 def test_several_processes_share_the_rounds():

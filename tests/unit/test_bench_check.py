@@ -8,6 +8,7 @@ import pytest
 from kernforge import bench_check, bench_exchange
 from kernforge.bench_exchange import Exchange, FileBuffer, enter
 from kernforge.bench_plan import Tensor, Workload
+from kernforge.errors import UsageError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -29,6 +30,33 @@ def test_operations_are_counted_unless_declared():
     assert bench_check.counted_flops(workload(flops=7), drawn(work)) == 7
     plain = workload(inputs=(Tensor(shape=(9,)),), reference=lambda x: x + 1)
     assert bench_check.counted_flops(plain, drawn(plain)) == 0
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (lambda a: a, "raises TypeError: <lambda>() takes 1 positional argument but 2"),
+        (lambda a, _: a.nosuch(), "raises AttributeError: 'Tensor' object has no attribute"),
+        (lambda _a, _b: None, "returns NoneType"),
+        (lambda a, b: (a, b, 2.0), "returns float"),
+    ],
+)
+def test_a_reference_that_gives_no_result_is_told(reference, said):
+    work = workload(reference=reference)
+    with pytest.raises(UsageError, match="the reference of workload w") as told:
+        bench_check.expected(work, drawn(work))
+    assert said in told.value.message
+    assert ("test_bench_check.py, line" in told.value.message) == (
+        "nosuch" in said or "has no" in said
+    )
+
+
+def test_inputs_that_cannot_be_made_are_told():
+    for wrong in (Tensor(shape=(1 << 50,)), Tensor(shape=(4,), dtype="int32", low=9, high=3)):
+        with pytest.raises(UsageError, match="workload w: its inputs cannot be made") as told:
+            drawn(workload(inputs=(wrong,)))
+        assert told.value.hint
+        assert "\n" not in told.value.message
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,16 @@ def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):
     assert call("migrate", str(tmp_path / "below")) == 0
 
 
+def test_a_misspelt_project_is_not_the_one_around_it(project, capsys):
+    (project / "my-relu").mkdir()
+    (project / "my-relu" / "build.toml").write_text(MANIFEST)
+    for said, hint in (("my-rleu", f"did you mean {project / 'my-relu'}?"), ("x", "kernforge new")):
+        assert call("variants", str(project / said)) == 2
+        told = capsys.readouterr().err
+        assert f"there is no directory {project / said}" in told
+        assert hint in told
+
+
 def test_a_wrong_architecture_is_the_command_lines_fault(project, capsys):
     assert call("build", str(project), "--arch", "x") == 2
     assert "9.0a" in capsys.readouterr().err

@@ -158,6 +158,8 @@ def test_patterns_choose_and_keep_the_order():
     [
         ("torch213-cxx11-cpu-x86_64-linx", "did you mean torch213-cxx11-cpu-x86_64-linux?"),
         ("torch211-cxx11-cu126-x86_64-linux", "left out: the package index"),
+        ("*-cu126-*", "-cu126-x86_64-linux is left out: the package index"),
+        ("cpu", "'*cpu*'"),
         ("zzz", "kernforge variants"),
     ],
 )
