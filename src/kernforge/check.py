@@ -36,6 +36,7 @@ PYTHON_ABI = "3.9"
 
 _TIMEOUT_S = 300
 _LINES_SHOWN = 3
+_DANGLING = 4  # exit status of the import program when an operator is not defined
 _UNFIT = 3  # exit status of the import program when this interpreter cannot serve
 # Imports as a loader does: under the id, from the directory, after the framework.
 _IMPORT = f"""
@@ -48,10 +49,15 @@ except ImportError as error:
 have = [int(part) for part in text.split("+")[0].split(".")[:2]]
 if have != wanted["version"] if wanted["exact"] else have < wanted["version"]:
     sys.exit(print(wanted["framework"], text, "is installed", file=sys.stderr) or {_UNFIT})
+# What torch lists here was given an implementation, and nobody said what its arguments are.
+dangling = getattr(getattr(sys.modules.get("torch"), "_C", None), "_dispatch_find_dangling_impls", list)
+before = set(dangling())
 spec = importlib.util.spec_from_file_location(wanted["id"], wanted["file"])
 module = importlib.util.module_from_spec(spec)
 sys.modules[wanted["id"]] = module
 spec.loader.exec_module(module)
+if left := sorted(text.split("\\n")[0].removeprefix("name: ") for text in {{*dangling()}} - before):
+    sys.exit(print(*left, sep=", ", file=sys.stderr) or {_DANGLING})
 """
 
 
@@ -261,6 +267,15 @@ def _import(subject: _Subject, run: Runner, python: str | None) -> Iterator[Find
     if done.returncode == _UNFIT:
         hint = f"pip install {shlex.quote(variant.requirement)}, then check again"
         yield _skipped(subject, f"{python} does not fit the variant: {said}", hint)
+    elif done.returncode == _DANGLING:
+        yield _finding(
+            "undefined-op",
+            subject.where,
+            f"an implementation is registered for {said}, and no such operator is defined, so that "
+            "it cannot be called",
+            "compare the names in def and impl, and look for a misspelt schema in def: torch takes "
+            "one that it cannot read for no schema",
+        )
     elif done.returncode and "ModuleNotFoundError" in said and subject.metadata.python_depends:
         packages = ", ".join(subject.metadata.python_depends)
         yield _skipped(subject, f"a dependency is missing: {said}", f"install {packages}")

@@ -242,6 +242,25 @@ def test_an_import_that_fails_is_found(variant, text):
 
 
 @pytest.mark.torch
+def test_an_implementation_of_no_operator_is_found(variant):
+    # In Python, because a library of the test would be compiled for each case.
+    text = (
+        "import torch\n"
+        f"library = torch.library.Library({ID!r}, 'DEF')\n"
+        "library.define('double(Tensor x) -> Tensor')\n"
+        "library.impl('double', lambda x: x + x, 'CPU')\n"
+    )
+    (variant / "__init__.py").write_text(text)
+    write_metadata(variant)
+    assert "undefined-op" not in found(variant, python=sys.executable)
+    (variant / "__init__.py").write_text(text.replace("impl('double'", "impl('duoble'"))
+    write_metadata(variant)
+    said = found(variant, python=sys.executable)["undefined-op"]
+    assert said.startswith("error")
+    assert f"{ID}::duoble" in said
+
+
+@pytest.mark.torch
 def test_a_symbol_that_nobody_defines_fails_before_the_import(variant, workshop):
     source = MODULE + 'extern "C" void nobody(); void a() { nobody(); }'
     module = compiled(workshop, source)
