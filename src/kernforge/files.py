@@ -57,7 +57,9 @@ def disk_errors(what: str) -> Iterator[None]:
 def told(error: OSError) -> StorageError:
     """What a user is told of an error that nobody on the way expected."""
     place = f"{error.filename}: " if error.filename else ""
-    hint = _HINTS.get(error.errno or 0, _OTHERWISE)
+    nowhere = "a directory above it is not there, or takes none: check the path and KERNFORGE_HOME"
+    hints = {**_HINTS, errno.ENOENT: nowhere}
+    hint = hints.get(error.errno or 0, _OTHERWISE)
     return StorageError(f"{place}{error.strerror or error}", hint=hint)
 
 

@@ -8,6 +8,7 @@ sends back is what a run here would give.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,7 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge import files, variantdirs
-from kernforge.errors import BuildError, NetworkError, NoVariantError, UsageError
+from kernforge.errors import (
+    BuildError,
+    KernforgeError,
+    NetworkError,
+    NoVariantError,
+    UsageError,
+)
 from kernforge.home import home
 from kernforge.host import probe
 from kernforge.integrity import verify_tree
@@ -31,6 +38,8 @@ from kernforge.run import Command, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from kernforge.run import Completed
 
 PLUGIN = "kernforge.testing_plugin"
 _RAN = (0, 1)  # pytest: all passed, some failed
@@ -134,17 +143,37 @@ def build(project: Path, variants: Iterable[str], options: Sequence[str]) -> dic
     """Build variants as ``kernforge build`` does; what is up to date costs half a second.
 
     Raises:
-        BuildError: it did not; the message is the build's own.
+        KernforgeError: it did not; of the build's own kind and in its own words.
     """
     patterns = [word for name in variants for word in ("--variant", name)]
     argv = (sys.executable, "-m", "kernforge", "build", str(project), *patterns, *options)
     done = run(Command(argv=(*argv, "--json")))
     if done.returncode:
-        raise BuildError(
-            f"the project cannot be built, so it is not tested:\n{done.stderr.strip()}",
-            hint="mend it with: kernforge build",
-        )
+        raise _not_built(done)
     return {name: Path(path) for name, path in json.loads(done.stdout)["variants"].items()}
+
+
+def _not_built(done: Completed) -> KernforgeError:
+    """The build's error out of what it printed: its result, if it came so far, and the error."""
+    told: dict[str, Any] = {}
+    text = done.stdout.strip()
+    with contextlib.suppress(ValueError):
+        while text:
+            document, end = json.JSONDecoder().raw_decode(text)
+            told |= document
+            text = text[end:].strip()
+    lines = [f"{each['action']}:\n{each['output']}" for each in told.get("failures", ())]
+    lines += [
+        f"{each['where']}: {each['message']} [{each['rule']}]\n    {each['hint']}"
+        for each in told.get("findings", ())
+        if each["severity"] == "error"
+    ]
+    lines.append(told.get("message") or done.stderr.strip())
+    kinds = {kind.exit_code: kind for kind in KernforgeError.__subclasses__()}
+    hint = "mend it with: kernforge build" if told.get("failures") else told.get("hint", "")
+    return kinds.get(done.returncode, BuildError)(
+        "\n".join(["the project cannot be built, so it is not tested:", *lines]), hint=hint
+    )
 
 
 def run_variant(

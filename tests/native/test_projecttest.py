@@ -104,6 +104,22 @@ def test_a_run_that_tested_nothing_is_an_exit_code_of_its_own(run_test):
     run_test(expect=6)
 
 
+def test_a_project_that_cannot_be_built_is_told_in_the_builds_words_and_code(run_test):
+    source = run_test.root / "times_two.cpp"
+    right = source.read_text()
+    source.write_text(f"{right}\nint wrong = missing;\n")
+    said = run_test(expect=5)
+    assert said["message"].startswith("the project cannot be built, so it is not tested:\n")
+    assert "error: 'missing' was not declared" in said["message"]
+    source.write_text(right)
+    (package,) = (run_test.root / "torch-ext").glob("*/__init__.py")
+    package.write_text(f"{package.read_text()}\ndef broken(:\n")
+    said = run_test(expect=6)
+    assert "__init__.py: it is not Python" in said["message"]
+    (run_test.root / "build.toml").write_text("[general\n")
+    assert "build.toml:1" in run_test(expect=3)["message"]
+
+
 def test_what_is_built_is_tested_without_building(run_test):
     build = run_test.root / "build"
     assert "is no directory" in run_test("--kernel", build, expect=2)["message"]
