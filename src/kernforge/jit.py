@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kernforge import (
-    cudahome,
-    digest,
     files,
     jit_ask,
     jit_flags,
@@ -26,13 +24,13 @@ from kernforge import (
     jit_machine,
     jit_make,
     jit_module,
-    jit_plan,
+    jit_request,
     jit_swap,
 )
 from kernforge import jit_sources as generated
 from kernforge.errors import BuildError, UsageError
-from kernforge.jit_files import Tree, closure
-from kernforge.jit_sources import CUDA_SUFFIXES
+from kernforge.jit_files import Tree
+from kernforge.jit_request import Question
 from kernforge.report import Report
 
 if TYPE_CHECKING:
@@ -40,28 +38,6 @@ if TYPE_CHECKING:
 
     from kernforge.jit_files import Seen
     from kernforge.jit_module import Loaded
-    from kernforge.jit_plan import Request, Unit
-
-_SYSTEM = ("/usr", "/opt/rocm")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
-    """What a caller asks for, as plain values."""
-
-    name: str
-    sources: tuple[str, ...]
-    texts: tuple[tuple[str, str], ...] = ()
-    cflags: tuple[str, ...] = ()
-    cuda_cflags: tuple[str, ...] = ()
-    ldflags: tuple[str, ...] = ()
-    includes: tuple[str, ...] = ()
-    build_directory: str = ""
-    with_cuda: bool | None = None
-    is_python_module: bool = True
-    is_standalone: bool = False
-    here: str = ""
-    environment: tuple[str | None, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +54,7 @@ class _Known:
 class _Process:
     """What this process has compiled; a program that it makes is no part of it."""
 
-    answers: dict[_Question, _Known] = field(default_factory=dict)
+    answers: dict[Question, _Known] = field(default_factory=dict)
     modules: dict[str, Loaded] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     locks: dict[str, threading.Lock] = field(default_factory=dict)
@@ -144,7 +120,7 @@ def load(  # noqa: PLR0917 - torch's signature
         raise UsageError("is_python_module and is_standalone exclude each other")
     here = jit_ask.here()
     listed = jit_ask.paths(sources, "sources")
-    question = _Question(
+    question = Question(
         name=os.fspath(name),
         sources=tuple(jit_flags.absolute(source, here) for source in listed),
         cflags=jit_flags.words(extra_cflags),
@@ -228,7 +204,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
             implicit_headers=not no_implicit_headers,
             whole=whole,
         )
-        question = _Question(
+        question = Question(
             name=name,
             sources=tuple(f"/{path}" for path in texts),
             texts=tuple(texts.items()),
@@ -258,7 +234,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         raise
 
 
-def _answer(question: _Question, *, verbose: bool) -> Any:
+def _answer(question: Question, *, verbose: bool) -> Any:
     known = _process.answers.get(question)
     if not _holds(known):
         with _alone(question.name):
@@ -281,7 +257,7 @@ def _holds(known: _Known | None) -> TypeGuard[_Known]:
     )
 
 
-def _place(question: _Question, path: Path) -> str:
+def _place(question: Question, path: Path) -> str:
     """Put what was made into the caller's directory, if he named one; returns where it lies."""
     if not question.build_directory:
         return ""
@@ -299,10 +275,10 @@ def _alone(name: str) -> Iterator[None]:
         yield
 
 
-def _make(question: _Question, report: Report) -> _Known:
+def _make(question: Question, report: Report) -> _Known:
     tree = Tree(dict(question.texts))
-    request, own, libraries, python = _read(question, tree)
-    content = _content(request, python=question.is_python_module)
+    request, own, libraries, python = jit_request.read(question, tree, frozenset(_process.taken))
+    content = jit_request.content(request, python=question.is_python_module)
     if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
         placed = _place(question, loaded.path)
         return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
@@ -327,74 +303,3 @@ def _make(question: _Question, report: Report) -> _Known:
             _process.taken.update(made.namespaces, made.namespaces.values())
     _process.modules[content] = loaded
     return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
-
-
-def _read(question: _Question, tree: Tree) -> tuple[Request, list[str], bool, bool]:
-    """The request behind a question, the user's files in it, and what headers they may read."""
-    if not question.texts:
-        jit_ask.check_sources(question.sources, question.cflags)
-    cuda_home = cudahome.installed(os.environ)
-    torch = Path(jit_machine.import_torch().__file__).parent
-    installed = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
-    compiled = jit_flags.parted(question.cflags, question.here, installed)
-    for_cuda = jit_flags.parted(question.cuda_cflags, question.here, installed)
-    named = [jit_flags.absolute(path, question.here) for path in question.includes]
-    search = list(dict.fromkeys((*named, *compiled.search, *for_cuda.search)))
-    if question.build_directory:
-        search.append(jit_flags.absolute(question.build_directory, question.here))
-    mine = tuple(d.lstrip("/") for d in search if not jit_flags.is_below(d, installed))
-    first = tuple(path.lstrip("/") for path in (*compiled.first, *for_cuda.first))
-    apart = (d.lstrip("/") for d in (*compiled.apart, *for_cuda.apart))
-    searched = tuple(dict.fromkeys((*mine, *apart)))
-    units: list[Unit] = []
-    for source in question.sources:
-        path = source.lstrip("/")
-        found = closure(path, searched, first, tree)
-        texts = {one: tree.get(one) for one in found.files}
-        units.append(jit_plan.Unit(path=path, texts=texts, closure=found))
-    guess = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
-    written = [text for unit in units for text in unit.texts.values()]
-    jit_ask.check_name(question.name, written)
-    # A file that flags bring may be where the module is defined.
-    if question.is_python_module and not (first or question.ldflags):
-        jit_ask.check_module(question.name, written)
-    ldflags = jit_flags.linker(question.ldflags, question.here)
-    linked = {path: tree.watch(path) for path in jit_flags.linked(ldflags)}
-    if question.is_standalone:
-        ldflags = (*ldflags, f"-Wl,-rpath,{torch / 'lib'}")
-    request = jit_plan.Request(
-        name=question.name,
-        units=tuple(units),
-        cflags=compiled.words,
-        cuda_cflags=for_cuda.words,
-        ldflags=ldflags,
-        linked={path: found for path, found in linked.items() if found},
-        includes=mine,
-        installed=tuple(d for d in search if d.lstrip("/") not in mine),
-        with_cuda=guess if question.with_cuda is None else question.with_cuda,
-        executable=question.is_standalone,
-        taken=frozenset(_process.taken),
-    )
-    inline = {path for path, _ in question.texts}
-    own = sorted({path for unit in units for path in unit.texts} - inline)
-    libraries = any(unit.closure.reaches_cuda_libraries for unit in units)
-    return request, own, libraries, any(unit.closure.reaches_python for unit in units)
-
-
-def _content(request: Request, *, python: bool) -> str:
-    """Digest of all that makes a module, whatever names this process has taken."""
-    return digest.key(
-        "jit-content",
-        name=request.name,
-        units=[
-            {path: digest.sha256(text) for path, text in u.texts.items()} for u in request.units
-        ],
-        order=[unit.path for unit in request.units],
-        cflags=list(request.cflags),
-        cuda_cflags=list(request.cuda_cflags),
-        ldflags=list(request.ldflags),
-        includes=[*request.includes, "", *request.installed],
-        linked={path: list(found) for path, found in request.linked.items()},
-        form=[request.executable, request.with_cuda, python],
-        environment=[value or "" for value in jit_machine.environment()],
-    )
