@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge import includes, jit_split
+from kernforge import includes, jit_split, jit_tokens
 from kernforge.actions import Actions
 from kernforge.units import Sources
 
@@ -63,6 +63,7 @@ _NOT_ALIKE = re.compile(
     r"|(?:U?(?:CHAR|SHRT|INT|LONG|LLONG)|FLT|DBL|SIZE)_\w+|__CUDACC_(?!_)\w+|__NVCC\w*|__GNUC\w*|__has_\w+"
     r"|__FILE__|__linux__|__x86_64__|__cplusplus|NULL|__int128\w*|__float128"
 )
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _UNNAMED = re.compile(r"(?<!\w)(?:inline\s+)?namespace\s*\{")
 _IGNORED = re.compile(
     r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
@@ -136,18 +137,13 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
         return None
     if any(_NO_PART.match(word) for word in argv) or sum("code=" in word for word in argv) != 1:
         return None
-    macros = frozenset().union(*(jit_split.macros(text) for text in unit.texts.values()))
+    macros = frozenset().union(*(jit_tokens.macros(text) for text in unit.texts.values()))
     known = {*_FROM_TOOLKIT, *_STAND_INS}
     exact = unit.opaque or any(name not in known for name in unit.foreign)
     # A flag that is not known may put line numbers into the object.
     options = _options(argv, unit)
     exact = exact or options is None
-    small = sum(map(len, unit.texts.values())) < _READ_BYTES
-    parts = {
-        path: jit_split.split(text, macros, exact=exact)
-        for path, text in unit.texts.items()
-        if small or path == unit.path
-    }
+    parts = _split(unit, macros, exact=exact)
     if parts[unit.path] is None:
         return None
     hosts = {p: found.host if (found := parts.get(p)) else t for p, t in unit.texts.items()}
@@ -163,8 +159,30 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
     return Part(host=host.key, cubin=cubin, texts=alone.texts, program=program)
 
 
+def _split(
+    unit: CudaUnit, macros: frozenset[str], *, exact: bool
+) -> dict[str, jit_split.Split | None]:
+    """The parts of each of a unit's texts, as far as they can be told.
+
+    A function that is declared for the host too is for both, whatever its definition says: it may be
+    in another file.
+    """
+    small = sum(map(len, unit.texts.values())) < _READ_BYTES
+    read = {p: text for p, text in unit.texts.items() if small or p == unit.path}
+    parts = {path: jit_split.split(text, macros, exact=exact) for path, text in read.items()}
+    alone: set[str] = set().union(*(found.alone for found in parts.values() if found))
+    shared: set[str] = set()
+    for path, text in unit.texts.items():
+        found = parts.get(path)
+        shared |= alone & (found.shared if found else set(_WORD.findall(text)))
+    if not shared:
+        return parts
+    both = frozenset(shared)
+    return {path: jit_split.split(text, macros, both, exact=exact) for path, text in read.items()}
+
+
 def _program(unit: CudaUnit, devices: Mapping[str, str], options: list[str]) -> Program | None:
-    if any(_NOT_ALIKE.fullmatch(w) for text in devices.values() for w in jit_split.words(text)):
+    if any(_NOT_ALIKE.fullmatch(w) for text in devices.values() for w in jit_tokens.words(text)):
         return None
     own: dict[str, str] = {}
     for path in devices:

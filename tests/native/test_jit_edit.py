@@ -116,6 +116,64 @@ def test_an_edit_of_device_code_is_what_nvcc_makes_of_it(ask, home, monkeypatch,
     assert same_module(edited, whole)
 
 
+FUNCTORS = """
+template <class T>
+struct Forward {
+  using type = T;
+  const T* in[1];
+  T alpha;
+  __host__ __device__ explicit Forward(const T* x, T by) : in{x}, alpha(by) {}
+  __device__ __forceinline__ T operator()(const T (&given)[1]) const { return given[0] * alpha; }
+  template <class U> __device__ T plus(U more) const { return alpha + T(more); }
+  __device__ operator int() const { return 5; }
+  __host__ __device__ T both() const { return alpha + 7; }
+};
+template <class Op>
+__global__ void apply(Op op, typename Op::type* x) {
+  typename Op::type given[1] = {x[threadIdx.x]};
+  x[threadIdx.x] = op(given) + op.plus(int(op)) + op.both();
+}
+extern "C" int launch(float* x, int* y) {
+  apply<<<1, 32>>>(Forward<float>(x, 2.0f), x);
+  apply<<<1, 32>>>(Forward<int>(y, 2), y);
+  return int(Forward<float>(x, 2.0f).both());
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("given[0] * alpha", "given[0] > 0 ? given[0] * alpha : T(0)"),
+        ("alpha + T(more)", "alpha - T(more)"),
+        ("return 5", "return 55"),
+    ],
+)
+def test_an_edit_of_a_functors_device_code_is_one_too(ask, home, edit):
+    ask(FUNCTORS)
+    edited = ask(FUNCTORS.replace(*edit))
+    assert ways(home)[0] >= 1
+    assert same_module(edited, ask(FUNCTORS.replace(*edit), alone=True))
+
+
+def test_an_edit_of_a_functors_code_for_both_is_compiled_as_a_whole(ask, home):
+    ask(FUNCTORS)
+    edited = ask(text := FUNCTORS.replace("alpha + 7", "alpha + 8"))
+    assert ways(home) == (0, 0)
+    assert same_module(edited, ask(text, alone=True))
+
+
+def test_a_function_that_is_declared_for_both_and_defined_for_the_gpu_is_compiled_as_a_whole(
+    ask, home
+):
+    text = SOURCE.replace("return cudaGetLastError();", "return int(more(1));")
+    header = HEADER + "__host__ __device__ float more(float x);\n"
+    ask(text, header)
+    edited = ask(text.replace("x + 1;", "x + 2;"), header)
+    assert ways(home) == (0, 0)
+    assert same_module(edited, ask(text.replace("x + 1;", "x + 2;"), header, alone=True))
+
+
 def test_what_ptxas_says_of_edited_code_is_said_too(ask, home, tmp_path, capfd):
     flags = ["-Xptxas=-v"]
     ask(flags=flags)

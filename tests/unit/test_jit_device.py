@@ -62,6 +62,18 @@ def test_the_hosts_part_holds_all_else_that_makes_the_object(more):
     assert one.host != other.host
 
 
+def test_a_function_that_another_file_declares_for_the_host_is_the_hosts_too():
+    source = SOURCE.replace(
+        "__global__", "__device__ int twice(int x) { return 2 * x; }\n__global__"
+    )
+    edited = source.replace("2 * x", "x + x")
+    assert part(source).host == part(edited).host
+    header = HEADER + "__host__ __device__ int twice(int);\n"
+    assert part(source, header).host != part(edited, header).host
+    unread = 'const char* text = R"()";\n' + header  # a file that is not followed
+    assert part(source, unread).host != part(edited, unread).host
+
+
 def test_nvccs_device_stages_have_the_units_own_flags():
     found = part(flags=["--use_fast_math", "-DN=1"])
     assert found is not None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge import jit_split
+from kernforge import jit_split, jit_tokens
 
 SOURCE = """#include <cuda_runtime.h>
 #define SIZE 4
@@ -25,7 +25,7 @@ void mine::launch(float* x, long n) { kernel<<<1, 256>>>(x, n); ++calls; }
 
 
 def host(text, **more):
-    found = jit_split.split(text, jit_split.macros(text), **more)
+    found = jit_split.split(text, jit_tokens.macros(text), **more)
     assert found is not None
     return found.host
 
@@ -108,6 +108,99 @@ def test_a_body_that_the_host_might_look_into_is_the_hosts_too(head):
     assert host(f"{head} {{ return 1; }}") != host(f"{head} {{ return 2; }}")
 
 
+CLASS = """template <class T>
+struct alignas(8) Op : Base<T> {
+  using type = T;
+  static constexpr int kInputs = 1;
+  enum { kA, kB };
+  int count = 0, more{3};
+  unsigned low : 4;
+  struct Inner { __device__ int nested() { return 11; } int left; } inner;
+  __host__ __device__ explicit Op(int n) : count(n), more{n} { ++count; }
+  virtual ~Op() = default;
+ private:
+  __device__ __forceinline__ T operator()(const T (&given)[1]) const {
+    return given[0] + 12;  // here
+  }
+  __device__ __half narrow(float v) noexcept { return __float2half_rn(v + 13); }
+  template <class U> __device__ U as() const { return U(14); }
+  __device__ bool operator==(const Op& other) const { return other.count == 15; }
+  __device__ operator int() const { return 16; }
+  __host__ __device__ int both() const { return 17; }
+  int hosts() { return 18; }
+  __device__ constexpr int value() const { return 19; }
+  __device__ auto deduced() const { return 20; }
+  friend __device__ int of(Op) { return 21; }
+  __device__ MACRO int unknown() { return 22; }
+  __device__ int asked(T t) requires requires(T u) { u + 23; } { return 24; }
+  __device__ int conditional() {
+#if SOMETHING
+    return 25;
+#endif
+  }
+  __device__ explicit Op(float n) : more{26} { count = 27; }
+};
+__global__ void kernel(Op<int> op, int* x) { x[0] = op.both(); }
+int launch(int* x) { kernel<<<1, 1>>>(Op<int>(1), x); return 28; }
+"""
+
+
+@pytest.mark.parametrize("number", [11, 12, 13, 14, 15, 16])
+def test_a_member_function_of_the_gpus_alone_has_a_body_that_the_host_lacks(number):
+    assert host(CLASS) == host(CLASS.replace(str(number), "99"))
+    found = jit_split.split(CLASS)
+    assert found is not None
+    assert str(number) in found.device
+
+
+@pytest.mark.parametrize("number", range(17, 29))
+def test_other_member_functions_are_the_hosts_too(number):
+    assert host(CLASS) != host(CLASS.replace(str(number), "99"))
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        "int (*table[2])(int) = {nullptr, nullptr};",
+        "function<int()> f = [] __device__ () { return 3; };",
+        "Op() try : count(1) { } catch (...) { }",
+        "template <int V = int{}> void odd();",
+    ],
+)
+def test_a_class_that_cannot_be_followed_is_the_hosts_as_a_whole(member):
+    text = CLASS.replace(" private:", f"  {member}\n private:")
+    assert member in text
+    assert host(text) != host(text.replace("12", "99"))
+    assert host(text) == host(text.replace("op.both()", "op.both() + 1"))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "__host__ __device__ int both(int);",
+        "int both(int);",
+        "struct A { __host__ __device__ int both(); };",
+        "struct B { B() try {} catch (...) {} int both(); };",
+        "template <class T> __host__ __device__ T both(T);",
+    ],
+)
+def test_a_function_that_is_declared_for_the_host_too_is_for_both(declared):
+    """Nvcc goes by the first declaration, which may be in a header."""
+    defined = "__device__ int both(int x) { return x + 1; }\n"
+    first = jit_split.split(defined)
+    said = jit_split.split(f"{declared}\n")
+    assert first is not None
+    assert said is not None
+    assert first.alone <= said.shared
+    shared = frozenset({"both"})
+    one, other = (
+        jit_split.split(text, shared=shared) for text in (defined, defined.replace("1", "2"))
+    )
+    assert one is not None
+    assert other is not None
+    assert one.host != other.host
+
+
 def test_a_macro_of_the_users_may_say_that_the_host_has_it_too():
     text = "#define both __host__\nboth __device__ int f() { return 1; }\n"
     assert host(text) != host(text.replace("return 1", "return 2"))
@@ -131,4 +224,4 @@ def test_what_cannot_be_followed_has_no_parts(text):
 
 
 def test_words_are_those_of_code_and_directives():
-    assert jit_split.words('#if A\nint b = c("d"); // e\n') == {"if", "A", "int", "b", "c"}
+    assert jit_tokens.words('#if A\nint b = c("d"); // e\n') == {"if", "A", "int", "b", "c"}

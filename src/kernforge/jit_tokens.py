@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tokens of a CUDA source, and where its brackets and templates end."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>(?:[ \t\r\f\v]|\\\n)+) | (?P<newline>\n)
+  | (?P<comment>//(?:\\\n|[^\n])*|/\*.*?\*/)
+  | (?P<text>(?:u8|[uUL])?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'))
+  | (?P<word>[A-Za-z_]\w*) | (?P<number>\.?\d(?:[eEpP][+-]|'?\w|\.)*) | (?P<mark>::|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_DIRECTIVE = re.compile(r"\#(?:\\\n|/\*.*?\*/|//(?:\\\n|[^\n])*|[^\n])*", re.DOTALL)
+_DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
+
+
+class Token(NamedTuple):
+    """A piece of a source: ``space``, ``newline``, ``comment``, ``directive``, ``text``, ...."""
+
+    kind: str
+    text: str
+
+
+class DoubtError(Exception):
+    """The text is not what a reader understands."""
+
+
+def macros(text: str) -> frozenset[str]:
+    """Names that a text defines as macros."""
+    return frozenset(_DEFINED.findall(text))
+
+
+def words(text: str) -> frozenset[str]:
+    """The identifiers of a text, those in its directives too; not those in comments and strings."""
+    found: set[str] = set()
+    for token in tokens(text):
+        if token.kind == "word":
+            found.add(token.text)
+        elif token.kind == "directive":
+            found |= set(re.findall(r"[A-Za-z_]\w*", token.text))
+    return frozenset(found)
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The tokens of a text; together they are all of it.
+
+    Raises:
+        DoubtError: there is something that begins no token.
+    """
+    position, fresh = 0, True
+    while position < len(text):
+        match = _DIRECTIVE.match(text, position) if fresh else None
+        kind = "directive"
+        if match is None:
+            match = _TOKEN.match(text, position)
+            if match is None or match.lastgroup is None:
+                raise DoubtError
+            kind = match.lastgroup
+        if kind not in {"space", "comment"}:
+            fresh = kind == "newline"
+        position = match.end()
+        yield Token(kind, match[0])
+
+
+def after_template(found: Sequence[Token], at: int) -> int:
+    """The place after ``template <...>``, however many of them there are."""
+    while (first := significant(found, at, 2)) and found[first[0]].text == "template":
+        if len(first) < 2 or found[first[1]].text != "<":  # noqa: PLR2004
+            return at  # an explicit instantiation
+        at, depth = first[1], 0
+        while at < len(found):
+            text = found[at].text
+            if text in {"(", "["}:
+                at = closing(found, at)
+            elif text in {"{", "}", ";"}:
+                raise DoubtError
+            depth += (text == "<") - (text == ">")
+            at += 1
+            if depth == 0:
+                break
+    return at
+
+
+def closing(found: Sequence[Token], at: int) -> int:
+    """Where a bracket is closed."""
+    open_: list[str] = []
+    for place in range(at, len(found)):
+        token = found[place]
+        if token.kind != "mark":
+            continue
+        if token.text in OPEN:
+            open_.append(OPEN[token.text])
+        elif token.text in CLOSE:
+            if open_.pop() != token.text:
+                raise DoubtError
+            if not open_:
+                return place
+    raise DoubtError
+
+
+def significant(found: Sequence[Token], at: int, count: int) -> list[int]:
+    """The places of the next tokens that are neither space nor comment."""
+    places: list[int] = []
+    while at < len(found) and len(places) < count:
+        if found[at].kind not in {"space", "newline", "comment"}:
+            places.append(at)
+        at += 1
+    return places
