@@ -33,6 +33,7 @@ _RUNTIME = ("#include <cuda.h>", "#include <cuda_runtime.h>")
 _STANDARD = {
     "algorithm": r"min|max|minmax|clamp|sort|copy|copy_n|fill|fill_n|transform|find|reverse",
     "array": r"array",
+    "atomic": r"atomic|memory_order\w*",
     "cmath": r"abs|sqrt|r?sqrt|exp2?|log2?|log10|pow|sin|cos|tan|tanh|floor|ceil|round|fma|isnan|isinf",
     "cstddef": r"size_t|ptrdiff_t|nullptr_t|byte",
     "cstdint": r"u?int(?:8|16|32|64|ptr)_t",
@@ -49,6 +50,7 @@ _STANDARD = {
     "utility": r"move|forward|pair|make_pair|swap|declval|exchange|index_sequence\w*|get",
     "vector": r"vector",
 }
+_KNOWN_NAME = re.compile("|".join(_STANDARD.values()))
 _NARROW = {
     "cuda_fp16.h": re.compile(r"\b\w*half\w*|\b__h\w+|\b__HALF\w+"),
     "cuda_bf16.h": re.compile(r"\b\w*bf(?:loat)?16\w*|\b__h\w+"),
@@ -167,14 +169,18 @@ def _standard(text: str) -> list[str]:
     uses = _STD.findall(code)
     lists = {name: re.compile(names) for name, names in _STANDARD.items()}
     wanted = {n for use in uses for n, names in lists.items() if names.fullmatch(use)}
-    unknown = any(not any(names.fullmatch(use) for names in lists.values()) for use in uses)
     # What a file of the user's own needs is not seen here.
-    if unknown or _OWN_INCLUDE.search(code):
+    if not names_known(text) or _OWN_INCLUDE.search(code):
         wanted = set(_STANDARD)
     if _FIXED_INTEGER.search(code):
         wanted.add("cstdint")
     narrow = [name for name, used in _NARROW.items() if used.search(code)]
     return [f"#include <{name}>" for name in (*sorted(wanted), *narrow)]
+
+
+def names_known(text: str) -> bool:
+    """Whether it is known of every name of ``std`` in a source which header brings it."""
+    return all(_KNOWN_NAME.fullmatch(use) for use in _STD.findall(_code(text)))
 
 
 def is_stable(text: str) -> bool:

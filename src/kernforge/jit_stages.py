@@ -15,8 +15,10 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernforge import jit_lean
 from kernforge.run import run
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ _KEPT = ("--keep", "--keep-dir=../tmp")
 _STAGES = ["preprocess", "cudafe++", "preprocess", "cicc", "ptxas", "fatbinary", "compile"]
 _MODULE = re.compile(r'--module_id_file_name "([^"]+)"')
 _NICE = 15
+# More than this takes longer to look at than the flag does.
+_READ_BYTES = 1_000_000
 _DEVICE = "-D__CUDA_ARCH__="
 
 
@@ -39,7 +43,28 @@ def run_stages(command: Command) -> Completed:
     Raises:
         FileNotFoundError: there is no such program.
     """
-    if not command.argv[0].endswith("/nvcc") or "-c" not in command.argv:
+    if not command.argv[0].endswith("/nvcc") or not {"-c", "-cubin"} & set(command.argv):
+        return run(command)
+    first = _lean(command)
+    if first is None:
+        return _staged(command)
+    done = _staged(first)
+    # What it lacks, or says of a mistake, is told with the flags that were given.
+    return done if done.returncode == 0 else _staged(command)
+
+
+def _lean(command: Command) -> Command | None:
+    """The same without a flag that makes it slow, if all else stays as it is."""
+    paths = sorted(path for path in (command.cwd or Path()).rglob("*") if path.is_file())
+    if sum(path.stat().st_size for path in paths) > _READ_BYTES:
+        return None
+    texts = {str(path): path.read_text(errors="surrogateescape") for path in paths}
+    argv = jit_lean.without(command.argv, texts)
+    return replace(command, argv=argv) if argv else None
+
+
+def _staged(command: Command) -> Completed:
+    if "-c" not in command.argv:
         return run(command)
     kept = () if _KEPT[0] in command.argv else _KEPT
     told = run(replace(command, argv=(*command.argv, *kept, "--dryrun")))

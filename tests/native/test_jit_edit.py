@@ -6,13 +6,26 @@ No GPU is needed: the machine code in the modules is compared.
 
 import logging
 import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from native import jit_homes
 
 import kernforge
-from kernforge import cubin, cudahome, elf, fatbin, jit_build, jit_rtc, jit_stages, jit_swap
+from kernforge import (
+    cubin,
+    cudahome,
+    elf,
+    fatbin,
+    jit_build,
+    jit_lean,
+    jit_rtc,
+    jit_stages,
+    jit_swap,
+    scaffold,
+)
 from kernforge.errors import BuildError
 from kernforge.run import Command, run
 
@@ -304,6 +317,69 @@ def test_stages_side_by_side_make_the_same_bytes(tmp_path, source):
         outcomes.append((done.returncode, made, done.stderr.strip()))
     assert outcomes[0] == outcomes[1]
     assert (outcomes[0][1] is None) == ("nonsense" in source)
+
+
+def sources(directory):
+    """The sources of a project's CUDA kernel."""
+    wanted = {".cu", ".cuh", ".h"}
+    return {p.name: p.read_text() for p in directory.iterdir() if p.suffix in wanted}
+
+
+LAMBDAS = """
+template <class F> __device__ __noinline__ float apply(F f, float x) { return f(x); }
+template <class F> __global__ void kernel(F f, float* x) { x[0] = apply([f](float v) { return f(v) + 1; }, x[0]); }
+struct Twice { __device__ float operator()(float x) const { return 2 * x; } };
+void launch(float* x) {
+  auto check = [](const float* p) { return p != nullptr; };
+  if (check(x)) kernel<<<1, 1>>>(Twice{}, x);
+}
+"""
+EXTENDED = LAMBDAS.replace("Twice{}", "[=] __device__ (float v) { return 3 * v; }")
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        "new",
+        "relu-scale",
+        "vector-add",
+        "gelu-approx",
+        "img2gray",
+        "lambdas",
+        "extended",
+        "mistake",
+    ],
+)
+def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_path, which):
+    nvcc = cudahome.installed(os.environ)
+    if nvcc is None:
+        pytest.skip("there is no installed toolkit")
+    own = {"lambdas": LAMBDAS, "extended": EXTENDED, "mistake": LAMBDAS.replace("2 * x", "y")}
+    if which == "new":
+        scaffold.scaffold("toy", dest=tmp_path / "toy")
+    kernels = Path(__file__).parents[2] / "kernels"
+    project = tmp_path / "toy" if which == "new" else kernels / which
+    files = {"a.cu": own[which]} if which in own else sources(project)
+    (source,) = (name for name in files if name.endswith(".cu"))
+    top = tmp_path / "work"  # one place for both: names of what is unnamed come from the path
+    (tmp_path / "tmp").mkdir()
+    outcomes = []
+    for runner in (run, jit_stages.run_stages):
+        shutil.rmtree(top, ignore_errors=True)
+        top.mkdir()
+        for name, text in files.items():
+            (top / name).write_text(text)
+        argv = (
+            *(f"{nvcc}/bin/nvcc", "-c", "-O3", "-std=c++20", "--expt-relaxed-constexpr"),
+            *("--expt-extended-lambda", "-DCUDA_KERNEL", "-gencode", "arch=compute_90,code=sm_90"),
+            *("--keep", "--keep-dir=../tmp", source, "-o", "out.o"),
+        )
+        done = runner(Command(argv=argv, cwd=top))
+        made = (top / "out.o").read_bytes() if done.returncode == 0 else None
+        outcomes.append((done.returncode, made, done.stderr.strip()))
+    assert outcomes[0] == outcomes[1]
+    assert (outcomes[0][1] is None) == (which == "mistake")
+    assert jit_lean.without(argv, files) is not None
 
 
 def test_debug_information_keeps_line_numbers(ask, home):

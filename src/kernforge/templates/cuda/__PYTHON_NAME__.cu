@@ -6,8 +6,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include <algorithm>
-
 #include "__PYTHON_NAME__.h"
 
 namespace __PYTHON_NAME___kernel {
@@ -65,8 +63,8 @@ cudaError_t launch_typed(const void* x, void* y, float scale, int64_t count, cud
   constexpr int kCount = 16 / sizeof(T);
   const bool aligned = (reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(y)) % 16 == 0;
   const int64_t items = aligned ? (count + kCount - 1) / kCount : count;
-  const auto blocks =
-      static_cast<unsigned>(std::min<int64_t>((items + kThreads - 1) / kThreads, kMostBlocks));
+  const int64_t full = (items + kThreads - 1) / kThreads;
+  const auto blocks = static_cast<unsigned>(full < kMostBlocks ? full : kMostBlocks);
   const T* from = static_cast<const T*>(x);
   T* to = static_cast<T*>(y);
   if (aligned) {
