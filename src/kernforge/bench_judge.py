@@ -180,17 +180,21 @@ class _Trial:
     def _rounds(self, note: Callable[[str], None]) -> None:
         """Let everyone take turns until the medians are sure."""
         least, most, again = self._settings.least, self._settings.most, 0
+        racing = self._runners
         for turn in range(most + _LOOK_AGAIN):
-            self._round(turn, note)
+            self._round(racing, turn, note)
             ended = turn + 1 >= most or (turn + 1 >= least and self._sure())
             # A busy machine lengthens turns, and nobody is refused for that.
-            if ended and (again == _LOOK_AGAIN or not self._doubts()):
+            doubted = [runner for runner, _ in self._doubts()] if ended else []
+            if ended and (again == _LOOK_AGAIN or not doubted):
                 return
             again += ended
+            # Doubts come of a candidate's own turns and of the empty call's: nobody else is asked.
+            racing = [*doubted, self._nothing()] if ended else self._runners
 
-    def _round(self, turn: int, note: Callable[[str], None]) -> None:
-        """Let everyone who is not refused take a turn in each mode."""
-        racing = {r.candidate.name: r for r in self._runners if not r.refused}
+    def _round(self, asked: list[Runner], turn: int, note: Callable[[str], None]) -> None:
+        """Let each of them who is not refused take a turn in each mode."""
+        racing = {r.candidate.name: r for r in asked if not r.refused}
         self._drawn = {}
         for name in bench_plan.turns(sorted(racing), self._settings.seed, turn):
             runner = racing[name]
@@ -350,8 +354,11 @@ class _Trial:
             runner.refused = doubt
         return [self._one(runner, mode) for runner in self._runners for mode in self._modes]
 
+    def _nothing(self) -> Runner:
+        return next(r for r in self._runners if r.candidate == NOTHING)
+
     def _doubts(self) -> list[tuple[Runner, str]]:
-        nothing = next(r for r in self._runners if r.candidate == NOTHING)
+        nothing = self._nothing()
         asked = [r for r in self._runners if r.candidate.file and not r.refused]
         return [(runner, doubt) for runner in asked if (doubt := runner.doubt(nothing))]
 

@@ -215,7 +215,7 @@ class Settings:
             replayed on new inputs).
         width: the interval may be this share of the median wide.
         least: rounds of every candidate at least.
-        most: rounds at most; some more where a candidate's times are in doubt.
+        most: rounds at most; some more for a candidate whose times are in doubt.
         block_s: seconds of calls that a candidate's turn should have.
         seed: of the order and the inputs; drawn at random unless a run is to be repeated.
         patience_s: seconds that a candidate may take for a turn.

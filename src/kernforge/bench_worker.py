@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernforge import bench_exchange, bench_plan, bench_timer
+from kernforge import bench_exchange, bench_plan, bench_timer, collector
 from kernforge.bench_contender import Contender, RefusedError
 from kernforge.bench_garbage import Garbage
 from kernforge.bench_graph import Graph, UncapturableError
@@ -366,6 +366,7 @@ def serve(argv: list[str], open_turn: Callable[[dict[str, Any], Engine], Turn]) 
     if sys.platform == "linux":
         # A judge that is killed cannot wake who it has stopped: they would stay for good.
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    collector.work_seldom()
     spec = json.loads(argv[0])
     commands, answers = os.fdopen(int(argv[1])), os.fdopen(int(argv[2]), "w")
     dumps, loads = json.dumps, json.loads

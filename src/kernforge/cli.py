@@ -26,6 +26,7 @@ from kernforge import (
     cli_tools,
     cli_trust,
     cli_wheel,
+    collector,
     extras,
 )
 from kernforge.errors import KernforgeError, StorageError
@@ -58,6 +59,8 @@ _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit."""
+    if argv is None:  # This process is the command, and not somebody who calls it.
+        collector.work_seldom()
     signal.signal(signal.SIGTERM, _interrupt)
     arguments = parser().parse_args(argv)
     report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))

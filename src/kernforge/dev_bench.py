@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernforge import collector
 from kernforge.bench_plan import Candidate, Settings
 from kernforge.dev_values import Ratio
 from kernforge.errors import KernforgeError
@@ -122,6 +123,7 @@ def main() -> None:
 
     # Candidates run in process groups of their own, some of them paused: who ends this ends them.
     signal.signal(signal.SIGTERM, _interrupt)
+    collector.work_seldom()
     asked = json.loads(sys.argv[1])
     old = asked["old"]
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernforge import testing_import
+from kernforge import collector, testing_import
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -51,6 +51,15 @@ def pytest_configure(config: pytest.Config) -> None:
         testing_import.install(Path(directory))
     if parent := os.environ.pop(PARENT, ""):  # what the tests start has another parent
         _end_with(int(parent))
+        collector.work_seldom()
+        config.pluginmanager.register(_Collected())
+
+
+class _Collected:
+    """Told when torch and the tests are imported: what tests make of tensors is not to stay long."""
+
+    def pytest_collection_finish(self) -> None:
+        collector.work_as_usual()
 
 
 def _end_with(parent: int) -> None:

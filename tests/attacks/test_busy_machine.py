@@ -23,28 +23,30 @@ ROUNDS = 6
 
 
 def measured(monkeypatch, late):
-    """Its row, with an answer that reaches the judge late in those turns that ``late`` names."""
+    """Rows of one whose answers reach the judge late, where ``late`` says so of a turn, and of another."""
     ask, count = bench_runner.Runner.ask, itertools.count()
 
     def asked(runner, seconds, **wanted):
         answer = ask(runner, seconds, **wanted)
-        if wanted["do"] == "go" and runner.candidate.file and late(next(count)):
+        if wanted["do"] == "go" and runner.candidate.name == "late" and late(next(count)):
             time.sleep(LATE_S)
         return answer
 
     monkeypatch.setattr(bench_runner.Runner, "ask", asked)
-    candidate = Candidate(name="library", kind="kernel", file=str(LIBRARY))
+    racing = [Candidate(name=name, kind="kernel", file=str(LIBRARY)) for name in ("late", "other")]
     settings = Settings(modes=("hot",), least=ROUNDS, most=ROUNDS)
-    (found,) = bench_judge.measure_all([WORK], [candidate], settings, print, None)
-    return bench_rows.case(WORK, found, settings.modes, "cpu")["results"][0]
+    (found,) = bench_judge.measure_all([WORK], racing, settings, print, None)
+    return bench_rows.case(WORK, found, settings.modes, "cpu")["results"]
 
 
-def test_who_is_late_at_first_is_looked_at_again(monkeypatch):
-    row = measured(monkeypatch, lambda turn: turn <= 2 * ROUNDS)
-    assert row["refused"] == ""
-    assert row["rounds"] > ROUNDS
+def test_who_is_late_at_first_is_looked_at_again_and_nobody_else(monkeypatch):
+    late, other = measured(monkeypatch, lambda turn: turn <= 2 * ROUNDS)
+    assert late["refused"] == other["refused"] == ""
+    assert late["rounds"] > ROUNDS
+    assert other["rounds"] == ROUNDS
 
 
 def test_who_is_always_late_is_refused(monkeypatch):
-    row = measured(monkeypatch, lambda _: True)
-    assert "the judge's clock saw" in row["refused"]
+    late, other = measured(monkeypatch, lambda _: True)
+    assert "the judge's clock saw" in late["refused"]
+    assert other["refused"] == ""

@@ -18,15 +18,21 @@ from kernforge.errors import NetworkError, UsageError
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
-TESTS = """import torch
+TESTS = """import gc
+import torch
 import times_two
 from times_two._ops import ops
+
+SELDOM = gc.get_threshold()
 
 def test_it_is_the_build(kernel):
     assert times_two is kernel
 
 def test_it_is_called():
     assert ops is times_two._ops.ops
+
+def test_the_collector_was_idle_while_torch_was_imported():
+    assert SELDOM > gc.get_threshold()
 
 def test_one_is_skipped():
     import pytest
@@ -57,7 +63,7 @@ def test_tests_say_import_and_get_the_artifact(run_test):
     (told,) = run_test(expect=0)["variants"]
     assert (told["variant"], told["where"]) == (CPU, "here")
     # ``kernel`` is asked for on the CPU and on a GPU, which this variant is not for.
-    assert told["counts"] == {"passed": 2, "failed": 0, "error": 0, "skipped": 2}
+    assert told["counts"] == {"passed": 3, "failed": 0, "error": 0, "skipped": 2}
     assert "for a reason" in {one["reason"].removeprefix("Skipped: ") for one in told["tests"]}
 
 
@@ -126,7 +132,7 @@ def test_what_is_built_is_tested_without_building(run_test):
     run_test(expect=0)
     (run_test.root / "times_two.cpp").write_text("this is no C++")  # a build would fail
     (told,) = run_test("--kernel", build, expect=0)["variants"]
-    assert (told["variant"], told["counts"]["passed"]) == (CPU, 2)
+    assert (told["variant"], told["counts"]["passed"]) == (CPU, 3)
     (told,) = run_test("--kernel", build / CPU, expect=0)["variants"]
     assert told["variant"] == CPU
     with pytest.raises(UsageError, match=r"no variant \*-cu130-\*") as told:
@@ -154,7 +160,7 @@ def test_a_worker_that_offers_what_is_asked_tests_it(run_test, tmp_path, kept_ho
     finally:
         cluster.close()
     assert told["where"].startswith("tcp://")
-    assert told["counts"]["passed"] == 2
+    assert told["counts"]["passed"] == 3
 
 
 def offered(address):

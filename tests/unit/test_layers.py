@@ -19,6 +19,7 @@ LAYERS: list[set[str]] = [
     {
         "arch",
         "benchmark",
+        "collector",
         "cubinuse",
         "diagnostics",
         "digest",
@@ -204,6 +205,7 @@ BUILDER = {
     "clangkit",
     *COMMANDS,
     "cluster",
+    "collector",
     "compare",
     "compiledb",
     "compiler",
