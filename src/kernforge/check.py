@@ -38,10 +38,12 @@ _TIMEOUT_S = 300
 _LINES_SHOWN = 3
 _DANGLING = 4  # exit status of the import program when an operator is not defined
 _UNFIT = 3  # exit status of the import program when this interpreter cannot serve
-# Imports as a loader does: under the id, from the directory, after the framework.
+# Imports as a loader does: under the id, from the directory, after the framework, whose objects all
+# stay: a collector that looked at them again and again would take a third of the time.
 _IMPORT = f"""
-import importlib, importlib.util, json, sys
+import gc, importlib, importlib.util, json, sys
 wanted = json.loads(sys.argv[1])
+gc.disable()
 try:
     text = getattr(importlib.import_module(wanted["framework"]), "__version__", "0.0")
 except ImportError as error:
@@ -49,6 +51,8 @@ except ImportError as error:
 have = [int(part) for part in text.split("+")[0].split(".")[:2]]
 if have != wanted["version"] if wanted["exact"] else have < wanted["version"]:
     sys.exit(print(wanted["framework"], text, "is installed", file=sys.stderr) or {_UNFIT})
+gc.freeze()
+gc.enable()
 # What torch lists here was given an implementation, and nobody said what its arguments are.
 dangling = getattr(getattr(sys.modules.get("torch"), "_C", None), "_dispatch_find_dangling_impls", list)
 before = set(dangling())
