@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-ALONE = ("tests/attacks/", "tests/native/test_jit_gpu.py")
+ALONE = ("tests/attacks/", "tests/native/test_jit_memory_gpu.py")
 """Suites that judge times, or what is left of the GPU's memory."""
 _NONE_CHOSEN = 5  # pytest's exit code
 _TOO_LONG = 124  # as timeout(1) says it
