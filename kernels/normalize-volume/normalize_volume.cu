@@ -7,18 +7,21 @@
 // blocks add theirs to one place, and the last block of a volume makes its mean and deviation of
 // it. Sums are integers, so the order in which blocks come does not show.
 //
+// Large volumes are scaled from their end, of which the L2 cache still has what the moments read
+// last.
+//
 // Where launches are what takes time: a volume of up to kSmall voxels is one block's, which sums
-// and then scales it. Up to kMiddle in all, blocks leave their sums side by side, and every block
-// that scales adds them up for itself: no place has to be made 0 before, and none is waited for.
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+// and then scales it, from registers where one pack a thread is all of it. Up to kMiddle in all,
+// blocks leave their sums side by side, and every block that scales adds them up for itself: no
+// place has to be made 0 before, and none is waited for.
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 
 #include "early.cuh"
 #include "normalize_volume.h"
+#include "scaling.cuh"
 #include "sums.cuh"
 
 namespace normalize_volume {
@@ -28,88 +31,27 @@ constexpr int kThreads = 256;
 constexpr int kSmallThreads = 512;
 constexpr int64_t kSmall = 1 << 15;  // what warp_sum calls few
 constexpr int64_t kMiddle = 1 << 20;
+constexpr int64_t kTwoFrom = 8 << 20, kTwoTo = 64 << 20;  // bytes of a result of halves
 
-// (d / by.scale), correctly rounded or next to it: a quotient by the reciprocal, and what it
-// misses.
-__device__ __forceinline__ float divided(float d, const Scaling& by) {
-  const float q = d * by.inverse;
-  return fmaf(fmaf(-q, by.scale, d), by.inverse, q);
-}
-
-template <class Y, class V>
-__device__ __forceinline__ Y scaled(V v, const Scaling& by, Limits limits) {
-  const float q = divided((static_cast<float>(v) - by.whole) - by.rest, by);
-  const float y = fminf(fmaxf(q, limits.low), limits.high);
-  if constexpr (std::is_same_v<Y, __half>) {
-    return __float2half_rn(y);
-  } else if constexpr (std::is_same_v<Y, __nv_bfloat16>) {
-    return __float2bfloat16_rn(y);
-  } else {
-    return y;
-  }
-}
-
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Pack {
-  T at[kWidth];
-};
-
-template <class Y, class V, int kWidth>
-__device__ __forceinline__ Pack<Y, kWidth> scaled_pack(const Pack<V, kWidth>& in, const Scaling& by,
-                                                       Limits limits) {
-  Pack<Y, kWidth> out;
-#pragma unroll
-  for (int j = 0; j < kWidth; ++j) out.at[j] = scaled<Y>(in.at[j], by, limits);
-  return out;
-}
-
-// One pack, or what there is of it at the end of a volume.
-template <class Y, int kWidth, class V>
-__device__ __forceinline__ void scale_pack(const V* v, Y* y, const Scaling& by, Limits limits,
-                                           int64_t pack, int64_t n) {
-  const int64_t at = pack * kWidth;
-  if (at + kWidth <= n) {
-    const auto in = *reinterpret_cast<const Pack<V, kWidth>*>(v + at);
-    *reinterpret_cast<Pack<Y, kWidth>*>(y + at) = scaled_pack<Y>(in, by, limits);
-  } else {
-    for (int64_t i = at; i < n; ++i) y[i] = scaled<Y>(v[i], by, limits);
-  }
-}
-
-// All volumes scaled alike are one. kPacks packs a thread, a block apart, loaded before the first
-// is stored where all are whole.
+// All volumes scaled alike are one.
 template <class V, class Y, int kWidth, int kThreads, int kPacks>
 __global__ void __launch_bounds__(kThreads)
     scale_kernel(const V* v, Y* __restrict__ y, const Scaling by, const Limits limits, int64_t n) {
   early::wait();
-  const int64_t first = int64_t{blockIdx.x} * (kThreads * kPacks) + threadIdx.x;
-  if ((first + (kPacks - 1) * kThreads + 1) * kWidth > n) {
-    for (int i = 0; i < kPacks; ++i) {
-      scale_pack<Y, kWidth>(v, y, by, limits, first + i * kThreads, n);
-    }
-    return;
-  }
-  Pack<V, kWidth> in[kPacks];
-#pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
-    in[i] = reinterpret_cast<const Pack<V, kWidth>*>(v)[first + i * kThreads];
-  }
-#pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
-    reinterpret_cast<Pack<Y, kWidth>*>(y)[first + i * kThreads] = scaled_pack<Y>(in[i], by, limits);
-  }
+  scale_packs<Y, kWidth, kThreads, kPacks, false>(v, y, by, limits, blockIdx.x, n);
 }
 
-// Each volume by its own scaling, `each` blocks of it.
-template <class V, class Y, int kWidth>
+// Each volume by its own scaling, `each` blocks of it, from the last to the first.
+template <class V, class Y, int kWidth, int kThreads, int kPacks>
 __global__ void __launch_bounds__(kThreads)
     scale_each_kernel(const V* v, Y* __restrict__ y, const Workspace* workspaces, unsigned each,
                       int64_t n) {
   early::wait();
-  const unsigned volume = blockIdx.x / each;
-  const int64_t pack = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
+  const unsigned block = gridDim.x - 1 - blockIdx.x;
+  const unsigned volume = gridDim.x == each ? 0 : block / each;
   const Limits none = {-INFINITY, INFINITY};
-  scale_pack<Y, kWidth>(v + volume * n, y + volume * n, workspaces[volume].scaling, none, pack, n);
+  scale_packs<Y, kWidth, kThreads, kPacks, true>(
+      v + volume * n, y + volume * n, workspaces[volume].scaling, none, block - volume * each, n);
 }
 
 // -- moments ---
@@ -172,6 +114,34 @@ __global__ void __launch_bounds__(kThreads)
   scale_pack<Y, kWidth>(v + volume * n, y + volume * n, by, none, pack, n);
 }
 
+// A block sums a volume of whole packs, one a thread, and scales what it has of it in registers.
+template <class V, class Y>
+__global__ void __launch_bounds__(kSmallThreads)
+    kept_kernel(const V* v, Y* __restrict__ y, Count count) {
+  constexpr int kRead = 16 / sizeof(V), kWidth = 16 / sizeof(Y);
+  early::wait();
+  const auto n = static_cast<unsigned>(count.n);
+  const unsigned at = threadIdx.x * kRead;
+  v += blockIdx.x * count.n + at;
+  y += blockIdx.x * count.n + at;
+  Pack<Pack<V, kWidth>, kRead / kWidth> in;
+  Sums sums = {0, 0};
+  if (at < n) {
+    const auto words = *reinterpret_cast<const uint4*>(v);
+    memcpy(&in, &words, sizeof(in));
+    add_pack<V>(sums, words);
+  }
+  sums = block_sum<true>(sums);
+  if (at >= n) return;
+  Moments made;
+  const Scaling by = finish<true>(sums, count, kBias<V>, &made);
+  const Limits none = {-INFINITY, INFINITY};
+#pragma unroll
+  for (int i = 0; i < kRead / kWidth; ++i) {
+    reinterpret_cast<Pack<Y, kWidth>*>(y)[i] = scaled_pack<Y>(in.at[i], by, none);
+  }
+}
+
 // A block sums a volume, and scales it too where Y is not void. All of its threads make the
 // moments: to hand them round would take longer.
 template <class V, class Y, int kWidth>
@@ -182,7 +152,7 @@ __global__ void __launch_bounds__(kSmallThreads)
   v += blockIdx.x * n;
   const Sums sums = block_sum<true>(sums_of(v, n, threadIdx.x, blockDim.x));
   Moments made;
-  const Scaling by = finish(sums, count, kBias<V>, &made);
+  const Scaling by = finish<true>(sums, count, kBias<V>, &made);
   if (moments != nullptr && threadIdx.x == 0) moments[blockIdx.x] = made;
   if constexpr (!std::is_void_v<Y>) {
     y += blockIdx.x * n;
@@ -195,8 +165,8 @@ __global__ void __launch_bounds__(kSmallThreads)
 
 // -- launches ---
 
-unsigned blocks_for(int64_t packs) {
-  return static_cast<unsigned>((packs + kThreads - 1) / kThreads);
+unsigned blocks_for(int64_t packs, int64_t each = kThreads) {
+  return static_cast<unsigned>((packs + each - 1) / each);
 }
 
 // Packs may be used where every volume begins where one does.
@@ -208,21 +178,28 @@ bool packs_fit(const V* v, const Y* y, int64_t volumes, int64_t n) {
   return first && (volumes == 1 || n % kWidth == 0);
 }
 
+// Whether a volume is whole packs of voxels, no more than a block has threads.
+template <class V, class Y>
+bool kept(const V* v, const Y* y, int64_t n) {
+  constexpr int kRead = 16 / sizeof(V);
+  return n % kRead == 0 && n <= kRead * kSmallThreads && reinterpret_cast<uintptr_t>(v) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(y) % 16 == 0;
+}
+
 template <class V, class Y, int kWidth>
 cudaError_t scale(const V* v, Y* y, const Scaling& by, Limits limits, int64_t n,
                   cudaStream_t stream) {
   const int64_t packs = (n + kWidth - 1) / kWidth;
   // A pack of float32 is made of 8 bytes or 4: of large volumes a thread asks for several at a
-  // time.
+  // time. Of halves two at a time are faster while a result fits the L2 cache.
   const int64_t bytes = n * int64_t{sizeof(Y)};
-  if (sizeof(Y) == 4 && bytes >= 16 << 20) {
-    const int64_t blocks = (packs + 255) / 256;
-    if (bytes < 64 << 20) {
-      return early::launch(scale_kernel<V, Y, kWidth, 64, 4>, blocks, 64, stream, v, y, by, limits,
-                           n);
-    }
-    return early::launch(scale_kernel<V, Y, kWidth, 128, 2>, blocks, 128, stream, v, y, by, limits,
-                         n);
+  if (sizeof(Y) == 4 && bytes >= 16 << 20 && bytes < 64 << 20) {
+    return early::launch(scale_kernel<V, Y, kWidth, 64, 4>, blocks_for(packs), 64, stream, v, y, by,
+                         limits, n);
+  }
+  if (sizeof(Y) == 4 ? bytes >= 64 << 20 : bytes >= kTwoFrom && bytes < kTwoTo) {
+    return early::launch(scale_kernel<V, Y, kWidth, 128, 2>, blocks_for(packs), 128, stream, v, y,
+                         by, limits, n);
   }
   return early::launch(scale_kernel<V, Y, kWidth, kThreads, 1>, blocks_for(packs), kThreads, stream,
                        v, y, by, limits, n);
@@ -273,13 +250,17 @@ int small_threads(int64_t n) {
 template <class V, class Y, int kWidth>
 cudaError_t standardize(const V* v, Y* y, Workspace* workspaces, int64_t volumes, int64_t n,
                         cudaStream_t stream) {
+  if (kept(v, y, n)) {
+    return early::launch(kept_kernel<V, Y>, volumes, small_threads(n * sizeof(V) / 2), stream, v, y,
+                         counted(n));
+  }
   if (n <= kSmall) {
     return early::launch(small_kernel<V, Y, kWidth>, volumes, small_threads(n), stream, v, y,
                          nullptr, counted(n));
   }
-  const unsigned each = blocks_for((n + kWidth - 1) / kWidth);
+  const int64_t packs = (n + kWidth - 1) / kWidth;
   if (in_parts(volumes, n)) {
-    const unsigned parts = parts_each(n);
+    const unsigned parts = parts_each(n), each = blocks_for(packs);
     if (const cudaError_t error = early::launch(parts_kernel<V>, volumes * parts, kThreads, stream,
                                                 v, workspaces, parts, n)) {
       return error;
@@ -290,8 +271,11 @@ cudaError_t standardize(const V* v, Y* y, Workspace* workspaces, int64_t volumes
   if (const cudaError_t error = sum_up(v, nullptr, workspaces, volumes, n, stream)) {
     return error;
   }
-  return early::launch(scale_each_kernel<V, Y, kWidth>, volumes * each, kThreads, stream, v, y,
-                       workspaces, each, n);
+  // Blocks of 256 packs: of float32 two a thread.
+  constexpr int kPacks = sizeof(Y) == 4 ? 2 : 1;
+  const unsigned each = blocks_for(packs);
+  return early::launch(scale_each_kernel<V, Y, kWidth, kThreads / kPacks, kPacks>, volumes * each,
+                       kThreads / kPacks, stream, v, y, workspaces, each, n);
 }
 
 // Calls `run` with values whose types say which C++ types a volume and a result have.

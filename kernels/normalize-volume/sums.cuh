@@ -50,8 +50,15 @@ __device__ __forceinline__ void add_pack(Sums& sums, const uint4& pack) {
   }
 }
 
+// A pack that adds nothing.
+template <class V>
+__device__ __forceinline__ uint4 nothing() {
+  const uint32_t word = kBias<V> == 0 ? 0 : 0x80008000u;
+  return make_uint4(word, word, word, word);
+}
+
 // What thread `rank` of `count` sees of one volume: aligned packs, `kAhead` of them loaded before
-// the first is used, and the voxels before the first and after the last pack.
+// the first is used, the last ones too, and the voxels before the first and after the last pack.
 template <class V>
 __device__ __forceinline__ Sums sums_of(const V* v, int64_t n, int64_t rank, int64_t count) {
   constexpr int kWidth = 16 / sizeof(V), kAhead = 4;
@@ -60,15 +67,15 @@ __device__ __forceinline__ Sums sums_of(const V* v, int64_t n, int64_t rank, int
   const int64_t head = min(static_cast<int64_t>(off == 0 ? 0 : kWidth - off), n);
   const int64_t packs = (n - head) / kWidth;
   const auto* packed = reinterpret_cast<const uint4*>(v + head);
-  int64_t at = rank;
-  for (; at + (kAhead - 1) * count < packs; at += kAhead * count) {
+  for (int64_t at = rank; at < packs; at += kAhead * count) {
     uint4 ahead[kAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) ahead[i] = packed[at + i * count];
+    for (int i = 0; i < kAhead; ++i) {
+      ahead[i] = at + i * count < packs ? packed[at + i * count] : nothing<V>();
+    }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) add_pack<V>(sums, ahead[i]);
   }
-  for (; at < packs; at += count) add_pack<V>(sums, packed[at]);
   if (rank < head) add(sums, v[rank]);
   const int64_t rest = head + packs * kWidth + rank;
   if (rest < n) add(sums, v[rest]);
