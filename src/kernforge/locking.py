@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernforge import compiler, files, flags, lock, lockfile, plan, pyheaders, units
-from kernforge.errors import ToolchainError
+from kernforge.errors import StorageError, ToolchainError
 from kernforge.run import run
 from kernforge.workbench import read_lock
 
@@ -65,7 +65,14 @@ def write_lock(bench: Bench, wanted: lock.Needs, *, upgrade: bool) -> Lock:
     )
     new = old.merged(found) if old else found
     if new != old:
-        files.write_atomic(bench.project.root / lockfile.FILE_NAME, new.to_json())
+        try:
+            files.write_atomic(bench.project.root / lockfile.FILE_NAME, new.to_json())
+        except StorageError as error:
+            raise StorageError(
+                error.message,
+                hint="a build pins its toolchain in that file: make it where the project takes files, "
+                "with `kernforge lock-toolchain`, and commit it",
+            ) from error
     return new
 
 

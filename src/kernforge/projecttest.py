@@ -21,12 +21,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import files, variantdirs
+from kernforge import files, lockfile, variantdirs
 from kernforge.errors import (
     BuildError,
     KernforgeError,
     NetworkError,
     NoVariantError,
+    StorageError,
     UsageError,
 )
 from kernforge.home import home
@@ -171,6 +172,10 @@ def _not_built(done: Completed) -> KernforgeError:
     lines.append(told.get("message") or done.stderr.strip())
     kinds = {kind.exit_code: kind for kind in KernforgeError.__subclasses__()}
     hint = "mend it with: kernforge build" if told.get("failures") else told.get("hint", "")
+    if done.returncode == StorageError.exit_code and lockfile.FILE_NAME not in lines[-1]:
+        hint = (
+            "`kernforge build --out DIR` builds elsewhere, `kernforge test --kernel DIR` tests it"
+        )
     return kinds.get(done.returncode, BuildError)(
         "\n".join(["the project cannot be built, so it is not tested:", *lines]), hint=hint
     )

@@ -126,6 +126,28 @@ def test_a_project_that_cannot_be_built_is_told_in_the_builds_words_and_code(run
     assert "build.toml:1" in run_test(expect=3)["message"]
 
 
+def test_a_project_that_takes_no_files_gets_a_way_out(run_test, kept_home):
+    root = run_test.root
+    mount = f"mount --bind '{root}' '{root}' && mount -o remount,bind,ro '{root}'"
+    tried = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*tried, mount], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no mount namespace")
+
+    def told():
+        test = f"{mount} && {sys.executable} -m kernforge test '{root}' --variant {CPU} --json"
+        env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
+        done = subprocess.run([*tried, test], capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == 11, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    (root / "kernforge.lock").unlink(missing_ok=True)
+    assert "`kernforge lock-toolchain`" in told()["hint"]
+    run_test(expect=0)
+    source = root / "times_two.cpp"
+    source.write_text(f"{source.read_text()}// another build\n")
+    assert "`kernforge test --kernel DIR`" in told()["hint"]
+
+
 def test_what_is_built_is_tested_without_building(run_test):
     build = run_test.root / "build"
     assert "is no directory" in run_test("--kernel", build, expect=2)["message"]
