@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_driver
+from kernforge import bench_driver, files
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +47,18 @@ class FileBuffer:
                 hint="the workload is larger than the memory for it",
             ) from error
 
+        self._path, self._reserved = path, 0
+
+    def reserve(self, size: int) -> None:
+        """Make sure of the memory for the first bytes.
+
+        Raises:
+            StorageError: the file's place has not so much.
+        """
+        if size > self._reserved:
+            files.reserve(self._path, size)
+            self._reserved = size
+
     def close(self) -> None:
         """The file goes with its directory."""
 
@@ -66,6 +78,9 @@ class DeviceBuffer:
         self._driver, self._at = driver, driver.allocate(size)
         self.told = {"handle": driver.share(self._at), "size": size}
         self.bytes = bench_driver.as_bytes(self._at, size)
+
+    def reserve(self, size: int) -> None:
+        """All of it was had at the beginning."""
 
     def close(self) -> None:
         """Give the memory back; nobody may use it any more."""
@@ -87,12 +102,12 @@ class Exchange:
     """A buffer as the tensors of a workload's calls, seen by the judge.
 
     Args:
-        shared: the buffer's bytes, at least as many as the calls have.
+        buffer: at least as many bytes as the calls have.
         parts: what one call has.
     """
 
-    def __init__(self, shared: Torch, parts: Layout) -> None:
-        self._shared, self._parts = shared, parts
+    def __init__(self, buffer: FileBuffer | DeviceBuffer, parts: Layout) -> None:
+        self._buffer, self._shared, self._parts = buffer, buffer.bytes, parts
         self._laid_out: Torch | None = None
 
     def _views(self, memory: Torch, call: int) -> tuple[list[Torch], list[Torch]]:
@@ -111,9 +126,14 @@ class Exchange:
         return self._shared[: calls * self._parts.set_bytes]
 
     def put(self, given: Sequence[tuple[Any, ...]]) -> None:
-        """Lay the inputs of a turn's calls out, and forget results of an earlier one."""
+        """Lay the inputs of a turn's calls out, and forget results of an earlier one.
+
+        Raises:
+            StorageError: there is no memory for them.
+        """
         import torch  # noqa: PLC0415
 
+        self._buffer.reserve(len(given) * self._parts.set_bytes)
         whole = self._sets(len(given))
         whole.zero_()
         targets = [each for call in range(len(given)) for each in self._views(whole, call)[0]]

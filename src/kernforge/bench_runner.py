@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from torch import Tensor as Torch
-
     from kernforge.bench_outcome import Timed
     from kernforge.bench_plan import Layout, Mode
 
@@ -35,7 +33,7 @@ class Runner:
 
     candidate: Candidate
     partner: Partner
-    shared: Torch
+    shared: FileBuffer | DeviceBuffer
     exchange: Exchange = field(init=False)
     dead: bool = False
     call_s: float = 0.0
@@ -159,9 +157,7 @@ class Field:
             spec = _spec(candidate, self._settings.device) | {"exchange": shared.told}
             module = "bench_hubworker" if candidate.entry else "bench_worker"
             argv = (sys.executable, "-m", f"kernforge.{module}", json.dumps(spec))
-            runner = Runner(
-                candidate=candidate, partner=Partner(Command(argv=argv)), shared=shared.bytes
-            )
+            runner = Runner(candidate=candidate, partner=Partner(Command(argv=argv)), shared=shared)
             self.runners.append(runner)
         for runner in self.runners:
             runner.hear(START_S)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is drawn, what is right, and what goes through the exchange."""
 
+import errno
 import math
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from kernforge import bench_check, bench_exchange
 from kernforge.bench_exchange import Exchange, FileBuffer, enter
 from kernforge.bench_plan import Tensor, Workload
-from kernforge.errors import UsageError
+from kernforge.errors import StorageError, UsageError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -97,6 +98,29 @@ def test_a_wrong_element_behind_the_first_part_is_found(monkeypatch):
     assert told == "the result is wrong at [3, 1]: 20.0, wanted 19.0"
 
 
+def test_memory_for_the_exchange_that_is_not_there_is_told_before_it_is_touched(
+    tmp_path, monkeypatch
+):
+    asked = []
+
+    def allocate(_handle, at, size):
+        asked.append((at, size))
+        if size > 1000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", allocate)
+    work = workload()
+    turn = [drawn(work), drawn(work)]
+    parts = bench_check.layout(work, bench_check.expected(work, turn[0]))
+    judge = Exchange(FileBuffer(tmp_path / "shared", 2 * parts.set_bytes), parts)
+    judge.put(turn[:1])
+    judge.put(turn[:1])
+    assert asked == [(0, parts.set_bytes)]
+    with pytest.raises(StorageError, match="not so much is free") as told:
+        judge.put(turn)
+    assert "--shm-size" in told.value.hint
+
+
 @pytest.mark.parametrize("most_at_once", [0, 1 << 20])
 def test_the_exchange_hands_over_and_forgets(tmp_path, monkeypatch, most_at_once):
     monkeypatch.setattr(bench_exchange, "_MOST_AT_ONCE", most_at_once)
@@ -104,7 +128,7 @@ def test_the_exchange_hands_over_and_forgets(tmp_path, monkeypatch, most_at_once
     turn = [drawn(work), drawn(work)]
     parts = bench_check.layout(work, bench_check.expected(work, turn[0]))
     buffer = FileBuffer(tmp_path / "shared", 2 * parts.set_bytes)
-    judge = Exchange(buffer.bytes, parts)
+    judge = Exchange(buffer, parts)
     judge.put(turn)
     theirs = enter(buffer.told)
     at = parts.offsets(1)
