@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -28,13 +27,13 @@ from kernforge import (
     cli_wheel,
     collector,
     extras,
+    interrupts,
 )
 from kernforge.errors import KernforgeError, StorageError
 from kernforge.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
 _COMMANDS = (
     cli_project,
@@ -61,11 +60,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit."""
     if argv is None:  # This process is the command, and not somebody who calls it.
         collector.work_seldom()
-    signal.signal(signal.SIGTERM, _interrupt)
-    arguments = parser().parse_args(argv)
-    report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
+    report = Report()
     try:
-        code = arguments.verb(arguments, report)
+        with interrupts.heard():
+            arguments = parser().parse_args(argv)
+            report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
+            code = arguments.verb(arguments, report)
     except KernforgeError as error:
         report.error(error)
         sys.exit(error.exit_code)
@@ -88,10 +88,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         report.note("interrupted: every program was stopped and nothing is left half-written")
         sys.exit(130)
     sys.exit(code or 0)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def parser() -> argparse.ArgumentParser:

@@ -35,6 +35,7 @@ LAYERS: list[set[str]] = [
         "doctor_facts",
         "extras",
         "facts",
+        "interrupts",
         "cubin",
         "fatbin",
         "manifest_legacy",
