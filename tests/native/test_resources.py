@@ -141,12 +141,16 @@ def test_the_numbers_are_those_of_ptxas(toolkit, tmp_path, arch):
     assert sum(row[2] > 0 for row in found.values()) == 1, "one kernel spills"
 
 
-def test_a_projects_kernels_have_ptxas_numbers_too(toolkit, tmp_path):
-    source = KERNELS / "img2gray" / "img2gray.cu"
+@pytest.mark.parametrize(
+    ("name", "spaces"), [("img2gray", {"img2gray"}), ("relu_scale", {"relu_scale", "early"})]
+)
+def test_a_projects_kernels_have_ptxas_numbers_too(toolkit, tmp_path, name, spaces):
+    source = KERNELS / name.replace("_", "-") / f"{name}.cu"
     said = told_by_ptxas(compiled(toolkit, source, tmp_path / "k.o", "9.0", "-c"))
     found = resources.read((tmp_path / "k.o").read_bytes())
     assert told_by_us((tmp_path / "k.o").read_bytes()) == said
-    assert all(one.short.startswith("img2gray::") and one.fills for one in found)
+    assert {one.short.partition("::")[0] for one in found} == spaces
+    assert all(one.fills for one in found)
 
 
 def test_names_bounds_and_what_is_called(toolkit, tmp_path):
