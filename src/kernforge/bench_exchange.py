@@ -98,16 +98,37 @@ def enter(told: dict[str, Any]) -> Torch:
     return found
 
 
+class Scratch:
+    """The judge's memory for copies of exchanges, one of each kind at a time."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Torch] = {}
+
+    def copy(self, whole: Torch, kind: str) -> Torch:
+        """A copy of an exchange's bytes, that holds until the next of its kind is made."""
+        if whole.device.type != "cpu":  # Torch itself keeps a GPU's memory.
+            return whole.clone()
+        kept = self._kept.get(kind)
+        # Memory that is new to a process is as dear as the copy.
+        if kept is None or kept.numel() < whole.numel():
+            kept = self._kept[kind] = whole.new_empty(whole.numel())
+        return kept[: whole.numel()].copy_(whole)
+
+
 class Exchange:
     """A buffer as the tensors of a workload's calls, seen by the judge.
 
     Args:
         buffer: at least as many bytes as the calls have.
         parts: what one call has.
+        scratch: memory that exchanges share, of which one at a time is in use; None: its own.
     """
 
-    def __init__(self, buffer: FileBuffer | DeviceBuffer, parts: Layout) -> None:
+    def __init__(
+        self, buffer: FileBuffer | DeviceBuffer, parts: Layout, scratch: Scratch | None = None
+    ) -> None:
         self._buffer, self._shared, self._parts = buffer, buffer.bytes, parts
+        self._scratch = scratch or Scratch()
         self._laid_out: Torch | None = None
 
     def _views(self, memory: Torch, call: int) -> tuple[list[Torch], list[Torch]]:
@@ -139,13 +160,17 @@ class Exchange:
         targets = [each for call in range(len(given)) for each in self._views(whole, call)[0]]
         if targets:
             torch._foreach_copy_(targets, [each for one in given for each in _plain(one)])
-        self._laid_out = whole.clone() if whole.numel() <= _MOST_AT_ONCE else None
+        at_once = whole.numel() <= _MOST_AT_ONCE
+        self._laid_out = self._scratch.copy(whole, "laid out") if at_once else None
 
     def results(self, calls: int) -> list[tuple[Torch, ...]]:
-        """What the worker gave for each call, as it is now; all of it leaves the exchange."""
+        """What the worker gave for each call, as it is now; all of it leaves the exchange.
+
+        It holds until the next results are asked for.
+        """
         whole = self._sets(calls)
         if whole.numel() <= _MOST_AT_ONCE:
-            taken = whole.clone()
+            taken = self._scratch.copy(whole, "taken")
             found = [tuple(self._views(taken, call)[1]) for call in range(calls)]
         else:
             views = [self._views(whole, call)[1] for call in range(calls)]
@@ -157,8 +182,11 @@ class Exchange:
         self, given: Sequence[tuple[Any, ...]], allowed: tuple[int, ...]
     ) -> int | None:
         """The first call whose inputs are no longer what the worker was given; None: there is none."""
-        whole = self._sets(len(given))
-        if self._laid_out is not None and whole.equal(self._laid_out):
+        import torch  # noqa: PLC0415
+
+        # Eight bytes at a time: sets begin and end at multiples of them.
+        words = self._sets(len(given)).view(torch.int64)
+        if self._laid_out is not None and words.equal(self._laid_out.view(torch.int64)):
             return None
         for call, one in enumerate(given):
             if self._is_changed(call, one, allowed):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge import bench_doubts, bench_plan
 from kernforge.bench_driver import Driver
-from kernforge.bench_exchange import DeviceBuffer, Exchange, FileBuffer
+from kernforge.bench_exchange import DeviceBuffer, Exchange, FileBuffer, Scratch
 from kernforge.bench_plan import COPY, NOTHING, PRODUCT, SIDE, Candidate, Settings
 from kernforge.run import Command, Partner
 
@@ -34,6 +34,7 @@ class Runner:
     candidate: Candidate
     partner: Partner
     shared: FileBuffer | DeviceBuffer
+    scratch: Scratch
     exchange: Exchange = field(init=False)
     dead: bool = False
     call_s: float = 0.0
@@ -47,7 +48,7 @@ class Runner:
 
     def begin(self, parts: Layout) -> None:
         """Forget the workload before; who has no process any more stays refused."""
-        self.exchange = Exchange(self.shared, parts)
+        self.exchange = Exchange(self.shared, parts, self.scratch)
         self.call_s, self.checked = 0.0, 0
         self.skipped, self.turns = {}, {}
         self.untimed, self.prepared, self.unevenness = [], [], []
@@ -142,6 +143,7 @@ class Field:
         self._candidates, self._settings = candidates, settings
         self._place, self._size = place, size
         self._buffers: list[FileBuffer | DeviceBuffer] = []
+        self._scratch = Scratch()
         self.runners: list[Runner] = []
 
     def start(self, *, counts: bool) -> None:
@@ -157,7 +159,12 @@ class Field:
             spec = _spec(candidate, self._settings.device) | {"exchange": shared.told}
             module = "bench_hubworker" if candidate.entry else "bench_worker"
             argv = (sys.executable, "-m", f"kernforge.{module}", json.dumps(spec))
-            runner = Runner(candidate=candidate, partner=Partner(Command(argv=argv)), shared=shared)
+            runner = Runner(
+                candidate=candidate,
+                partner=Partner(Command(argv=argv)),
+                shared=shared,
+                scratch=self._scratch,
+            )
             self.runners.append(runner)
         for runner in self.runners:
             runner.hear(START_S)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from kernforge import bench_check, bench_exchange
-from kernforge.bench_exchange import Exchange, FileBuffer, enter
+from kernforge.bench_exchange import Exchange, FileBuffer, Scratch, enter
 from kernforge.bench_plan import Tensor, Workload
 from kernforge.errors import StorageError, UsageError
 
@@ -140,3 +140,19 @@ def test_the_exchange_hands_over_and_forgets(tmp_path, monkeypatch, most_at_once
     theirs[at[2] : at[2] + 32].view(torch.float32).fill_(3.0)
     assert judge.results(2)[1][0].tolist() == [[3.0, 3.0]] * 4
     assert judge.results(2)[1][0].tolist() == [[0.0, 0.0]] * 4
+
+
+def test_exchanges_that_share_scratch_memory_are_not_mistaken(tmp_path):
+    work, scratch = workload(), Scratch()
+    parts = bench_check.layout(work, bench_check.expected(work, drawn(work)))
+    buffers = [FileBuffer(tmp_path / name, 2 * parts.set_bytes) for name in ("one", "other")]
+    one, other = (Exchange(buffer.bytes, parts, scratch) for buffer in buffers)
+    first, second = [drawn(work)], [drawn(work), drawn(work)]
+    one.put(first)
+    other.put(second)
+    assert other.changed_inputs(second, ()) is None
+    # What was laid out for the one is no longer there to compare with, so its calls are, one by one.
+    assert one.changed_inputs(first, ()) is None
+    enter(buffers[0].told)[parts.offsets(0)[0]] ^= 1
+    assert one.changed_inputs(first, ()) == 0
+    assert other.changed_inputs(second, ()) is None
