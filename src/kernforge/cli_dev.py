@@ -48,6 +48,11 @@ def add(verbs: options.Verbs) -> None:
         "--once", action="store_true", help="do one round; its outcome is the exit code"
     )
     verb.add_argument("--no-test", action="store_true", help="leave the tests out")
+    verb.add_argument(
+        "--cold-tests",
+        action="store_true",
+        help="start pytest from nothing in each round (default: torch is imported before)",
+    )
     verb.add_argument("--no-bench", action="store_true", help="leave the short benchmark out")
     verb.add_argument(
         "--plain", action="store_true", help="lines instead of a live view, as without a terminal"
@@ -105,6 +110,7 @@ def _dev(arguments: argparse.Namespace, report: Report) -> int | None:
         sandbox=arguments.sandbox,
         jobs=arguments.jobs,
         test=not arguments.no_test,
+        cold=arguments.cold_tests,
         bench=not arguments.no_bench,
         pytest=tuple(arguments.pytest),
         workloads=tuple(arguments.workload),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, Union
 from kernforge import dev_values, digest, files
 from kernforge.dev_control import Stop, StoppedError, Teller
 from kernforge.dev_round import Session, Wanted
+from kernforge.dev_spare import Spare
 from kernforge.errors import StorageError
 from kernforge.home import home
 from kernforge.lockfile import FILE_NAME as LOCK
@@ -129,6 +130,7 @@ def _rounds(
                 _round(said)
                 done = runner.seen
                 watcher.state("idle", "")
+                session.prepare()
                 continue
             now = snapshot(root)
             if runner.busy and now == runner.seen:
@@ -210,8 +212,8 @@ def _round(said: _Told) -> Round:
 def _session(wanted: Wanted) -> Iterator[Session]:
     # What a killed session left; those that run now touch theirs every round.
     Store(home() / "store").sweep(wanted.place, "tmp-*")
-    with files.staging(wanted.place) as scratch:
-        yield Session(wanted, scratch)
+    with files.staging(wanted.place) as scratch, Spare(wanted.root, scratch) as spare:
+        yield Session(wanted, scratch, spare)
 
 
 def snapshot(root: Path) -> dict[str, str]:

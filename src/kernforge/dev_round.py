@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.dev_control import Stop, Teller
+    from kernforge.dev_spare import Spare
     from kernforge.dev_values import Work
     from kernforge.graph import Plan
     from kernforge.matrix import Target
@@ -67,6 +68,7 @@ class Wanted:
         sandbox: how actions are kept to their inputs.
         jobs: threads of all compilers together.
         test: whether tests are run.
+        cold: whether pytest starts from nothing in each round.
         bench: whether it is measured.
         pytest: arguments for pytest.
         workloads: to measure; the first one when empty.
@@ -80,6 +82,7 @@ class Wanted:
     sandbox: Mode = "auto"
     jobs: int = field(default_factory=host.cores)
     test: bool = True
+    cold: bool = False
     bench: bool = True
     pytest: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
@@ -91,10 +94,11 @@ class Session:
     Args:
         wanted: what the session is asked for.
         scratch: an empty directory for what is not good yet.
+        spare: runs tests.
     """
 
-    def __init__(self, wanted: Wanted, scratch: Path) -> None:
-        self._wanted, self._scratch = wanted, scratch
+    def __init__(self, wanted: Wanted, scratch: Path, spare: Spare) -> None:
+        self._wanted, self._scratch, self._spare = wanted, scratch, spare
         self._current: Mapping[str, Path] = {}
         self._identity = ""
         self._cuda: frozenset[str] = frozenset()
@@ -149,7 +153,14 @@ class Session:
     def _passed(self) -> bool:
         return not self._wanted.test or (self._complete and not self._failing)
 
+    def prepare(self) -> None:
+        """Get ready for a round while there is none."""
+        if self._wanted.test and not self._wanted.cold:
+            self._spare.prepare()
+
     def _stages(self, one: Round, teller: Teller, stop: Stop) -> None:
+        if one.work.tests != ():
+            self.prepare()
         if one.work.build:
             with _timed(one, "build"):
                 self._build(one, teller, stop)
@@ -259,7 +270,12 @@ class Session:
                 continue
             teller.state("testing", ", ".join(there) or name)
             tested = projecttest.run_variant(
-                root, path, wanted.pytest, only=there, cache=wanted.place / "pytest"
+                root,
+                path,
+                wanted.pytest,
+                only=there,
+                cache=wanted.place / "pytest",
+                runner=self._spare.run,
             )
             stop.check()
             told.append(tested)

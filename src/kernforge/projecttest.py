@@ -40,7 +40,7 @@ from kernforge.run import Command, run
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kernforge.run import Completed
+    from kernforge.run import Completed, Runner
 
 PLUGIN = "kernforge.testing_plugin"
 _RAN = (0, 1)  # pytest: all passed, some failed
@@ -189,6 +189,7 @@ def run_variant(
     where: str = "here",
     only: Sequence[str] = (),
     cache: Path | None = None,
+    runner: Runner = run,
 ) -> Tested:
     """Run a project's tests on one variant.
 
@@ -200,6 +201,7 @@ def run_variant(
         only: files of tests, from the project's root; all when empty.
         cache: directory in which pytest keeps what failed, to run it first the next time; None
             keeps nothing.
+        runner: starts pytest.
 
     Raises:
         UsageError: there are no tests, or pytest refuses its arguments; with what it printed.
@@ -211,22 +213,26 @@ def run_variant(
         argv += ["-o", f"cache_dir={cache}", "--ff"] if cache else ["-p", "no:cacheprovider"]
         argv += arguments
         argv += [str(project / one) for one in only] or [str(tests if tests.is_dir() else project)]
-        paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         env = {
-            **os.environ,
-            # Relative ones are meant from here, and the tests run in the project.
-            "PYTHONPATH": os.pathsep.join(str(Path(path).absolute()) for path in paths),
+            **environment(),
             "KERNFORGE_KERNEL_DIR": str(variant.absolute()),
             "KERNFORGE_TEST_COUNTS": str(place.absolute()),
             "KERNFORGE_TEST_PARENT": str(os.getpid()),
         }
-        done = run(Command(argv=tuple(argv), cwd=project, env=env))
+        done = runner(Command(argv=tuple(argv), cwd=project, env=env))
         if done.returncode not in _RAN:
             raise _not_run(project, done.returncode, done.stdout + done.stderr)
         rows = tuple(json.loads(place.read_text()))
     return Tested(
         variant=variant.name, where=where, tests=rows, output=done.stdout, wall_s=done.wall_s
     )
+
+
+def environment() -> dict[str, str]:
+    """The variables of a program that runs in the project's directory."""
+    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    # Relative ones are meant from here.
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in paths)}
 
 
 def _not_run(project: Path, status: int, output: str) -> UsageError:

@@ -217,6 +217,14 @@ class Partner:
             return time.clock_gettime_ns((~self._process.pid << 3) | _PROCESS_CLOCK)
         return 0
 
+    def ended(self) -> int | None:
+        """Its exit status, negative the signal that ended it; None while it runs."""
+        return self._process.poll()
+
+    def wait(self) -> int:
+        """Wait for its end; returns its exit status as ``ended`` does."""
+        return self._process.wait()
+
     def last_words(self) -> str:
         """What it printed last, at most ten lines."""
         return "\n".join(_read(self._said).splitlines()[-10:])
