@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge import (
     dev_bench,
+    dev_build,
     dev_report,
     diagnostics,
     digest,
@@ -27,10 +28,9 @@ from kernforge import (
     pipeline,
     projecttest,
     resources,
-    roots,
     workbench,
 )
-from kernforge.dev_control import StoppedError, StoppingCrew
+from kernforge.dev_control import StoppedError
 from kernforge.dev_values import Complaint, Good, Round
 from kernforge.errors import BuildError, CheckError, KernforgeError, UsageError
 from kernforge.own import NOTHING
@@ -195,16 +195,15 @@ class Session:
             isolation = pipeline.prepare_sandbox(
                 bench, made, wanted.sandbox, note=lambda _text: None
             )
-            outcome = pipeline.run_plan(
+            made, outcome = dev_build.make(
                 bench,
                 made,
-                roots.fetch(bench, made, locked),
                 locked,
-                out=out,
-                jobs=wanted.jobs,
-                events=teller,
-                crew=StoppingCrew(stop, jobs=wanted.jobs),
                 isolation=isolation,
+                jobs=wanted.jobs,
+                out=out,
+                teller=teller,
+                stop=stop,
             )
             stop.check()
             one.ran = outcome.ran

@@ -19,9 +19,9 @@ from kernforge import (
     compiler,
     host,
     jit_build,
+    jit_edit,
     jit_files,
     jit_machine,
-    jit_replan,
     jit_stages,
     jit_swap,
     lockfile,
@@ -42,21 +42,15 @@ from kernforge.results import SHELF
 from kernforge.run import run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
     from types import ModuleType
 
     from kernforge.compiler import Compiler
-    from kernforge.graph import Plan
     from kernforge.jit_files import Stamp
-    from kernforge.jit_plan import Made
     from kernforge.lockfile import Lock
     from kernforge.matrix import Target
-    from kernforge.outcome import Events, Failure
     from kernforge.own import Brought, Own
-    from kernforge.perform import Workshop
     from kernforge.project import Project
-    from kernforge.store import Store
     from kernforge.workbench import Bench
 
 
@@ -71,15 +65,6 @@ class _Known:
     listing: dict[str, int]
     module: ModuleType
     link: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where and with what a project's device code is made; see ``jit_swap.Place``."""
-
-    lock: Lock
-    store: Store
-    roots: Mapping[str, str]
 
 
 _log = logging.getLogger("kernforge")
@@ -210,8 +195,8 @@ def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
         jobs = jit_machine.jobs()
         workshop = pipeline.make_workshop(bench, paths, jobs=jobs, isolation=sandbox.OFF)
         workshop = replace(workshop, runner=jit_stages.run_stages)
-        place = _Place(lock=locked, store=bench.store, roots=paths)
-        found, learn = _swapped(bench, made, place, workshop)
+        place = jit_edit.Place(lock=locked, store=bench.store, roots=paths)
+        found, learn = jit_edit.edited(bench, made, place, workshop)
         (artifact,) = found.artifacts
         # A directory of its own for each state of the sources: what a process has loaded stays.
         out = home() / "jit" / "projects" / f"{artifact.ops_name}-{found.sources_id[:16]}"
@@ -251,30 +236,3 @@ def _locked(bench: Bench, target: Target) -> Lock:
         locked,
     )
     return locked
-
-
-def _swapped(
-    bench: Bench, plan: Plan, place: _Place, workshop: Workshop
-) -> tuple[Plan, Made | None]:
-    """The plan with the objects of edited device code; and what nvcc will compile as a whole."""
-    parts = jit_replan.Parts(
-        manifest=bench.project.manifest, sources=bench.sources, lock=place.lock
-    )
-    whole = jit_replan.made(plan, parts)
-    if whole is None:
-        return plan, None
-    if place.store.has(SHELF, whole.link.key):
-        jit_swap.remember(whole)
-        return plan, None
-    quiet: Events = Report(quiet=True, failures=False)
-
-    def run_plan(some: Plan) -> tuple[Failure, ...]:
-        return build.run_actions(some, workshop, quiet, bench.project)
-
-    def behind(some: Plan) -> tuple[Failure, ...]:
-        shop = replace(workshop, runner=jit_stages.run_behind)
-        return build.run_actions(some, shop, quiet, bench.project)
-
-    again = functools.partial(jit_replan.with_objects, whole, parts=parts)
-    found = jit_swap.swapped(whole, place, run_plan, behind, again)
-    return (found.plan, None) if found else (plan, whole)

@@ -40,10 +40,12 @@ _DEVICE = "-D__CUDA_ARCH__="
 def run_stages(command: Command) -> Completed:
     """Run a program; if that is nvcc for one object and one architecture, its stages side by side.
 
+    A sandbox's own words may stand before nvcc's.
+
     Raises:
         FileNotFoundError: there is no such program.
     """
-    if not command.argv[0].endswith("/nvcc") or not {"-c", "-cubin"} & set(command.argv):
+    if not any(map(_is_nvcc, command.argv)) or not {"-c", "-cubin"} & set(command.argv):
         return run(command)
     first = _lean(command)
     if first is None:
@@ -59,8 +61,19 @@ def _lean(command: Command) -> Command | None:
     if sum(path.stat().st_size for path in paths) > _READ_BYTES:
         return None
     texts = {str(path): path.read_text(errors="surrogateescape") for path in paths}
-    argv = jit_lean.without(command.argv, texts)
-    return replace(command, argv=argv) if argv else None
+    before, argv = _parted(command)
+    lean = jit_lean.without(argv, texts)
+    return replace(command, argv=before + lean) if lean else None
+
+
+def _is_nvcc(word: str) -> bool:
+    return word.endswith("/nvcc")
+
+
+def _parted(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What stands before nvcc's argv, and that."""
+    at = next(place for place, word in enumerate(command.argv) if _is_nvcc(word))
+    return command.argv[:at], command.argv[at:]
 
 
 def _staged(command: Command) -> Completed:
@@ -71,7 +84,7 @@ def _staged(command: Command) -> Completed:
     found = script((told.stdout + told.stderr).splitlines()) if told.returncode == 0 else None
     if found is None:
         return run(command)
-    done = run(replace(command, argv=("/bin/sh", "-c", found)))
+    done = run(replace(command, argv=(*_parted(command)[0], "/bin/sh", "-c", found)))
     return replace(done, wall_s=done.wall_s + told.wall_s, cpu_s=done.cpu_s + told.cpu_s)
 
 

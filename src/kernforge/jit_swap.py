@@ -127,13 +127,13 @@ def remember(made: Made) -> None:
     _earlier.update({unit.path: unit for unit in made.cuda})
 
 
-def learn(made: Made, shop: Place) -> None:
-    """Remember the objects of a module that nvcc compiled."""
+def learn(made: Made, shop: Place, *, nvrtc: bool = True) -> None:
+    """Remember the objects of a module that nvcc compiled, and see whether NVRTC gives the same."""
     for unit in made.cuda:
-        _learn(unit, made.target, shop)
+        _learn(unit, made.target, shop, nvrtc=nvrtc)
 
 
-def _learn(unit: CudaUnit, target: Target, shop: Place) -> None:
+def _learn(unit: CudaUnit, target: Target, shop: Place, *, nvrtc: bool) -> None:
     part = jit_device.part(unit, shop.lock, target)
     path = shop.store.path(SHELF, unit.action.key) / OBJECT
     if part is None or part.host in _hosts or not path.is_file():
@@ -144,6 +144,8 @@ def _learn(unit: CudaUnit, target: Target, shop: Place) -> None:
     _hosts[part.host] = host = _Host(unit.action.key, code)
     while len(_hosts) > _MOST_HOSTS:
         del _hosts[next(iter(_hosts))]
+    if not nvrtc:
+        return
     if part.program and not jit_rtc.installed():
         _log.info("device code of %s goes by nvcc: cuda.bindings is not installed", unit.path)
     elif part.program:
@@ -156,6 +158,8 @@ def swapped(
     run_plan: Run,
     behind: Run,
     again: Callable[[Mapping[str, Action]], Made],
+    *,
+    nvrtc: bool = True,
 ) -> Made | None:
     """Compile the device code of edited units alone.
 
@@ -165,6 +169,7 @@ def swapped(
         run_plan: runs actions.
         behind: likewise in the background.
         again: plans the module with other objects for the units of these paths.
+        nvrtc: whether NVRTC may compile; nvcc looks at what it does then, in the background.
 
     Returns:
         The plan that links what came of it; None if nothing is to be had this way.
@@ -173,7 +178,9 @@ def swapped(
     missing = [unit for unit in made.cuda if not store.has(SHELF, unit.action.key)]
     stand_ins = (_action(unit, _NVCC) for unit in missing)
     instead = {one.title: one for one in stand_ins if store.use(SHELF, one.key)}
-    edits = [e for u in missing if u.path not in instead and (e := _edit(u, made, shop))]
+    edits = [
+        e for u in missing if u.path not in instead and (e := _edit(u, made, shop, nvrtc=nvrtc))
+    ]
     quick: dict[str, Action] = {}
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         # What is left beside device code; its failures are told when all of the plan is run.
@@ -201,13 +208,13 @@ def swapped(
 # -- compiling -----------------------------------------------------------------------------
 
 
-def _edit(unit: CudaUnit, made: Made, shop: Place) -> _Edit | None:
+def _edit(unit: CudaUnit, made: Made, shop: Place, *, nvrtc: bool) -> _Edit | None:
     """What an edit of device code is made of; None if the unit is anything else."""
     part = jit_device.part(unit, shop.lock, made.target)
     if part is None:
         return None
     if part.host not in _hosts and (before := _earlier.pop(unit.path, None)):
-        _learn(before, made.target, shop)
+        _learn(before, made.target, shop, nvrtc=nvrtc)
     host = _hosts.get(part.host)
     if host is None:
         return None

@@ -204,6 +204,33 @@ def test_a_projects_device_code_is_compiled_alone(x, home, project):
     assert torch.equal(edited.toy(x, 3.0), 3 * x + 2)
 
 
+FUNCTOR = (
+    "template <typename T, int kCount>\nstruct alignas",
+    """struct Shift {
+  float by;
+  __host__ __device__ explicit Shift(float value) : by{value} {}
+  __device__ float operator()(float v) const { return v + by * %d.0f; }
+  __host__ __device__ float both() const { return by; }
+};
+
+template <typename T, int kCount>
+struct alignas""",
+)
+
+
+def test_an_operator_of_a_functor_is_compiled_alone(x, home, project):
+    def ask(number):
+        shift = ("* scale);", "* Shift(1.0f)(scale));")
+        return project((FUNCTOR[0], FUNCTOR[1] % number), shift)
+
+    assert torch.equal(ask(1).toy(x, 2.0), 3 * x)
+    jit_swap.wait()
+    for number in (4, 6):
+        assert torch.equal(ask(number).toy(x, 2.0), (2 + number) * x)
+        jit_swap.wait()
+    assert swapped(home) >= 2
+
+
 def test_a_projects_host_code_is_compiled_with_it(x, home, project):
     project()
     threads = ("kThreads = 256", "kThreads = 128")

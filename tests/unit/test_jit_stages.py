@@ -74,3 +74,35 @@ def test_what_runs(monkeypatch, command, answer, ran):
     monkeypatch.setattr(jit_stages, "run", runner)
     assert jit_stages.run_stages(command).returncode == 0
     assert seen == ran
+
+
+def test_within_a_sandbox_all_of_it_runs_there(monkeypatch, tmp_path):
+    enter = ("/usr/bin/unshare", "--mount", "--")
+    seen = []
+
+    def runner(one):
+        seen.append(one.argv)
+        told = "\n".join(DRY_RUN) if "--dryrun" in one.argv else ""
+        return Completed(returncode=0, stdout="", stderr=told)
+
+    monkeypatch.setattr(jit_stages, "run", runner)
+    (tmp_path / "a.cu").write_text("int n;\n")
+    argv = (*enter, *NVCC.argv[:2], "--expt-extended-lambda", *NVCC.argv[2:])
+    jit_stages.run_stages(Command(argv=argv, cwd=tmp_path))
+    told, ran = seen
+    assert told[:-3] == (*enter, *NVCC.argv)  # a unit like this one does without the flag
+    assert ran[:4] == (*enter, "/bin/sh")
+
+
+def test_a_unit_that_needs_the_flag_is_compiled_with_it(monkeypatch, tmp_path):
+    seen = []
+
+    def runner(one):
+        seen.append("--expt-extended-lambda" in one.argv)
+        return Completed(returncode=0 if seen[-1] else 1, stdout="", stderr="")
+
+    monkeypatch.setattr(jit_stages, "run", runner)
+    (tmp_path / "a.cu").write_text("int n;\n")
+    argv = ("/cuda/bin/nvcc", "-cubin", "--expt-extended-lambda", "a.cu", "-o", "a.cubin")
+    assert jit_stages.run_stages(Command(argv=argv, cwd=tmp_path)).returncode == 0
+    assert seen == [False, True]

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a round of ``kernforge dev`` compiles of an edited CUDA source; no GPU is needed."""
+
+import shutil
+
+import pytest
+from native import jit_homes, projects
+
+from kernforge import cubin, dev_values, elf, fatbin, jit_swap
+from kernforge.dev_control import Stop, Teller
+from kernforge.dev_round import Session, Wanted
+from kernforge.dev_spare import Spare
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+
+BODY = "y[i] = 2 * x[i];"
+
+
+@pytest.fixture
+def home(tmp_path, kept_home, monkeypatch):
+    jit_homes.forget(monkeypatch)
+    yield jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
+    jit_swap.wait()
+
+
+@pytest.fixture
+def edit(tmp_path, home):
+    """Write an edited source and do a round; gives the round and the module that it built."""
+    root = projects.write(tmp_path / "times-two-cuda", backends=("cuda",))
+    source = root / "times_two.cu"
+    first = source.read_text()
+    sessions = iter(range(100))
+
+    def start():
+        scratch = tmp_path / f"scratch-{next(sessions)}"
+        scratch.mkdir()
+        place = scratch / "place"
+        wanted = Wanted(
+            root=root, place=place, variants=("*-cu130-*",), arch=("9.0",), test=False, bench=False
+        )
+        return Session(wanted, scratch, Spare(root, scratch))
+
+    session = start()
+
+    def write_and_build(old=BODY, new=BODY, *, alone=False):
+        assert old in first
+        source.write_text(first.replace(old, new))
+        chosen = start() if alone else session
+        if alone:
+            shutil.rmtree(home / "store" / "actions")
+        one = chosen.run(1, (), dev_values.EVERYTHING, Teller(lambda *_: None), Stop())
+        if not one.ok:
+            return one, b""
+        (variant,) = one.variants.values()
+        (module,) = variant.rglob("*.so")
+        return one, module.read_bytes()
+
+    return write_and_build
+
+
+def ways(home):
+    """How many units had their device code swapped, and how often that was compiled alone."""
+    trees = list((home / "store" / "actions").glob("??/*"))
+    return tuple(
+        sum((tree / name).is_file() for tree in trees) for name in ("code.fatbin", "unit.cubin")
+    )
+
+
+def same_module(one, other):
+    """Whether two modules are alike in code and data, the compiler's note of itself aside."""
+    a, b = elf.contents(one), elf.contents(other)
+    names = {
+        n for n in a if n != fatbin.SECTION and not n.startswith((".note", ".symtab", ".strtab"))
+    }
+    first, second = (fatbin.one_cubin(all_[fatbin.SECTION]) for all_ in (a, b))
+    return cubin.same_code(first, second) and all(a[n] == b.get(n) for n in names)
+
+
+def test_an_edit_of_device_code_is_compiled_alone(home, edit):
+    first, before = edit()
+    assert first.ok, first.error or first.output
+    second, module = edit(BODY, "y[i] = x[i] + x[i] + 1.0f;")
+    assert second.ok, second.error or second.output
+    assert ways(home) == (1, 1)
+    assert [one.use.symbol for one in second.kernels] == [one.use.symbol for one in first.kernels]
+    assert module != before
+    _, whole = edit(BODY, "y[i] = x[i] + x[i] + 1.0f;", alone=True)
+    assert ways(home) == (0, 0)
+    assert same_module(module, whole)
+    _, again = edit(alone=True)
+    assert same_module(before, again)
+
+
+def test_an_edit_of_host_code_is_compiled_with_all(home, edit):
+    edit()
+    one, _ = edit("256, 0", "128, 0")
+    assert one.ok, one.error or one.output
+    assert ways(home) == (0, 0)
+
+
+def test_a_mistake_in_device_code_is_shown(home, edit):
+    edit()
+    one, _ = edit(BODY, "y[i] = 2 * xx[i];")
+    assert one.exit_code == 5
+    (said,) = (each.diagnostic for each in one.complaints)
+    assert (said.file, said.line) == ("times_two.cu", 4)
+    mended, _ = edit(BODY, "y[i] = 3 * x[i];")
+    assert mended.ok
+    assert ways(home) == (1, 1)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of ``kernforge dev`` on the GPU: device code that is compiled alone, a pytest that was ready.
+
+    pytest tests/native/test_dev_gpu.py
+
+on a machine with an installed CUDA toolkit of torch's major version; it reads no network there.
+"""
+
+import subprocess
+import sys
+
+import pytest
+from native import jit_homes
+
+from kernforge import buildhere, dev_values, host
+from kernforge.dev_control import Stop, Teller
+from kernforge.dev_round import Session, Wanted
+from kernforge.dev_spare import Spare
+from kernforge.errors import ToolchainError
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.native,
+    pytest.mark.torch,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
+# On the GPU; what torch.compile does there takes longer than all else.
+PYTEST = ("-k", "cuda and not compile and not large and not 2_to")
+
+
+def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
+    home = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
+    jit_homes.forget(monkeypatch)
+    subprocess.run([sys.executable, "-m", "kernforge", "new", "toy"], cwd=tmp_path, check=True)
+    root = tmp_path / "toy"
+    source = root / "toy.cu"
+    text = source.read_text()
+    brought = buildhere.own_parts(host.probe(), ToolchainError("nothing is fetched here"))
+    wanted = Wanted(
+        root=root, place=tmp_path / "place", brought=brought, pytest=PYTEST, bench=False
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with Spare(root, scratch) as spare:
+        session = Session(wanted, scratch, spare)
+
+        def round_of(old, new):
+            assert old in text
+            source.write_text(text.replace(old, new))
+            session.prepare()
+            return session.run(1, (), dev_values.EVERYTHING, Teller(lambda *_: None), Stop())
+
+        first = round_of("* scale", "* scale")
+        assert first.ok, first.error or first.output or first.failed
+        (tested,) = first.tested
+        assert tested.counts["passed"] > 10
+        wrong = round_of("* scale);", "* scale + 1.0f);")
+        assert wrong.exit_code == 6, wrong.error or wrong.output
+        right = round_of("(f < 0.0f ? 0.0f : f) * scale", "scale * (f < 0.0f ? 0.0f : f)")
+        assert right.ok, right.error or right.output or right.failed
+        swapped = list((home / "store" / "actions").glob("??/*/code.fatbin"))
+        assert len(swapped) == 2
+        other = round_of("kThreads = 256", "kThreads = 128")
+        assert other.ok, other.error or other.output or other.failed
+        assert list((home / "store" / "actions").glob("??/*/code.fatbin")) == swapped
