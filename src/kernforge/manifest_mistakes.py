@@ -101,10 +101,15 @@ def report(mistakes: Iterable[Mistake], data: Data, *, text: str, source: str) -
     )
 
 
+# Words for backends that are spelt nothing like them; 'gpu' is nearest to 'xpu'.
+_MEANT = {"gpu": "cuda", "nvidia": "cuda", "amd": "rocm", "hip": "rocm", "intel": "xpu"}
+
+
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """``"; did you mean 'src'?"``, or nothing when no option is close."""
+    """``"; did you mean 'src'?"``, or nothing when no option is close or meant by another word."""
     by_lower = {option.lower(): option for option in options}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    close = [_MEANT[word.lower()]] if _MEANT.get(word.lower()) in by_lower else []
+    close = close or difflib.get_close_matches(word.lower(), by_lower, n=1)
     return f"; did you mean '{by_lower[close[0]]}'?" if close else ""
 
 
