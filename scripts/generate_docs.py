@@ -43,6 +43,11 @@ def _with_subclasses(kind: type[errors.KernforgeError]) -> Iterator[type[errors.
             yield from _with_subclasses(below)
 
 
+_JSON = """With `--json` a command prints one document, however it ends: `error` (the class), `message` and `hint` stand in it beside what there is of
+the result. A result that is a list, as of `check`, is printed alone; the error is on standard error, as ever.
+"""
+
+
 def errors_page() -> str:
     """Every error with its exit code."""
     kinds = list(_with_subclasses(errors.KernforgeError))
@@ -54,6 +59,7 @@ def errors_page() -> str:
         (
             "# Errors and exit codes\n",
             "Python code meets the class, a shell the exit code; 0 is success, 130 an interrupt.\n",
+            _JSON,
             "| exit code | error | what happened |",
             "|---|---|---|",
             *rows,

@@ -66,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             arguments = parser().parse_args(argv)
             report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
             code = arguments.verb(arguments, report)
+            report.close()
     except KernforgeError as error:
         report.error(error)
         sys.exit(error.exit_code)

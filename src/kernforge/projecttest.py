@@ -155,14 +155,10 @@ def build(project: Path, variants: Iterable[str], options: Sequence[str]) -> dic
 
 
 def _not_built(done: Completed) -> KernforgeError:
-    """The build's error out of what it printed: its result, if it came so far, and the error."""
+    """The build's error out of the document that it printed, if it came so far."""
     told: dict[str, Any] = {}
-    text = done.stdout.strip()
     with contextlib.suppress(ValueError):
-        while text:
-            document, end = json.JSONDecoder().raw_decode(text)
-            told |= document
-            text = text[end:].strip()
+        told = json.loads(done.stdout)
     lines = [f"{each['action']}:\n{each['output']}" for each in told.get("failures", ())]
     lines += [
         f"{each['where']}: {each['message']} [{each['rule']}]\n    {each['hint']}"

@@ -50,29 +50,44 @@ class Report:
         self._failures = failures
         self._watched = sys.stderr.isatty() and not quiet
         self._live: Live | None = None
+        self._result: Any = None
+        self._indent: int | None = 2
         self._lock = threading.Lock()
 
     # -- results ---------------------------------------------------------------------------
 
     def result(self, document: Any, text: str) -> None:
-        """Print a command's result: the document for programs, the text for people."""
+        """Tell a command's result, once: the document for programs, the text for people.
+
+        The document is printed at the command's end, with the error if there is one: a program
+        reads one document, however the command ended.
+        """
         if self.as_json:
-            print(json.dumps(document, indent=2, default=str), flush=True)
+            self._result = document
         elif text:
             print(text, flush=True)
 
     def line(self, document: Any, text: str) -> None:
         """Print one of several results: a line of JSON, or text."""
         if self.as_json:
+            self._indent = None
             print(json.dumps(document, default=str), flush=True)
         elif text:
             print(text, flush=True)
 
+    def close(self) -> None:
+        """Print the document of the result, if there is one."""
+        if self._result is not None:
+            print(json.dumps(self._result, indent=self._indent, default=str), flush=True)
+            self._result = None
+
     def error(self, error: KernforgeError) -> None:
-        """Print what went wrong and what to do."""
+        """Print what went wrong and what to do; with a result that is a list, beside it alone."""
         if self.as_json:
-            document = {"error": type(error).__name__, "message": error.message}
-            print(json.dumps({**document, "hint": error.hint}, indent=2))
+            told = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+            if self._result is None or isinstance(self._result, dict):
+                self._result = {**(self._result or {}), **told}
+            self.close()
         self._say(f"error: {error.message}")
         if error.hint:
             self._say(f"hint: {error.hint}")

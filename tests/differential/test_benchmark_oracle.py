@@ -161,7 +161,7 @@ def test_a_wrong_kernel_fails_in_both(repo):
     assert "Verification failed" in other.stderr
     assert done.returncode == 6, done.stderr
     assert "Relu.own, kernel, hot: call" in done.stderr
-    assert json.loads(done.stdout.partition('\n{\n  "error"')[0])["results"] == []
+    assert json.loads(done.stdout)["results"] == []
 
 
 def test_a_check_that_zeros_would_pass_is_not_believed(repo):

@@ -49,7 +49,7 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_pat
     call("build", "my-kernel", "--cuda-home", toolkit, "--arch", arch, *chosen)
     tested = ("--kernel", "my-kernel/build", "--pytest=-m", "--pytest=gpu", "--json")
     out = call("test", "my-kernel", *tested, *chosen)
-    (told,) = json.JSONDecoder().raw_decode(out)[0]["variants"]
+    (told,) = json.loads(out)["variants"]
     assert told["counts"]["passed"] >= 20
     assert told["counts"]["failed"] + told["counts"]["error"] == 0
     ran = {one["test"].rpartition("::")[2] for one in told["tests"] if one["outcome"] == "passed"}

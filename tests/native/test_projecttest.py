@@ -53,7 +53,7 @@ def run_test(kept_home, tmp_path):
             [*map(str, argv), "--json"], capture_output=True, text=True, env=env, check=False
         )
         assert done.returncode == expect, done.stdout + done.stderr
-        return json.JSONDecoder().raw_decode(done.stdout)[0]
+        return json.loads(done.stdout)
 
     call.root = root
     return call

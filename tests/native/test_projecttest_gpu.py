@@ -73,7 +73,7 @@ def client(project, *arguments):
 def told(process, expect=0):
     out, err = process.communicate(timeout=300)
     assert process.returncode == expect, out + err
-    (variant,) = json.JSONDecoder().raw_decode(out)[0]["variants"]
+    (variant,) = json.loads(out)["variants"]
     return variant
 
 

@@ -93,7 +93,7 @@ def test_a_file_that_was_changed_is_found_though_its_digest_was_changed_too(cli,
     (artifact / "__init__.py").write_text("import os  # evil\n" + projects.PACKAGE)
     seal(artifact)
     done = cli("reproduce", artifact, "--source", root, "--json", expect=6)
-    document, _ = json.JSONDecoder().raw_decode(done.stdout)
+    document = json.loads(done.stdout)
     found = {one["file"]: one for one in document[0]["differences"]}
     assert set(found) == {"__init__.py", "metadata.json"}
     assert found["__init__.py"]["offset"] == 0

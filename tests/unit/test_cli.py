@@ -196,3 +196,24 @@ def test_a_reader_that_has_enough_is_no_traceback():
 
 def test_columns_are_as_wide_as_their_widest_cell():
     assert report.table([("a", "b"), ("long", "c")], head=("x", "y")) == "x     y\na     b\nlong  c"
+
+
+def test_a_program_reads_one_document_however_a_command_ends(capsys):
+    error = errors.CheckError("it is wrong", hint="mend it")
+    for result, expected in (
+        (None, {"error": "CheckError", "message": "it is wrong", "hint": "mend it"}),
+        ({"ok": False}, {"ok": False, "error": "CheckError", "message": "it is wrong"}),
+        ([1, 2], [1, 2]),
+    ):
+        one = report.Report(as_json=True)
+        if result is not None:
+            one.result(result, "")
+        one.error(error)
+        one.close()
+        told = json.loads(capsys.readouterr().out)
+        assert told == expected if isinstance(told, list) else told.items() >= expected.items()
+    one = report.Report(as_json=True)
+    one.line({"round": 1}, "")
+    one.error(error)
+    lines = capsys.readouterr().out.splitlines()
+    assert [sorted(json.loads(line)) for line in lines] == [["round"], ["error", "hint", "message"]]

@@ -165,7 +165,7 @@ def doctor(monkeypatch, tmp_path, capsys):
         with pytest.raises(SystemExit) as stop:
             main(["doctor", "--offline", "--json", *argv])
         text = capsys.readouterr().out
-        return stop.value.code, json.JSONDecoder().raw_decode(text)[0]
+        return stop.value.code, json.loads(text)
 
     return call
 
@@ -205,6 +205,9 @@ def test_a_missing_compiler_is_found_on_the_path(doctor, monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     code, document = doctor()
     assert (code, "compiler" in _rules(document)) == (4, True)
+    # What was found and the error are one document.
+    assert document["error"] == "ToolchainError"
+    assert "stop" in document["message"]
 
 
 def test_a_broken_torch_is_told_in_its_own_words(monkeypatch, tmp_path):

@@ -58,7 +58,7 @@ def told(capsys, *argv: str) -> tuple[int, list[dict]]:
     """Exit code and report of ``verify --json``."""
     capsys.readouterr()
     code = call("verify", *argv, "--json")
-    document, _ = json.JSONDecoder().raw_decode(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
     return code, document
 
 
