@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kernforge.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -71,10 +73,14 @@ class Draw:
         Args:
             shape: its shape.
             dtype: another than the checked one, as a name or ``torch.dtype``.
+
+        Raises:
+            UsageError: torch has no such dtype, or no numbers are drawn of it.
         """
         import torch  # noqa: PLC0415 - torch is imported where it is used
 
         if isinstance(dtype, str):
+            check_dtype(dtype)
             dtype = getattr(torch, dtype)
         wanted = self.dtype if dtype is None else dtype
         number = len(self.drawn)
@@ -120,6 +126,25 @@ class Draw:
             low, high = max(info.min, -(2**31)), min(info.max, 2**31)
             return torch.randint(low, high + 1, shape, generator=source).to(dtype)
         return torch.randn(shape, generator=source, dtype=torch.float64).to(dtype)
+
+
+def check_dtype(name: str) -> None:
+    """Refuse what is no dtype of torch, and one whose numbers have no order to be near in.
+
+    Raises:
+        UsageError: it is one of these.
+    """
+    import torch  # noqa: PLC0415
+
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise UsageError(f"torch has no dtype {name!r}", hint="as in float32, bfloat16, int64")
+    if found.is_complex:
+        raise UsageError(
+            f"{name} is not drawn and has no rule of how near is near enough",
+            hint="declare the operator on its real and imaginary parts: "
+            "call=lambda op, real, imaginary: torch.view_as_real(op(torch.complex(real, imaginary)))",
+        )
 
 
 def _make_special(tensor: Tensor) -> None:

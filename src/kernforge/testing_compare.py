@@ -49,8 +49,12 @@ def tolerance(exact: Tensor, same: Tensor, dtype: Any, *, factor: float = FACTOR
     Args:
         exact: the reference's result in float64.
         same: its result when it computes in the tested dtype, or in float32 for float64.
-        dtype: the tested result's.
+        dtype: the tested result's, a floating one.
         factor: of the reference's own error.
+
+    Returns:
+        float64 of the same shape: how far from ``exact`` each element may lie, as a number and not
+        as a share of it.
     """
     import torch  # noqa: PLC0415
 

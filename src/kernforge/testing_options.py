@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import UsageError
 from kernforge.testing_case import Declared
-from kernforge.testing_cases import VIEWS
+from kernforge.testing_cases import VIEWS, check_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,7 +40,7 @@ def tidied(options: Mapping[str, Any], checks: Collection[str]) -> dict[str, Any
         if name in found:
             found[name] = _names(name, found[name])
     for name in found.get("dtypes", ()):
-        _check_dtype(name)
+        check_dtype(name)
     for option, there in (("device", _DEVICES), ("view", VIEWS)):
         for name in found.get(f"{option}s", ()):
             _among(option, name, there)
@@ -70,13 +70,6 @@ def _names(option: str, given: Any) -> tuple[str, ...]:
             f"{option} is empty, so nothing would be checked", hint="name at least one"
         )
     return tuple(str(one).removeprefix("torch.") for one in listed)
-
-
-def _check_dtype(name: str) -> None:
-    import torch  # noqa: PLC0415 - torch is imported where it is used
-
-    if not isinstance(getattr(torch, name, None), torch.dtype):
-        raise UsageError(f"torch has no dtype {name!r}", hint="as in float32, bfloat16, int64")
 
 
 def _check_shapes(given: Any) -> None:

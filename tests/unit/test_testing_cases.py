@@ -4,6 +4,7 @@
 import pytest
 import torch
 
+from kernforge.errors import UsageError
 from kernforge.testing import VIEWS, Draw, op_tests
 from kernforge.testing_case import Case
 
@@ -55,3 +56,11 @@ def test_an_operator_may_be_called_otherwise_than_by_its_arguments():
     case = Case.make(checks.declared, DRAW, SHAPE)
     assert case.written == {1}
     assert case.results(checks.declared.call(torch.add, *case.args))[0] is case.args[1]
+
+
+@pytest.mark.parametrize(("dtype", "said"), [("fp16", "no dtype 'fp16'"), ("complex64", "no rule")])
+def test_a_dtype_that_cannot_be_drawn_is_refused_where_it_is_named(dtype, said):
+    with pytest.raises(UsageError, match=said):
+        DRAW(SHAPE, dtype)
+    with pytest.raises(UsageError, match=said):
+        op_tests(op=torch.add, reference=torch.add, inputs=lambda d, s: (d(s),), dtypes=(dtype,))
