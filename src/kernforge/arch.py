@@ -98,10 +98,10 @@ def listed(text: str) -> tuple[Arch, ...]:
     """What the value of ``TORCH_CUDA_ARCH_LIST`` names: numbers and generations, in ascending order.
 
     Raises:
-        ManifestError: it names something else.
+        ManifestError: it names something else, or nothing.
     """
     names = [name for name in re.split(r"[; ]", text) if name]
-    parts = [part for name in names for part in GENERATIONS.get(name, name).split()]
+    parts = [part for name in names for part in GENERATIONS.get(name, name).split()] or [""]
     try:
         return tuple(sorted({Arch.parse(part) for part in parts}))
     except ManifestError as error:

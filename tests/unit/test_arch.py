@@ -78,3 +78,39 @@ def test_a_build_narrowed_to_some_gpus(chosen, only, expected):
 def test_narrowing_to_a_gpu_that_nothing_serves_is_an_error(chosen, only):
     with pytest.raises(ManifestError, match="serves a GPU of capability"):
         arch.narrow(tuple(map(Arch.parse, chosen)), (Arch.parse(only),))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("9.0", "9.0"),
+        ("9.0; 8.0+PTX", "8.0+PTX 9.0"),
+        (" Hopper 9.0a", "9.0+PTX 9.0a"),
+        ("Ampere", "8.0 8.6+PTX"),
+    ],
+)
+def test_a_list_as_torchs_loader_reads_it(text, found):
+    assert " ".join(map(str, arch.listed(text))) == found
+
+
+@pytest.mark.parametrize("text", ["9", "hopper", "9.0,8.0", ";", "sm_90"])
+def test_what_is_no_list_is_refused_with_the_names_that_there_are(text):
+    with pytest.raises(ManifestError, match="TORCH_CUDA_ARCH_LIST: ") as told:
+        arch.listed(text)
+    assert "Hopper" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("code", "runs", "fails"),
+    [
+        ("8.0", [(8, 0), (8, 9)], [(7, 5), (9, 0)]),
+        ("8.0+PTX", [(8, 0), (12, 1)], [(7, 5)]),
+        ("9.0a", [(9, 0)], [(9, 1), (10, 0)]),
+        ("10.0f", [(10, 0), (10, 3)], [(11, 0), (12, 0)]),
+    ],
+)
+def test_which_gpus_run_code_for_an_architecture(code, runs, fails):
+    target = arch.Arch.parse(code)
+    assert [target.serves(one) for one in (*runs, *fails)] == [True] * len(runs) + [False] * len(
+        fails
+    )
