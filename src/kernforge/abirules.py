@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernforge import floor
 from kernforge.finding import Finding
+from kernforge.resources import demangled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _PTX = "+PTX"
 # Nested names (Itanium ABI, chapter 5.1.3) in torch's namespaces; two of them are the stable ABI.
-_TORCH_NAME = re.compile(
-    r"_Z(?:T[VTISWH]|GV|GR|Th?n?\d+_)?N[rVK]*[RO]?"
-    r"(?:3c10|2at|6caffe2|5torch(?!6stable|10headeronly))"
-)
+_NESTED = r"_Z(?:T[VTISWH]|GV|GR|Th?n?\d+_)?N[rVK]*[RO]?"
+_TORCH_NAME = re.compile(_NESTED + r"(?:3c10|2at|6caffe2|5torch(?!6stable|10headeronly))")
+_TORCH_OWNED = re.compile(_NESTED + r"(?:3c10|2at|6caffe2|5torch)")
 _DEPENDENCY_HINTS = {
     "libcudart": "link the CUDA runtime statically (-cudart=static): torch may bring another major",
     "libcuda": "machines without a driver cannot load it: ask cudaGetDriverEntryPoint instead",
@@ -63,8 +63,24 @@ def manylinux(
     )
 
 
-def unresolved(elf: Elf, *, where: str) -> Iterator[Finding]:
-    """Undefined symbols that no library of the floor, Python or torch is known to define."""
+def unresolved(elf: Elf, *, where: str, stable: bool = False) -> Iterator[Finding]:
+    """Undefined symbols that no library of the floor, Python or torch is known to define.
+
+    Args:
+        elf: the shared object.
+        where: its path, for the findings.
+        stable: whether torch gives it C names alone, so that a C++ name is the project's own.
+    """
+    if stable and (own := [s.name for s in elf.undefined if _is_own(s)]):
+        yield Finding(
+            rule="unresolved",
+            severity="error",
+            where=where,
+            message=f"{_some([demangled(name) for name in own])} is declared and used, and no source "
+            "defines it: importing it fails with an undefined symbol",
+            hint="name the source that defines it in build.toml's src, for this backend too; namespace "
+            "and arguments are part of a name",
+        )
     missing = [b.symbol for b in floor.unversioned(elf.undefined) if not b.version]
     if missing:
         yield Finding(
@@ -76,6 +92,12 @@ def unresolved(elf: Elf, *, where: str) -> Iterator[Finding]:
             hint="add the source or the static library that defines it; functions newer than "
             "glibc 2.28 cannot be used",
         )
+
+
+def _is_own(symbol: Symbol) -> bool:
+    """Whether an undefined symbol is a C++ name of no library that is known."""
+    known = symbol.version or symbol.weak or floor.unversioned([symbol])
+    return symbol.name.startswith("_Z") and not known and not _TORCH_OWNED.match(symbol.name)
 
 
 def dependencies(

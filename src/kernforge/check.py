@@ -188,7 +188,8 @@ def _shared_object(subject: _Subject, file: Path) -> Iterator[Finding]:
     if parsed.machine in floor.CPUS:
         satisfied, allowed = _auditwheel(parsed)
         yield from abirules.manylinux(parsed, satisfied=satisfied, allowed=allowed, where=where)
-    yield from abirules.unresolved(parsed, where=where)
+    stable = variant.framework == "torch-stable-abi"
+    yield from abirules.unresolved(parsed, where=where, stable=stable)
     yield from abirules.dependencies(
         parsed, backend=metadata.backend, where=where, framework=variant.framework
     )

@@ -59,6 +59,25 @@ def test_only_the_systems_and_torchs_libraries_may_be_needed(backend, needed, re
     assert len(found) == refused
 
 
+@pytest.mark.parametrize(
+    ("symbol", "own"),
+    [
+        (Symbol(name="_ZN4mine6launchEPKvi"), True),
+        (Symbol(name="_Z6launchPKvi"), True),
+        (Symbol(name="_ZN4mine1fEN2at6TensorE"), True),
+        (Symbol(name="_ZN4mine6launchEPKvi", weak=True), False),
+        (Symbol(name="_ZdlPvm", version="CXXABI_1.3.9"), False),
+        (Symbol(name="_ZN5torch10headeronly4HalfC1Ef"), False),
+        (Symbol(name="_ZN2at5emptyEv"), False),  # another rule's
+        (Symbol(name="aoti_torch_get_dim"), False),
+    ],
+)
+def test_a_launcher_that_no_source_defines_is_found_where_torch_has_c_names_alone(symbol, own):
+    found = list(abirules.unresolved(library(symbol), where="a.so", stable=True))
+    assert [finding.rule for finding in found] == ["unresolved"] * own
+    assert not list(abirules.unresolved(library(symbol), where="a.so"))
+
+
 def test_a_dependency_on_the_runtime_says_how_to_mend_it():
     needs = library(needed=["libcudart.so.13"])
     (found,) = abirules.dependencies(needs, backend="cuda", where="a.so")
