@@ -146,7 +146,7 @@ def test_exchanges_that_share_scratch_memory_are_not_mistaken(tmp_path):
     work, scratch = workload(), Scratch()
     parts = bench_check.layout(work, bench_check.expected(work, drawn(work)))
     buffers = [FileBuffer(tmp_path / name, 2 * parts.set_bytes) for name in ("one", "other")]
-    one, other = (Exchange(buffer.bytes, parts, scratch) for buffer in buffers)
+    one, other = (Exchange(buffer, parts, scratch) for buffer in buffers)
     first, second = [drawn(work)], [drawn(work), drawn(work)]
     one.put(first)
     other.put(second)
