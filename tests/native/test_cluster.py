@@ -22,8 +22,8 @@ SLOW += "template <> struct S<0> {};\nvoid* slow() { return new S<40>(); }\n"
 
 @pytest.fixture
 def kernforge_cli(kept_home):
-    def call(*arguments, expect=0, home=kept_home):
-        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
+    def call(*arguments, expect=0, home=kept_home, program=("-m", "kernforge")):
+        argv = [sys.executable, *program, *map(str, arguments)]
         env = {**os.environ, "KERNFORGE_HOME": str(home)}
         done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
         assert done.returncode == expect, done.stdout + done.stderr
@@ -122,6 +122,11 @@ def test_an_error_on_a_worker_is_shown_as_the_compiler_wrote_it(kernforge_cli, c
     assert "exit status 1 on one" in done.stderr
 
 
-def test_without_a_scheduler_the_error_says_how_to_start_one(kernforge_cli, project, monkeypatch):
-    done = kernforge_cli("build", project, "--scheduler", "tcp://127.0.0.1:9", expect=10)
+# A scheduler may be late, so the command waits ten seconds for one. Here none comes.
+HASTY = "from kernforge import cli, cluster; cluster._CONNECT_S = 1; cli.main()"
+
+
+def test_without_a_scheduler_the_error_says_how_to_start_one(kernforge_cli, project):
+    options = ("--scheduler", "tcp://127.0.0.1:9")
+    done = kernforge_cli("build", project, *options, expect=10, program=("-c", HASTY))
     assert "dask scheduler" in done.stderr
