@@ -137,15 +137,22 @@ _outcomes: dict[str, tuple[str, str]] = {}
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember each test's outcome; one whose setup or teardown breaks is an error."""
-    outcome = report.outcome
+    """Remember each test's outcome; one whose setup or teardown breaks is an error.
+
+    Pytest calls a test that fails as it is expected to skipped, though it ran.
+    """
+    outcome: str = report.outcome
+    if hasattr(report, "wasxfail") and outcome == "skipped":
+        outcome = "xfailed"
     if report.when != "call" and outcome == "failed":
-        outcome = "error"  # type: ignore[assignment]
+        outcome = "error"
     if report.when == "call" or outcome != "passed":
         _outcomes[report.nodeid] = (outcome, _reason(report))
 
 
 def _reason(report: pytest.TestReport) -> str:
+    if why := getattr(report, "wasxfail", ""):
+        return str(why)
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2])
     crash = getattr(report.longrepr, "reprcrash", None)

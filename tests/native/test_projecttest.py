@@ -103,7 +103,12 @@ def test_a_run_that_tested_nothing_is_an_exit_code_of_its_own(run_test):
     (run_test.root / "tests" / "test_it.py").write_text(f"{skips}    pytest.skip('no such GPU')\n")
     told = run_test(expect=13)
     assert (told["ok"], told["variants"][0]["counts"]["skipped"]) == (False, 2)
-    # One that ran is enough, and one that fails is worse.
+    # One that ran is enough, also if it fails as expected, and one that fails is worse.
+    xfails = "import pytest\n\n@pytest.mark.xfail(reason='known')\ndef test_more():\n    assert 0\n"
+    (run_test.root / "tests" / "test_more.py").write_text(xfails)
+    (told,) = run_test(expect=0)["variants"]
+    assert told["counts"]["skipped"] == 3
+    assert ("xfailed", "known") in {(one["outcome"], one["reason"]) for one in told["tests"]}
     (run_test.root / "tests" / "test_more.py").write_text("def test_more():\n    pass\n")
     assert run_test(expect=0)["ok"]
     (run_test.root / "tests" / "test_more.py").write_text("def test_more():\n    assert False\n")
