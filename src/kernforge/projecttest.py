@@ -250,9 +250,12 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
         # From the first of those files on; what pytest says before and after it says nothing more.
         said = output[output.index(_UNREADABLE) :].partition("\n")[2].partition(_SUMMARY)[0]
         names = dict.fromkeys(re.findall(rf"{_UNREADABLE}(\S+)", output))
+        hint = "mend it, or leave it out with --pytest=--ignore=FILE"
+        if "No module named 'torch'" in said:
+            hint = "pip install torch"
         return UsageError(
             f"{', '.join(names)} cannot be read, so nothing was tested:\n{said.rstrip(' =_')[-3000:]}",
-            hint="mend it, or leave it out with --pytest=--ignore=FILE",
+            hint=hint,
         )
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     return UsageError(

@@ -80,6 +80,9 @@ def test_a_file_of_tests_that_cannot_be_imported_is_named(run_test):
     assert "No module named 'nowhere_at_all'" in told["message"]
     assert "test session starts" not in told["message"]
     assert "--ignore" in told["hint"]
+    text = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+    (run_test.root / "tests" / "test_bad.py").write_text(text)
+    assert run_test(expect=2)["hint"] == "pip install torch"
 
 
 def test_a_wrong_argument_for_pytest_is_named(run_test):
