@@ -99,6 +99,7 @@ class Session:
 
     def __init__(self, wanted: Wanted, scratch: Path, spare: Spare) -> None:
         self._wanted, self._scratch, self._spare = wanted, scratch, spare
+        self._kept: dev_build.Kept = {}
         self._current: Mapping[str, Path] = {}
         self._identity = ""
         self._cuda: frozenset[str] = frozenset()
@@ -180,7 +181,8 @@ class Session:
     def _build(self, one: Round, teller: Teller, stop: Stop) -> None:
         teller.state("compiling")
         wanted = self._wanted
-        bench = workbench.set_up(workbench.read_project(wanted.root), teller, wanted.brought)
+        project = workbench.read_project(wanted.root)
+        bench = dev_build.set_up(project, teller, wanted.brought, self._kept)
         targets = self._targets(bench)
         locked, _ = locking.ensure_lock(bench, targets, locked=False)
         made = pipeline.make_plan(bench, targets, locked, only=self._only(targets))

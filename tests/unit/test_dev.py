@@ -5,6 +5,7 @@ import io
 import json
 import os
 import types
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.console import Console
 from kernforge import (
     dev,
     dev_bench,
+    dev_build,
     dev_report,
     dev_values,
     occupancy,
@@ -24,6 +26,7 @@ from kernforge.dev_values import EVERYTHING, Complaint, Good, Ratio, Round
 from kernforge.dev_view import View
 from kernforge.diagnostics import Diagnostic
 from kernforge.errors import StorageError
+from kernforge.own import NOTHING, Brought
 
 
 @pytest.mark.parametrize(
@@ -281,3 +284,23 @@ def test_occupancy_of_hopper(threads, registers, shared, blocks, limits):
     assert (found.blocks, found.limits) == (blocks, limits)
     assert found.share == blocks * (threads // 32) / 64
     assert occupancy.limits("99.9") is None
+
+
+def test_the_machine_is_looked_at_once_for_a_manifest(monkeypatch):
+    asked = []
+
+    def set_up(one, teller, brought, *, cxx, mine):
+        asked.append((cxx, mine))
+        return types.SimpleNamespace(compiler="g++", own="torch")
+
+    monkeypatch.setattr(dev_build.workbench, "set_up", set_up)
+    project = types.SimpleNamespace(manifest=types.SimpleNamespace(content="a"))
+    kept = {}
+    library = Brought(depends={"cutlass": Path("cutlass")})
+    for brought in (NOTHING, NOTHING, library):
+        dev_build.set_up(project, None, brought, kept)
+    # A library may be edited between rounds.
+    assert asked == [(None, None), ("g++", "torch"), ("g++", None)]
+    project.manifest.content = "b"
+    dev_build.set_up(project, None, NOTHING, kept)
+    assert asked[-1] == (None, None)
