@@ -259,8 +259,8 @@ def main() -> None:
         machine["gpu"] = torch.cuda.get_device_name()
         where += f" and an {torch.cuda.get_device_name().removeprefix('NVIDIA ')}"
     results: dict[str, dict[str, object]] = {}
-    for loader in arguments.loaders.split(","):
-        for form in arguments.forms.split(","):
+    for form in arguments.forms.split(","):  # so that a run which is ended has whole pairs
+        for loader in arguments.loaders.split(","):
             if loader == "torch" and form == "project":
                 continue
             with tempfile.TemporaryDirectory() as cache:
