@@ -23,7 +23,9 @@ from kernforge import (
     jit_hint,
     jit_machine,
     jit_make,
+    jit_mistake,
     jit_module,
+    jit_plan,
     jit_request,
     jit_swap,
 )
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kernforge.jit_files import Seen
+    from kernforge.jit_machine import Shop
     from kernforge.jit_module import Loaded
+    from kernforge.jit_plan import Request
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,9 +233,18 @@ def load_inline(  # noqa: PLR0917 - torch's signature
     try:
         return _answer(question, verbose=verbose)
     except BuildError as error:
-        if generated.lacks_torch(str(error)):
-            return _answer(whole, verbose=verbose)
-        raise
+        words = str(error)
+        if not generated.lacks_torch(words) or _fails_too(whole, words):
+            raise
+    # Not within the except: a reader wants the last error, and not that of the attempt before it.
+    jit_hint.tell_again(words)
+    return _answer(whole, verbose=verbose)
+
+
+def _fails_too(whole: Question, words: str) -> bool:
+    """Whether a question that failed with fewer headers is certain to fail with all of torch's."""
+    request, _, shop = _asked(whole, Tree(dict(whole.texts)), Report(quiet=True, failures=False))
+    return jit_mistake.is_certain(jit_plan.make(request, shop.machine), shop, words)
 
 
 def _answer(question: Question, *, verbose: bool) -> Any:
@@ -275,16 +288,22 @@ def _alone(name: str) -> Iterator[None]:
         yield
 
 
+def _asked(question: Question, tree: Tree, report: Report) -> tuple[Request, list[str], Shop]:
+    """The request behind a question, the user's files in it, and what makes it."""
+    request, own, libraries, python = jit_request.read(question, tree, frozenset(_process.taken))
+    device = request.has_device and not request.names_arch
+    cuda = request.with_cuda or request.has_device
+    shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python, device=device)
+    return request, own, shop
+
+
 def _make(question: Question, report: Report) -> _Known:
     tree = Tree(dict(question.texts))
-    request, own, libraries, python = jit_request.read(question, tree, frozenset(_process.taken))
+    request, own, shop = _asked(question, tree, report)
     content = jit_request.content(request, python=question.is_python_module)
     if (loaded := _process.modules.get(content)) and jit_swap.stands(loaded.path):
         placed = _place(question, loaded.path)
         return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
-    device = request.has_device and not request.names_arch
-    cuda = request.with_cuda or request.has_device
-    shop = jit_machine.look(report, cuda=cuda, libraries=libraries, python=python, device=device)
     start = time.monotonic()
     made, path = jit_make.make(request, shop, report, own)
     jit_hint.tell(request.units, time.monotonic() - start, Report())

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says once how a module that took long to compile can take a second: what it includes decides."""
+"""Says once how a module that took long to compile can take a second: what it includes decides.
+
+And, each time, that a source is compiled again with all of torch's headers, and why.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
+from kernforge import diagnostics
 from kernforge.jit_sources import is_stable, is_torch_header
+from kernforge.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kernforge.jit_plan import Unit
-    from kernforge.report import Report
 
 _SWITCH = "KERNFORGE_JIT_HINT"
 _LONG_S = 3.0
@@ -48,3 +52,20 @@ def tell(units: Iterable[Unit], seconds: float, report: Report) -> None:
     if text := hint(units, seconds):
         _said.add(text)
         report.note(text)
+
+
+def again(output: str) -> str:
+    """One line on why a source is compiled a second time.
+
+    Args:
+        output: what the compilers wrote of the first.
+    """
+    found = diagnostics.errors(diagnostics.parse(output))
+    why = f"{diagnostics.title(found[0])}; " if found else ""
+    return f"{why}compiling again with all of torch's headers, which takes longer"
+
+
+def tell_again(output: str) -> None:
+    """Say it, unless ``KERNFORGE_JIT_HINT`` is 0."""
+    if os.environ.get(_SWITCH) != "0":
+        Report().note(again(output))

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge import digest, files, jit_build, jit_plan, jit_slim
+from kernforge import digest, files, jit_build, jit_hint, jit_mistake, jit_plan, jit_slim
 from kernforge.errors import BuildError
 from kernforge.jit_plan import TORCH
 from kernforge.report import Report
@@ -60,6 +60,10 @@ def make(request: Request, shop: Shop, report: Report, own: Iterable[str]) -> tu
         except BuildError as error:
             if one is request or not jit_slim.fell_short(error.message):
                 raise
+            plain = jit_plan.make(request, shop.machine)
+            if jit_mistake.is_certain(plain, shop, error.message):
+                raise
+            jit_hint.tell_again(error.message)
             _log.info("%s is compiled with torch's headers as they are: %s", request.name, error)
             _whole.add(_name(request))
             shop.store.tree(SHELF, mark, lambda tree: files.write_new(tree / _MARK, ""))
