@@ -19,6 +19,7 @@ from kernforge import (
     compiler,
     cudahome,
     digest,
+    extras,
     files,
     flags,
     floor,
@@ -165,10 +166,17 @@ def import_torch() -> Any:
     """The installed torch.
 
     Raises:
-        UsageError: there is none.
+        MissingPackageError: there is none.
+        UsageError: it cannot be imported.
     """
     try:
         import torch  # noqa: PLC0415 - seconds, and only who compiles against it needs it
+    except ModuleNotFoundError as error:
+        if error.name == "torch" and (told := extras.missing(error, "kernforge's JIT")):
+            raise told from None
+        raise UsageError(
+            f"torch cannot be imported: {error}", hint="install it anew: pip install torch"
+        ) from error
     except ImportError as error:
         raise UsageError(
             f"torch cannot be imported: {error}", hint="install it: pip install torch"

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernforge import jit_undefined
 from kernforge.errors import BuildError
-from kernforge.run import Command, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +73,6 @@ def load(
 
 
 _UNDEFINED = "an undefined symbol is a function that is declared and called, and defined nowhere"
-_MANGLED = re.compile(r"undefined symbol: (_Z\w+)")
 _imported: Counter[str] = Counter()
 
 
@@ -110,14 +108,9 @@ def _import(path: Path, name: str) -> ModuleType:
 
 def _readable(words: str) -> str:
     """A dynamic loader's words, with the C++ name of the symbol that it misses."""
-    mangled = _MANGLED.search(words)
-    if mangled is None:
-        return words
-    try:
-        done = run(Command(argv=("c++filt", mangled[1])))
-    except FileNotFoundError:
-        return words
-    return f"{words} ({done.stdout.strip()})"
+    symbol = jit_undefined.symbol(words)
+    name = jit_undefined.readable(symbol)
+    return words if name == symbol else f"{words} ({name})"
 
 
 def _namespace(torch: Any, name: str) -> Any:

@@ -24,6 +24,7 @@ from kernforge import (
     jit_machine,
     jit_stages,
     jit_swap,
+    jit_undefined,
     lockfile,
     locking,
     pipeline,
@@ -36,10 +37,12 @@ from kernforge import (
 from kernforge.errors import BuildError, NetworkError, NoVariantError, ToolchainError
 from kernforge.home import home
 from kernforge.loading import get_local_kernel
+from kernforge.manifest_model import TvmFfi
 from kernforge.own import NOTHING
 from kernforge.report import Report
 from kernforge.results import SHELF
 from kernforge.run import run
+from kernforge.variant import Variant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,16 +87,18 @@ def load_project(directory: Path, *, verbose: bool = False) -> ModuleType:
         verbose: say what is compiled, on stderr.
 
     Raises:
-        BuildError: a compiler failed, with its words.
+        BuildError: a compiler failed, with its words; or a function is called that no source defines.
         ManifestError: its build.toml is wrong.
         NoVariantError: it has no variant for this process.
-        UsageError: there is no project.
+        UsageError: there is no project, or no torch.
     """
     key = (directory.absolute(), os.environ.get("KERNFORGE_HOME"))
     known = _known.get(key)
     if known and _unchanged(known):
         return known.module
     one = workbench.read_project(directory)
+    if not isinstance(one.manifest.framework, TvmFfi):
+        jit_machine.import_torch()  # or all that is told is that no variant fits
     stamps = {str(path): jit_files.stamp(str(path)) for path in one.files.values()}
     folders = {str(path.parent) for path in one.files.values()}
     listing = {folder: os.stat(folder).st_mtime_ns for folder in folders}  # noqa: PTH116
@@ -101,9 +106,34 @@ def load_project(directory: Path, *, verbose: bool = False) -> ModuleType:
     path, link = _made(one, Report(quiet=not verbose, failures=False))
     if jit_files.stamp(str(one.root / lockfile.FILE_NAME)) != lock:  # it was written just now
         listing[str(one.root)] = os.stat(one.root).st_mtime_ns  # noqa: PTH116
-    module = get_local_kernel(path)
+    try:
+        module = get_local_kernel(path)
+    except ImportError as error:
+        if told := _undefined(one, path, str(error)):
+            raise told from error
+        raise
     _known[key] = _Known(stamps=stamps, listing=listing, module=module, link=link)
     return module
+
+
+def _undefined(one: Project, variant: Path, words: str) -> BuildError | None:
+    """What a module of a project misses that its binding calls; None if that is not what is wrong."""
+    symbol = jit_undefined.symbol(words)
+    if not symbol:
+        return None
+    backend = Variant.parse(variant.name).backend.name
+    tables = [table for table in one.manifest.kernels.values() if table.backend == backend]
+    texts = {
+        name: path.read_text(encoding="utf-8", errors="replace")
+        for name, path in one.files.items()
+        if name.endswith(jit_undefined.READ)
+    }
+    return jit_undefined.error(
+        one.manifest.general.name,
+        jit_undefined.readable(symbol),
+        texts,
+        [path for table in tables for path in table.src],
+    )
 
 
 def _unchanged(known: _Known) -> bool:

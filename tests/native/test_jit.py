@@ -15,7 +15,7 @@ from native import jit_homes, projects
 
 import kernforge
 from kernforge import jit_build, jit_hint, jit_plan, jit_sources, jit_swap
-from kernforge.errors import BuildError, StorageError, UsageError
+from kernforge.errors import BuildError, MissingPackageError, StorageError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -452,3 +452,24 @@ def test_a_project_is_built_and_loaded(tmp_path):
     root = projects.write(tmp_path / "times-two", backends=("cpu",), cpp=cpp)
     module = kernforge.load(root)
     assert kernforge.load(root) is module
+
+
+def test_a_function_of_a_project_that_no_source_defines_is_told_by_name_and_place(tmp_path):
+    cpp = '#include "times_two.h"\nvoid times_2_cpu(const float*, float*, int64_t) {}\n'
+    root = projects.write(tmp_path / "times-two", backends=("cpu",), cpp=cpp)
+    with pytest.raises(
+        BuildError, match=r"times_two_cpu\(float const\*, float\*, long\)"
+    ) as caught:
+        kernforge.load(root)
+    assert "is named in times_two.h, torch-ext/torch_binding.cpp, and no source" in str(
+        caught.value
+    )
+    assert caught.value.hint.startswith("define it in times_two.cpp ")
+
+
+def test_a_project_in_a_process_without_torch_says_so(tmp_path, monkeypatch):
+    root = projects.write(tmp_path / "times-two", backends=("cpu",))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingPackageError, match="torch, which is not installed") as caught:
+        kernforge.load(root)
+    assert caught.value.hint == "pip install torch"

@@ -127,7 +127,8 @@ LAYERS: list[set[str]] = [
     # surface
     {"dev_view", "live"},
     {"report"},
-    {"jit_machine", "jit_module"},
+    {"jit_machine", "jit_undefined"},
+    {"jit_module"},
     {"jit_hint", "jit_request", "jit_rtc", "jit_stages"},
     {"jit_swap"},
     {"jit_build", "jit_edit", "jit_mistake"},
@@ -267,6 +268,7 @@ BUILDER = {
     "jit_stages",
     "jit_swap",
     "jit_tokens",
+    "jit_undefined",
     "kernelpins",
     "graph",
     "linking",
