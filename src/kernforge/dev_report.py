@@ -157,7 +157,8 @@ def summary(one: Round, good: Good | None) -> str:
     """One line at the end."""
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in one.seconds.items())
     if one.ok:
-        return f"{'built, not tested' if one.untested and not one.tested else 'good'}: {took}"
+        nothing = one.untested and all(each.idle for each in one.tested)
+        return f"{'built, not tested' if nothing else 'good'}: {took}"
     kept = "" if good is None else "; the last good build stays"
     stage = next(reversed(one.seconds), "build")
     what = "tests fail" if one.tested and not one.error else f"it cannot be {_DONE[stage]}"

@@ -32,7 +32,7 @@ from kernforge import (
 )
 from kernforge.dev_control import StoppedError
 from kernforge.dev_values import Complaint, Good, Round
-from kernforge.errors import BuildError, CheckError, KernforgeError, UsageError
+from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
 from kernforge.own import NOTHING
 from kernforge.results import SHELF
 from kernforge.run import Command, run
@@ -280,10 +280,15 @@ class Session:
             )
             stop.check()
             told.append(tested)
-        one.tested, one.untested = tuple(told), untested
+        idle = {each.variant: f"every test was skipped: {each.idle}" for each in told if each.idle}
+        one.tested, one.untested = tuple(told), untested | idle
         self._remember(one, there)
         if not all(each.ok for each in told):
             one.exit_code = CheckError.exit_code
+        elif idle:
+            one.exit_code = UntestedError.exit_code
+            self._complete = self._complete and one.work.tests is not None
+            one.unmeasured = "" if self._complete else "no test ran"
 
     def _remember(self, one: Round, ran: Collection[str]) -> None:
         """Note which tests of this build fail, as far as is known."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from kernforge.errors import UntestedError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -154,7 +156,7 @@ class Round:
         unread: why some device code cannot be told of.
         ratios: times.
         unmeasured: why there are no times.
-        exit_code: 0, or that of the error that it is.
+        exit_code: 0, or that of the error that it is; 13 where every test was skipped.
     """
 
     number: int
@@ -177,8 +179,8 @@ class Round:
 
     @property
     def ok(self) -> bool:
-        """Whether all was built and no test failed."""
-        return self.exit_code == 0
+        """Whether all was built and no test failed; where every one was skipped, none did."""
+        return self.exit_code in {0, UntestedError.exit_code}
 
     @property
     def failed(self) -> tuple[Mapping[str, str], ...]:

@@ -325,6 +325,22 @@ def test_the_exit_code_says_what_is_wrong(project, home):
     assert told["last_good"] is None
 
 
+def test_a_round_that_skips_every_test_says_so_and_is_no_last_good_build(project, home):
+    for path, mark in (("test_twice.py", "import pytest\n"), ("test_other.py", "import pytest\n")):
+        source = project / "tests" / path
+        text = source.read_text().removeprefix(mark)
+        source.write_text(f"{mark}pytestmark = pytest.mark.skip('no such GPU')\n{text}")
+    told = once(project, home)
+    assert (told["exit_code"], told["ok"], told["error"]) == (13, True, None)
+    assert told["tests"]["left_out"] == {CPU: "every test was skipped: no such GPU"}
+    assert told["not_measured"] == "no test ran"
+    assert told["last_good"] is None
+    (project / "tests" / "test_other.py").write_text(OTHER)
+    told = once(project, home, "--no-bench")
+    assert (told["exit_code"], told["tests"]["left_out"]) == (0, {})
+    assert told["last_good"]["round"] == 1
+
+
 def test_device_code_is_told_of_and_a_mistake_in_it_shown(tmp_path, home):
     root = projects.write(tmp_path / "times-two-cuda", backends=("cuda",))
     options = ("--variant", "*-cu130-*", "--arch", "9.0", "--no-bench")

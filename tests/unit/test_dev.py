@@ -252,6 +252,26 @@ def test_what_could_not_be_tested_is_not_called_good():
     ]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "last"), [("skipped", "built, not tested: "), ("passed", "good: ")]
+)
+def test_a_round_whose_tests_were_all_skipped_is_not_called_good(outcome, last):
+    tests = tuple(
+        {"test": f"tests/test_a.py::test_{name}", "outcome": each, "reason": "Skipped: no GPU"}
+        for name, each in (("x", "skipped"), ("y", outcome))
+    )
+    tested = projecttest.Tested(variant="v", where="here", tests=tests, output="", wall_s=1.0)
+    untested = {"v": f"every test was skipped: {tested.idle}"} if tested.idle else {}
+    one = Round(number=1, files=(), work=EVERYTHING, tested=(tested,), untested=untested)
+    assert dev_report.text(one, None).splitlines()[-1] == last
+    assert bool(untested) is (outcome == "skipped")
+
+
+@pytest.mark.parametrize(("exit_code", "ok"), [(0, True), (13, True), (5, False), (6, False)])
+def test_skipped_tests_are_no_failure(exit_code, ok):
+    assert Round(number=1, files=(), work=EVERYTHING, exit_code=exit_code).ok is ok
+
+
 def test_short_names():
     name = "void a::(anonymous namespace)::k<a::(anonymous namespace)::F<float (*)(int)>, 4>(a::F*, long)"
     use = Use(
