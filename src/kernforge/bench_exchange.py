@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where judge and worker hand each other tensors: a shared file, or memory of the GPU.
+"""Where judge and worker hand each other tensors: memory of the host, or of the GPU.
 
 On a GPU the judge allocates and the worker opens (CUDA's interprocess memory): what passes never
 leaves the device, so that a workload of gigabytes costs milliseconds and not minutes.
@@ -7,14 +7,14 @@ leaves the device, so that a workload of gigabytes costs milliseconds and not mi
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_driver, files
-from kernforge.errors import UsageError
+from kernforge import bench_driver, memory
+from kernforge.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from torch import Tensor as Torch
 
@@ -24,43 +24,58 @@ if TYPE_CHECKING:
 _MOST_AT_ONCE = 256 << 20  # Larger calls are few, and a copy of all their bytes is dear.
 
 
-class FileBuffer:
-    """Bytes in a file of the host's memory.
+class HostBuffer:
+    """Bytes in the host's memory, as a file without a name.
+
+    Nothing is left of it when its processes end, however they do; and a container's /dev/shm, often
+    64 MB, has no say in how large it may be.
 
     Args:
-        path: an empty file's place.
         size: bytes that it shall hold.
 
     Raises:
         UsageError: there is not so much memory.
     """
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, size: int) -> None:
         import torch  # noqa: PLC0415
 
-        self.told = {"path": str(path), "size": size}
+        self._file, self._reserved = os.memfd_create("kernforge-bench"), 0
+        # The link opens for processes of this user as long as this one has the file open.
+        path = f"/proc/{os.getpid()}/fd/{self._file}"
+        self.told = {"path": path, "size": size}
         try:
-            self.bytes = torch.from_file(str(path), shared=True, size=size, dtype=torch.uint8)
+            self.bytes = torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
         except RuntimeError as error:
+            os.close(self._file)
             raise UsageError(
-                f"{size} bytes cannot be shared at {path}: {error}",
+                f"{size} bytes of memory cannot be shared: {error}",
                 hint="the workload is larger than the memory for it",
             ) from error
-
-        self._path, self._reserved = path, 0
 
     def reserve(self, size: int) -> None:
         """Make sure of the memory for the first bytes.
 
+        Who writes to a page for which there is no memory is killed by a signal.
+
         Raises:
-            StorageError: the file's place has not so much.
+            StorageError: there is not so much.
         """
-        if size > self._reserved:
-            files.reserve(self._path, size)
-            self._reserved = size
+        more = size - self._reserved
+        if more <= 0:
+            return
+        # No limit of its own keeps such a file below what the machine has.
+        if more > (free := memory.available()):
+            raise StorageError(
+                f"the exchange needs {more / 1e6:.0f} MB more memory, and {free / 1e6:.0f} are free",
+                hint="measure smaller workloads, or give the container more memory",
+            )
+        os.posix_fallocate(self._file, 0, size)
+        self._reserved = size
 
     def close(self) -> None:
-        """The file goes with its directory."""
+        """Give the memory back; who has it mapped keeps it until then."""
+        os.close(self._file)
 
 
 class DeviceBuffer:
@@ -125,7 +140,7 @@ class Exchange:
     """
 
     def __init__(
-        self, buffer: FileBuffer | DeviceBuffer, parts: Layout, scratch: Scratch | None = None
+        self, buffer: HostBuffer | DeviceBuffer, parts: Layout, scratch: Scratch | None = None
     ) -> None:
         self._buffer, self._shared, self._parts = buffer, buffer.bytes, parts
         self._scratch = scratch or Scratch()

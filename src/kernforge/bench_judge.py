@@ -12,10 +12,9 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge import bench_check, bench_nvml, bench_outcome, bench_plan, files
+from kernforge import bench_check, bench_nvml, bench_outcome, bench_plan
 from kernforge.bench_outcome import Measured, Timed
 from kernforge.bench_plan import NOTHING, PRODUCT, Candidate, Settings, Tensor, Workload
 from kernforge.bench_runner import START_S, Field
@@ -76,15 +75,13 @@ def measure_all(
     gpu = gpu or bench_nvml.open_gpu(settings.device)
     set_up = any(each.entry for each in candidates)
     trials = [_Trial(each, settings, gpu, set_up=set_up) for each in workloads]
-    shm = Path("/dev/shm")  # noqa: S108 - a staging directory of our own in it
-    with files.staging(shm if shm.is_dir() else Path.cwd() / ".kernforge") as place:
-        field = Field(candidates, settings, place, max(trial.size for trial in trials))
-        try:
-            field.start(counts=any(trial.flops for trial in trials))
-            for trial in trials:
-                yield trial.run(field.runners, note)
-        finally:
-            field.close()
+    field = Field(candidates, settings, max(trial.size for trial in trials))
+    try:
+        field.start(counts=any(trial.flops for trial in trials))
+        for trial in trials:
+            yield trial.run(field.runners, note)
+    finally:
+        field.close()
 
 
 @dataclass(slots=True)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge import bench_doubts, bench_plan
 from kernforge.bench_driver import Driver
-from kernforge.bench_exchange import DeviceBuffer, Exchange, FileBuffer, Scratch
+from kernforge.bench_exchange import DeviceBuffer, Exchange, HostBuffer, Scratch
 from kernforge.bench_plan import COPY, NOTHING, PRODUCT, SIDE, Candidate, Settings
 from kernforge.run import Command, Partner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from kernforge.bench_outcome import Timed
     from kernforge.bench_plan import Layout, Mode
@@ -33,7 +32,7 @@ class Runner:
 
     candidate: Candidate
     partner: Partner
-    shared: FileBuffer | DeviceBuffer
+    shared: HostBuffer | DeviceBuffer
     scratch: Scratch
     exchange: Exchange = field(init=False)
     dead: bool = False
@@ -137,12 +136,10 @@ def _document(line: str | None) -> dict[str, Any] | None:
 class Field:
     """The processes of all candidates, and the memory that each shares with the judge."""
 
-    def __init__(
-        self, candidates: Sequence[Candidate], settings: Settings, place: Path, size: int
-    ) -> None:
+    def __init__(self, candidates: Sequence[Candidate], settings: Settings, size: int) -> None:
         self._candidates, self._settings = candidates, settings
-        self._place, self._size = place, size
-        self._buffers: list[FileBuffer | DeviceBuffer] = []
+        self._size = size
+        self._buffers: list[HostBuffer | DeviceBuffer] = []
         self._scratch = Scratch()
         self.runners: list[Runner] = []
 
@@ -152,10 +149,8 @@ class Field:
         Args:
             counts: whether operations count, so that a matrix product is measured too.
         """
-        for number, candidate in enumerate(
-            (*self._candidates, NOTHING, COPY, *((PRODUCT,) if counts else ()))
-        ):
-            shared = self._buffer(number)
+        for candidate in (*self._candidates, NOTHING, COPY, *((PRODUCT,) if counts else ())):
+            shared = self._buffer()
             spec = _spec(candidate, self._settings.device) | {"exchange": shared.told}
             module = "bench_hubworker" if candidate.entry else "bench_worker"
             argv = (sys.executable, "-m", f"kernforge.{module}", json.dumps(spec))
@@ -171,10 +166,10 @@ class Field:
             runner.dead = bool(runner.refused)
             runner.partner.pause()
 
-    def _buffer(self, number: int) -> FileBuffer | DeviceBuffer:
-        """One of its own in a file; one for all on a GPU, where each clears what it leaves."""
+    def _buffer(self) -> HostBuffer | DeviceBuffer:
+        """One of its own in the host's memory; one for all on a GPU, where each clears what it leaves."""
         if self._settings.device == "cpu":
-            self._buffers.append(FileBuffer(self._place / f"{number}.bin", self._size))
+            self._buffers.append(HostBuffer(self._size))
         elif not self._buffers:
             self._buffers.append(DeviceBuffer(Driver(), self._size))
         return self._buffers[-1]

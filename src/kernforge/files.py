@@ -154,28 +154,6 @@ def atomic_stream(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
 
 
-def reserve(path: Path, size: int) -> None:
-    """Have the file system keep room for the first bytes of a file that processes map.
-
-    Who writes to a mapped page for which there is none is killed by a signal.
-
-    Raises:
-        StorageError: there is not so much.
-    """
-    handle = os.open(path, os.O_RDWR)
-    try:
-        os.posix_fallocate(handle, 0, size)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise StorageError(
-                f"{size / 1e6:.0f} MB of {path.parent} are needed, and not so much is free",
-                hint="a container gives /dev/shm 64 MB of memory unless it is started with more "
-                "(`docker run --shm-size=2g`)",
-            ) from error
-    finally:
-        os.close(handle)
-
-
 def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> None:
     """Write a file inside a tree that nobody else can see yet; surrogates are bytes."""
     payload = data.encode(errors="surrogateescape") if isinstance(data, str) else data

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is drawn, what is right, and what goes through the exchange."""
 
-import errno
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from kernforge import bench_check, bench_exchange
-from kernforge.bench_exchange import Exchange, FileBuffer, Scratch, enter
+from kernforge.bench_exchange import Exchange, HostBuffer, Scratch, enter
 from kernforge.bench_plan import Tensor, Workload
 from kernforge.errors import StorageError, UsageError
 
@@ -98,27 +101,36 @@ def test_a_wrong_element_behind_the_first_part_is_found(monkeypatch):
     assert told == "the result is wrong at [3, 1]: 20.0, wanted 19.0"
 
 
-def test_memory_for_the_exchange_that_is_not_there_is_told_before_it_is_touched(
-    tmp_path, monkeypatch
-):
+def test_memory_for_the_exchange_that_is_not_there_is_told_before_it_is_touched(monkeypatch):
     asked = []
-
-    def allocate(_handle, at, size):
-        asked.append((at, size))
-        if size > 1000:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.posix_fallocate", allocate)
+    monkeypatch.setattr("os.posix_fallocate", lambda _file, at, size: asked.append((at, size)))
     work = workload()
     turn = [drawn(work), drawn(work)]
     parts = bench_check.layout(work, bench_check.expected(work, turn[0]))
-    judge = Exchange(FileBuffer(tmp_path / "shared", 2 * parts.set_bytes), parts)
+    monkeypatch.setattr("kernforge.memory.available", lambda: parts.set_bytes)
+    judge = Exchange(HostBuffer(4 * parts.set_bytes), parts)
     judge.put(turn[:1])
     judge.put(turn[:1])
     assert asked == [(0, parts.set_bytes)]
-    with pytest.raises(StorageError, match="not so much is free") as told:
-        judge.put(turn)
-    assert "--shm-size" in told.value.hint
+    with pytest.raises(StorageError, match="MB more memory, and 0 are free") as told:
+        judge.put([*turn, *turn])
+    assert "give the container more memory" in told.value.hint
+    assert asked == [(0, parts.set_bytes)]
+
+
+def test_the_exchange_has_no_name_that_would_outlive_it():
+    buffer = HostBuffer(1 << 12)
+    buffer.reserve(1 << 12)
+    buffer.bytes[5] = 7
+    code = (
+        "import json, sys; from kernforge.bench_exchange import enter\n"
+        "found = enter(json.loads(sys.argv[1])); found[6] = found[5] + 1"
+    )
+    subprocess.run([sys.executable, "-c", code, json.dumps(buffer.told)], check=True)
+    assert buffer.bytes[5:7].tolist() == [7, 8]
+    assert Path(buffer.told["path"]).stat().st_nlink == 0
+    buffer.close()
+    assert not Path(buffer.told["path"]).exists()
 
 
 @pytest.mark.parametrize("most_at_once", [0, 1 << 20])
@@ -127,7 +139,7 @@ def test_the_exchange_hands_over_and_forgets(tmp_path, monkeypatch, most_at_once
     work = workload()
     turn = [drawn(work), drawn(work)]
     parts = bench_check.layout(work, bench_check.expected(work, turn[0]))
-    buffer = FileBuffer(tmp_path / "shared", 2 * parts.set_bytes)
+    buffer = HostBuffer(2 * parts.set_bytes)
     judge = Exchange(buffer, parts)
     judge.put(turn)
     theirs = enter(buffer.told)
@@ -145,7 +157,7 @@ def test_the_exchange_hands_over_and_forgets(tmp_path, monkeypatch, most_at_once
 def test_exchanges_that_share_scratch_memory_are_not_mistaken(tmp_path):
     work, scratch = workload(), Scratch()
     parts = bench_check.layout(work, bench_check.expected(work, drawn(work)))
-    buffers = [FileBuffer(tmp_path / name, 2 * parts.set_bytes) for name in ("one", "other")]
+    buffers = [HostBuffer(2 * parts.set_bytes) for _ in range(2)]
     one, other = (Exchange(buffer, parts, scratch) for buffer in buffers)
     first, second = [drawn(work)], [drawn(work), drawn(work)]
     one.put(first)
