@@ -48,17 +48,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
-# Names that torch's loader takes too, of what a toolkit of CUDA 12 or 13 compiles for.
-_GENERATIONS = {
-    "Volta": "7.0+PTX",
-    "Turing": "7.5+PTX",
-    "Ampere": "8.0 8.6+PTX",
-    "Ampere+Tegra": "8.7",
-    "Ada": "8.9+PTX",
-    "Hopper": "9.0+PTX",
-    "Blackwell": "10.0 10.3 12.0 12.1+PTX",
-    "Blackwell+Tegra": "11.0",
-}
 _ENV = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
@@ -244,16 +233,12 @@ def jobs() -> int:
 
 def _archs(torch: Any) -> tuple[arch.Arch, ...]:
     """What ``TORCH_CUDA_ARCH_LIST`` names, else the GPUs that this process sees."""
-    named = os.environ.get("TORCH_CUDA_ARCH_LIST", "").replace(" ", ";")
+    named = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip()
     if named and named != "native":
-        parts = [word for part in named.split(";") for word in _GENERATIONS.get(part, part).split()]
         try:
-            return tuple(sorted({arch.Arch.parse(part) for part in parts}))
+            return arch.listed(named)
         except ManifestError as error:
-            raise UsageError(
-                f"TORCH_CUDA_ARCH_LIST: {error.message}",
-                hint=f"{error.hint}; or name a generation: {', '.join(_GENERATIONS)}",
-            ) from error
+            raise UsageError(error.message, hint=error.hint) from error
     count = torch.cuda.device_count()
     if not count:
         raise UsageError(
