@@ -26,7 +26,13 @@ def kernel(module, x, alpha):
     return module.relu_scale(x, alpha)
 """
 FAST = "def relu_scale(x, alpha):\n    return x.relu().mul_(alpha)\n"
-SLOW = "def relu_scale(x, alpha):\n    return (x.double().relu() * alpha).float() + 0.0\n"
+# So much slower that it shows in each round of a busy machine.
+SLOW = """
+def relu_scale(x, alpha):
+    for _ in range(8):
+        result = (x.double().relu() * alpha).float()
+    return result
+"""
 REPO = "owner/relu"
 
 
