@@ -6,24 +6,24 @@ import os
 
 import pytest
 
-from kernforge import collector
+from kernforge.system import garbage
 
 # Threads of torch that wait for each other shall sleep: on a machine that has other work, such as
 # a second worker of pytest, they take its cores from those that compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Where kernforge is on PYTHONPATH and not installed, pytest finds its plugin here.
-pytest_plugins = ["kernforge.testing_plugin"]
+pytest_plugins = ["kernforge.testing.plugin"]
 
 
 def pytest_configure():
     """Import torch and collect thousands of tests without a look at what all stays."""
-    collector.work_seldom()
+    garbage.work_seldom()
 
 
 def pytest_collection_finish():
     """From here on, as everywhere."""
-    collector.work_as_usual()
+    garbage.work_as_usual()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -81,5 +81,5 @@ def pytest_terminal_summary(terminalreporter):
     if skipped:
         terminalreporter.section("not run here")
         terminalreporter.line(
-            f"{len(skipped)} GPU tests: run `make test-gpu` on a machine with an NVIDIA GPU"
+            f"{len(skipped)} GPU tests: run `make test-gpu` on a machine with an NVIDIA GPU",
         )

@@ -27,9 +27,9 @@ from pathlib import Path
 import torch
 from machine import describe
 
-from kernforge import matrix
-from kernforge.home import home
-from kernforge.run import Command, run
+from kernforge.project import targets
+from kernforge.system.paths import home
+from kernforge.system.process import Command, run
 
 ROOT = Path(__file__).parents[1]
 KERNEL = ROOT / "kernels" / "img2gray"
@@ -119,7 +119,7 @@ def _torches(half: Half, variants: list[str]) -> int:
     """How many torch releases the variants serve with this backend."""
     if not half.stable:
         return len(variants)
-    releases = matrix.torch_releases().items()
+    releases = targets.torch_releases().items()
     wanted = (13, 0)
     return sum(
         series >= STABLE and (half.backend == "cpu" or wanted in cuda) for series, cuda in releases

@@ -168,7 +168,8 @@ def child(form: str, *, cpu: bool, second: bool) -> None:
         if form == "split":
             torch_names_differ = edited and os.environ["BENCH_LOADER"] == "torch"
             module = getattr(
-                torch.ops, f"bench_split{edited}" if torch_names_differ else "bench_split"
+                torch.ops,
+                f"bench_split{edited}" if torch_names_differ else "bench_split",
             )
         if not torch.equal(module.scale(x, 3.0), 3 * x + edited):
             raise SystemExit("the result is wrong")
@@ -187,15 +188,15 @@ def moments(timed: Callable[..., float], *, ours: bool, second: bool) -> dict[st
         found["second edit"] = timed(2, 192)
         found["unchanged"] = timed(2, 192)
         return found
-    from kernforge import jit_build  # noqa: PLC0415
+    from kernforge.jit import build_module  # noqa: PLC0415
 
-    jit_build.wait()
+    build_module.wait()
     found["second edit"] = timed(2, 192)
     for number in (3, 4, 5):
-        jit_build.wait()
+        build_module.wait()
         moment = "device-only edit" if number == 3 else "later device-only edit"  # noqa: PLR2004
         found[moment] = timed(number, 192)
-    jit_build.wait()
+    build_module.wait()
     found["unchanged"] = timed(5, 192)
     return found
 

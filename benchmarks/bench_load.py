@@ -20,10 +20,10 @@ from pathlib import Path
 from machine import describe
 
 import kernforge
-from kernforge.integrity import digest_tree
-from kernforge.metadata import Metadata, Provenance
-from kernforge.publish import publish
-from kernforge.registry import DirectoryRegistry
+from kernforge.artifact.integrity import digest_tree
+from kernforge.artifact.metadata import Metadata, Provenance
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
 
 RESULT = Path(__file__).parent / "results" / "load.json"
 RUNS = 25
@@ -138,7 +138,7 @@ def main() -> None:
         figures[step] = medians
         ours, theirs = medians["kernforge"], medians["kernels"]
         rows.append(
-            [step, f"{ours[0]:.3g} ms", f"{theirs[0]:.3g} ms", f"{ours[1] / theirs[1]:.2g}"]
+            [step, f"{ours[0]:.3g} ms", f"{theirs[0]:.3g} ms", f"{ours[1] / theirs[1]:.2g}"],
         )
     document = {
         "machine": describe("kernels", "torch"),

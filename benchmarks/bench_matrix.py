@@ -30,11 +30,11 @@ import torch
 from bench_build import BINDING, ROOT, STABLE, Half, Place, peer_build, prepare
 from machine import describe
 
-from kernforge import matrix
-from kernforge.facts import Host
-from kernforge.resolve import resolve
-from kernforge.run import Command, run
-from kernforge.variant import Backend
+from kernforge.artifact.variant import Backend
+from kernforge.loader.facts import Host
+from kernforge.loader.resolve import resolve
+from kernforge.project import targets
+from kernforge.system.process import Command, run
 
 RESULT = ROOT / "benchmarks" / "results" / "matrix.json"
 DEVICE = "img2gray.cu"
@@ -64,7 +64,7 @@ def hosts() -> list[Host]:
     """Every torch and CUDA that is published and that the kernel's binding serves."""
     one = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), cxx11=True)
     found = []
-    for series, published in matrix.torch_releases().items():
+    for series, published in targets.torch_releases().items():
         if series >= STABLE:
             found.append(replace(one, torch=series))
             found += [replace(one, torch=series, backend=Backend("cuda", c)) for c in published]

@@ -48,7 +48,9 @@ def measure(count: int) -> list[dict[str, float]]:
     """Growth per edit in each of some equal parts of the run."""
     import torch  # noqa: PLC0415 - after KERNFORGE_HOME is set
 
-    from kernforge import jit_build, jit_swap, load_inline  # noqa: PLC0415
+    from kernforge import load_inline  # noqa: PLC0415
+    from kernforge.jit import build_module  # noqa: PLC0415
+    from kernforge.jit.device import swap  # noqa: PLC0415
 
     x = torch.ones(100, device="cuda")
 
@@ -60,8 +62,8 @@ def measure(count: int) -> list[dict[str, float]]:
 
     for number in (0, 1):  # NVRTC is used once it was seen to agree
         edit(number)
-        jit_build.wait()
-    jit_swap._verify = lambda *_: None  # noqa: SLF001 - see above
+        build_module.wait()
+    swap._verify = lambda *_: None  # noqa: SLF001 - see above
     parts, before, each = [], held(torch), count // PARTS
     for part in range(PARTS):
         start = time.perf_counter()

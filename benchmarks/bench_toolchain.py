@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 
 from machine import describe
 
-from kernforge import lock, matrix
-from kernforge.index import Index
-from kernforge.lockfile import LockedCompiler
-from kernforge.net import Transport
-from kernforge.store import Store
-from kernforge.toolchain import Toolchains
-from kernforge.wheels import Wheels
+from kernforge.project import targets
+from kernforge.store.local import Store
+from kernforge.toolchain import resolver
+from kernforge.toolchain.index.http import Transport
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.lockfile import LockedCompiler
+from kernforge.toolchain.provision import Toolchains
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +60,8 @@ def measure_torch(series: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as home:
         index, wheels, toolchains = fresh(Path(home))
         start = time.monotonic()
-        needs = lock.Needs(cuda=frozenset(), torch=frozenset({series}))
-        locked = lock.make(needs, wheels, cpu="x86_64", compiler=COMPILER).torch[series]
+        needs = resolver.Needs(cuda=frozenset(), torch=frozenset({series}))
+        locked = resolver.make(needs, wheels, cpu="x86_64", compiler=COMPILER).torch[series]
         tree = toolchains.torch_headers(locked.wheel)
         seconds = time.monotonic() - start
         url = index.find(locked.wheel.file, locked.wheel.sha256).url
@@ -78,8 +79,8 @@ def measure_toolkit(version: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as home:
         index, wheels, toolchains = fresh(Path(home))
         start = time.monotonic()
-        needs = lock.Needs(cuda=frozenset({version}), torch=frozenset())
-        locked = lock.make(needs, wheels, cpu="x86_64", compiler=COMPILER).cuda[version]
+        needs = resolver.Needs(cuda=frozenset({version}), torch=frozenset())
+        locked = resolver.make(needs, wheels, cpu="x86_64", compiler=COMPILER).cuda[version]
         toolchains.toolkit(locked)
         return {
             "cuda": locked.release,
@@ -90,8 +91,8 @@ def measure_toolkit(version: str) -> dict[str, object]:
 
 def main() -> None:
     """Measure every torch and every toolkit, and write the result."""
-    torches = [measure_torch(f"{v[0]}.{v[1]}") for v in matrix.torch_releases()]
-    toolkits = [measure_toolkit(f"{v[0]}.{v[1]}") for v in matrix.TOOLKITS]
+    torches = [measure_torch(f"{v[0]}.{v[1]}") for v in targets.torch_releases()]
+    toolkits = [measure_toolkit(f"{v[0]}.{v[1]}") for v in targets.TOOLKITS]
     rows = [
         [
             f"torch {t['torch']} headers",

@@ -27,15 +27,15 @@ from sigstore.verify import Verifier
 from sigstores import IDENTITY, ISSUER, SOURCE, Sigstore
 
 from kernels import verify as theirs
-from kernforge import signature
-from kernforge.integrity import digest_tree, verify_tree
-from kernforge.metadata import FILE, SIGNATURE, Metadata
-from kernforge.policy import IdentitySigner, KeySigner, public_key
+from kernforge.artifact.integrity import digest_tree, verify_tree
+from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
+from kernforge.trust import signature
+from kernforge.trust.policy import IdentitySigner, KeySigner, public_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernforge.policy import Signer
+    from kernforge.trust.policy import Signer
 
 MB = 1_000_000
 SIZES = {"one file": (50,), "eight files": (6.25,) * 8}
@@ -143,7 +143,7 @@ def measure(root: Path, instance: Sigstore, trusted: Path) -> dict[str, dict[str
             "key": lambda: ours(root, by_key, key),
             "identity": lambda: ours(root, by_identity, identity),
             "kernels": theirs_once,
-        }
+        },
     )
 
 

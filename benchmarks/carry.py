@@ -20,10 +20,13 @@ import sys
 import tarfile
 from pathlib import Path
 
-from kernforge import lock, lockfile, locking, matrix, project, workbench
-from kernforge.home import home
-from kernforge.run import run
-from kernforge.toolchain import Toolchains
+from kernforge.build import locking, workspace
+from kernforge.project import api as project
+from kernforge.project import targets
+from kernforge.system.paths import home
+from kernforge.system.process import run
+from kernforge.toolchain import lockfile, resolver
+from kernforge.toolchain.provision import Toolchains
 
 KERNEL = Path(__file__).parents[1] / "kernels" / "img2gray"
 # The distributions of kernforge[build] that a build imports, and what cpp_extension starts.
@@ -47,11 +50,11 @@ class Quiet:
 
 def torch_headers() -> tuple[lockfile.Lock, list[Path]]:
     """A lock of every torch, and the trees of their headers in the store."""
-    bench = workbench.set_up(project.read(KERNEL, run), Quiet())
-    series = frozenset(f"{v[0]}.{v[1]}" for v in matrix.torch_releases())
-    wanted = lock.Needs(cuda=frozenset(), torch=series)
+    bench = workspace.set_up(project.read(KERNEL, run), Quiet())
+    series = frozenset(f"{v[0]}.{v[1]}" for v in targets.torch_releases())
+    wanted = resolver.Needs(cuda=frozenset(), torch=series)
     compiler = locking.locked_compiler(bench)
-    found = lock.make(wanted, bench.wheels, cpu=bench.cpu, compiler=compiler)
+    found = resolver.make(wanted, bench.wheels, cpu=bench.cpu, compiler=compiler)
     toolchains = Toolchains(bench.store, bench.wheels, bench.own)
     return found, [toolchains.torch_headers(one.wheel) for one in found.torch.values()]
 

@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge import cli, errors, schema
+from kernforge import errors
+from kernforge.cli import main as cli_main
+from kernforge.manifest import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +26,7 @@ START, END = "<!-- results:start -->", "<!-- results:end -->"
 
 def cli_page() -> str:
     """Every command's help."""
-    parser = cli.parser()
+    parser = cli_main.parser()
     parts = ["# Commands\n", *_help(parser.prog, parser)]
     actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001
     for name, verb in actions[0].choices.items():
@@ -64,7 +66,7 @@ def errors_page() -> str:
             "|---|---|---|",
             *rows,
             "",
-        )
+        ),
     )
 
 
@@ -72,7 +74,7 @@ def results() -> str:
     """README's tables, from the stored results."""
     parts = []
     for path in sorted(ROOT.glob("benchmarks/results/*.json")) + sorted(
-        ROOT.glob("kernels/*/benchmarks/results/*.json")
+        ROOT.glob("kernels/*/benchmarks/results/*.json"),
     ):
         document = json.loads(path.read_text())
         if "table" in document:

@@ -19,7 +19,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernforge import elf
+from kernforge.binary import elf
 
 DATA = Path(__file__).parents[1] / "src" / "kernforge" / "data"
 FLOOR = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}

@@ -49,7 +49,7 @@ def run(suite: Path, options: list[str], until: float) -> dict[str, object]:
     name = suite.relative_to(ROOT)
     with tempfile.TemporaryDirectory() as directory:
         report, log = Path(directory) / "report.xml", Path(directory) / "log"
-        argv = [sys.executable, "-m", "pytest", "-p", "kernforge.testing_plugin", "-q", "-m", "gpu"]
+        argv = [sys.executable, "-m", "pytest", "-p", "kernforge.testing.plugin", "-q", "-m", "gpu"]
         argv += ["-rf", "--tb=short", *options, f"--junitxml={report}", str(suite)]
         with log.open("wb") as out:
             process = subprocess.Popen(argv, cwd=ROOT, stdout=out, stderr=out)
@@ -162,7 +162,11 @@ def main() -> None:
         help="run the kernels' checks under this tool of compute-sanitizer, too; may be repeated",
     )
     parser.add_argument(
-        "--pytest", action="append", default=[], metavar="ARGUMENT", help="as --pytest=-x"
+        "--pytest",
+        action="append",
+        default=[],
+        metavar="ARGUMENT",
+        help="as --pytest=-x",
     )
     parser.add_argument(
         "--limit",

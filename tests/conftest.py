@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hubserver import HubServer
 
-from kernforge import pipconfig
-from kernforge.net import Transport
+from kernforge.toolchain.index import pip_config
+from kernforge.toolchain.index.http import Transport
 
 # Every core has a worker of pytest. It is set before torch is imported, and programs inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -47,8 +47,8 @@ class IndexServer:
         self._thread.start()
 
     @property
-    def config(self) -> pipconfig.PipConfig:
-        return pipconfig.PipConfig(index_urls=(f"{self.url}/simple",), timeout_s=5)
+    def config(self) -> pip_config.PipConfig:
+        return pip_config.PipConfig(index_urls=(f"{self.url}/simple",), timeout_s=5)
 
     def add(self, wheel: Path, *, sha256: str | None = None) -> None:
         """List a wheel that lies below the root; its hash may be a lie."""

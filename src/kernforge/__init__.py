@@ -3,30 +3,31 @@
 
 from __future__ import annotations
 
+from kernforge._version import __version__
+
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
-    from kernforge.bench_plan import Tensor, Workload
-    from kernforge.benchmark import Benchmark
-    from kernforge.importer import LoadedKernel, RepoInfo, get_kernel_dep, get_loaded_kernels
-    from kernforge.jit import load, load_inline
-    from kernforge.layer_extend import (
+    from kernforge.artifact.metadata import Metadata
+    from kernforge.bench.engine.workload import Tensor, Workload
+    from kernforge.bench.hub.base import Benchmark
+    from kernforge.jit.api import load, load_inline
+    from kernforge.layers.decorators import (
         replace_kernel_forward_from_hub,
         use_kernel_forward_from_hub,
         use_kernel_func_from_hub,
         use_kernelized_func,
     )
-    from kernforge.layer_kernelize import (
-        kernelize,
-        kernelize_report,
-        kernelized,
-        unkernelize,
+    from kernforge.layers.kernelize import kernelize, kernelize_report, kernelized, unkernelize
+    from kernforge.layers.modes import (
+        CUDAProperties,
+        Device,
+        KernelizeFallback,
+        Mode,
+        ROCMProperties,
     )
-    from kernforge.layer_report import (
-        KernelizeReport,
-        KernelSource,
-        LayerOutcome,
-    )
-    from kernforge.layer_repos import (
+    from kernforge.layers.registration import register_kernel_mapping, use_kernel_mapping
+    from kernforge.layers.report import KernelizeReport, KernelSource, LayerOutcome
+    from kernforge.layers.repositories import (
         FuncRepository,
         LayerRepository,
         LocalFuncRepository,
@@ -34,18 +35,7 @@ if TYPE_CHECKING:
         LockedFuncRepository,
         LockedLayerRepository,
     )
-    from kernforge.layer_scope import (
-        register_kernel_mapping,
-        use_kernel_mapping,
-    )
-    from kernforge.layer_values import (
-        CUDAProperties,
-        Device,
-        KernelizeFallback,
-        Mode,
-        ROCMProperties,
-    )
-    from kernforge.loading import (
+    from kernforge.loader.api import (
         get_kernel,
         get_kernel_variants,
         get_local_kernel,
@@ -54,10 +44,9 @@ if TYPE_CHECKING:
         install_kernel,
         load_kernel,
     )
-    from kernforge.metadata import Metadata
-    from kernforge.resolve import VariantAccepted, VariantRejected
+    from kernforge.loader.importer import LoadedKernel, RepoInfo, get_kernel_dep, get_loaded_kernels
+    from kernforge.loader.resolve import VariantAccepted, VariantRejected
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Benchmark",
@@ -108,50 +97,50 @@ __all__ = [
 
 # Each name is imported when it is first used: ``import kernforge`` itself costs nothing.
 _HOME_OF = {
-    "Benchmark": "benchmark",
-    "LoadedKernel": "importer",
-    "Metadata": "metadata",
-    "RepoInfo": "importer",
-    "Tensor": "bench_plan",
-    "VariantAccepted": "resolve",
-    "VariantRejected": "resolve",
-    "CUDAProperties": "layer_values",
-    "Device": "layer_values",
-    "FuncRepository": "layer_repos",
-    "KernelSource": "layer_report",
-    "KernelizeFallback": "layer_values",
-    "KernelizeReport": "layer_report",
-    "LayerOutcome": "layer_report",
-    "LayerRepository": "layer_repos",
-    "LocalFuncRepository": "layer_repos",
-    "LocalLayerRepository": "layer_repos",
-    "LockedFuncRepository": "layer_repos",
-    "LockedLayerRepository": "layer_repos",
-    "Mode": "layer_values",
-    "ROCMProperties": "layer_values",
-    "get_kernel": "loading",
-    "Workload": "bench_plan",
-    "get_kernel_dep": "importer",
-    "get_kernel_variants": "loading",
-    "get_loaded_kernels": "importer",
-    "get_local_kernel": "loading",
-    "get_locked_kernel": "loading",
-    "has_kernel": "loading",
-    "install_kernel": "loading",
-    "load": "jit",
-    "load_inline": "jit",
-    "load_ipython_extension": "magic",  # not in __all__: IPython is an extra
-    "load_kernel": "loading",
-    "kernelize": "layer_kernelize",
-    "kernelize_report": "layer_kernelize",
-    "kernelized": "layer_kernelize",
-    "register_kernel_mapping": "layer_scope",
-    "replace_kernel_forward_from_hub": "layer_extend",
-    "unkernelize": "layer_kernelize",
-    "use_kernel_forward_from_hub": "layer_extend",
-    "use_kernel_func_from_hub": "layer_extend",
-    "use_kernel_mapping": "layer_scope",
-    "use_kernelized_func": "layer_extend",
+    "Benchmark": "bench.hub.base",
+    "LoadedKernel": "loader.importer",
+    "Metadata": "artifact.metadata",
+    "RepoInfo": "loader.importer",
+    "Tensor": "bench.engine.workload",
+    "VariantAccepted": "loader.resolve",
+    "VariantRejected": "loader.resolve",
+    "CUDAProperties": "layers.modes",
+    "Device": "layers.modes",
+    "FuncRepository": "layers.repositories",
+    "KernelSource": "layers.report",
+    "KernelizeFallback": "layers.modes",
+    "KernelizeReport": "layers.report",
+    "LayerOutcome": "layers.report",
+    "LayerRepository": "layers.repositories",
+    "LocalFuncRepository": "layers.repositories",
+    "LocalLayerRepository": "layers.repositories",
+    "LockedFuncRepository": "layers.repositories",
+    "LockedLayerRepository": "layers.repositories",
+    "Mode": "layers.modes",
+    "ROCMProperties": "layers.modes",
+    "get_kernel": "loader.api",
+    "Workload": "bench.engine.workload",
+    "get_kernel_dep": "loader.importer",
+    "get_kernel_variants": "loader.api",
+    "get_loaded_kernels": "loader.importer",
+    "get_local_kernel": "loader.api",
+    "get_locked_kernel": "loader.api",
+    "has_kernel": "loader.api",
+    "install_kernel": "loader.api",
+    "load": "jit.api",
+    "load_inline": "jit.api",
+    "load_ipython_extension": "jit.notebook",  # not in __all__: IPython is an extra
+    "load_kernel": "loader.api",
+    "kernelize": "layers.kernelize",
+    "kernelize_report": "layers.kernelize",
+    "kernelized": "layers.kernelize",
+    "register_kernel_mapping": "layers.registration",
+    "replace_kernel_forward_from_hub": "layers.decorators",
+    "unkernelize": "layers.kernelize",
+    "use_kernel_forward_from_hub": "layers.decorators",
+    "use_kernel_func_from_hub": "layers.decorators",
+    "use_kernel_mapping": "layers.registration",
+    "use_kernelized_func": "layers.decorators",
 }
 
 
@@ -163,7 +152,7 @@ def __getattr__(name: str) -> object:
     try:
         value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
     except ModuleNotFoundError as error:
-        from kernforge import extras  # noqa: PLC0415 - see above
+        from kernforge.system import extras  # noqa: PLC0415 - see above
 
         told = extras.missing(error, f"{__name__}.{name}")
         if told is None:

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernforge import bench, bench_plan
-from kernforge.bench_plan import Candidate, Settings, Tensor, Workload
+from kernforge.bench import api as bench
+from kernforge.bench.engine import workload as engine_workload
+from kernforge.bench.engine.workload import Candidate, Settings, Tensor, Workload
 
 HERE = Path(__file__).parent
 CPU = sorted(p for p in HERE.glob("*.py") if not p.name.startswith(("test_", "conftest", "cuda")))
@@ -37,7 +38,7 @@ def measured(paths, *, honest=HONEST, work=None, device="cpu"):
     """Rows of each candidate by name."""
     paths = (*honest, *paths)
     racing = [Candidate(name=p.stem, kind="kernel", file=str(p)) for p in paths]
-    modes = bench_plan.modes_of(device)
+    modes = engine_workload.modes_of(device)
     settings = Settings(device=device, modes=modes, least=6, most=6)
     document = bench.run([work or workload(224)], racing, settings, print)
     rows = document["workloads"][0]["results"]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import bench_judge, bench_rows, bench_runner
-from kernforge.bench_plan import Candidate, Settings, Tensor, Workload
+from kernforge.bench import document
+from kernforge.bench.engine import judge
+from kernforge.bench.engine import runner as engine_runner
+from kernforge.bench.engine.workload import Candidate, Settings, Tensor, Workload
 
 pytestmark = pytest.mark.torch
 
@@ -24,7 +26,7 @@ ROUNDS = 6
 
 def measured(monkeypatch, late):
     """Rows of one whose answers reach the judge late, where ``late`` says so of a turn, and of another."""
-    ask, count = bench_runner.Runner.ask, itertools.count()
+    ask, count = engine_runner.Runner.ask, itertools.count()
 
     def asked(runner, seconds, **wanted):
         answer = ask(runner, seconds, **wanted)
@@ -32,11 +34,11 @@ def measured(monkeypatch, late):
             time.sleep(LATE_S)
         return answer
 
-    monkeypatch.setattr(bench_runner.Runner, "ask", asked)
+    monkeypatch.setattr(engine_runner.Runner, "ask", asked)
     racing = [Candidate(name=name, kind="kernel", file=str(LIBRARY)) for name in ("late", "other")]
     settings = Settings(modes=("hot",), least=ROUNDS, most=ROUNDS)
-    (found,) = bench_judge.measure_all([WORK], racing, settings, print, None)
-    return bench_rows.case(WORK, found, settings.modes, "cpu")["results"]
+    (found,) = judge.measure_all([WORK], racing, settings, print, None)
+    return document.case(WORK, found, settings.modes, "cpu")["results"]
 
 
 def test_who_is_late_at_first_is_looked_at_again_and_nobody_else(monkeypatch):

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from kernforge.bench_driver import Driver
-from kernforge.bench_exchange import DeviceBuffer
-from kernforge.bench_timer import CudaTimer
+from kernforge.bench.engine.cuda_driver import Driver
+from kernforge.bench.engine.exchange import DeviceBuffer
+from kernforge.bench.engine.timer import CudaTimer
 
 torch = pytest.importorskip("torch")
 pytestmark = [

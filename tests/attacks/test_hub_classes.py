@@ -5,8 +5,8 @@ import pytest
 import torch
 from unit.conftest import _write_variant
 
-from kernforge import bench_hub
-from kernforge.bench_plan import Settings
+from kernforge.bench.engine.workload import Settings
+from kernforge.bench.hub import run
 
 pytestmark = pytest.mark.torch
 
@@ -112,14 +112,14 @@ def measured(root, cheats, settings):
         )
         places[str(root / name)] = name
     honest, *others = places
-    document = bench_hub.run(
-        bench_hub.Wanted(repo=root, kernel=honest, against=tuple(others)),
+    document = run.run(
+        run.Wanted(repo=root, kernel=honest, against=tuple(others)),
         settings,
         lambda _text: None,
     )
     (case,) = document["workloads"]
     assert case["reference"] == "apart"
-    names = {**places, bench_hub.OURS: "honest", bench_hub.REFERENCE: "reference"}
+    names = {**places, run.OURS: "honest", run.REFERENCE: "reference"}
     return {(names[row["candidate"]], row["mode"]): row for row in case["results"]}
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import bench_judge, bench_rows
-from kernforge.bench_plan import Candidate, Settings, Tensor, Workload
-from kernforge.bench_throttle import Reading
+from kernforge.bench import document
+from kernforge.bench.engine import judge
+from kernforge.bench.engine.throttle import Reading
+from kernforge.bench.engine.workload import Candidate, Settings, Tensor, Workload
 
 pytestmark = pytest.mark.torch
 
@@ -34,8 +35,8 @@ class SlowedDown:
 def measured(when):
     candidate = Candidate(name="library", kind="kernel", file=str(LIBRARY))
     settings = Settings(modes=("hot",), least=12, most=12)
-    (found,) = bench_judge.measure_all([WORK], [candidate], settings, print, SlowedDown(when))
-    return bench_rows.case(WORK, found, settings.modes, "cpu")["results"][0]
+    (found,) = judge.measure_all([WORK], [candidate], settings, print, SlowedDown(when))
+    return document.case(WORK, found, settings.modes, "cpu")["results"][0]
 
 
 # Everyone who takes turns, the engine's own included, is asked before and after.

@@ -40,13 +40,17 @@ CAUGHT_BY = {
 def failed(tmp_path_factory):
     """The names of the checks that fail, by operator."""
     place = tmp_path_factory.mktemp("broken") / "outcomes.json"
-    argv = [sys.executable, "-m", "pytest", "-p", "kernforge.testing_plugin", "-q", "--tb=short"]
+    argv = [sys.executable, "-m", "pytest", "-p", "kernforge.testing.plugin", "-q", "--tb=short"]
     argv += ["-p", "no:cacheprovider", "-p", "no:xdist", "-c", os.devnull, "--rootdir", HERE]
     env = {**os.environ, "PYTHONPATH": f"{SRC}:{HERE}", "KERNFORGE_TEST_COUNTS": str(place)}
     env["OMP_NUM_THREADS"] = "1"
     env.pop("KERNFORGE_KERNEL_DIR", None)
     done = subprocess.run(
-        [*argv, HERE / "declared.py"], env=env, capture_output=True, text=True, check=False
+        [*argv, HERE / "declared.py"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1, done.stdout[-5000:] + done.stderr[-5000:]
     found = defaultdict(set)

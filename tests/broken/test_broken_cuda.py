@@ -52,7 +52,11 @@ def run(*words, home=None, **more):
     if home:
         env["KERNFORGE_HOME"] = str(home)
     return subprocess.run(
-        [sys.executable, *map(str, words)], env=env, capture_output=True, text=True, check=False
+        [sys.executable, *map(str, words)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -65,7 +69,7 @@ def test_the_kernels_compile_where_there_is_no_gpu(kept_home):
 
 def check(name, tool, place):
     """The checks of one operator that fail and that pass, and the tests' output; or those of a tool."""
-    words = ["-m", "pytest", "-p", "kernforge.testing_plugin", "-q", "-rs", "--tb=short"]
+    words = ["-m", "pytest", "-p", "kernforge.testing.plugin", "-q", "-rs", "--tb=short"]
     words += ["-p", "no:cacheprovider", "-p", "no:xdist", "-c", os.devnull, "--rootdir", HERE]
     words += ["-k", "sanitizer", "--sanitizer", tool] if tool else ["-k", "not sanitizer"]
     done = run(*words, f"{HERE}/declared_cuda.py::Test{name}", KERNFORGE_TEST_COUNTS=str(place))

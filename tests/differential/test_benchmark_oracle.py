@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import kernforge
-from kernforge.publish import publish
-from kernforge.registry import DirectoryRegistry
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("tabulate")
@@ -26,7 +26,7 @@ def relu(x):
 
 def relu_into(out, x):
     out.copy_(x.relu())
-"""
+""",
 }
 SCRIPT = """
 import torch
@@ -108,7 +108,11 @@ def call(*arguments, **environ):
         **environ,
     }
     return subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, env=env, check=False
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=False,
     )
 
 

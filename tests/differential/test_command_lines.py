@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kernels.cli import main
 
-from kernforge import cli
+from kernforge.cli import main as cli_main
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "come-from-kernels.md"
 ROW = re.compile(r"\| `(kernels|kernel-builder) ([a-z-]+)([^|]*)\| ([^|]*)\|([^|]*)\|")
@@ -54,7 +54,7 @@ def test_every_command_and_option_of_the_client_is_there(theirs):
 
 
 def test_what_takes_their_place_exists():
-    ours = grammar(cli.parser())
+    ours = grammar(cli_main.parser())
     found = list(rows())
     assert len(found) > 30
     for program, command, _, place, words in found:

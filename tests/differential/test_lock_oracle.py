@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from kernforge.kernelpins import _order, kernels_lock
-from kernforge.metadata import KernelDepend
-from kernforge.pins import Pin, Pins
+from kernforge.application.resolver import _order, kernels_lock
+from kernforge.artifact.metadata import KernelDepend
+from kernforge.loader.pins import Pin, Pins
 
 rust = pytest.importorskip("kernels._rust")
 

@@ -13,8 +13,8 @@ import pytest
 
 from kernels import _rust as oracle
 from kernforge.errors import ManifestError
-from kernforge.manifest import parse
-from kernforge.migrate import migrate
+from kernforge.manifest.document import parse
+from kernforge.manifest.migrate import migrate
 
 CASES = sorted((Path(__file__).parents[1] / "data" / "manifests").glob("*.toml"))
 BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")

@@ -11,12 +11,12 @@ from packaging.version import Version
 
 from kernels import _rust as rust
 from kernels import archs, backends, variants
+from kernforge.artifact.integrity import digest_tree
+from kernforge.artifact.metadata import Metadata
+from kernforge.artifact.variant import Backend, Variant
 from kernforge.errors import IntegrityError, UsageError
-from kernforge.facts import Host
-from kernforge.integrity import digest_tree
-from kernforge.metadata import Metadata
-from kernforge.resolve import check_archs, resolve
-from kernforge.variant import Backend, Variant
+from kernforge.loader.facts import Host
+from kernforge.loader.resolve import check_archs, resolve
 
 THEIR_BACKEND = {
     "cpu": backends.CPU,
@@ -122,7 +122,9 @@ def test_the_same_variants_are_chosen_in_the_same_order(monkeypatch):
         host = random_system(rng)
         names = random_names(rng, host)
         monkeypatch.setattr(
-            variants, "_is_unsupported_free_threaded_build", lambda host=host: host.free_threaded
+            variants,
+            "_is_unsupported_free_threaded_build",
+            lambda host=host: host.free_threaded,
         )
         accepted, trace = variants._resolve_variant_for_system(
             variants=[variants.parse_variant(name) for name in names],

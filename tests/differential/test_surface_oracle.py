@@ -12,9 +12,9 @@ import kernels
 import kernforge
 from kernels import importer as their_importer
 from kernforge import errors
-from kernforge.metadata import GitState, Provenance
-from kernforge.publish import publish
-from kernforge.registry import DirectoryRegistry
+from kernforge.artifact.metadata import GitState, Provenance
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
 
 # Names of theirs that are not ours, each with the reason. What the layer modules export is added
 # by them.

@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from kernforge.publish import publish
-from kernforge.registry import DirectoryRegistry
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
 
 pytestmark = pytest.mark.torch
 

@@ -74,7 +74,7 @@ def build(tmp_path, write_variant):
     files = {f"part{n}.py": f"TEXT = {'x' * 1000 * n!r}\n" for n in range(FILES)}
     names = ", ".join(f"part{n}" for n in range(FILES))
     total = f"from . import {names}\ndef total():\n    return sum(map(len, [{{}}]))\n".format(
-        ", ".join(f"part{n}.TEXT" for n in range(FILES))
+        ", ".join(f"part{n}.TEXT" for n in range(FILES)),
     )
     write_variant(
         tmp_path / "build",
@@ -148,8 +148,8 @@ def test_a_process_that_is_killed_while_it_loads_leaves_nothing_half(on_hub, tmp
 
 def test_a_hundred_processes_load_while_the_kernel_is_published(build, tmp_path):
     """Each sees a whole version or none, never a part."""
-    from kernforge.publish import publish  # noqa: PLC0415 - the children must start first
-    from kernforge.registry import DirectoryRegistry  # noqa: PLC0415
+    from kernforge.publish.api import publish  # noqa: PLC0415 - the children must start first
+    from kernforge.registry.directory import DirectoryRegistry  # noqa: PLC0415
 
     root = tmp_path / "registry"
     early = start(str(root), tmp_path / "home", [0] * 50, early=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import files
-from kernforge.integrity import digest_tree
-from kernforge.metadata import Metadata, Provenance
-from kernforge.publish import publish
-from kernforge.registry import DirectoryRegistry
+from kernforge.artifact.integrity import digest_tree
+from kernforge.artifact.metadata import Metadata, Provenance
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system import files
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hubserver import WRITER
 
-from kernforge.integrity import digest_tree
-from kernforge.metadata import Metadata, Provenance
+from kernforge.artifact.integrity import digest_tree
+from kernforge.artifact.metadata import Metadata, Provenance
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")

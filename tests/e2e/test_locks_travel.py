@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.integrity import digest_tree
-from kernforge.metadata import Metadata
-from kernforge.publish import publish
-from kernforge.registry import DirectoryRegistry
+from kernforge.artifact.integrity import digest_tree
+from kernforge.artifact.metadata import Metadata
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -104,7 +104,11 @@ def site(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
     program = f"from hatchling.build import build_wheel; print(build_wheel({str(out)!r}))"
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return unpack(out / done.stdout.split()[-1], tmp_path_factory.mktemp("site"))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import cudahome
+from kernforge.toolchain import installed_cuda
 
 torch = pytest.importorskip("torch")
 
@@ -29,7 +29,7 @@ LOCK = Path(__file__).parents[2] / "kernels" / "relu-scale" / "kernforge.lock"
 
 
 def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_path, kept_home):
-    toolkit = cudahome.installed(os.environ)
+    toolkit = installed_cuda.installed(os.environ)
     if toolkit is None:
         pytest.skip("no CUDA toolkit here")
 
@@ -37,7 +37,12 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_pat
         argv = [sys.executable, "-m", "kernforge", *map(str, words)]
         env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
         done = subprocess.run(
-            argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+            argv,
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -9,7 +9,8 @@ import shutil
 import sys
 from dataclasses import replace
 
-from kernforge import cli, sandbox
+from kernforge.build.execute import sandbox
+from kernforge.cli import main as cli_main
 
 SHIFT_S = 400 * 24 * 3600
 """Another year, month, day of the week and side of daylight saving."""
@@ -32,7 +33,7 @@ def main(clock: str) -> None:
         return replace(found, env={**found.env, **env})
 
     sandbox.command = moved
-    cli.main()
+    cli_main.main()
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ import contextlib
 import os
 import shutil
 
-from kernforge import jit, jit_build, jit_swap
-from kernforge.results import SHELF
-from kernforge.store import Store
+from kernforge.build.execute.results import SHELF
+from kernforge.jit import api as jit
+from kernforge.jit import build_module
+from kernforge.jit.device import swap
+from kernforge.store.local import Store
 
 
 def make(top, kept_home, monkeypatch):
@@ -25,8 +27,8 @@ def make(top, kept_home, monkeypatch):
 def forget(monkeypatch):
     """A process that has compiled nothing, but for the op namespaces that it has."""
     monkeypatch.setattr(jit, "_process", jit._Process(taken=jit._process.taken))
-    monkeypatch.setattr(jit_swap, "_hosts", {})
-    monkeypatch.setattr(jit_swap, "_earlier", {})
+    monkeypatch.setattr(swap, "_hosts", {})
+    monkeypatch.setattr(swap, "_earlier", {})
 
 
 def _headers(home):
@@ -36,7 +38,7 @@ def _headers(home):
 
 def keep_headers(home, kept_home):
     """Put compiled headers of torch, half a minute of work each, beside the kept toolchains."""
-    jit_build.wait()
+    build_module.wait()
     kept = Store(kept_home / "store")
     for tree in _headers(home):
         kept.tree(SHELF, tree.name, lambda new, old=tree: _link(old, new))
@@ -44,14 +46,14 @@ def keep_headers(home, kept_home):
 
 def await_headers(monkeypatch):
     """Where no compiled headers were lent, modules wait for them: with them, each takes a third."""
-    header = jit_build._header
+    header = build_module._header
 
     def waited(*asked):
         found = header(*asked)
-        jit_build.wait()
+        build_module.wait()
         return found or header(*asked)
 
-    monkeypatch.setattr(jit_build, "_header", waited)
+    monkeypatch.setattr(build_module, "_header", waited)
 
 
 def _link(old, new):

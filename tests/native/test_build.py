@@ -14,8 +14,8 @@ import torch
 from native import projects
 
 import kernforge
-from kernforge.metadata import Metadata
-from kernforge.opschema import read_operators
+from kernforge.artifact.metadata import Metadata
+from kernforge.source.op_schema import read_operators
 
 pytestmark = pytest.mark.native
 

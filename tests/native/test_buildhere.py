@@ -12,8 +12,9 @@ import torch
 from native import projects
 
 import kernforge
-from kernforge import files, provenance
-from kernforge.registry import DirectoryRegistry
+from kernforge.build import provenance
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system import files
 
 pytestmark = pytest.mark.native
 
@@ -24,7 +25,7 @@ logging.basicConfig(level=logging.WARNING)
 kernel = kernforge.get_kernel("owner/times-two", version=1, build=True)
 x = torch.arange(7.0)
 assert torch.equal(kernel.times_two(x), 2 * x)
-print(kernel.__file__, "kernforge.pipeline" in sys.modules)
+print(kernel.__file__, "kernforge.build.steps" in sys.modules)
 """
 
 

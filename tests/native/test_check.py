@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import check, floor, integrity, run
-from kernforge.artifact import ops_module
+from kernforge.artifact import integrity
+from kernforge.artifact.metadata import Metadata
+from kernforge.artifact.variant import Variant
+from kernforge.binary import abi_floor
+from kernforge.build.layout import ops_module
+from kernforge.check import api as check
 from kernforge.errors import UsageError
-from kernforge.metadata import Metadata
-from kernforge.variant import Variant
+from kernforge.system import process
 
 pytestmark = pytest.mark.native
 
@@ -38,12 +41,12 @@ def workshop(tmp_path_factory):
     path = tmp_path_factory.mktemp("check")
     stubs = path / "stubs"
     stubs.mkdir()
-    (stubs / floor.COMPAT_SOURCE).write_text(floor.compat_source())
-    start(floor.compat_argv(cxx="g++", out_dir="."), stubs)
-    for stub in (*floor.system_stubs(CPU), *floor.torch_stubs("cpu")):
+    (stubs / abi_floor.COMPAT_SOURCE).write_text(abi_floor.compat_source())
+    start(abi_floor.compat_argv(cxx="g++", out_dir="."), stubs)
+    for stub in (*abi_floor.system_stubs(CPU), *abi_floor.torch_stubs("cpu")):
         (stubs / stub.source_file).write_text(stub.source)
         (stubs / stub.script_file).write_text(stub.version_script)
-        start(floor.stub_argv(stub, cxx="g++", out_dir="."), stubs)
+        start(abi_floor.stub_argv(stub, cxx="g++", out_dir="."), stubs)
     return path
 
 
@@ -53,7 +56,7 @@ def compiled(workshop: Path, source: str, *flags: str, link: tuple[str, ...] | N
     defines = (f"-DTORCH_EXTENSION_NAME={ID}", f"-I{INCLUDE}")
     options = flags or ("-fno-gnu-unique",)
     start(("g++", "-std=c++17", "-fPIC", *defines, *options, "-c", "a.cpp", "-o", "a.o"), workshop)
-    args = floor.link_args(stub_dir="stubs", backend="cpu")
+    args = abi_floor.link_args(stub_dir="stubs", backend="cpu")
     args = args if link is None else (*args, *link)
     start(("g++", "-shared", "-o", "a.so", "a.o", *args), workshop)
     return workshop / "a.so"
@@ -72,7 +75,7 @@ def good(workshop):
     path.mkdir(parents=True)
     (path / "__init__.py").write_text(INIT)
     (path / "_ops.py").write_text(
-        ops_module(ID, Variant.parse("torch-stable-abi210-cpu-x86_64-linux"))
+        ops_module(ID, Variant.parse("torch-stable-abi210-cpu-x86_64-linux")),
     )
     shutil.copy(compiled(workshop, MODULE), path / f"{ID}.abi3.so")
     write_metadata(path)
@@ -87,7 +90,7 @@ def variant(good, tmp_path):
 
 def found(path: Path, *, python: str | None = None) -> dict[str, str]:
     """Message and severity of each finding by rule; without the note on the missing import."""
-    findings = check.check_variant(path, run=run.run, python=python)
+    findings = check.check_variant(path, run=process.run, python=python)
     shown = [f for f in findings if python or f.rule != "import"]
     return {f.rule: f"{f.severity} {f.where}: {f.message}" for f in shown}
 
@@ -106,7 +109,7 @@ def test_a_good_variant_has_nothing_to_find(good):
 
 def test_a_build_is_found_from_its_project_its_folder_and_itself(variant):
     for root in (variant.parent.parent, variant.parent, variant):
-        findings = check.check_build(root, run=run.run, python=None)
+        findings = check.check_build(root, run=process.run, python=None)
         assert [f.rule for f in findings] == ["import"]
 
 
@@ -122,7 +125,7 @@ def test_a_registrys_links_to_its_blobs_are_no_fault(variant, tmp_path):
 
 def test_an_empty_folder_is_no_build(tmp_path):
     with pytest.raises(UsageError, match="no built variant"):
-        check.check_build(tmp_path, run=run.run, python=None)
+        check.check_build(tmp_path, run=process.run, python=None)
 
 
 @pytest.mark.parametrize(
@@ -199,9 +202,11 @@ def test_a_dependency_and_a_search_path_are_found(variant, workshop):
     stub = ("g++", "-shared", "-nostdlib", "-Wl,-soname,libcudart.so.13", "-o", "libcudart.so.13")
     start((*stub, "-x", "c", "/dev/null"), workshop)
     module = compiled(
-        workshop, MODULE, link=("-Wl,--no-as-needed", "libcudart.so.13", "-Wl,-rpath,/opt/cuda")
+        workshop,
+        MODULE,
+        link=("-Wl,--no-as-needed", "libcudart.so.13", "-Wl,-rpath,/opt/cuda"),
     )
-    findings = check.check_variant(with_extension(variant, module), run=run.run, python=None)
+    findings = check.check_variant(with_extension(variant, module), run=process.run, python=None)
     messages = [f.message for f in findings if f.rule == "dependencies"]
     assert len(messages) == 2
     assert "libcudart.so.13" in messages[0]
@@ -279,7 +284,7 @@ def test_a_symbol_that_nobody_defines_fails_before_the_import(variant, workshop)
 )
 def test_an_import_that_cannot_be_tried_is_said_to_be_skipped(variant, name, python, reason):
     path = variant.rename(variant.with_name(name))
-    findings = check.check_variant(path, run=run.run, python=python)
+    findings = check.check_variant(path, run=process.run, python=python)
     (finding,) = (f for f in findings if f.rule == "import")
     assert finding.severity == "skipped"
     assert reason in finding.message
@@ -289,5 +294,5 @@ def test_an_import_that_cannot_be_tried_is_said_to_be_skipped(variant, name, pyt
 def test_a_build_for_a_gpu_is_not_imported(variant):
     path = variant.rename(variant.with_name(NAME.replace("-cpu-", "-cu130-")))
     write_metadata(path, backend="cuda")
-    findings = check.check_variant(path, run=run.run, python=sys.executable)
+    findings = check.check_variant(path, run=process.run, python=sys.executable)
     assert ["cu130" in f.message for f in findings if f.rule == "import"] == [True]

@@ -10,7 +10,8 @@ import sys
 import pytest
 from native import projects
 
-from kernforge import fatbin, workbench
+from kernforge.binary import fatbin
+from kernforge.build import workspace
 
 pytestmark = pytest.mark.native
 
@@ -69,7 +70,7 @@ def built(kept_home, tmp_path_factory):
 def test_it_builds_and_passes_the_checks(built):
     root, done = built
     assert "clang 22.1.8 instead of nvcc" in done.stderr
-    kit = workbench.read_lock(root).cuda["12.8"]
+    kit = workspace.read_lock(root).cuda["12.8"]
     assert kit.clang.release == "22.1.8"
     variant = root / "build" / VARIANT
     metadata = json.loads((variant / "metadata.json").read_text())

@@ -6,10 +6,12 @@ import shutil
 import pytest
 from native import jit_homes, projects
 
-from kernforge import cubin, dev_values, elf, fatbin, jit_swap
-from kernforge.dev_control import Stop, Teller
-from kernforge.dev_round import Session, Wanted
-from kernforge.dev_spare import Spare
+from kernforge.binary import cubin, elf, fatbin
+from kernforge.dev import rounds
+from kernforge.dev.control import Stop, Teller
+from kernforge.dev.session import Session, Wanted
+from kernforge.dev.warm_pytest import Spare
+from kernforge.jit.device import swap
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
@@ -20,7 +22,7 @@ BODY = "y[i] = 2 * x[i];"
 def home(tmp_path, kept_home, monkeypatch):
     jit_homes.forget(monkeypatch)
     yield jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
-    jit_swap.wait()
+    swap.wait()
 
 
 @pytest.fixture
@@ -36,7 +38,12 @@ def edit(tmp_path, home):
         scratch.mkdir()
         place = scratch / "place"
         wanted = Wanted(
-            root=root, place=place, variants=("*-cu130-*",), arch=("9.0",), test=False, bench=False
+            root=root,
+            place=place,
+            variants=("*-cu130-*",),
+            arch=("9.0",),
+            test=False,
+            bench=False,
         )
         return Session(wanted, scratch, Spare(root, scratch))
 
@@ -48,7 +55,7 @@ def edit(tmp_path, home):
         chosen = start() if alone else session
         if alone:
             shutil.rmtree(home / "store" / "actions")
-        one = chosen.run(1, (), dev_values.EVERYTHING, Teller(lambda *_: None), Stop())
+        one = chosen.run(1, (), rounds.EVERYTHING, Teller(lambda *_: None), Stop())
         if not one.ok:
             return one, b""
         (variant,) = one.variants.values()

@@ -12,11 +12,13 @@ import sys
 import pytest
 from native import jit_homes
 
-from kernforge import buildhere, dev_values, host
-from kernforge.dev_control import Stop, Teller
-from kernforge.dev_round import Session, Wanted
-from kernforge.dev_spare import Spare
+from kernforge.build import from_source
+from kernforge.dev import rounds
+from kernforge.dev.control import Stop, Teller
+from kernforge.dev.session import Session, Wanted
+from kernforge.dev.warm_pytest import Spare
 from kernforge.errors import ToolchainError
+from kernforge.loader import host
 
 torch = pytest.importorskip("torch")
 
@@ -37,9 +39,13 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
     root = tmp_path / "toy"
     source = root / "toy.cu"
     text = source.read_text()
-    brought = buildhere.own_parts(host.probe(), ToolchainError("nothing is fetched here"))
+    brought = from_source.own_parts(host.probe(), ToolchainError("nothing is fetched here"))
     wanted = Wanted(
-        root=root, place=tmp_path / "place", brought=brought, pytest=PYTEST, bench=False
+        root=root,
+        place=tmp_path / "place",
+        brought=brought,
+        pytest=PYTEST,
+        bench=False,
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -50,7 +56,7 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
             assert old in text
             source.write_text(text.replace(old, new))
             session.prepare()
-            return session.run(1, (), dev_values.EVERYTHING, Teller(lambda *_: None), Stop())
+            return session.run(1, (), rounds.EVERYTHING, Teller(lambda *_: None), Stop())
 
         first = round_of("* scale", "* scale")
         assert first.ok, first.error or first.output or first.failed

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import dev_pytest
-from kernforge.dev_spare import Spare
-from kernforge.run import Command, kill_all, run
+from kernforge.dev import warm_pytest_main
+from kernforge.dev.warm_pytest import Spare
+from kernforge.system.process import Command, kill_all, run
 
 pytestmark = pytest.mark.native
 
@@ -114,9 +114,9 @@ def test_another_program_is_none_of_its_business(project, spare):
 def test_a_file_of_the_projects_may_change(tmp_path):
     """A process that has imported one is not used."""
     installed = tmp_path / ".venv" / "lib" / "python3.12" / "site-packages"
-    assert dev_pytest._may_change(tmp_path / "numpy.py", tmp_path)
-    assert not dev_pytest._may_change(installed / "numpy.py", tmp_path)
-    assert not dev_pytest._may_change(Path(os.__file__), tmp_path)
+    assert warm_pytest_main._may_change(tmp_path / "numpy.py", tmp_path)
+    assert not warm_pytest_main._may_change(installed / "numpy.py", tmp_path)
+    assert not warm_pytest_main._may_change(Path(os.__file__), tmp_path)
 
 
 def test_a_process_that_has_imported_the_projects_own_files_is_not_used(project, spare):

@@ -13,9 +13,10 @@ import time
 import pytest
 from native import projects
 
-from kernforge import lockfile, workbench
-from kernforge.store import Store
-from kernforge.toolchain import SHELF
+from kernforge.build import workspace
+from kernforge.store.local import Store
+from kernforge.toolchain import lockfile
+from kernforge.toolchain.provision import SHELF
 
 pytestmark = pytest.mark.native
 
@@ -29,7 +30,12 @@ def kernforge_cli(kept_home):
         argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
         environment = {**os.environ, "KERNFORGE_HOME": str(home), **(env or {})}
         done = subprocess.run(
-            argv, capture_output=True, text=True, env=environment, cwd=cwd, check=False
+            argv,
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=cwd,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done
@@ -43,11 +49,14 @@ def warm_home(kernforge_cli, kept_home, tmp_path):
     other = projects.write(tmp_path / "other")
     kernforge_cli("build", other)
     kept, own = Store(kept_home / "store"), Store(tmp_path / "home" / "store")
-    for torch in workbench.read_lock(other).torch.values():
+    for torch in workspace.read_lock(other).torch.values():
         key = lockfile.wheel_headers_key(torch.wheel)
         # Hard links and not a symbolic one: what is evicted here must stay there.
         shutil.copytree(
-            kept.path(SHELF, key), own.path(SHELF, key), symlinks=True, copy_function=os.link
+            kept.path(SHELF, key),
+            own.path(SHELF, key),
+            symlinks=True,
+            copy_function=os.link,
         )
     return tmp_path / "home"
 
@@ -87,7 +96,10 @@ def test_a_build_killed_at_any_point_leaves_the_store_usable(kernforge_cli, warm
     chance = random.Random(7)
     for _ in range(KILLS):
         with subprocess.Popen(
-            argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            argv,
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         ) as process:
             time.sleep(0.3 + chance.random() * 2)
             process.send_signal(signal.SIGKILL)
@@ -136,7 +148,7 @@ def test_an_unchanged_build_starts_no_check(kernforge_cli, warm_home, tmp_path):
     first = json.loads(kernforge_cli("build", root, "--json", home=warm_home).stdout)
     # The compiler is asked who it is, git where it is; nothing imports torch or runs abi3audit.
     code = (
-        "import sys, kernforge.run as run\nfrom kernforge import cli\n"
+        "import sys, kernforge.system.process as run\nfrom kernforge import cli\n"
         "real = run.subprocess.Popen\n"
         "def popen(argv, **rest):\n"
         "    print('started', *argv[:3], file=sys.stderr)\n"
@@ -146,7 +158,11 @@ def test_an_unchanged_build_starts_no_check(kernforge_cli, warm_home, tmp_path):
     )
     env = {**os.environ, "KERNFORGE_HOME": str(warm_home)}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=True,
     )
     started = {
         tuple(line.split()[1:3]) for line in done.stderr.splitlines() if line.startswith("started")

@@ -11,7 +11,7 @@ from auditwheel.architecture import Architecture
 from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
 
-from kernforge import elf, floor
+from kernforge.binary import abi_floor, elf
 
 pytestmark = pytest.mark.native
 
@@ -28,12 +28,12 @@ def run(argv, cwd):
 def make_stubs(directory: Path, backend: str = "cpu") -> None:
     """The stubs and the compat object of one backend, made inside a directory."""
     directory.mkdir()
-    (directory / floor.COMPAT_SOURCE).write_text(floor.compat_source())
-    run(floor.compat_argv(cxx="g++", out_dir="."), directory)
-    for stub in (*floor.system_stubs(CPU), *floor.torch_stubs(backend)):
+    (directory / abi_floor.COMPAT_SOURCE).write_text(abi_floor.compat_source())
+    run(abi_floor.compat_argv(cxx="g++", out_dir="."), directory)
+    for stub in (*abi_floor.system_stubs(CPU), *abi_floor.torch_stubs(backend)):
         (directory / stub.source_file).write_text(stub.source)
         (directory / stub.script_file).write_text(stub.version_script)
-        run(floor.stub_argv(stub, cxx="g++", out_dir="."), directory)
+        run(abi_floor.stub_argv(stub, cxx="g++", out_dir="."), directory)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def compile_text(path: Path, name: str, text: str) -> str:
 
 
 def link(path: Path, name: str, *objects: str, **options) -> elf.Elf:
-    args = floor.link_args(stub_dir="stubs", backend="cpu", **options)
+    args = abi_floor.link_args(stub_dir="stubs", backend="cpu", **options)
     run(("g++", "-o", f"{name}.so", *objects, *args), path)
     return elf.parse((path / f"{name}.so").read_bytes())
 
@@ -71,7 +71,7 @@ def policy(found: elf.Elf) -> tuple[int, str]:
 
 def floor_priority() -> int:
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture(CPU))
-    return policies.get_policy_by_name(f"{floor.POLICY}_{CPU}").priority
+    return policies.get_policy_by_name(f"{abi_floor.POLICY}_{CPU}").priority
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def heavy(workshop):
 def test_heavy_cpp17_keeps_to_the_floor(heavy):
     priority, name = policy(heavy)
     assert priority >= floor_priority(), name
-    assert floor.unversioned(heavy.undefined) == ()
+    assert abi_floor.unversioned(heavy.undefined) == ()
 
 
 def test_the_machines_own_link_does_not(workshop):
@@ -91,12 +91,12 @@ def test_the_machines_own_link_does_not(workshop):
     # The same sources, so that the test above can fail at all.
     assert policy(found)[0] < floor_priority()
     assert "pthread_cond_clockwait" in {
-        breach.symbol for breach in floor.unversioned(found.undefined)
+        breach.symbol for breach in abi_floor.unversioned(found.undefined)
     }
 
 
 def test_torchs_libraries_are_needed_and_the_archives_symbols_are_hidden(heavy):
-    assert heavy.needed[:5] == (*floor.torch_sonames("cpu"), "libstdc++.so.6", "libc.so.6")
+    assert heavy.needed[:5] == (*abi_floor.torch_sonames("cpu"), "libstdc++.so.6", "libc.so.6")
     assert not heavy.rpath
     assert {"files", "numbers", "threads", "errors"} <= {s.name for s in heavy.exported}
     leaked = [s.name for s in heavy.exported if "filesystem7__cxx114path5" in s.name]
@@ -133,12 +133,12 @@ def test_a_function_newer_than_the_floor_is_named(workshop):
         'extern "C" int use() { return close_range(90, 91, 0); }'
     )
     found = link(workshop, "newer", compile_text(workshop, "newer", text))
-    assert [b.symbol for b in floor.unversioned(found.undefined)] == ["close_range"]
+    assert [b.symbol for b in abi_floor.unversioned(found.undefined)] == ["close_range"]
 
 
 def test_without_the_static_library_newer_cpp_is_named(workshop):
     found = link(workshop, "bare", "heavy.o", libstdcxx_archive=False)
-    names = {breach.symbol for breach in floor.unversioned(found.undefined)}
+    names = {breach.symbol for breach in abi_floor.unversioned(found.undefined)}
     assert "_ZNSt10filesystem10remove_allERKNS_7__cxx114pathE" in names
 
 
@@ -186,9 +186,9 @@ int leave() { return at_exit([] {}); }
 
 def test_what_newer_headers_ask_for_works(workshop):
     found = link(workshop, "compat", compile_text(workshop, "compat", COMPAT))
-    assert floor.unversioned(found.undefined) == ()
+    assert abi_floor.unversioned(found.undefined) == ()
     # torch's stubs are needed but not there: leave them out to run without torch.
-    args = [a for a in floor.link_args(stub_dir="stubs", backend="cpu") if "torch" not in a]
+    args = [a for a in abi_floor.link_args(stub_dir="stubs", backend="cpu") if "torch" not in a]
     args = [a for a in args if "libc10" not in a]
     run(("g++", "-o", "compat.so", "compat.o", *args), workshop)
     library = ctypes.CDLL(str(workshop / "compat.so"))

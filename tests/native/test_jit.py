@@ -14,8 +14,11 @@ import pytest
 from native import jit_homes, projects
 
 import kernforge
-from kernforge import jit_build, jit_hint, jit_plan, jit_sources, jit_swap
 from kernforge.errors import BuildError, MissingPackageError, StorageError, UsageError
+from kernforge.jit import advice, build_module
+from kernforge.jit import plan as jit_plan
+from kernforge.jit.device import swap
+from kernforge.source import extension_source
 
 torch = pytest.importorskip("torch")
 
@@ -58,7 +61,7 @@ def home(tmp_path, kept_home, monkeypatch):
     top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
     jit_homes.forget(monkeypatch)
     yield top
-    jit_build.wait()
+    build_module.wait()
 
 
 def plain(name, value, **more):
@@ -153,7 +156,10 @@ def test_what_is_linked_is_looked_at_again(tmp_path):
             subprocess.run(line.split(), check=True, cwd=tmp_path)
         for flags in ([str(tmp_path / "given.o")], [f"-L{tmp_path}", "-lgiven"]):
             made = kernforge.load_inline(
-                "linked", text, no_implicit_headers=True, extra_ldflags=flags
+                "linked",
+                text,
+                no_implicit_headers=True,
+                extra_ldflags=flags,
             )
             assert made.value() == value
 
@@ -288,7 +294,7 @@ def test_a_module_that_was_given_up_is_made_again_beside_the_first(home):
         path = kernforge.load("again", [str(binding), str(other)], is_python_module=False)
         names.append(torch.ops.jit_again.times.default.name())
         assert torch.ops.jit_again.times(torch.ones(1)).item() == 2
-        jit_swap._refuted.add(path)
+        swap._refuted.add(path)
     assert len(set(names)) == 3
 
 
@@ -300,7 +306,8 @@ def test_a_killed_process_blocks_nobody(home):
     random.seed(5)
     for _ in range(4):
         process = subprocess.Popen(
-            [sys.executable, "-c", program, PLAIN % 9], start_new_session=True
+            [sys.executable, "-c", program, PLAIN % 9],
+            start_new_session=True,
         )
         time.sleep(1.5 + 2.5 * random.random())
         os.killpg(process.pid, signal.SIGKILL)
@@ -354,12 +361,15 @@ def test_no_gpu_is_needed_where_nothing_asks_what_to_compile_for(tmp_path, monke
 
 
 def test_functions_are_bound_with_the_headers_of_the_installed_torch(
-    home, kept_home, capsys, monkeypatch
+    home,
+    kept_home,
+    capsys,
+    monkeypatch,
 ):
     """And after an edit the module of before stays as it is; so do the nodes of autograd that it made."""
     jit_homes.lend_headers(home, kept_home)
     jit_homes.await_headers(monkeypatch)
-    monkeypatch.setattr(jit_hint, "_said", set())
+    monkeypatch.setattr(advice, "_said", set())
     module = kernforge.load_inline("bound", TUTORIAL, functions=["plus", "times"])
     assert "main.cpp includes <torch/extension.h>" in capsys.readouterr().err
     assert module.plus(torch.ones(2), 2.0).tolist() == [3.0, 3.0]
@@ -407,7 +417,7 @@ def test_of_torchs_headers_only_what_is_used_is_compiled(tmp_path, home, capfd):
         module.plus(torch.ones(2), -1.0)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         module.plus("x", 1.0)
-    jit_build.wait()
+    build_module.wait()
     assert not sizes(home)
 
 
@@ -421,15 +431,15 @@ def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(tmp_path, hom
     # Another process does not try again.
     marks = list((home / "store" / "actions").glob("??/*/whole"))
     assert len(marks) == 1
-    jit_build.wait()
+    build_module.wait()
 
 
 def test_a_header_is_compiled_beside_the_first_module_and_used_by_the_next(home, monkeypatch):
     """A small one: those that are compiled ahead for users take half a minute."""
-    monkeypatch.setattr(jit_sources, "_WHOLE", ("torch/headeronly/macros/Macros.h",))
-    used, run = [], jit_build._run
+    monkeypatch.setattr(extension_source, "_WHOLE", ("torch/headeronly/macros/Macros.h",))
+    used, run = [], build_module._run
     monkeypatch.setattr(
-        jit_build,
+        build_module,
         "_run",
         lambda plan, shop, roots, events, *more: (
             used.append(roots.get(jit_plan.PRECOMPILED)) or run(plan, shop, roots, events, *more)
@@ -441,7 +451,7 @@ def test_a_header_is_compiled_beside_the_first_module_and_used_by_the_next(home,
     for number in (1, 2):
         module = kernforge.load_inline("ahead", source % number, **flags)
         assert module.value() > 0
-        jit_build.wait()
+        build_module.wait()
     (header,) = home.glob("store/actions/??/*/ahead/torch/headeronly/macros/Macros.h.gch")
     assert [Path(each) == header.parents[4] for each in used] == [False, False, True]
 
@@ -458,11 +468,12 @@ def test_a_function_of_a_project_that_no_source_defines_is_told_by_name_and_plac
     cpp = '#include "times_two.h"\nvoid times_2_cpu(const float*, float*, int64_t) {}\n'
     root = projects.write(tmp_path / "times-two", backends=("cpu",), cpp=cpp)
     with pytest.raises(
-        BuildError, match=r"times_two_cpu\(float const\*, float\*, long\)"
+        BuildError,
+        match=r"times_two_cpu\(float const\*, float\*, long\)",
     ) as caught:
         kernforge.load(root)
     assert "is named in times_two.h, torch-ext/torch_binding.cpp, and no source" in str(
-        caught.value
+        caught.value,
     )
     assert caught.value.hint.startswith("define it in times_two.cpp ")
 

@@ -14,20 +14,13 @@ import pytest
 from native import jit_homes
 
 import kernforge
-from kernforge import (
-    cubin,
-    cudahome,
-    elf,
-    fatbin,
-    jit_build,
-    jit_lean,
-    jit_rtc,
-    jit_stages,
-    jit_swap,
-    scaffold,
-)
+from kernforge.binary import cubin, elf, fatbin
 from kernforge.errors import BuildError
-from kernforge.run import Command, run
+from kernforge.jit import build_module
+from kernforge.jit.device import lambdas, nvcc_stages, nvrtc, swap
+from kernforge.project import scaffold
+from kernforge.system.process import Command, run
+from kernforge.toolchain import installed_cuda
 
 pytest.importorskip("torch")
 
@@ -58,7 +51,7 @@ def home(tmp_path, kept_home, monkeypatch):
     jit_homes.forget(monkeypatch)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     yield top
-    jit_build.wait()
+    build_module.wait()
 
 
 @pytest.fixture
@@ -77,7 +70,7 @@ def ask(tmp_path, kept_home, monkeypatch):
                 "edited", [str(tmp_path / "edited.cu")], extra_cuda_cflags=list(flags),
                 is_python_module=False,
             )  # fmt: skip
-            jit_build.wait()
+            build_module.wait()
         with open(path, "rb") as stream:  # noqa: PTH123
             return stream.read()
 
@@ -118,8 +111,8 @@ EDITS = [
 @pytest.mark.parametrize("by", ["nvrtc", "nvcc"])
 def test_an_edit_of_device_code_is_what_nvcc_makes_of_it(ask, home, monkeypatch, edit, by):
     if by == "nvcc":
-        monkeypatch.setattr(jit_rtc, "installed", lambda: False)
-    elif not jit_rtc.installed():
+        monkeypatch.setattr(nvrtc, "installed", lambda: False)
+    elif not nvrtc.installed():
         pytest.skip("there is no cuda.bindings here")
     ask()
     edited = ask(SOURCE.replace(*edit))
@@ -177,7 +170,8 @@ def test_an_edit_of_a_functors_code_for_both_is_compiled_as_a_whole(ask, home):
 
 
 def test_a_function_that_is_declared_for_both_and_defined_for_the_gpu_is_compiled_as_a_whole(
-    ask, home
+    ask,
+    home,
 ):
     text = SOURCE.replace("return cudaGetLastError();", "return int(more(1));")
     header = HEADER + "__host__ __device__ float more(float x);\n"
@@ -194,9 +188,9 @@ def test_what_ptxas_says_of_edited_code_is_said_too(ask, home, tmp_path, capfd):
     source = SOURCE.replace("return x + 1;", "return x + 2;")
     (tmp_path / "edited.cu").write_text(source)
     kernforge.load(
-        "edited", [tmp_path / "edited.cu"], extra_cuda_cflags=flags, is_python_module=False, verbose=True
+        "edited", [tmp_path / "edited.cu"], extra_cuda_cflags=flags, is_python_module=False, verbose=True,
     )  # fmt: skip
-    jit_build.wait()
+    build_module.wait()
     assert ways(home) == (1, 1)
     assert "Used " in (said := capfd.readouterr().err)
     assert "registers" in said
@@ -246,15 +240,16 @@ def test_a_function_that_the_cpp_library_overloads_goes_by_nvcc(ask, home):
 
 
 def test_code_that_differs_from_nvccs_is_given_up_and_said_so(ask, home, monkeypatch, caplog):
-    if not jit_rtc.installed():
+    if not nvrtc.installed():
         pytest.skip("there is no cuda.bindings here")
     ask()
-    right = jit_rtc.compile_
+    right = nvrtc.compile_
     monkeypatch.setattr(
-        jit_rtc,
+        nvrtc,
         "compile_",
         lambda program, roots: right(
-            replace(program, text=program.text.replace("T(N) + 3", "T(N) + 5")), roots
+            replace(program, text=program.text.replace("T(N) + 3", "T(N) + 5")),
+            roots,
         ),
     )
     text = SOURCE.replace("T(N);", "T(N) + 3;")
@@ -263,9 +258,9 @@ def test_code_that_differs_from_nvccs_is_given_up_and_said_so(ask, home, monkeyp
     assert "the next call loads nvcc's" in caplog.text
     again = ask(text)
     assert same_module(again, ask(text, alone=True))
-    monkeypatch.setattr(jit_rtc, "compile_", right)
+    monkeypatch.setattr(nvrtc, "compile_", right)
     ask(SOURCE.replace("T(N);", "T(N) + 4;"))
-    assert all(host.alike is False for host in jit_swap._hosts.values())
+    assert all(host.alike is False for host in swap._hosts.values())
 
 
 def test_an_error_in_device_code_names_the_users_line(ask, tmp_path):
@@ -278,12 +273,13 @@ def test_an_error_in_device_code_names_the_users_line(ask, tmp_path):
 def test_unnamed_namespaces_keep_their_names(ask, home):
     """Nvcc names them after the path of the directory in which it runs, NVRTC after its process."""
     text = SOURCE.replace("__global__ void plain", "namespace { __global__ void plain").replace(
-        "template <", "}\ntemplate <"
+        "template <",
+        "}\ntemplate <",
     )
     ask(text)
     edited = text.replace("return x + 1;", "return x + 2;").replace("half_of(x[", "more(x[")
     one = ask(edited)
-    assert ways(home) == ((2, 1) if jit_rtc.installed() else (1, 1))
+    assert ways(home) == ((2, 1) if nvrtc.installed() else (1, 1))
     other = ask(edited, alone=True)
     assert code(one) != code(other)
     assert cubin.same_code(cubin.named_like(code(other), code(one)), code(one))
@@ -292,11 +288,11 @@ def test_unnamed_namespaces_keep_their_names(ask, home):
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.replace("return x", "return nonsense")])
 def test_stages_side_by_side_make_the_same_bytes(tmp_path, source):
     """Messages are the same too."""
-    nvcc = cudahome.installed(os.environ)
+    nvcc = installed_cuda.installed(os.environ)
     if nvcc is None:
         pytest.skip("there is no installed toolkit")
     outcomes = []
-    for number, runner in enumerate((run, jit_stages.run_stages)):
+    for number, runner in enumerate((run, nvcc_stages.run_stages)):
         top = tmp_path / str(number) / "work"
         top.mkdir(parents=True)
         (top.parent / "tmp").mkdir()
@@ -351,7 +347,7 @@ EXTENDED = LAMBDAS.replace("Twice{}", "[=] __device__ (float v) { return 3 * v; 
     ],
 )
 def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_path, which):
-    nvcc = cudahome.installed(os.environ)
+    nvcc = installed_cuda.installed(os.environ)
     if nvcc is None:
         pytest.skip("there is no installed toolkit")
     own = {"lambdas": LAMBDAS, "extended": EXTENDED, "mistake": LAMBDAS.replace("2 * x", "y")}
@@ -364,7 +360,7 @@ def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_pa
     top = tmp_path / "work"  # one place for both: names of what is unnamed come from the path
     (tmp_path / "tmp").mkdir()
     outcomes = []
-    for runner in (run, jit_stages.run_stages):
+    for runner in (run, nvcc_stages.run_stages):
         shutil.rmtree(top, ignore_errors=True)
         top.mkdir()
         for name, text in files.items():
@@ -379,7 +375,7 @@ def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_pa
         outcomes.append((done.returncode, made, done.stderr.strip()))
     assert outcomes[0] == outcomes[1]
     assert (outcomes[0][1] is None) == (which == "mistake")
-    assert jit_lean.without(argv, files) is not None
+    assert lambdas.without(argv, files) is not None
 
 
 def test_debug_information_keeps_line_numbers(ask, home):

@@ -18,7 +18,8 @@ import pytest
 from native import jit_homes
 
 import kernforge
-from kernforge import jit_build, jit_rtc, jit_swap
+from kernforge.jit import build_module
+from kernforge.jit.device import nvrtc, swap
 
 torch = pytest.importorskip("torch")
 
@@ -85,7 +86,7 @@ def home(tmp_path, kept_home, monkeypatch):
     top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
     jit_homes.forget(monkeypatch)
     yield top
-    jit_build.wait()
+    build_module.wait()
 
 
 @pytest.fixture
@@ -104,9 +105,9 @@ def swapped(home):
 
 @pytest.mark.parametrize("by", ["nvcc", "nvrtc"])
 def test_edited_device_code_runs_and_what_was_made_before_stays(x, home, monkeypatch, by):
-    if by == "nvrtc" and not jit_rtc.installed():
+    if by == "nvrtc" and not nvrtc.installed():
         pytest.skip("there is no cuda.bindings here")
-    monkeypatch.setattr(jit_rtc, "installed", lambda: by == "nvrtc")
+    monkeypatch.setattr(nvrtc, "installed", lambda: by == "nvrtc")
     first = stable("a * x[i]")
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -115,11 +116,11 @@ def test_edited_device_code_runs_and_what_was_made_before_stays(x, home, monkeyp
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         seen = first(x, 2.0)
-    jit_build.wait()
+    build_module.wait()
     for number in range(1, 6):
         edited = stable(f"a * x[i] + {number}")
         assert torch.equal(edited(x, 2.0), 2 * x + number)
-        jit_build.wait()
+        build_module.wait()
     assert swapped(home) >= 5
     seen.zero_()
     graph.replay()
@@ -134,7 +135,10 @@ def test_a_tutorials_source_with_functions(x, home):
     def ask(body):
         declared = "torch::Tensor scale(torch::Tensor x, double a);"
         return kernforge.load_inline(
-            "jit_tutorial", declared, KERNEL % body + TUTORIAL, functions=["scale"]
+            "jit_tutorial",
+            declared,
+            KERNEL % body + TUTORIAL,
+            functions=["scale"],
         )
 
     module = ask("a * x[i]")
@@ -192,12 +196,12 @@ def plus(number):
 
 def test_a_projects_device_code_is_compiled_alone(x, home, project):
     first = project()
-    jit_swap.wait()
+    swap.wait()
     assert torch.equal(first.toy(x, 2.0), 2 * x)
     for number in (1, 2):
         edited = project(plus(number))
         assert torch.equal(edited.toy(x, 2.0), 2 * x + number)
-        jit_swap.wait()
+        swap.wait()
     assert len(list((home / "store" / "actions").glob("??/*/unit.cubin"))) == 2
     assert project(plus(2)) is edited
     assert torch.equal(project().toy(x, 3.0), 3 * x)
@@ -224,10 +228,10 @@ def test_an_operator_of_a_functor_is_compiled_alone(x, home, project):
         return project((FUNCTOR[0], FUNCTOR[1] % number), shift)
 
     assert torch.equal(ask(1).toy(x, 2.0), 3 * x)
-    jit_swap.wait()
+    swap.wait()
     for number in (4, 6):
         assert torch.equal(ask(number).toy(x, 2.0), (2 + number) * x)
-        jit_swap.wait()
+        swap.wait()
     assert swapped(home) >= 2
 
 
@@ -240,19 +244,19 @@ def test_a_projects_host_code_is_compiled_with_it(x, home, project):
 
 
 def test_a_project_whose_device_code_was_refuted_is_loaded_again(x, home, project, monkeypatch):
-    if not jit_rtc.installed():
+    if not nvrtc.installed():
         pytest.skip("there is no cuda.bindings here")
     project()
-    jit_swap.wait()
-    right = jit_rtc.compile_
+    swap.wait()
+    right = nvrtc.compile_
 
     def wrong(program, roots):
         return right(replace(program, text=program.text.replace("+ 3.0f", "+ 5.0f")), roots)
 
-    monkeypatch.setattr(jit_rtc, "compile_", wrong)
+    monkeypatch.setattr(nvrtc, "compile_", wrong)
     edited = project(plus(3))
     assert torch.equal(edited.toy(x, 2.0), 2 * x + 5)
-    jit_swap.wait()
+    swap.wait()
     assert torch.equal(project(plus(3)).toy(x, 2.0), 2 * x + 3)
 
 
@@ -315,7 +319,7 @@ def test_a_cell_of_cuda_is_edited_and_run_again_in_a_notebook(tmp_path, monkeypa
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": "", "language": "python"})
+        json.dumps({"argv": argv, "display_name": "", "language": "python"}),
     )
     cells = [
         "import torch\n%load_ext kernforge\nx = torch.arange(4., device='cuda')",

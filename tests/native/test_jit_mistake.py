@@ -5,8 +5,8 @@ import pytest
 from native import jit_homes
 
 import kernforge
-from kernforge import jit_hint, jit_slim
 from kernforge.errors import BuildError
+from kernforge.jit import advice, torch_headers
 
 torch = pytest.importorskip("torch")
 
@@ -34,7 +34,7 @@ def home(tmp_path, kept_home, monkeypatch):
 def told(monkeypatch):
     """What was said of second attempts."""
     found = []
-    monkeypatch.setattr(jit_hint, "tell_again", found.append)
+    monkeypatch.setattr(advice, "tell_again", found.append)
     return found
 
 
@@ -47,8 +47,8 @@ def test_a_misspelt_name_is_told_at_once(told):
 
 def test_a_misspelt_name_beside_cut_headers_is_told_at_once(told, monkeypatch):
     shortened = []
-    fell_short = jit_slim.fell_short
-    monkeypatch.setattr(jit_slim, "fell_short", lambda o: shortened.append(o) or fell_short(o))
+    fell_short = torch_headers.fell_short
+    monkeypatch.setattr(torch_headers, "fell_short", lambda o: shortened.append(o) or fell_short(o))
     source = "torch::Tensor twice(torch::Tensor number) { return nubmer; }\n"
     with pytest.raises(BuildError, match="'nubmer' was not declared") as caught:
         kernforge.load_inline("mistaken", source, functions="twice")
@@ -61,7 +61,9 @@ def test_a_name_that_torchs_headers_may_bring_is_sought_in_them(told):
     # This one is not there either, so that the second attempt is seen to be all that is told.
     with pytest.raises(BuildError, match="nubmer") as caught:
         kernforge.load_inline(
-            "mistaken", STABLE % "(TORCH_CHECK(number, nubmer), 1)", is_python_module=False
+            "mistaken",
+            STABLE % "(TORCH_CHECK(number, nubmer), 1)",
+            is_python_module=False,
         )
     assert caught.value.__context__ is None
     assert len(told) == 1

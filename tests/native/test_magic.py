@@ -8,7 +8,7 @@ import pytest
 from native import jit_homes
 from native.test_jit import PLAIN, home  # noqa: F401 - a fixture
 
-from kernforge import magic
+from kernforge.jit import notebook
 
 pytest.importorskip("torch")
 interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
@@ -40,7 +40,7 @@ def test_a_cell_is_a_module_and_an_edited_one_a_new_module(shell):
 def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
     cell = "%%kernforge wrong --no-headers\n\nint good;\nint wrong = nonsense + 1;\n" + PLAIN % 1
     failed = run(shell, cell)
-    assert isinstance(failed.error_in_exec, magic.CellError)
+    assert isinstance(failed.error_in_exec, notebook.CellError)
     shown = capsys.readouterr()
     text = shown.out + shown.err
     assert "cell:4:13: error: " in text
@@ -60,7 +60,7 @@ def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
     ],
 )
 def test_what_cannot_be_a_module_is_said_without_a_traceback(shell, capsys, cell, message):
-    assert isinstance(run(shell, cell).error_in_exec, magic.CellError)
+    assert isinstance(run(shell, cell).error_in_exec, notebook.CellError)
     shown = capsys.readouterr()
     assert message in shown.out + shown.err
     assert "Traceback" not in shown.out + shown.err
@@ -80,7 +80,7 @@ def test_a_cell_of_two_languages_compiles_and_each_has_its_lines(shell, capsys, 
     capsys.readouterr()
     lines = cell.replace("both", "both --no-headers").replace("-DVALUE=1", "-O3")
     failed = run(shell, lines)
-    assert isinstance(failed.error_in_exec, magic.CellError)
+    assert isinstance(failed.error_in_exec, notebook.CellError)
     number = 1 + [line.startswith("__global__") for line in lines.splitlines()].index(True)
     assert f'cell:{number}:51: error: identifier "VALUE" is undefined' in capsys.readouterr().out
 
@@ -109,11 +109,11 @@ def test_the_magic_says_how_it_is_used(shell, capsys):
 
 def test_a_cell_holds_two_languages_and_every_line_keeps_its_number():
     cell = "int a;\n// %% cuda\n__global__ void k() {}\n// %% cpp\nint b;"
-    assert magic.parts(cell, cuda=False) == {
+    assert notebook.parts(cell, cuda=False) == {
         "cpp": "int a;\n\n\n\nint b;",
         "cuda": "\n\n__global__ void k() {}\n\n",
     }
-    assert magic.parts("int a;", cuda=True)["cuda"] == "int a;"
+    assert notebook.parts("int a;", cuda=True)["cuda"] == "int a;"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_cell_holds_two_languages_and_every_line_keeps_its_number():
     ],
 )
 def test_what_cuda_defines_is_declared(cuda, declared):
-    assert magic.declaration(cuda, "f") == declared
+    assert notebook.declaration(cuda, "f") == declared
 
 
 def test_a_notebook_runs(home, tmp_path, monkeypatch):  # noqa: F811 - the fixture
@@ -153,7 +153,7 @@ def test_a_notebook_runs(home, tmp_path, monkeypatch):  # noqa: F811 - the fixtu
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": "", "language": "python"})
+        json.dumps({"argv": argv, "display_name": "", "language": "python"}),
     )
     nb.execute()
     assert book.cells[2].outputs[0]["data"]["text/plain"] == "7"

@@ -12,8 +12,8 @@ import pytest
 from native import projects
 from native.clusters import Cluster, wait_for
 
-from kernforge import projecttest
 from kernforge.errors import NetworkError, UsageError
+from kernforge.testing import project_tests
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
@@ -50,7 +50,11 @@ def run_test(kept_home, tmp_path):
         argv = [sys.executable, "-m", "kernforge", "test", root, "--variant", CPU, *arguments]
         env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
         done = subprocess.run(
-            [*map(str, argv), "--json"], capture_output=True, text=True, env=env, check=False
+            [*map(str, argv), "--json"],
+            capture_output=True,
+            text=True,
+            env=env,
+            check=False,
         )
         assert done.returncode == expect, done.stdout + done.stderr
         return json.loads(done.stdout)
@@ -93,7 +97,7 @@ def test_a_wrong_argument_for_pytest_is_named(run_test):
 def test_a_run_in_which_all_is_skipped_says_why():
     def tested(*outcomes):
         rows = tuple({"test": "t", "outcome": o, "reason": r} for o, r in outcomes)
-        return projecttest.Tested(variant="v", where="here", tests=rows, output="", wall_s=1.0)
+        return project_tests.Tested(variant="v", where="here", tests=rows, output="", wall_s=1.0)
 
     skipped = ("skipped", "Skipped: no NVIDIA GPU here")
     assert tested(skipped, ("skipped", "Skipped: other"), skipped).idle == "no NVIDIA GPU here"
@@ -166,7 +170,7 @@ def test_what_is_built_is_tested_without_building(run_test):
     (told,) = run_test("--kernel", build / CPU, expect=0)["variants"]
     assert told["variant"] == CPU
     with pytest.raises(UsageError, match=r"no variant \*-cu130-\*") as told:
-        projecttest.built_in(build, ["*-cu130-*"])
+        project_tests.built_in(build, ["*-cu130-*"])
     assert CPU in told.value.hint
 
 
@@ -213,21 +217,23 @@ def test_it_waits_the_first_time():
 
 
 def test_a_worker_that_dies_is_replaced_and_without_another_it_is_said(
-    run_test, tmp_path, kept_home
+    run_test,
+    tmp_path,
+    kept_home,
 ):
     pytest.importorskip("distributed")
     run_test(expect=0)
     begun = tmp_path / "begun"
     test = run_test.root / "tests" / "test_it.py"
     test.write_text(WAITS.format(begun=str(begun)))
-    sent = projecttest.parcel(run_test.root, run_test.root / "build" / CPU, ())
+    sent = project_tests.parcel(run_test.root, run_test.root / "build" / CPU, ())
     cluster = Cluster(tmp_path / "cluster", kept_home / "store" / "toolchains")
     try:
         cluster.add("first", GPU=1)
         wait_for(lambda: offered(cluster.address), "the worker")
-        workers = projecttest.Workers(cluster.address, {"GPU": 1}, patience_s=2)
+        workers = project_tests.Workers(cluster.address, {"GPU": 1}, patience_s=2)
         with ThreadPoolExecutor(1) as pool:
-            going = pool.submit(workers.call, projecttest.unpack_and_test, sent)
+            going = pool.submit(workers.call, project_tests.unpack_and_test, sent)
             wait_for(lambda: begun.exists() and begun.read_text(), "the test")
             cluster.add("second", GPU=1)
             wait_for(lambda: offered(cluster.address) == 2, "the second worker")
@@ -237,7 +243,7 @@ def test_a_worker_that_dies_is_replaced_and_without_another_it_is_said(
             told = going.result(120)
             assert told.counts == {"passed": 1, "failed": 0, "error": 0, "skipped": 0}
             begun.unlink()
-            going = pool.submit(workers.call, projecttest.unpack_and_test, sent)
+            going = pool.submit(workers.call, project_tests.unpack_and_test, sent)
             wait_for(begun.exists, "the test again")
             cluster.kill("second")
             with pytest.raises(NetworkError, match=r"no other of .* offers GPU=1") as said:

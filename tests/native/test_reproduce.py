@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from native import projects
 
-from kernforge import elf, integrity, provenance
-from kernforge.metadata import Metadata
+from kernforge.artifact import integrity
+from kernforge.artifact.metadata import Metadata
+from kernforge.binary import elf
+from kernforge.build import provenance
 
 pytestmark = pytest.mark.native
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from native import another_day, projects
 
-from kernforge import provenance
-from kernforge.store import Store
-from kernforge.toolchain import SHELF
+from kernforge.build import provenance
+from kernforge.store.local import Store
+from kernforge.toolchain.provision import SHELF
 
 pytestmark = pytest.mark.native
 
@@ -62,7 +62,11 @@ def write(root: Path) -> Path:
 
 
 def build(
-    root: Path, home: Path, *options: str, prefix: tuple[str, ...] = (), **env: str
+    root: Path,
+    home: Path,
+    *options: str,
+    prefix: tuple[str, ...] = (),
+    **env: str,
 ) -> dict[str, bytes]:
     """Build in a home that has the toolchains and no results; every file by its path."""
     argv = (*(prefix or (sys.executable, "-m", "kernforge")), "build", str(root), *options)
@@ -220,9 +224,12 @@ def somebody_else(base: Path) -> tuple[tuple[str, ...], dict[str, str]]:
     env = {"PYTHONPATH": f"{source}:{sysconfig.get_path('purelib')}", "HOME": str(base)}
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     for python in (sys.executable, f"/usr/bin/python{version}"):
-        argv = (*become, "env", python, "-c", "import pydantic, kernforge.cli")
+        argv = (*become, "env", python, "-c", "import pydantic, kernforge.cli.main")
         if not subprocess.run(
-            argv, capture_output=True, env={**os.environ, **env}, check=False
+            argv,
+            capture_output=True,
+            env={**os.environ, **env},
+            check=False,
         ).returncode:
             return (*become, "env", python), env
     pytest.skip("no Python here may be started by another user")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge import cubinuse, fatbin, occupancy, resources
+from kernforge.binary import cubin_usage, fatbin, kernel_usage, occupancy
 from kernforge.errors import CheckError
 
 pytestmark = pytest.mark.native
@@ -126,7 +126,7 @@ def told_by_us(data):
             *(one.use.registers, one.use.stack, one.use.spill_stores, one.use.spill_loads),
             *(one.use.shared, one.use.barriers),
         )
-        for one in resources.read(data)
+        for one in kernel_usage.read(data)
         if one.use.kernel
     }
 
@@ -142,12 +142,13 @@ def test_the_numbers_are_those_of_ptxas(toolkit, tmp_path, arch):
 
 
 @pytest.mark.parametrize(
-    ("name", "spaces"), [("img2gray", {"img2gray"}), ("relu_scale", {"relu_scale", "early"})]
+    ("name", "spaces"),
+    [("img2gray", {"img2gray"}), ("relu_scale", {"relu_scale", "early"})],
 )
 def test_a_projects_kernels_have_ptxas_numbers_too(toolkit, tmp_path, name, spaces):
     source = KERNELS / name.replace("_", "-") / f"{name}.cu"
     said = told_by_ptxas(compiled(toolkit, source, tmp_path / "k.o", "9.0", "-c"))
-    found = resources.read((tmp_path / "k.o").read_bytes())
+    found = kernel_usage.read((tmp_path / "k.o").read_bytes())
     assert told_by_us((tmp_path / "k.o").read_bytes()) == said
     assert {one.short.partition("::")[0] for one in found} == spaces
     assert all(one.fills for one in found)
@@ -156,7 +157,7 @@ def test_a_projects_kernels_have_ptxas_numbers_too(toolkit, tmp_path, name, spac
 def test_names_bounds_and_what_is_called(toolkit, tmp_path):
     (tmp_path / "k.cu").write_text(SOURCE)
     compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c")
-    found = {one.short: one for one in resources.read((tmp_path / "k.o").read_bytes())}
+    found = {one.short: one for one in kernel_usage.read((tmp_path / "k.o").read_bytes())}
     assert set(found) == set(NAMES)
     assert found["calling"].use.stack >= 1024, "with that of what it calls"
     assert [one.threads for one in found["bounded<512>"].fills] == [256]
@@ -167,7 +168,7 @@ def test_a_compressed_cubin_is_refused_in_words(toolkit, tmp_path):
     (tmp_path / "k.cu").write_text(SOURCE)
     compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c", "-Xfatbin", "-compress-all")
     with pytest.raises(CheckError, match="compressed"):
-        resources.read((tmp_path / "k.o").read_bytes())
+        kernel_usage.read((tmp_path / "k.o").read_bytes())
 
 
 def test_damaged_machine_code_is_read_or_refused(toolkit, tmp_path):
@@ -178,7 +179,7 @@ def test_damaged_machine_code_is_read_or_refused(toolkit, tmp_path):
     for place in [*range(0, 3000, 11), *range(3000, len(code), 211)]:
         for broken in (code[:place], code[:place] + b"\xa5" + code[place + 1 :]):
             try:
-                cubinuse.uses(broken, 9)
+                cubin_usage.uses(broken, 9)
             except CheckError:
                 refused += 1
     assert refused > 100
@@ -191,7 +192,10 @@ def test_the_command_tells_them_as_text_and_json(toolkit, tmp_path):
 
     def ask(what, *more, expect=0):
         done = subprocess.run(
-            [*argv, str(what), *more], capture_output=True, text=True, check=False
+            [*argv, str(what), *more],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == expect, done.stderr
         return done
@@ -266,7 +270,11 @@ def test_occupancy_is_that_of_nvidias_calculator(oracle):
                         )
                         ours.append(found.blocks)
     done = subprocess.run(
-        [str(oracle)], input="\n".join(asked), capture_output=True, text=True, check=True
+        [str(oracle)],
+        input="\n".join(asked),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     theirs = list(map(int, done.stdout.split()))
     wrong = [(a, o, t) for a, o, t in zip(asked, ours, theirs, strict=True) if o != t]
@@ -285,7 +293,7 @@ def test_the_gpu_agrees(toolkit, tmp_path):
     source.write_text(SOURCE + ASKED)
     compiled(toolkit, source, library, arch, "-shared", "-Xcompiler", "-fPIC")
     gpu = ctypes.CDLL(str(library))
-    found = {one.short: one for one in resources.read(library.read_bytes())}
+    found = {one.short: one for one in kernel_usage.read(library.read_bytes())}
     limits = occupancy.limits(arch)
     compared = 0
     for which, name in enumerate(NAMES):

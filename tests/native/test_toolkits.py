@@ -11,11 +11,12 @@ import tarfile
 import pytest
 from native import projects
 
-from kernforge import digest, files, workbench
-from kernforge.index import Index
-from kernforge.store import Store
-from kernforge.toolchain import Toolchains
-from kernforge.wheels import Wheels
+from kernforge.build import workspace
+from kernforge.store.local import Store
+from kernforge.system import digest, files
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.provision import Toolchains
 
 pytestmark = pytest.mark.native
 
@@ -76,14 +77,14 @@ def toolkit(kept_home, build, tmp_path):
     """Tree of CUDA 13.0 from the index's wheels."""
     root = projects.write(tmp_path / "first", backends=("cuda",))
     build(root)
-    locked = workbench.read_lock(root).cuda["13.0"]
+    locked = workspace.read_lock(root).cuda["13.0"]
     return Toolchains(Store(kept_home / "store"), None).toolkit(locked)
 
 
 def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",))
     build(root, "--cuda-home", toolkit)
-    lock = workbench.read_lock(root)
+    lock = workspace.read_lock(root)
     assert lock.cuda["13.0"].directory
     assert not lock.cuda["13.0"].wheels
     assert str(toolkit) not in lock.to_json()
@@ -158,7 +159,7 @@ def test_archives_of_a_server_build(build, toolkit, real_cuda12, index_server, t
     root = projects.write(tmp_path / "project", backends=("cuda",), cu=cu)
     done = build(root, "--variant", "*-cu129-*", "--cuda-redist", f"{index_server.url}/redist")
     assert "torch-stable-abi210-cu129-x86_64-linux" in done.stdout
-    assert workbench.read_lock(root).cuda["12.9"].release == "12.9.1"
+    assert workspace.read_lock(root).cuda["12.9"].release == "12.9.1"
     # The store has it now: no address is needed, and the lock makes the variant buildable.
     build(root, "--variant", "*-cu129-*", "--locked")
 

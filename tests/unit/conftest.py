@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernforge.integrity import digest_tree
-from kernforge.metadata import KernelDepend, Metadata, Provenance
+from kernforge.artifact.integrity import digest_tree
+from kernforge.artifact.metadata import KernelDepend, Metadata, Provenance
 
 PACKAGE = {
     "__init__.py": "from ._ops import name\n\nANSWER = 42\n",

@@ -3,11 +3,12 @@
 
 import types
 
-from kernforge import build, digest
-from kernforge.graph import Action, Input, Plan
-from kernforge.perform import Workshop
-from kernforge.run import run
-from kernforge.store import Store
+from kernforge.build.execute import executor
+from kernforge.build.execute.action import Workshop
+from kernforge.build.plan.graph import Action, Input, Plan
+from kernforge.store.local import Store
+from kernforge.system import digest
+from kernforge.system.process import run
 
 
 def action(title, script, *, needs=(), outputs=("out",), shell="sh"):
@@ -19,7 +20,13 @@ def action(title, script, *, needs=(), outputs=("out",), shell="sh"):
     argv = (shell, "-c", script)
     key = digest.key("test", title=title, argv=list(argv), inputs=[i.name for i in inputs])
     return Action(
-        title=title, argv=argv, inputs=inputs, outputs=outputs, roots=(), key=key, variants=("v",)
+        title=title,
+        argv=argv,
+        inputs=inputs,
+        outputs=outputs,
+        roots=(),
+        key=key,
+        variants=("v",),
     )
 
 
@@ -57,7 +64,13 @@ def go(root, *actions, crew=None, **options):
     events = Events()
     project = types.SimpleNamespace(files={})
     shop = options.pop("shop", None) or workshop(root, **options)
-    outcome = build.build(
-        plan(*actions), project, shop, out=root / "variants", origin=None, events=events, crew=crew
+    outcome = executor.build(
+        plan(*actions),
+        project,
+        shop,
+        out=root / "variants",
+        origin=None,
+        events=events,
+        crew=crew,
     )
     return outcome, events

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.scaffold import scaffold
+from kernforge.project.scaffold import scaffold
 
 KERNELS = sorted(p.parent for p in (Path(__file__).parents[2] / "kernels").glob("*/build.toml"))
 

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hatchling's hook: a project's lock goes into its distribution's metadata.
+
+A project switches it on with ``[tool.hatch.build.hooks.kernforge]`` and ``kernforge`` among what its
+build requires.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.plugin import hookimpl
+
+from kernforge.application import project_lock
+
+
+class LockHook(BuildHookInterface[Any]):
+    """Adds the files of the lock to wheels; a source distribution has them from the project."""
+
+    PLUGIN_NAME = "kernforge"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's
+        """Add the files, under the names by which the loader asks a distribution for them.
+
+        Raises:
+            KernforgeError: the project asks for kernels and its lock is missing or out of date.
+        """
+        root = Path(self.root)
+        application = project_lock.read(root)
+        if not application.asked:
+            return
+        project_lock.check(application)
+        names = [name for name in project_lock.NAMES if (root / name).is_file()]
+        if self.target_name == "sdist":
+            build_data["force_include"] |= {str(root / name): name for name in names}
+        elif self.target_name == "wheel":
+            # The directory of the metadata has no name of its own in a hook's interface.
+            metadata = f"{self.build_config.builder.artifact_project_id}.dist-info"
+            for target in ("force_include", "force_include_editable"):
+                build_data[target] |= {str(root / name): f"{metadata}/{name}" for name in names}
+
+
+@hookimpl
+def hatch_register_build_hook() -> type[LockHook]:
+    """What hatchling asks a plugin for."""
+    return LockHook

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lock of an application's kernels on the disk: read, written, held against its project."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.application import distribution, requirements, resolver
+from kernforge.errors import CheckError, UsageError
+from kernforge.loader import kernels_lock, pins
+from kernforge.system import files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from kernforge.application.distribution import Route
+    from kernforge.application.requirements import Dependency
+    from kernforge.loader.kernels_lock import KernelLocks
+    from kernforge.loader.pins import Pins
+    from kernforge.registry.api import Registry
+
+NAMES = (kernels_lock.FILE, pins.FILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """A project that asks for kernels.
+
+    Attributes:
+        root: its directory.
+        asked: what it asks for.
+        route: how its lock travels.
+        locks: what ``kernels.lock`` says; None when there is none.
+        pins: what our own file says; likewise.
+    """
+
+    root: Path
+    asked: tuple[Dependency, ...]
+    route: Route
+    locks: KernelLocks | None
+    pins: Pins | None
+
+
+def read(root: Path) -> Application:
+    """Read a project and its lock.
+
+    Raises:
+        UsageError: there is no pyproject.toml, or it cannot be read.
+        RequestError: a file of the lock cannot be read.
+    """
+    path = root / requirements.FILE
+    try:
+        text = path.read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{path} is missing",
+            hint="name the directory of a project that asks for kernels",
+        ) from None
+    document = requirements.load_document(text, source=str(path))
+    locked, pinned = (_bytes(root / name) for name in NAMES)
+    return Application(
+        root=root,
+        asked=requirements.read(document, source=str(path)),
+        route=distribution.route(document, lambda name: (root / name / "__init__.py").is_file()),
+        locks=None
+        if locked is None
+        else kernels_lock.KernelLocks.from_json(locked, source=str(root / kernels_lock.FILE)),
+        pins=None if pinned is None else pins.Pins.from_json(pinned, source=str(root / pins.FILE)),
+    )
+
+
+def lock(
+    application: Application,
+    registry: Registry,
+    *,
+    upgrade: Collection[str] | None = (),
+) -> Pins:
+    """Lock a project's kernels and write the files.
+
+    Args:
+        application: the project.
+        registry: where the kernels are.
+        upgrade: repo ids to lock anew; None locks all anew.
+
+    Raises:
+        KernforgeError: see ``kernelpins.choose``.
+        StorageError: a file cannot be written.
+    """
+    before = resolver.Before(pins=application.pins, locks=application.locks, upgrade=upgrade)
+    chosen = resolver.choose(registry, application.asked, before)
+    texts = (resolver.kernels_lock(chosen), chosen.to_json())
+    for directory in _directories(application):
+        for name, text in zip(NAMES, texts, strict=True):
+            if _bytes(directory / name) != text.encode():
+                files.write_atomic(directory / name, text)
+    return chosen
+
+
+def check(application: Application) -> None:
+    """Hold the lock against its project; no registry is asked.
+
+    Raises:
+        CheckError: it is missing or of another state of the project; the message has all reasons.
+    """
+    problems = resolver.outdated(application.asked, application.pins, application.locks)
+    for directory in _directories(application)[1:]:
+        for name in NAMES:
+            if _bytes(directory / name) != _bytes(application.root / name):
+                problems.append(f"{directory / name} is not the project's")
+    if problems:
+        listing = "\n  ".join(problems)
+        raise CheckError(
+            f"the lock of {application.root} is out of date:\n  {listing}",
+            hint="run kernforge lock, and commit what it writes",
+        )
+
+
+def _directories(application: Application) -> list[Path]:
+    """The project, and its package where the lock travels in that."""
+    package = application.route.package
+    return [application.root, *([application.root / package] if package else [])]
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

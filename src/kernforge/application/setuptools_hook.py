@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Setuptools' hooks: a project's lock goes into its distribution's metadata.
+
+setuptools calls them, by the entry points ``egg_info.writers`` and ``setuptools.file_finders``, for
+every project that is built where kernforge is installed; only those with
+``[tool.kernels.dependencies]`` are touched.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kernforge.application import project_lock, requirements
+
+if TYPE_CHECKING:
+    from kernforge.application.project_lock import Application
+
+
+class _EggInfo(Protocol):
+    """What is used of setuptools' command."""
+
+    def write_or_delete_file(self, what: str, filename: str, data: str | None) -> None:
+        """Write a file of the metadata, or remove it where there is nothing to write."""
+        ...
+
+
+def write_lock(command: _EggInfo, basename: str, filename: str) -> None:
+    """Write one file of the lock.
+
+    Raises:
+        KernforgeError: the project asks for kernels and its lock is missing or out of date.
+    """
+    application = _application(Path.cwd())
+    if application is not None:
+        project_lock.check(application)
+        path = application.root / basename
+        text = path.read_text() if path.is_file() else None
+        command.write_or_delete_file(basename, filename, text)
+
+
+def lock_files(directory: str) -> list[str]:
+    """The files of the lock, which belong into a source distribution.
+
+    Args:
+        directory: the project; empty for the current directory.
+    """
+    application = _application(Path(directory or "."))
+    if application is None:
+        return []
+    paths = [application.root / name for name in project_lock.NAMES]
+    return [str(path) for path in paths if path.is_file()]
+
+
+def _application(root: Path) -> Application | None:
+    """The project, if it asks for kernels."""
+    if not (root / requirements.FILE).is_file():
+        return None
+    application = project_lock.read(root)
+    return application if application.asked else None

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``metadata.json``: what the build of one variant says of itself.
+
+The format is the hub's, as its client (``kernels`` 0.17) reads and its builder writes it: unknown
+keys are ignored, ``python-depends`` must be there even when empty, what is malformed in
+``provenance`` and ``digest`` is an error and not ignored. The client demands
+``provenance.kernel-builder`` whenever there is a ``provenance``, and ignores keys beside it; what
+kernforge itself has to tell stands beside it under ``provenance.kernforge``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from kernforge.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE = "metadata.json"
+SIGNATURE = f"{FILE}.sigstore"
+"""The name of its signature, which lies beside it."""
+BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
+Algorithm: TypeAlias = Literal["sha256", "sha512"]
+
+_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
+_MINVER = re.compile(r"\s*[0-9]+\.[0-9]+\.[0-9]+\s*")
+_COMMIT = re.compile(r"[0-9a-fA-F]{40}(?:[0-9a-fA-F]{24})?")
+_URL = re.compile(r"(?:git\+)?(?:https?|ssh)://[^\s/][^\s]*|git://[^\s/][^\s]*", re.IGNORECASE)
+_SCP = re.compile(r"(?![A-Za-z][A-Za-z0-9+.-]*:)[^\s:]+:[^\s/][^\s]*")
+_VERSION_END = 1 << 64
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """What every file of a variant hashed to.
+
+    Attributes:
+        algorithm: ``sha256`` (always written) or ``sha512``.
+        files: path relative to the variant, with ``/``, to the hash in padded standard base64;
+            sorted by path.
+    """
+
+    algorithm: Algorithm = "sha256"
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitState:
+    """A commit (40 or 64 lower-case hex digits) and whether tracked files differed from it."""
+
+    commit: str
+    dirty: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What built the variant, from which sources.
+
+    Attributes:
+        builder_version: version under ``kernel-builder``; the hub's client demands one.
+        builder: git state of the builder's own source, when known.
+        kernel: git state of the kernel's source, when known.
+        kernforge: further facts, JSON values by name, which other clients ignore.
+    """
+
+    builder_version: str
+    builder: GitState | None = None
+    kernel: GitState | None = None
+    kernforge: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the recorded commits do not wholly say what was built."""
+        return any(state is not None and state.dirty for state in (self.builder, self.kernel))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelDepend:
+    """Another kernel that this one loads: exactly one of version and revision is given."""
+
+    repo_id: str
+    version: int | None = None
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """The whole document.
+
+    Attributes:
+        name: the kernel's name, dashes allowed.
+        id: ``_<python name>_<backend>_<unique id>``: extension module, ops namespace, module name.
+        version: the major version.
+        license: free text.
+        backend: one of ``BACKENDS``.
+        archs: what the device code was built for, as in ``("10.0", "7.5", "9.0+PTX")``.
+        python_depends: names of the closed list.
+        kernel_depends: other kernels.
+        upstream: git URL of the project that the kernel comes from.
+        source: git URL of the kernel project.
+        kernels_minver: the hub client that can load it; None on old builds. ``to_json`` writes
+            the least one that serves when it is None.
+        digest: None on old builds.
+        provenance: None on old builds.
+    """
+
+    name: str
+    id: str
+    version: int
+    license: str
+    backend: str
+    archs: tuple[str, ...] | None = None
+    python_depends: tuple[str, ...] = ()
+    kernel_depends: tuple[KernelDepend, ...] = ()
+    upstream: str | None = None
+    source: str | None = None
+    kernels_minver: str | None = None
+    digest: Digest | None = None
+    provenance: Provenance | None = None
+
+    @property
+    def python_name(self) -> str:
+        """The name as Python spells it."""
+        return self.name.replace("-", "_")
+
+    @classmethod
+    def from_json(cls, data: bytes, *, source: str = FILE) -> Metadata:
+        """Read the document.
+
+        Args:
+            data: the file's bytes.
+            source: what errors call the file.
+
+        Raises:
+            IntegrityError: it is no metadata document; the message names the file and the key.
+        """
+        try:
+            document = json.loads(data.decode(), object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
+            raise IntegrityError(f"{source} is not JSON: {error}", hint=_HINT) from None
+        top = _Table(document, "the document", source)
+        backend = top.table("backend")
+        return cls(
+            name=top.matching("name", _NAME, "a kernel name such as my-kernel"),
+            id=top.text("id"),
+            version=top.version("version"),
+            kernels_minver=_minver(top),
+            license=top.text("license"),
+            upstream=_git_url(top, "upstream"),
+            source=_git_url(top, "source"),
+            python_depends=top.texts("python-depends"),
+            kernel_depends=tuple(_kernel_depend(t) for t in top.tables("kernel-depends")),
+            backend=backend.one_of("type", BACKENDS),
+            archs=None if backend.absent("archs") else backend.texts("archs"),
+            digest=None if top.absent("digest") else _digest(top.table("digest")),
+            provenance=None if top.absent("provenance") else _provenance(top.table("provenance")),
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Metadata:
+        """``from_json`` as the hub's client calls it."""
+        return cls.from_json(data)
+
+    def to_json(self) -> bytes:
+        """Write the document as the hub's builder does: key order, two spaces, no last newline.
+
+        Architectures are sorted as strings, so ``10.0`` comes before ``7.5``.
+        """
+        least = "0.17.0" if self.kernel_depends else "0.14.0"
+        backend: dict[str, Any] = {"type": self.backend}
+        if self.archs is not None:
+            backend["archs"] = sorted(set(self.archs))
+        document: dict[str, Any] = {
+            "name": self.name,
+            "id": self.id,
+            "version": self.version,
+            "kernels-minver": self.kernels_minver or least,
+            "license": self.license,
+            "upstream": self.upstream,
+            "source": self.source,
+            "python-depends": list(self.python_depends),
+            "kernel-depends": [_without_none(_depend_json(d)) for d in self.kernel_depends],
+            "backend": backend,
+            "digest": None if self.digest is None else _digest_json(self.digest),
+            "provenance": None if self.provenance is None else _provenance_json(self.provenance),
+        }
+        return json.dumps(_without_none(document), indent=2, ensure_ascii=False).encode()
+
+
+_HINT = "build the kernel again, or fetch it again"
+
+
+class _Table:
+    """A JSON object whose getters say where a value is wrong."""
+
+    def __init__(self, value: object, where: str, source: str) -> None:
+        if not isinstance(value, dict):
+            raise IntegrityError(f"{source}: {where} is not an object", hint=_HINT)
+        self.value: dict[str, object] = value
+        self.source = source
+
+    def wrong(self, key: str, expected: str) -> IntegrityError:
+        """The error for a key whose value is missing or wrong."""
+        found = self.value.get(key, _MISSING)
+        if found is _MISSING:
+            return IntegrityError(f"{self.source} lacks {key!r}: {expected}", hint=_HINT)
+        shown = json.dumps(found)
+        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."  # noqa: PLR2004 - one line
+        return IntegrityError(f"{self.source}: {key!r} is {shown}, not {expected}", hint=_HINT)
+
+    def absent(self, key: str) -> bool:
+        return self.value.get(key) is None
+
+    def text(self, key: str) -> str:
+        value = self.value.get(key)
+        if not isinstance(value, str):
+            raise self.wrong(key, "a string")
+        return value
+
+    def matching(self, key: str, pattern: re.Pattern[str], expected: str) -> str:
+        value = self.text(key)
+        if not pattern.fullmatch(value):
+            raise self.wrong(key, expected)
+        return value
+
+    def one_of(self, key: str, allowed: tuple[str, ...]) -> str:
+        value = self.text(key)
+        if value not in allowed:
+            raise self.wrong(key, f"one of {', '.join(allowed)}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.value.get(key)
+        if not isinstance(value, bool):
+            raise self.wrong(key, "true or false")
+        return value
+
+    def version(self, key: str) -> int:
+        value = self.value.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _VERSION_END:
+            raise self.wrong(key, "a whole number from 0")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.value.get(key)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.wrong(key, "a list of strings")
+        return tuple(value)
+
+    def table(self, key: str) -> _Table:
+        if key not in self.value:
+            raise self.wrong(key, "an object")
+        return _Table(self.value[key], repr(key), self.source)
+
+    def tables(self, key: str) -> list[_Table]:
+        value = self.value.get(key, [])
+        if not isinstance(value, list):
+            raise self.wrong(key, "a list")
+        return [_Table(item, f"an item of {key!r}", self.source) for item in value]
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        raise ValueError(f"it says {', '.join(map(repr, twice))} twice")
+    return table
+
+
+def _minver(top: _Table) -> str | None:
+    if top.absent("kernels-minver"):
+        return None
+    text = top.matching("kernels-minver", _MINVER, "a version of three numbers such as 0.14.0")
+    return ".".join(str(int(part)) for part in text.split("."))
+
+
+def _git_url(top: _Table, key: str) -> str | None:
+    """A URL, or ``host:path`` as git and scp write it."""
+    if top.absent(key):
+        return None
+    text = top.text(key)
+    if not (_URL.fullmatch(text) or _SCP.fullmatch(text)):
+        raise top.wrong(key, "a git URL (https, http, git, ssh) or host:path")
+    return text
+
+
+def _kernel_depend(table: _Table) -> KernelDepend:
+    repo_id = table.text("repo-id")
+    unknown = sorted(set(table.value) - {"repo-id", "version", "revision"})
+    if unknown:
+        raise IntegrityError(
+            f"{table.source}: the kernel dependency {repo_id!r} has an unknown key {unknown[0]!r}",
+            hint=_HINT,
+        )
+    if table.absent("version") == table.absent("revision"):
+        raise IntegrityError(
+            f"{table.source}: the kernel dependency {repo_id!r} needs a version or a revision, "
+            "and not both",
+            hint=_HINT,
+        )
+    if table.absent("version"):
+        return KernelDepend(repo_id=repo_id, revision=table.text("revision"))
+    return KernelDepend(repo_id=repo_id, version=table.version("version"))
+
+
+def _digest(table: _Table) -> Digest:
+    files = table.table("files")
+    algorithm: Algorithm = (
+        "sha256" if table.one_of("algorithm", ("sha256", "sha512")) == "sha256" else "sha512"
+    )
+    return Digest(algorithm=algorithm, files={path: files.text(path) for path in files.value})
+
+
+def _provenance(table: _Table) -> Provenance:
+    builder = table.table("kernel-builder")
+    return Provenance(
+        builder_version=builder.text("version"),
+        builder=_git_state(builder, required=False),
+        kernel=None if table.absent("kernel") else _git_state(table.table("kernel"), required=True),
+        kernforge={} if table.absent("kernforge") else dict(table.table("kernforge").value),
+    )
+
+
+def _git_state(table: _Table, *, required: bool) -> GitState | None:
+    """Commit and dirty, both or neither; ``sha`` is how old builds spell ``commit``."""
+    key = "sha" if "sha" in table.value else "commit"
+    if not required and not {key, "dirty"} & set(table.value):
+        return None
+    if {"sha", "commit"} <= set(table.value):
+        raise IntegrityError(f"{table.source}: 'sha' and 'commit' name one thing twice", hint=_HINT)
+    commit = table.matching(key, _COMMIT, "a commit of 40 or 64 hex digits, with 'dirty' beside it")
+    return GitState(commit=commit.lower(), dirty=table.flag("dirty"))
+
+
+def _without_none(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _depend_json(depend: KernelDepend) -> dict[str, Any]:
+    return {
+        "repo-id": depend.repo_id,
+        "version": depend.version,
+        "revision": depend.revision,
+    }
+
+
+def _digest_json(digest: Digest) -> dict[str, Any]:
+    return {"algorithm": digest.algorithm, "files": dict(sorted(digest.files.items()))}
+
+
+def _provenance_json(provenance: Provenance) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "kernel-builder": {
+            "version": provenance.builder_version,
+            **_git_json(provenance.builder),
+        },
+    }
+    if provenance.kernel is not None:
+        document["kernel"] = _git_json(provenance.kernel)
+    if provenance.kernforge:
+        document["kernforge"] = dict(provenance.kernforge)
+    return document
+
+
+def _git_json(state: GitState | None) -> dict[str, Any]:
+    return {} if state is None else {"commit": state.commit, "dirty": state.dirty}

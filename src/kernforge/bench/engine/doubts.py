@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What speaks against a candidate's times: clocks that disagree, modes that are told apart."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_HIDDEN_SHARE = 0.5
+_HIDDEN_NS = 3_000_000.0
+_EMPTY_SHARE = 2.0  # Caches and page tables make one worker's empty call dearer than another's.
+_COLD_SHARE = 0.5
+_FEWEST = 4
+_UNEVEN = 8.0  # A new page here, a busy core there: honest turns on a loaded machine reach 3.
+
+
+def hidden_time(
+    turns: Sequence[tuple[float, float, int]],
+    empty: Sequence[tuple[float, float, int]],
+) -> str:
+    """Why a worker's clock cannot be believed; empty when it can.
+
+    Args:
+        turns: of each turn of a candidate without a flush, the nanoseconds of the judge's clock, the sum of
+            what the worker reported, and the number of calls.
+        empty: likewise of calls that do nothing.
+    """
+    found = _unexplained(
+        [(wall - told, told, calls) for wall, told, calls in turns],
+        [(wall - told, told, calls) for wall, told, calls in empty],
+    )
+    if found is None:
+        return ""
+    excess, told, calls = found
+    return (
+        f"its process reported {told / calls / 1e3:.1f} us a call, and the judge's clock saw at "
+        f"least {excess / calls / 1e3:.1f} us more"
+    )
+
+
+def computed_ahead(
+    turns: Sequence[tuple[float, float, int]],
+    empty: Sequence[tuple[float, float, int]],
+) -> str:
+    """Why a worker had results before its clock ran; empty when it had not.
+
+    Args:
+        turns: of each turn, the nanoseconds that the worker was at work until inputs lay ready, the
+            sum of what it reported of the calls after that, and their number.
+        empty: likewise of calls that do nothing.
+    """
+    found = _unexplained(turns, empty)
+    if found is None:
+        return ""
+    excess, told, calls = found
+    return (
+        f"its process worked for {excess / calls / 1e3:.1f} us a call while inputs were laid out, "
+        f"and reported {told / calls / 1e3:.1f} us a call for what came then"
+    )
+
+
+def _unexplained(
+    turns: Sequence[tuple[float, float, int]],
+    empty: Sequence[tuple[float, float, int]],
+) -> tuple[float, float, int] | None:
+    """Excess, reported time and calls of the turn with the least excess; None: it may be honest.
+
+    Args:
+        turns: nanoseconds that the worker did not report, those that it did, and calls.
+        empty: likewise of calls that do nothing.
+    """
+    if not turns or not empty:
+        return None
+    # A busy machine lengthens single turns; the best turn is what must be explained.
+    cost = min(spent / calls for spent, _, calls in empty)
+    found = min((spent - _EMPTY_SHARE * cost * calls, told, calls) for spent, told, calls in turns)
+    excess, told, _ = found
+    return found if excess > _HIDDEN_NS + _HIDDEN_SHARE * told else None
+
+
+def told_apart(times: dict[str, list[float]]) -> str:
+    """Why a candidate treats cold turns unlike hot ones; empty when it does not."""
+    if not times.get("cold") or not times.get("hot"):
+        return ""
+    cold, hot = (statistics.median(times[mode]) for mode in ("cold", "hot"))
+    if cold >= _COLD_SHARE * hot:
+        return ""
+    return f"{cold / 1e3:.1f} us with cold caches, {hot / 1e3:.1f} us with hot ones"
+
+
+def unevenness(times: Sequence[float]) -> float | None:
+    """Mean over median of a turn's times; None where there are too few to tell."""
+    if len(times) < _FEWEST:
+        return None
+    middle = statistics.median(times)
+    return statistics.fmean(times) / middle if middle > 0 else math.inf
+
+
+def uneven(turns: Sequence[float]) -> str:
+    """Why a median does not stand for all calls; empty when it does.
+
+    Args:
+        turns: what ``unevenness`` says of each turn. A busy machine makes single turns uneven; the
+            most even one is what must be explained.
+    """
+    if not turns or min(turns) <= _UNEVEN:
+        return ""
+    return (
+        f"in every turn, calls took at least {min(turns):.1f} times their median on average: some "
+        "calls did the work of others"
+    )

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a list of times says: the median, how sure it is, and whether that is enough.
+
+The interval is that of order statistics (Conover, Practical Nonparametric Statistics, 3.2): with
+``B ~ Binomial(n, 1/2)``, the l-th smallest and the l-th largest sample enclose the median with
+probability ``1 - 2 P(B < l)``, whatever the times' distribution is.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CONFIDENCE = 0.95
+FEWEST = 6  # Fewer samples have no 95 % interval at all.
+_EXACT_UP_TO = 1000  # Beyond, the normal approximation is off by less than a sample.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Median:
+    """A median of times and its 95 % confidence interval, in the unit of the samples.
+
+    Attributes:
+        value: the median.
+        low: lower end; -inf when there are too few samples.
+        high: upper end; inf when there are too few samples.
+        samples: how many there were.
+    """
+
+    value: float
+    low: float
+    high: float
+    samples: int
+
+    @property
+    def width(self) -> float:
+        """Width of the interval as a share of the median."""
+        return (self.high - self.low) / self.value if self.value > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How times lie, in the unit of the samples; the quartiles are interpolated linearly.
+
+    Attributes:
+        mean: their mean.
+        std: their standard deviation, of these samples and not of a population.
+        least: the shortest.
+        most: the longest.
+        q1: a quarter is shorter.
+        q3: a quarter is longer.
+        outliers: how many lie more than 1.5 times ``q3 - q1`` outside of the quartiles.
+    """
+
+    mean: float
+    std: float
+    least: float
+    most: float
+    q1: float
+    q3: float
+    outliers: int
+
+
+def spread(samples: Sequence[float]) -> Spread:
+    """How at least one sample lies."""
+    q1, _, q3 = (
+        statistics.quantiles(samples, n=4, method="inclusive")
+        if len(samples) > 1
+        else (samples[0],) * 3
+    )
+    reach = 1.5 * (q3 - q1)
+    return Spread(
+        mean=statistics.fmean(samples),
+        std=statistics.pstdev(samples),
+        least=min(samples),
+        most=max(samples),
+        q1=q1,
+        q3=q3,
+        outliers=sum(not q1 - reach <= each <= q3 + reach for each in samples),
+    )
+
+
+def median(samples: Sequence[float]) -> Median:
+    """Median and confidence interval of at least one sample."""
+    ordered = sorted(samples)
+    rank = _rank(len(ordered))
+    return Median(
+        value=statistics.median(ordered),
+        low=ordered[rank - 1] if rank else -math.inf,
+        high=ordered[-rank] if rank else math.inf,
+        samples=len(ordered),
+    )
+
+
+def _rank(count: int) -> int:
+    """Largest l whose interval keeps the confidence; 0 when none does."""
+    if count < FEWEST:
+        return 0
+    tail = (1 - CONFIDENCE) / 2
+    if count > _EXACT_UP_TO:
+        z = statistics.NormalDist().inv_cdf(1 - tail)
+        return max(1, math.floor(count / 2 - z * math.sqrt(count) / 2))
+    below = 0
+    for rank in range(count):
+        below += math.comb(count, rank)
+        if below > tail * 2**count:
+            return rank
+    raise AssertionError("the probabilities sum to one")
+
+
+def of_rounds(rounds: Mapping[int, Sequence[float]]) -> Median:
+    """Median and interval of the rounds' medians.
+
+    Calls of one round follow each other and err together, so a round counts as one sample, however
+    many calls it has; rounds lie apart, with everybody else's turns between them.
+
+    Args:
+        rounds: times of each round, at least one of them not empty.
+    """
+    return median(list(middles(rounds).values()))
+
+
+def middles(rounds: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """The median of each round that has times."""
+    return {number: statistics.median(times) for number, times in rounds.items() if times}
+
+
+def narrow_enough(rounds: Mapping[int, Sequence[float]], width: float) -> bool:
+    """Whether the interval is at most ``width`` of the median wide."""
+    count = sum(1 for times in rounds.values() if times)
+    return count >= FEWEST and of_rounds(rounds).width <= width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """How many times as long one candidate takes as another, by rounds that both have.
+
+    What slows a machine for a while slows both in that round, and falls out of the ratio. The
+    interval is the sign test's: the order statistics of the rounds' ratios.
+
+    Attributes:
+        value: median of the rounds' ratios.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        rounds: how many there were.
+    """
+
+    value: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def verdict(self) -> str:
+        """``slower`` or ``faster`` where the interval is without 1, else ``unsure``."""
+        return "slower" if self.low > 1 else "faster" if self.high < 1 else "unsure"
+
+
+def paired(
+    mine: Mapping[int, Sequence[float]],
+    theirs: Mapping[int, Sequence[float]],
+) -> Ratio | None:
+    """Two candidates of one run, round by round; None where too few rounds have both.
+
+    Args:
+        mine: times of each round of the one whose ratio it is.
+        theirs: likewise of the one that it is held against.
+    """
+    one, other = middles(mine), middles(theirs)
+    ratios = [one[number] / other[number] for number in one if other.get(number, 0.0) > 0.0]
+    if len(ratios) < FEWEST:
+        return None
+    found = median(ratios)
+    return Ratio(value=found.value, low=found.low, high=found.high, rounds=len(ratios))

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clocks of one device, taken hold of before any candidate's code is loaded.
+
+CPU: the monotonic clock around the call. CUDA: a pair of events around it behind a gate that holds
+the whole device until the call is queued, so that the device's time is measured and not Python's;
+then the host waits for the whole device, and what was still running beyond the second event is
+added: work on another stream counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kernforge.bench.engine import cuda_driver
+from kernforge.bench.engine import gate as engine_gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_CPU_CACHE = 32 << 20
+_LATE_NS = 10_000.0  # A host that waits twice sees the device idle within this.
+
+
+class Timer(Protocol):
+    """A device's clock."""
+
+    def settle(self) -> None:
+        """Wait until the device has nothing to do."""
+        ...
+
+    def time(
+        self,
+        call: Callable[..., Any],
+        given: tuple[Any, ...],
+        *,
+        cold: bool = False,
+    ) -> tuple[Any, float]:
+        """Result of a call, and its nanoseconds on the device; cold: nothing is in the caches."""
+        ...
+
+    def time_launch(
+        self,
+        call: Callable[..., Any],
+        given: Sequence[tuple[Any, ...]],
+    ) -> tuple[list[Any], float]:
+        """Results of calls one after the other, and nanoseconds until the device was idle."""
+        ...
+
+
+class CpuTimer:
+    """Times calls that end when they return."""
+
+    def __init__(self) -> None:
+        import torch  # noqa: PLC0415
+
+        self._clock = time.perf_counter_ns
+        self._dirt = torch.zeros(_CPU_CACHE, dtype=torch.uint8)
+        self._add = torch.Tensor.add_
+
+    def settle(self) -> None:
+        """Nothing is queued on a CPU."""
+
+    def time(
+        self,
+        call: Callable[..., Any],
+        given: tuple[Any, ...],
+        *,
+        cold: bool = False,
+    ) -> tuple[Any, float]:
+        """Result and nanoseconds of a call.
+
+        Cold: a buffer larger than the last-level cache's share of a core is written before.
+        """
+        if cold:
+            self._add(self._dirt, 1)
+        clock = self._clock
+        start = clock()
+        result = call(*given)
+        return result, float(clock() - start)
+
+    def time_launch(
+        self,
+        call: Callable[..., Any],
+        given: Sequence[tuple[Any, ...]],
+    ) -> tuple[list[Any], float]:
+        """Results and nanoseconds of calls one after the other."""
+        clock = self._clock
+        start = clock()
+        results = [call(*each) for each in given]
+        return results, float(clock() - start)
+
+
+class CudaTimer:
+    """Times calls that queue work on a CUDA device."""
+
+    def __init__(self) -> None:
+        import torch  # noqa: PLC0415
+
+        torch.cuda.init()
+        torch.cuda.synchronize()  # the context is there now
+        self._clock = time.perf_counter_ns
+        self._driver = cuda_driver.Driver()
+        self._stream: int = torch.cuda.current_stream().cuda_stream
+        self._gate = engine_gate.Gate(self._driver, self._stream)
+        self._start, self._end = self._driver.event(), self._driver.event()
+        self._idle_ns, self._noise_ns = self._cost_of_idle()
+
+    def _cost_of_idle(self) -> tuple[float, float]:
+        """What waiting costs when there is nothing to wait for: usually, and at the worst."""
+        costs = []
+        for _ in range(200):
+            self.settle()
+            start = self._clock()
+            self.settle()
+            costs.append(self._clock() - start)
+        costs.sort()
+        usual = statistics.median(costs)
+        return usual, max(_LATE_NS, costs[-len(costs) // 50] - usual)
+
+    def settle(self) -> None:
+        """Wait for every stream of the device."""
+        self._driver.settle()
+
+    def time(
+        self,
+        call: Callable[..., Any],
+        given: tuple[Any, ...],
+        *,
+        cold: bool = False,
+    ) -> tuple[Any, float]:
+        """Result and nanoseconds between two events, and what ran on other streams after them."""
+        driver, gate, clock = self._driver, self._gate, self._clock
+        driver.settle()
+        gate.close(flush=cold)
+        driver.record(self._start, self._stream)
+        try:
+            result = call(*given)
+            driver.record(self._end, self._stream)
+        finally:
+            gate.open()
+        driver.wait(self._end)
+        ended = clock()
+        driver.settle()
+        late = clock() - ended - self._idle_ns
+        spent = driver.elapsed_ns(self._start, self._end)
+        return result, spent + (late if late > self._noise_ns else 0.0)
+
+    def time_launch(
+        self,
+        call: Callable[..., Any],
+        given: Sequence[tuple[Any, ...]],
+    ) -> tuple[list[Any], float]:
+        """Results and nanoseconds of the host from an idle device to an idle device."""
+        settle, clock = self._driver.settle, self._clock
+        settle()
+        start = clock()
+        results = [call(*each) for each in given]
+        settle()
+        return results, float(clock() - start)
+
+
+def open_timer(device: str) -> CpuTimer | CudaTimer:
+    """The clock of ``cpu`` or ``cuda``."""
+    return CudaTimer() if device == "cuda" else CpuTimer()

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured, as data: workloads, candidates, how often, and where bytes lie in the exchange.
+
+A project's ``benchmarks/workloads.py`` has ``WORKLOADS``, a list of ``Workload``: the judge's side,
+which no candidate's process ever loads. ``benchmarks/candidates.py`` has what is timed:
+
+    def kernel(module, *inputs): ...   # the project's kernel, loaded, and the inputs
+    def eager(*inputs): ...            # plain torch; also timed under torch.compile
+    PEERS = {"name": function}         # anything else, called with the inputs
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Mode: TypeAlias = Literal["cold", "hot", "launch", "graph"]
+Kind: TypeAlias = Literal[
+    "kernel",
+    "eager",
+    "compiled",
+    "peer",
+    "nothing",
+    "copy",
+    "product",
+    "hub",
+    "hub reference",
+]
+
+SIZES = {
+    **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
+}
+# Of the reference's root mean square plus the wanted value; integers must be equal.
+TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+# Rows and columns of the matrices whose product is the arithmetic ceiling.
+SIDE = {"cpu": 512, "cuda": 8192}
+_ALIGNMENT = 256
+_MOST_EXCHANGED = 256 << 20
+_MOST_CALLS = {"cpu": 64, "cuda": 32}
+_MOST_FLUSHED = 8  # On a CPU a flush takes longer than many a call.
+# By the host's clock the first calls of a row find cold caches in the host, and the last one is
+# waited for: a row is long, so that both are a small part of it.
+_IN_A_ROW = {"launch": 128, "graph": 8}
+_MOST_SET_UP = 32  # Where every call needs an object that is set up before.
+MOST_ROWS = 3
+WARM_UP = 16
+_MOST_POWER = 40
+
+
+def _are_sizes(given: Any) -> bool:
+    """Whether what a user wrote is a tuple of numbers of elements."""
+    several = isinstance(given, tuple | list)
+    return several and all(isinstance(each, int) and each >= 0 for each in given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor that is drawn anew for every call.
+
+    Attributes:
+        shape: its sizes.
+        dtype: torch's name of the type, such as ``float16``.
+        low: smallest value; without ``low`` and ``high``, floats are standard normal and integers
+            of any value that fits one byte.
+        high: one more than the largest integer; floats stay below it.
+
+    Raises:
+        UsageError: the shape is no tuple of sizes, or there is no such type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in SIZES:
+            raise UsageError(
+                f"a workload's tensor cannot be {self.dtype}",
+                hint=f"one of {', '.join(SIZES)}",
+            )
+        if not _are_sizes(self.shape):
+            raise UsageError(
+                f"a workload's tensor cannot have the shape {self.shape!r}",
+                hint="a tuple of sizes, none below 0, as (4096, 4096) or (4096,)",
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape) * SIZES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One thing to compute, for all candidates the same.
+
+    Attributes:
+        name: what the tables call it.
+        inputs: the arguments: tensors, and plain values that are passed as they are.
+        reference: from the inputs, on the device that is measured, to the right result, a tensor or
+            a tuple of tensors, in higher precision than the candidates have.
+        outputs: dtypes of the candidates' results; the first input's by default.
+        bytes: what must be moved at least; inputs and results once by default.
+        flops: floating-point operations that must be done at least; 0 when they do not matter, by
+            default what torch counts in the reference (products, convolutions, attention).
+        tolerance: share of the wanted value and of the root mean square; by dtype by default.
+        inplace: positions of inputs that a candidate may change or return.
+        size: what the workload is large by, for a plot of time against size; 0: it is in none.
+        family: workloads that such a plot joins; by default, all that have a size.
+        held: bytes of each tensor that a candidate makes for itself before a call.
+        late: whether candidates put results together after the clock stopped.
+        accepts: whether a result will do that the tolerance does not allow, from it and from the
+            right one.
+
+    Raises:
+        UsageError: a field is not what it is meant to be.
+    """
+
+    name: str
+    inputs: tuple[Any, ...]
+    reference: Callable[..., Any]
+    outputs: tuple[str, ...] = ()
+    bytes: int | None = None
+    flops: int | None = None
+    tolerance: float | None = None
+    inplace: tuple[int, ...] = ()
+    size: int = 0
+    family: str = ""
+    held: tuple[int, ...] = ()
+    late: bool = False
+    accepts: Callable[[tuple[Any, ...], tuple[Any, ...]], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if mistake := next(self._mistakes(), None):
+            raise UsageError(
+                f"workload {self.name}: {mistake}",
+                hint="the page 'Measure a kernel' says what each field is",
+            )
+
+    def _mistakes(self) -> Iterator[str]:
+        if not isinstance(self.inputs, tuple | list):
+            yield "inputs is no tuple; one input is written (Tensor(...),)"
+        elif not self.tensors:
+            yield "inputs has no Tensor, so there is nothing to draw and nowhere to compute"
+        elif not all(each in range(len(self.inputs)) for each in self.inplace):
+            yield f"inplace names {self.inplace}, and there are {len(self.inputs)} inputs"
+        if not callable(self.reference):
+            yield "reference is no function"
+        if isinstance(self.outputs, str):
+            yield f"outputs is a text; one result's dtype is written ({self.outputs!r},)"
+        elif unknown := [each for each in self.outputs if each not in SIZES]:
+            yield f"outputs names {unknown[0]!r}, which is no dtype; one of {', '.join(SIZES)}"
+        if not _are_sizes((self.size,)):
+            yield f"size is {self.size!r}, and no number of elements"
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The inputs that are tensors."""
+        return tuple(given for given in self.inputs if isinstance(given, Tensor))
+
+    def result_dtypes(self, count: int) -> tuple[str, ...]:
+        """Dtypes of ``count`` results."""
+        found = self.outputs or (self.tensors[0].dtype,) * count
+        if len(found) != count:
+            raise UsageError(
+                f"workload {self.name} names {len(found)} dtypes for {count} results",
+                hint="outputs must have as many as the reference returns",
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One thing that is timed, in a process of its own.
+
+    Attributes:
+        name: what the tables call it.
+        kind: which function of ``file`` it is, or one of the engine's own.
+        file: the project's candidates.py.
+        kernel: directory of a built kernel, or ``owner/name@version``; None: none is loaded.
+        registry: where ``owner/name`` is looked up; None is the default one.
+        trust: the user's word that the kernel may be loaded.
+        entry: ``Class.workload`` of a script of the hub's form.
+        repo: the directory that such a script is run in.
+        after: whether its ``verify_`` needs the workload to have been run.
+    """
+
+    name: str
+    kind: Kind
+    file: str = ""
+    kernel: str | None = None
+    registry: str | None = None
+    trust: bool = False
+    entry: str = ""
+    repo: str = ""
+    after: bool = False
+
+
+NOTHING = Candidate(name="nothing", kind="nothing")
+COPY = Candidate(name="copy", kind="copy")
+PRODUCT = Candidate(name="matrix product", kind="product")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How it is measured.
+
+    Attributes:
+        device: ``cpu`` or ``cuda``.
+        modes: cold (caches flushed), hot (inputs just read), launch (hot, the host's clock over
+            calls in a row until the device is idle), graph (cold, a CUDA graph of calls in a row,
+            replayed on new inputs).
+        width: the interval may be this share of the median wide.
+        least: rounds of every candidate at least.
+        most: rounds at most; some more for a candidate whose times are in doubt.
+        block_s: seconds of calls that a candidate's turn should have.
+        seed: of the order and the inputs; drawn at random unless a run is to be repeated.
+        patience_s: seconds that a candidate may take for a turn.
+        processes: fresh processes of each candidate, one after the other, which share the rounds. Of
+            several, each is one sample; of one, a round is.
+    """
+
+    device: str = "cpu"
+    modes: tuple[Mode, ...] = ("cold", "hot")
+    width: float = 0.02
+    least: int = 6
+    most: int = 40
+    block_s: float = 0.02
+    seed: int = 0
+    patience_s: float = 300.0
+    processes: int = 1
+
+    def session(self) -> Settings:
+        """How one of several processes is measured: its share of the rounds, none less."""
+        if self.processes == 1:
+            return self
+        rounds = math.ceil(self.most / self.processes)
+        return dataclasses.replace(self, processes=1, least=rounds, most=rounds)
+
+
+def sizes(text: str) -> list[int]:
+    """Sizes from ``2^10:2^30``, ``2^10:2^30:4`` (every fourth power) or ``1000,2^20``.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    try:
+        if ":" not in text:
+            return [_number(each) for each in text.split(",")]
+        first, last, *step = text.split(":")
+        powers = range(_power(first), _power(last) + 1, int(*step) if step else 1)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{text!r} is no list of sizes",
+            hint="write 2^10:2^30, 2^10:2^30:4 or 1000,2^20",
+        ) from error
+    if not powers:
+        raise UsageError(f"{text!r} has no size in it", hint="the smaller one comes first")
+    return [1 << power for power in powers]
+
+
+def _number(text: str) -> int:
+    return 1 << _power(text) if "^" in text else int(text)
+
+
+def _power(text: str) -> int:
+    base, _, power = text.strip().partition("^")
+    if base != "2" or not 0 <= int(power) < _MOST_POWER:
+        raise ValueError(text)
+    return int(power)
+
+
+def modes_of(device: str) -> tuple[Mode, ...]:
+    """All modes that a device has; hot is always one, because the judge's clock needs it."""
+    return ("cold", "hot", "launch", "graph") if device == "cuda" else ("cold", "hot")
+
+
+def calls_of(
+    call_s: float,
+    set_bytes: int,
+    settings: Settings,
+    mode: Mode = "hot",
+    *,
+    set_up: bool = False,
+) -> int:
+    """Calls of one turn: enough to fill it, no more than the exchange holds.
+
+    Args:
+        call_s: seconds of a call.
+        set_bytes: bytes of a call's tensors.
+        settings: how is measured.
+        mode: how is called.
+        set_up: whether every call needs an object of its own.
+    """
+    wanted = math.ceil(settings.block_s / max(call_s, 1e-7))
+    most = _MOST_SET_UP if set_up else _IN_A_ROW["launch"]
+    if mode != "launch":
+        most = _MOST_CALLS[settings.device]
+    if mode == "cold" and settings.device == "cpu":
+        most = _MOST_FLUSHED
+    return max(1, min(wanted, most, _MOST_EXCHANGED // max(set_bytes, 1)))
+
+
+def rows_of(row_s: float, settings: Settings) -> int:
+    """Rows of calls of a candidate in a round: several where one is short, as it is one time."""
+    return max(1, min(MOST_ROWS, math.ceil(settings.block_s / max(row_s, 1e-7))))
+
+
+def in_a_row(mode: Mode, calls: int) -> int:
+    """Calls that one time is of: several where the start of one overlaps the end of another."""
+    return max(1, min(calls, _IN_A_ROW.get(mode, 1)))
+
+
+def samples_of(mode: Mode, calls: int) -> int:
+    """Times that so many calls give."""
+    return math.ceil(calls / in_a_row(mode, calls))
+
+
+def turns(names: Sequence[str], seed: int, turn: int) -> list[str]:
+    """The candidates in the random order of a round."""
+    order = list(names)
+    random.Random(f"{seed}/{turn}").shuffle(order)  # noqa: S311 - an order, no secret
+    return order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where tensors lie in the file that judge and worker share.
+
+    One set is a call's inputs and then its results; the sets follow each other.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def set_bytes(self) -> int:
+        """Bytes of one call."""
+        return sum(_padded(each.nbytes) for each in (*self.inputs, *self.outputs))
+
+    def offsets(self, call: int) -> tuple[int, ...]:
+        """Where each input and then each result of a call begins."""
+        found, at = [], call * self.set_bytes
+        for each in (*self.inputs, *self.outputs):
+            found.append(at)
+            at += _padded(each.nbytes)
+        return tuple(found)
+
+
+def _padded(size: int) -> int:
+    return max(1, -(-size // _ALIGNMENT)) * _ALIGNMENT

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that runs one benchmark class: ``python -m kernforge.bench.hub.worker SPEC READ WRITE``.
+
+It is a worker whose inputs are seeds: before a turn's clock starts, each call gets an instance of
+the class of its own, set up from its seed. What is timed is ``benchmark_<workload>`` of it alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernforge.bench.engine import worker
+from kernforge.bench.engine.worker import Engine, Turn
+from kernforge.bench.hub import scripts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor as Torch
+
+
+class Subject:
+    """A workload of a script, in the place of a contender.
+
+    Args:
+        spec: what the judge says: script, repository, entry, kernel.
+    """
+
+    trusted = False
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        load = functools.partial(
+            scripts.load_kernel,
+            spec["kernel"],
+            registry=spec["registry"],
+            backend="cpu" if spec["device"] == "cpu" else None,
+            trust=spec["trust"],
+        )
+        self._entry, self._reference = spec["entry"], spec["kind"] == "hub reference"
+        self._script = scripts.Script(Path(spec["file"]), Path(spec["repo"]), load, spec["device"])
+        if not self._reference:
+            self._script.kernel.now()
+        self.late, self._after = False, spec["after"]
+
+    def none(self, *_given: Any) -> None:
+        """What is called when there is no workload."""
+
+    def of(self, work: dict[str, Any]) -> Callable[..., Any]:
+        """What is timed."""
+        self.late = work["late"] and not self._reference
+        return _make_the_call
+
+    def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:  # noqa: ARG002
+        """The same: every call has an instance of its own."""
+        return call
+
+    def make(self, seed: int) -> _Call:
+        """One call, ready to be made."""
+        one, method = self._script.make(self._entry, seed)
+        if not self._reference:
+            return _Call(one, getattr(one, method), None)
+        if self._after:
+            getattr(one, method)()
+        return _Call(one, None, self._script.reference(one, method))
+
+    def assembled(self, call: _Call) -> Any:
+        """The result of a workload whose ``verify_`` puts it together."""
+        self._script.reference(call.one, call.run.__name__)()
+        return call.one.out
+
+
+class _Call:
+    """An instance and what is called of it."""
+
+    def __init__(self, one: Any, workload: Any, reference: Any) -> None:
+        self.one = one
+        self.run: Any = workload or reference
+        self.returns = workload is None
+        self.held = tuple(scripts.held(one))
+
+
+def _make_the_call(call: _Call) -> Any:
+    result = call.run()
+    return result if call.returns else None
+
+
+class HubTurn(Turn):
+    """Calls of instances that are ready.
+
+    Args:
+        engine: the process's.
+        subject: the workload.
+    """
+
+    def __init__(self, engine: Engine, subject: Subject) -> None:
+        super().__init__(engine, subject)
+        self._subject = subject
+        self._seeds: list[tuple[Any, ...]] = []
+
+    def prepare(self, calls: int) -> dict[str, Any]:
+        """Set up an instance for each seed; those of the turn before are gone by now."""
+        answer = super().prepare(calls)
+        self._seeds = self._given
+        self._given = [(self._subject.make(int(seed)),) for (seed,) in self._seeds]
+        self._engine.timer.settle()
+        return answer
+
+    def touch(self, given: tuple[Any, ...]) -> None:
+        """Bring an instance's tensors into the caches."""
+        self._engine.touch(given[0].held)
+
+    def taken(self, number: int, result: Any) -> tuple[Torch, ...]:
+        """The result of a call; nothing yet where ``verify_`` puts it together."""
+        if self._subject.late or not self._engine.layout.outputs:
+            return ()
+        call = self._given[number][0]
+        return self._engine.results(_bare(result if call.returns else call.one.out))
+
+    def results(self) -> dict[str, Any]:
+        """Hand over what is put together after the calls."""
+        for number, (call,) in enumerate(self._given if self._subject.late else ()):
+            found = self._subject.assembled(call)
+            self._engine.take(number, self._engine.results(_bare(found)))
+        self._engine.timer.settle()
+        return {"ok": True}
+
+    def inputs(self) -> dict[str, Any]:
+        """Show the judge the seeds: what a class does to its own tensors is its affair."""
+        self._given = self._seeds
+        return super().inputs()
+
+
+def _bare(result: Any) -> Any:
+    """A tensor without its history: an honest workload need not switch gradients off."""
+    return result.detach() if getattr(result, "requires_grad", False) else result
+
+
+if __name__ == "__main__":
+    worker.serve(sys.argv[1:], lambda spec, engine: HubTurn(engine, Subject(spec)))

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ABI floor: link on any Linux so that the result needs manylinux_2_28 and nothing newer.
+
+The link never sees the machine's own shared libraries. It sees stubs: libraries without code that
+export each symbol of glibc 2.28 and GCC 8 at the version it had there, under the library that owned
+it there. What newer headers ask for beyond that comes from ``compat.cpp`` (glibc's additions) and
+from the compiler's ``libstdc++.a`` (the C++ library's), both hidden in the result. Torch's
+libraries are stubs too, with a soname and nothing else: torch's symbols stay undefined until load.
+
+Floor: PEP 600's manylinux_2_28, as in auditwheel's policy file. Symbol lists: ``data/*.txt``,
+written by ``scripts/generate_floor_data.py``, where their sources stand.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from kernforge.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernforge.binary.elf import Symbol
+
+POLICY = "manylinux_2_28"
+FLOOR = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}
+CPUS = ("x86_64", "aarch64")
+
+COMPAT_SOURCE = "compat.cpp"
+COMPAT_OBJECT = "compat.o"
+
+_DATA_FILES = ("glibc-2.28.txt", "gcc-8.txt")
+_LIBSTDCXX = "libstdc++.so.6"
+_LIBC = "libc.so.6"
+# In the order of the link line. Where two own a symbol (libc forwards some of libpthread's), the
+# first one gets it. The dynamic linker's name differs by CPU, its stub's file name does not.
+_LOADER = "ld-linux.so"
+_OPTIONAL = (
+    "libm.so.6",
+    "libmvec.so.1",
+    "libgcc_s.so.1",
+    _LOADER,
+    "libpthread.so.0",
+    "libdl.so.2",
+    "librt.so.1",
+    "libutil.so.1",
+    "libresolv.so.2",
+)
+TVM_FFI = ("libtvm_ffi.so",)
+_TORCH = ("libc10.so", "libtorch_cpu.so", "libtorch.so")
+_TORCH_BACKEND = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
+
+_KINDS = {
+    "function": (".text", "%function"),
+    "object": (".data", "%object"),
+    "tls": ('.section .tbss,"awT",%nobits', "%tls_object"),
+}
+# Owners of symbols without a version, by the beginning of the name: CPython's limited API, torch's
+# stable and C interfaces, TVM FFI, OpenMP's runtime, which libtorch_cpu brings along, and what
+# libtorch_cuda does. A second OpenMP runtime in one process would have threads of its own.
+_UNVERSIONED_OWNERS = (
+    # libtorch_cpu exports the vector mathematics of SLEEF, which ATen/cpu/vec calls inline.
+    *("Py", "_Py", "aoti_torch_", "torch_", "Sleef_", "TVMFFI", "GOMP_", "omp_"),
+    *("cublas", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nccl", "nvrtc"),
+)
+# C++ names (Itanium ABI, chapter 5.1) that the C++ library should define: in std or in its own
+# namespaces, global operators new and delete, type information of fundamental types.
+_STANDARD = re.compile(
+    r"_Z(?:T[VTIS]|GV|GR)?(?:N[rVK]*[RO]?)?(?:S[tabsiod]|9__gnu_cxx|10__cxxabiv1)"
+    r"|_Z(?:nw|na|dl|da)[a-zA-Z]"
+    r"|_ZT[IS][PK]*(?:[a-z]|D[a-zA-Z])",
+)
+# ... unless they are templates over torch's types, which torch may instantiate.
+_TORCH_TYPES = re.compile(r"N(?:3c10|2at|5torch|6caffe2)")
+
+
+@dataclass(frozen=True, slots=True)
+class StubLibrary:
+    """A shared library without code, to link against.
+
+    Attributes:
+        soname: what DT_NEEDED will say.
+        file: its file name in the stubs' directory.
+        source: assembler text; to be written as ``source_file`` beside it.
+        version_script: linker version script; to be written as ``script_file`` beside it.
+    """
+
+    soname: str
+    file: str
+    source: str
+    version_script: str
+
+    @property
+    def source_file(self) -> str:
+        """File name for ``source``."""
+        return f"{self.file}.s"
+
+    @property
+    def script_file(self) -> str:
+        """File name for ``version_script``."""
+        return f"{self.file}.map"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breach:
+    """A symbol that machines at the floor cannot resolve.
+
+    Attributes:
+        symbol: its name, mangled.
+        version: the version above the floor that it needs; empty when no known library has it.
+        reason: the same in words.
+    """
+
+    symbol: str
+    version: str
+    reason: str
+
+
+@cache
+def system_stubs(cpu: str) -> tuple[StubLibrary, ...]:
+    """Stubs of glibc 2.28 and GCC 8 for one CPU, in the order of the link line.
+
+    Raises:
+        ToolchainError: there is no symbol list for this CPU.
+    """
+    if cpu not in CPUS:
+        raise ToolchainError(
+            f"there is no ABI floor for the CPU {cpu!r}",
+            hint=f"known are {', '.join(CPUS)}",
+        )
+    libraries = _symbols(cpu)
+    loader = next(soname for soname in libraries if soname.startswith("ld-linux"))
+    stubs = []
+    for file in (_LIBSTDCXX, _LIBC, *_OPTIONAL):
+        soname = loader if file == _LOADER else file
+        stubs.append(_stub(soname, file, libraries.get(soname, ())))
+    return tuple(stubs)
+
+
+def system_sonames() -> frozenset[str]:
+    """Libraries that every machine at the floor has, of all CPUs."""
+    return frozenset(soname for cpu in CPUS for soname in _symbols(cpu))
+
+
+def torch_stubs(backend: str) -> tuple[StubLibrary, ...]:
+    """Stubs of torch's libraries for one backend: a soname and no symbol."""
+    return empty_stubs(torch_sonames(backend))
+
+
+def empty_stubs(sonames: Iterable[str]) -> tuple[StubLibrary, ...]:
+    """Stubs of libraries that a loading process has: a soname and no symbol."""
+    return tuple(_stub(soname, soname, ()) for soname in sonames)
+
+
+def torch_sonames(backend: str) -> tuple[str, ...]:
+    """Torch's libraries that an extension of one backend depends on, in load order."""
+    suffix = _TORCH_BACKEND.get(backend)
+    return _TORCH if suffix is None else (*_TORCH, f"libc10_{suffix}.so", f"libtorch_{suffix}.so")
+
+
+def stub_argv(stub: StubLibrary, *, cxx: str, out_dir: str) -> tuple[str, ...]:
+    """Command that makes a stub from its two files, which already lie in ``out_dir``."""
+    return (
+        *(cxx, "-shared", "-nostdlib", "-fuse-ld=bfd"),
+        *("-Wl,--build-id=none", "-Wl,--hash-style=gnu", "-Wl,-s", f"-Wl,-soname,{stub.soname}"),
+        f"-Wl,--version-script={out_dir}/{stub.script_file}",
+        *("-o", f"{out_dir}/{stub.file}"),
+        *("-x", "assembler", f"{out_dir}/{stub.source_file}"),
+    )
+
+
+def stubs_script(stubs: Iterable[StubLibrary]) -> str:
+    """Shell script that makes stubs of files beside it; its argument is the compiler."""
+    lines = (shlex.join(stub_argv(one, cxx="", out_dir=".")[1:]) for one in stubs)
+    return "".join(f'"$1" {line}\n' for line in lines)
+
+
+def compat_source() -> str:
+    """C++ text of what newer headers ask for and the floor lacks; write it as COMPAT_SOURCE."""
+    return _data(COMPAT_SOURCE)
+
+
+def compat_argv(*, cxx: str, out_dir: str) -> tuple[str, ...]:
+    """Command that compiles COMPAT_SOURCE to COMPAT_OBJECT inside ``out_dir``."""
+    return (
+        *(cxx, "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique"),
+        *("-ffunction-sections", "-fdata-sections", "-fno-stack-protector", "-U_FORTIFY_SOURCE"),
+        *("-c", f"{out_dir}/{COMPAT_SOURCE}", "-o", f"{out_dir}/{COMPAT_OBJECT}"),
+    )
+
+
+def link_args(
+    *,
+    stub_dir: str,
+    backend: str,
+    libstdcxx_archive: bool = True,
+    needed: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """All that ``g++`` needs after the objects and the static CUDA runtime.
+
+    Args:
+        stub_dir: where the stubs and COMPAT_OBJECT lie.
+        backend: ``cpu``, ``cuda``, ...: which of torch's libraries to depend on.
+        libstdcxx_archive: whether the compiler has a ``libstdc++.a``; without one, use of a newer
+            C++ library ends as a breach (see ``unversioned``).
+        needed: what to depend on in the place of torch's libraries.
+    """
+    needed = torch_sonames(backend) if needed is None else needed
+    archive = ("-l:libstdc++.a",) if libstdcxx_archive else ()
+    return (
+        # The start files are the machine's glibc's; COMPAT_OBJECT does the part that matters.
+        *("-shared", "-nostdlib", "-fuse-ld=bfd"),
+        f"{stub_dir}/{COMPAT_OBJECT}",
+        "-Wl,--no-as-needed",
+        *(f"{stub_dir}/{soname}" for soname in needed),
+        # Needed always: an archive member must find the rest of the library in the stub.
+        f"{stub_dir}/{_LIBSTDCXX}",
+        *archive,
+        *("-lgcc", f"{stub_dir}/{_LIBC}", "-Wl,--as-needed"),
+        *(f"{stub_dir}/{file}" for file in _OPTIONAL),
+        # Hidden, or two artifacts in one process would share the archives' globals.
+        "-Wl,--exclude-libs,ALL",
+        *("-Wl,--gc-sections", "-Wl,-s", "-Wl,--build-id=none", "-Wl,--hash-style=gnu"),
+        *("-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,-z,separate-code"),
+    )
+
+
+def unversioned(undefined: Iterable[Symbol]) -> tuple[Breach, ...]:
+    """Undefined symbols that machines at the floor cannot resolve; the linker cannot tell.
+
+    ``-z defs`` would refuse torch's own symbols, so this looks at the linked file: a version above
+    the floor, or no version on a name that is not torch's, Python's or another C++ namespace's.
+    """
+    found = []
+    for symbol in undefined:
+        if symbol.version and not within_floor(symbol.version):
+            reason = f"needs {symbol.version}"
+        elif not symbol.version and not symbol.weak and _is_system(symbol.name):
+            reason = f"is in no library of {POLICY}"
+        else:
+            continue
+        found.append(Breach(symbol=symbol.name, version=symbol.version, reason=reason))
+    return tuple(found)
+
+
+def within_floor(version: str) -> bool:
+    """Whether machines at the floor provide a symbol version such as ``GLIBC_2.17``."""
+    match = re.fullmatch(r"([A-Z]+)_([0-9]+(?:\.[0-9]+)*)", version)
+    if not match or match[1] not in FLOOR:
+        return version in {"CXXABI_FLOAT128", "CXXABI_TM_1"}
+    return tuple(int(part) for part in match[2].split(".")) <= FLOOR[match[1]]
+
+
+def _is_system(name: str) -> bool:
+    """Whether an undefined symbol without a version should have come from a system library."""
+    if name.startswith("_Z"):
+        return bool(_STANDARD.match(name)) and not _TORCH_TYPES.search(name)
+    return not name.startswith(_UNVERSIONED_OWNERS)
+
+
+@cache
+def _symbols(cpu: str) -> dict[str, tuple[tuple[str, str, str], ...]]:
+    """(version, kind, name) of each symbol by soname."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for file in _DATA_FILES:
+        section: tuple[str, str, str] | None = None
+        for line in _data(file).splitlines():
+            if line.startswith("["):
+                soname, version, cpus, kind = line.strip("[]").split()
+                section = (soname, version, kind) if cpu in cpus.split(",") else None
+            elif section and not line.startswith("#"):
+                soname, version, kind = section
+                found.setdefault(soname, []).append((version, kind, line))
+    return {soname: tuple(symbols) for soname, symbols in found.items()}
+
+
+def _data(file: str) -> str:
+    return (resources.files("kernforge") / "data" / file).read_text(encoding="utf-8")
+
+
+def _stub(soname: str, file: str, symbols: Iterable[tuple[str, str, str]]) -> StubLibrary:
+    by_kind: dict[str, list[str]] = {}
+    by_version: dict[str, list[str]] = {}
+    for version, kind, name in sorted(symbols):
+        by_kind.setdefault(kind, []).append(name)
+        by_version.setdefault(version, []).append(name)
+    source = []
+    for kind, (section, symbol_type) in _KINDS.items():
+        names = by_kind.get(kind, ())
+        source += [section, *(f".globl {n}\n.type {n},{symbol_type}\n{n}:" for n in names)]
+    source += ['.section .note.GNU-stack,"",%progbits', ""]
+    script = [
+        f"{version} {{ global: {' '.join(f'{name};' for name in names)} }};"
+        for version, names in by_version.items()
+    ]
+    return StubLibrary(
+        soname=soname,
+        file=file,
+        source="\n".join(source),
+        version_script="\n".join([*script, "{ local: *; };" if not script else "", ""]),
+    )

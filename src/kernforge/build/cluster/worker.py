@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An action on a worker of a cluster.
+
+The worker brings the locked toolchain into a store of its own, runs the action as a local build
+would, and gives the result to the shared store, or sends it back when there is none.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kernforge._version import __version__
+from kernforge.build import locking, steps, trees
+from kernforge.build.cluster import task
+from kernforge.build.cluster.task import Delivery, LostResultError, Mute
+from kernforge.build.execute import action as execute_action
+from kernforge.build.execute import results
+from kernforge.build.execute.results import SHELF
+from kernforge.build.plan import graph
+from kernforge.build.plan.graph import Plan
+from kernforge.errors import KernforgeError, ToolchainError
+from kernforge.store.local import Store
+from kernforge.store.remote import SharedStore
+from kernforge.system import files
+from kernforge.system.paths import home
+from kernforge.system.process import run
+from kernforge.toolchain import host_compiler, lockfile
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.redist import Redist
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kernforge.build.cluster.task import Parcel
+    from kernforge.build.plan.graph import Action
+    from kernforge.build.workspace import Bench
+    from kernforge.toolchain.host_compiler import Compiler
+    from kernforge.toolchain.lockfile import Lock
+
+
+def work(sent: Parcel) -> Delivery:
+    """Do an action on the machine where this is called.
+
+    Raises:
+        LostResultError: the shared store lacks a result that was not sent along.
+        KernforgeError: this machine cannot do it; the message names the machine.
+    """
+    where = _here()
+    try:
+        return _work(sent, where)
+    except KernforgeError as error:
+        raise type(error)(f"worker {where}: {error.message}", hint=error.hint) from error
+
+
+def _work(sent: Parcel, where: str) -> Delivery:
+    task.same_version(sent.version, __version__)
+    notes: list[str] = []
+    shared = SharedStore(sent.shared, notes.append) if sent.shared else None
+    store = Store(home() / "store", shared)
+    action = sent.action
+    with store.lease(), files.staging(store.root / "work") as scratch:
+        if sent.workshop.sandbox.wanted == "required":
+            store.accepts = results.isolated
+            results.forget_unisolated({action.key, *graph.needs(action)}, store)
+        _receive_results(sent, store)
+        project = replace(sent.bench.project, files=_write_sources(sent, scratch))
+        index, downloads = functools.cache(Index.from_environment), store.root / "downloads"
+        redist = (
+            Redist(sent.redist, lambda: index().transport, downloads, Mute())
+            if sent.redist
+            else None
+        )
+        bench = replace(
+            sent.bench,
+            project=project,
+            store=store,
+            own=replace(sent.bench.own, redist=redist),
+            compiler=_same_compiler(sent.bench.compiler),
+            wheels=Wheels(index, downloads, Mute()),
+        )
+        plan = Plan(actions=(action,), artifacts=(), texts=sent.texts, sources_id="")
+        locked = lockfile.from_json(sent.lock)
+        _same_parts(action, bench, locked)
+        paths = trees.fetch(bench, plan, locked)
+        isolation = steps.choose_sandbox(bench, sent.workshop.sandbox.wanted)
+        workshop = replace(sent.workshop, store=store, roots=paths, sandbox=isolation)
+        done = replace(
+            execute_action.perform(
+                action, plan, project, workshop, threads=_threads(workshop.jobs)
+            ),
+            where=where,
+        )
+        if done.failure or (shared and shared.has(SHELF, action.key)):
+            packed = None
+        else:
+            packed = task.packed(store, action.key)
+    return Delivery(done=done, packed=packed, notes=tuple(notes))
+
+
+def _receive_results(sent: Parcel, store: Store) -> None:
+    for key, data in sent.results.items():
+        task.unpack(store, key, data, shared=False)
+    for one in sent.action.inputs:
+        key = one.name.partition("/")[0]
+        if one.origin == "action" and not store.pull(SHELF, key):
+            raise LostResultError(key)
+
+
+def _write_sources(sent: Parcel, scratch: Path) -> dict[str, Path]:
+    found = {}
+    for path, data in sent.sources.items():
+        files.write_new(scratch / path, data)
+        found[path] = scratch / path
+    return found
+
+
+def _same_compiler(wanted: Compiler) -> Compiler:
+    here = _compiler_here()
+    if (here.identity, here.target) != (wanted.identity, wanted.target):
+        raise ToolchainError(
+            f"the host compiler is {here.identity!r} for {here.target}; the build is for "
+            f"{wanted.identity!r} for {wanted.target}",
+            hint="start the workers in the same image as the build, or name that compiler in CXX",
+        )
+    return here
+
+
+def _same_parts(action: Action, bench: Bench, locked: Lock) -> None:
+    if wrong := locked.compiler.difference(locking.locked_compiler(bench)):
+        raise ToolchainError(
+            f"the host compiler is not the one of the build: {wrong}",
+            hint="start the workers in the same image as the build",
+        )
+    if "python" in action.roots and (wrong := locking.other_python(locked)):
+        raise ToolchainError(
+            f"Python's headers are not those of the build: it is for {wrong}",
+            hint="start the workers in the same image as the build",
+        )
+
+
+@functools.cache
+def _compiler_here() -> Compiler:
+    return host_compiler.find(os.environ, run)
+
+
+def _threads(wanted: int) -> int:
+    """This action's share of the worker's threads."""
+    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
+
+    try:
+        state = get_worker().state
+    except ValueError:  # not on a worker: a test calls it
+        return wanted
+    share: int = state.nthreads // max(1, len(state.executing))
+    return max(1, min(wanted, share))
+
+
+def _here() -> str:
+    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
+
+    try:
+        return str(get_worker().name)
+    except ValueError:  # not on a worker: a test calls it
+        return "here"

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an action will cost: learned from the last runs of the same one, guessed before.
+
+The same action is one with the same arguments and inputs by name; what the files hold does not
+matter, so an edited kernel is expected to cost what it did before the edit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.build.plan import clang_flags
+from kernforge.system import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kernforge.build.plan.graph import Action
+
+_MIB = 2**20
+# Part of an op namespace that changes with every edit.
+_SOURCES_ID = re.compile(r"_[0-9a-f]{10}\b")
+# A measured peak is forgotten slowly: one lucky run must not get the machine killed.
+_FORGET = 0.8
+# What ended before anyone looked was small, but not nothing.
+_LEAST = 32 * _MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What an action is expected to need.
+
+    Attributes:
+        memory: bytes at its peak.
+        seconds: from start to end.
+    """
+
+    memory: int
+    seconds: float
+
+
+def identity(action: Action, *, jobs: int) -> str:
+    """Name of an action across edits of its sources.
+
+    Args:
+        action: the action.
+        jobs: nvcc compiles this many architectures at once, which its memory depends on.
+    """
+    return digest.key(
+        "measured",
+        argv=[_SOURCES_ID.sub("", part) for part in action.argv],
+        inputs=sorted(_SOURCES_ID.sub("", one.path) for one in action.inputs),
+        width=width(action, jobs),
+    )
+
+
+def guess(action: Action, *, jobs: int) -> Estimate:
+    """First guess by kind: CUDA, C++, with torch's headers or without, link.
+
+    The figures are those of heavy kernels of their kind, because too much costs some waiting and
+    too little costs the build.
+    """
+    threads, count = width(action, jobs), max(1, _architectures(action))
+    torch = any(root.startswith("torch") for root in action.roots)
+    if _is_cuda(action):
+        if torch:
+            return Estimate(memory=(2500 + 1500 * threads) * _MIB, seconds=40 + 20 * count)
+        return Estimate(memory=(300 + 500 * threads) * _MIB, seconds=2 + 2 * count)
+    if "-c" not in action.argv:
+        return Estimate(memory=300 * _MIB, seconds=0.5)
+    return (
+        Estimate(memory=1200 * _MIB, seconds=15)
+        if torch
+        else Estimate(memory=500 * _MIB, seconds=3)
+    )
+
+
+def learned(old: Estimate | None, *, peak_bytes: int, wall_s: float) -> Estimate:
+    """What a run teaches, added to what was known."""
+    peak = max(peak_bytes, _LEAST)
+    if old is None:
+        return Estimate(memory=peak, seconds=wall_s)
+    return Estimate(memory=max(peak, int(old.memory * _FORGET)), seconds=(old.seconds + wall_s) / 2)
+
+
+def distances(
+    actions: Iterable[Action],
+    needs: Callable[[Action], Iterable[str]],
+    seconds: Mapping[str, float],
+) -> dict[str, float]:
+    """Seconds from the start of each action to the end of the longest chain that waits for it.
+
+    Args:
+        actions: in an order in which each comes after those it needs.
+        needs: keys of the actions whose results an action reads.
+        seconds: what each one takes, by key.
+    """
+    ordered = list(actions)
+    after = {action.key: 0.0 for action in ordered}
+    found = {}
+    for action in reversed(ordered):
+        found[action.key] = after[action.key] + seconds[action.key]
+        for key in needs(action):
+            after[key] = max(after[key], found[action.key])
+    return found
+
+
+def _is_cuda(action: Action) -> bool:
+    return action.argv[0].endswith(("/nvcc", f"/{clang_flags.PROGRAM}"))
+
+
+def width(action: Action, jobs: int) -> int:
+    """How many threads an action can use: nvcc, one for each architecture."""
+    # clang takes one architecture after the other.
+    return max(1, min(jobs, action.argv.count("-gencode")))
+
+
+def _architectures(action: Action) -> int:
+    return sum(word.startswith(("-gencode", "--cuda-gpu-arch=")) for word in action.argv)

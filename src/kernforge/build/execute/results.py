@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The results of a plan that the store has, and how each was made.
+
+Beside each result stands how its action and all that it needed were run.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+from typing import TYPE_CHECKING, Any
+
+from kernforge.build.plan import graph
+from kernforge.build.provenance import Made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from kernforge.build.plan.graph import Action, Artifact, Plan
+    from kernforge.store.local import Store
+
+SHELF = "actions"
+"""The store's shelf of results."""
+FILE = "kernforge-made.json"
+_PULLS = 16
+
+
+def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
+    """Bring what others have built into the store, and return the actions that are left to run."""
+    with concurrent.futures.ThreadPoolExecutor(_PULLS if store.shared else 1) as pool:
+        there = pool.map(lambda action: store.pull(SHELF, action.key), plan.actions)
+        return tuple(a for a, known in zip(plan.actions, there, strict=True) if not known)
+
+
+def cached(plan: Plan, store: Store) -> frozenset[str]:
+    """Keys of the actions whose results the store has."""
+    return frozenset(action.key for action in plan.actions if store.has(SHELF, action.key))
+
+
+def made_for(plan: Plan, artifact: Artifact, store: Store) -> tuple[Made, ...]:
+    """How each action of a variant was run and what came of it.
+
+    The result of its link says so of all, so that it does not matter which others are here.
+    """
+    if artifact.extension is None:
+        return ()
+    known = read(store.path(SHELF, artifact.extension))
+    actions = graph.behind(plan, artifact.extension)
+    return tuple(_made(action, known.get(action.key, {})) for action in actions)
+
+
+def _made(action: Action, how: Mapping[str, Any]) -> Made:
+    return Made(
+        title=action.title,
+        key=action.key,
+        argv=action.argv,
+        roots=action.roots,
+        outputs=how.get("outputs", {}),
+        isolated=how.get("isolated", False),
+        fixed=how.get("fixed", False),
+    )
+
+
+def read(tree: Path) -> dict[str, Any]:
+    """How the action of a result and all that it needed were run, by key."""
+    path = tree / FILE
+    known: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return known
+
+
+def forget_unisolated(keys: Iterable[str], store: Store) -> None:
+    """Remove those of these results that no sandbox saw made, so that they are made again."""
+    for key in keys:
+        if store.has(SHELF, key) and not isolated(SHELF, store.path(SHELF, key)):
+            store.forget(SHELF, key)
+
+
+def isolated(kind: str, tree: Path) -> bool:
+    """Whether a tree is no result, or every action behind it ran in a sandbox."""
+    return kind != SHELF or _isolated(read(tree))
+
+
+def _isolated(history: Mapping[str, Any]) -> bool:
+    """Whether every action of a history ran in a sandbox; what another version wrote did not."""
+    return bool(history) and all(
+        isinstance(how, dict) and how.get("isolated", False) for how in history.values()
+    )
+
+
+def all_isolated(plan: Plan, store: Store) -> bool:
+    """Whether the store has every result of a plan, made in a sandbox."""
+    trees = (store.path(SHELF, action.key) for action in plan.actions)
+    return all(_isolated(read(tree)) for tree in trees)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an action runs: what it sees, and under which names.
+
+Every action runs at one place, ``/var/tmp/kernforge-<key>``, whoever builds it and wherever the
+store is: nvcc hashes the real path of a source into the names of internal kernels, and compilers
+write paths into line tables. In a sandbox that place is a mount, and beside it the program sees
+the system's compilers and its toolchain, read-only, and nothing else: no network, no other
+process, no home. Without one the same place is a real directory, so that the bytes are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from kernforge.build.execute import namespaces
+from kernforge.errors import ToolchainError
+from kernforge.system.process import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.system.process import Runner
+
+Mode: TypeAlias = Literal["required", "auto", "off"]
+Kind: TypeAlias = Literal["bubblewrap", "namespaces", "off"]
+MODES: tuple[Mode, ...] = ("required", "auto", "off")
+
+EPOCH = 315_532_800
+"""The time of every file that an action sees, and of ``__DATE__``: 1980-01-01, as in zip files."""
+
+ROOMS = ("/var/tmp", "kernforge-*")
+"""Directory and pattern of the places where actions run."""
+_PLACE = "/var/tmp/kernforge-"  # made exclusively, and refused when it is another's
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_KEY_LENGTH = 24
+# A directory that is part of the host compiler's installation: what lies in it is found by its
+# place among the others, so it is seen where it is.
+_IN_PLACE = "gcc"
+_SIGNAL_BASE, _LAST_SIGNAL = 128, 64
+# Files that say why a kernel refuses, and what to do about each.
+_SWITCHES = {
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        (
+            "AppArmor keeps user namespaces from programs without a profile: install bubblewrap, "
+            "or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
+        ),
+    ),
+    "/proc/sys/kernel/unprivileged_userns_clone": (
+        "0",
+        "`sysctl kernel.unprivileged_userns_clone=1` allows user namespaces",
+    ),
+    "/proc/sys/user/max_user_namespaces": (
+        "0",
+        "`sysctl user.max_user_namespaces=10000` allows user namespaces",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """How this machine isolates an action; plain values, so that it can be sent elsewhere.
+
+    Attributes:
+        kind: by what; both kinds of isolation give the same view and the same bytes.
+        reason: why there is none; empty otherwise.
+        bwrap: path of bubblewrap, for that kind.
+        wanted: what the user asked for, so that another machine can find its own way.
+    """
+
+    kind: Kind
+    reason: str = ""
+    bwrap: str = ""
+    wanted: Mode = "auto"
+
+    @property
+    def isolates(self) -> bool:
+        """Whether an action sees nothing but what it was given."""
+        return self.kind != "off"
+
+
+OFF = Sandbox(kind="off", reason="it was switched off", wanted="off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """One action's directory: ``work`` (its inputs, where it runs), ``tmp`` and ``roots``.
+
+    Attributes:
+        path: where it lies on the disk.
+        place: where the action sees it.
+        roots: the trees and programs of the toolchain that it may read, by name.
+    """
+
+    path: Path
+    place: str
+    roots: Mapping[str, str]
+
+    @property
+    def work(self) -> Path:
+        """Where inputs are put and outputs are found."""
+        return self.path / "work"
+
+    def seen(self, root: str) -> str:
+        """Path of a toolchain's tree as the action sees it; the host compiler keeps its own."""
+        return f"{self.place}/roots/{root}" if root in self.trees() else self.roots[root]
+
+    def trees(self) -> dict[str, str]:
+        """The roots that are directories of their own."""
+        return {n: real for n, real in self.roots.items() if n != _IN_PLACE and Path(real).is_dir()}
+
+
+def place_of(key: str) -> str:
+    """The path under which the action with this key runs on every machine."""
+    return f"{_PLACE}{key[:_KEY_LENGTH]}"
+
+
+def environment(place: str, programs: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of an action.
+
+    Args:
+        place: see ``Room``.
+        programs: programs of the toolchain by name; their directories come first in the path.
+    """
+    own = [str(Path(program).parent) for program in programs.values()]
+    path = dict.fromkeys([*own, "/usr/bin", "/bin"])
+    return {
+        "HOME": f"{place}/tmp",
+        "LC_ALL": "C",
+        "PATH": ":".join(path),
+        "SOURCE_DATE_EPOCH": str(EPOCH),
+        "TMPDIR": f"{place}/tmp",
+        "TZ": "UTC",
+    }
+
+
+def probe(mode: Mode, compiler: str, runner: Runner, search: str) -> Sandbox:
+    """Find out how this machine can isolate, by doing it.
+
+    Args:
+        mode: what the user wants.
+        compiler: path of the host compiler, which must be visible inside.
+        runner: starts programs.
+        search: the PATH in which to look for bubblewrap.
+
+    Raises:
+        ToolchainError: ``mode`` is ``"required"`` and nothing works.
+    """
+    if mode == "off":
+        return OFF
+    found = _probe(compiler, runner, search)
+    if mode == "required" and not found.isolates:
+        raise ToolchainError(
+            f"this machine does not let an action run by itself: {found.reason}",
+            hint=remedy() + ", or build with --sandbox auto",
+        )
+    return replace(found, wanted=mode)
+
+
+def _probe(compiler: str, runner: Runner, search: str) -> Sandbox:
+    reasons = []
+    bwrap = next((p for d in search.split(":") if os.access(p := f"{d}/bwrap", os.X_OK) and d), "")
+    kinds = [Sandbox(kind="bubblewrap", bwrap=bwrap)] if bwrap else []
+    for candidate in (*kinds, Sandbox(kind="namespaces")):
+        argv = (compiler, "--version")
+        view = _view(None, {"cxx": compiler})
+        done = runner(Command(argv=_prefix(candidate, view, "/") + argv, env={}))
+        if done.returncode == 0:
+            return candidate
+        reasons.append(f"{candidate.kind}: {(done.stderr.strip() or 'refused').splitlines()[-1]}")
+    return Sandbox(kind="off", reason="; ".join(reasons))
+
+
+def remedy() -> str:
+    """What would let this machine isolate actions, as far as its kernel says why it does not."""
+    for path, (value, remedy) in _SWITCHES.items():
+        switch = Path(path)
+        if switch.is_file() and switch.read_text().strip() == value:
+            return remedy
+    return "install bubblewrap, or allow user namespaces (a container needs that from its host)"
+
+
+def command(sandbox: Sandbox, room: Room, argv: tuple[str, ...]) -> Command:
+    """What runs an action in its room."""
+    env = environment(room.place, {k: v for k, v in room.roots.items() if Path(v).is_file()})
+    if not sandbox.isolates:
+        return Command(argv=argv, cwd=room.work, env=env)
+    view = _view(room, room.roots)
+    inside = f"{room.place}/work"
+    return Command(argv=_prefix(sandbox, view, inside) + argv, cwd=room.work, env=env)
+
+
+def by_hand(found: Command) -> str:
+    """Shell script that repeats a command with nothing but its own environment."""
+    env = [f"{name}={value}" for name, value in (found.env or {}).items()]
+    line = shlex.join(["env", "-i", *env, *found.argv])
+    return f"#!/bin/sh\ncd {shlex.quote(str(found.cwd))} && exec {line}\n"
+
+
+def returncode(sandbox: Sandbox, code: int) -> int:
+    """Exit status of an action, negative for a signal, from that of what ran it."""
+    signalled = _SIGNAL_BASE < code <= _SIGNAL_BASE + _LAST_SIGNAL
+    return _SIGNAL_BASE - code if sandbox.isolates and signalled else code
+
+
+def facts(*, isolated: bool, fixed: bool) -> dict[str, str]:
+    """What a statement says of how an artifact's actions ran.
+
+    Equal for every kind of isolation and on every machine, so that it is part of the artifact.
+
+    Args:
+        isolated: whether every action was.
+        fixed: whether every action ran at its own place.
+    """
+    if isolated:
+        return {
+            "isolation": "namespaces",
+            "network": "none",
+            "files": "the action's inputs; the locked toolchain and the system's /usr, read-only",
+        }
+    where = "the fixed place" if fixed else "a place of this machine: bytes may differ elsewhere"
+    return {"isolation": "none", "network": "the machine's", "files": f"all; run at {where}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """A file system: binds as (source, target, writable), links as (text, path)."""
+
+    binds: tuple[tuple[str, str, bool], ...]
+    links: tuple[tuple[str, str], ...]
+
+
+def _view(room: Room | None, roots: Mapping[str, str]) -> _View:
+    binds: list[tuple[str, str, bool]] = []
+    links = []
+    for path in _SYSTEM:
+        if Path(path).is_symlink():
+            links.append((str(Path(path).readlink()), path))
+        elif Path(path).is_dir():
+            binds.append((path, path, False))
+    binds += [(path, path, False) for path in _SYSTEM_FILES if Path(path).exists()]
+    binds += [(f"/dev/{name}", f"/dev/{name}", True) for name in _DEVICES]
+    prefixes = {prefix for name, real in roots.items() for prefix in _prefixes(name, real)}
+    binds += [(prefix, prefix, False) for prefix in sorted(prefixes)]
+    if room is not None:
+        binds.append((str(room.path), room.place, True))
+        for name, real in room.trees().items():
+            binds.append((os.path.realpath(real), f"{room.place}/roots/{name}", False))
+    return _View(binds=tuple(binds), links=tuple(links))
+
+
+def _prefixes(name: str, real: str) -> Iterator[str]:
+    """Where what is not the system's was installed, by its name and behind its links."""
+    # A program lies in PREFIX/bin, the compiler's own libraries in PREFIX/lib/gcc/TARGET/VERSION.
+    depth = 3 if name == _IN_PLACE else 1
+    for path in (Path(real).absolute(), Path(os.path.realpath(real))):
+        if len(path.parents) <= depth or (name != _IN_PLACE and not path.is_file()):
+            continue
+        prefix = str(path.parents[depth])
+        if prefix != "/" and not f"{path}".startswith(tuple(f"{d}/" for d in _SYSTEM)):
+            yield prefix
+
+
+def _prefix(sandbox: Sandbox, view: _View, cwd: str) -> tuple[str, ...]:
+    """What stands before an action's own argv."""
+    if sandbox.kind == "namespaces":
+        spec = json.dumps({"binds": view.binds, "links": view.links, "cwd": cwd})
+        return (sys.executable, "-I", "-S", namespaces.__file__, spec)
+    return tuple(_bwrap(sandbox.bwrap, view, cwd))
+
+
+def _bwrap(program: str, view: _View, cwd: str) -> Iterator[str]:
+    yield from (program, "--unshare-all", "--unshare-user", "--die-with-parent")
+    yield from (
+        "--uid",
+        str(namespaces.INNER_ID),
+        "--gid",
+        str(namespaces.INNER_ID),
+        "--cap-drop",
+        "ALL",
+    )
+    for text, path in view.links:
+        yield from ("--symlink", text, path)
+    yield from ("--tmpfs", "/tmp")  # the name inside
+    for source, target, writable in view.binds:
+        device = target.startswith("/dev/")
+        yield from ("--dev-bind" if device else "--bind" if writable else "--ro-bind",)
+        yield from (source, target)
+    yield from ("--remount-ro", "/", "--chdir", cwd)

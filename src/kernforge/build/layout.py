@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lay a variant's directory out as the hub has it, with a statement of how it was made.
+
+Package, extension, ``_ops.py``, ``provenance.intoto.json``, ``metadata.json``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernforge._version import __version__
+from kernforge.artifact.integrity import digest_tree
+from kernforge.artifact.metadata import KernelDepend, Metadata, Provenance
+from kernforge.build import provenance
+from kernforge.build.execute import sandbox
+from kernforge.project import units
+from kernforge.source import op_schema
+from kernforge.system import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kernforge.artifact.variant import Variant
+    from kernforge.build.plan.graph import Artifact
+    from kernforge.build.provenance import Made, Origin
+    from kernforge.manifest.document import Manifest
+    from kernforge.manifest.fields import Backend
+    from kernforge.project.api import Project
+
+_HEADER = '"""Made by kernforge: the operators of this build and the names that they go by."""\n'
+_COMPILED = """
+import torch
+
+from . import {name}
+
+ops = torch.ops.{name}
+"""
+# One build of Python alone may serve several backends, so the name follows the torch that runs it.
+# The order is that of kernel-builder's kernels: what is loaded into a torch of another backend first.
+_NOARCH = """
+import torch
+
+
+def _backend() -> str:
+    if hasattr(torch.backends, "tpu"):
+        return "tpu"
+    if hasattr(torch, "neuron"):
+        return "neuron"
+    if torch.version.cuda is not None:
+        return "cuda"
+    if torch.version.hip is not None:
+        return "rocm"
+    if torch.backends.mps.is_available():
+        return "metal"
+    if getattr(torch.version, "xpu", None) is not None:
+        return "xpu"
+    return "cpu"
+
+
+_NAME = f"_{stem}_{{_backend()}}_{unique}"
+ops = getattr(torch.ops, _NAME)
+
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    \"\"\"Name of an operator of this build in torch's registry.\"\"\"
+    return f"{{_NAME}}::{{op_name}}"
+"""
+_PREFIX = '''
+
+def add_op_namespace_prefix(op_name: str) -> str:
+    """Name of an operator of this build in torch's registry."""
+    return f"{name}::{{op_name}}"
+'''
+_TVM_FFI = """
+from importlib.util import find_spec
+from pathlib import Path
+
+import tvm_ffi
+
+has_torch = find_spec("torch") is not None
+has_jax = find_spec("jax") is not None and find_spec("jax_tvm_ffi") is not None
+
+ops = tvm_ffi.load_module(str(Path(__file__).parent / "{name}.so"))
+
+
+def torch_add_op_namespace_prefix(op_name: str) -> str:
+    \"\"\"Name of an operator of this build in torch's registry.\"\"\"
+    return f"{name}::{{op_name}}"
+
+
+def jax_add_ffi_target_name_prefix(name: str) -> str:
+    \"\"\"Name of a target of this build in JAX's registry.\"\"\"
+    return f"{name}.{{name}}"
+
+
+def jax_register_ffi_target(name: str, *args, **kwargs):
+    \"\"\"Register a function with JAX; nothing happens without JAX.\"\"\"
+    if not has_jax:
+        return None
+    from jax_tvm_ffi import register_ffi_target
+
+    return register_ffi_target(jax_add_ffi_target_name_prefix(name), *args, **kwargs)
+
+
+def jax_ffi_call(name: str, *args, **kwargs):
+    \"\"\"Call a registered function through JAX.\"\"\"
+    if not has_jax:
+        raise RuntimeError("jax and jax_tvm_ffi are not installed")
+    from jax.ffi import ffi_call
+
+    return ffi_call(jax_add_ffi_target_name_prefix(name), *args, **kwargs)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltWith:
+    """What a variant was built with, for its provenance.
+
+    Attributes:
+        origin: sources, lock and builder.
+        actions: what was run for it, in order.
+    """
+
+    origin: Origin
+    actions: tuple[Made, ...] = ()
+
+
+def lay_out(
+    artifact: Artifact,
+    project: Project,
+    extension: Path | None,
+    built_with: BuiltWith,
+    into: Path,
+) -> None:
+    """Write one variant into an empty directory.
+
+    Args:
+        artifact: what the plan says of it.
+        project: where the package's files come from.
+        extension: the linked module; None without machine code.
+        built_with: recorded as provenance.
+        into: the directory.
+    """
+    for path, source in artifact.package.items():
+        if path != "_ops.py":
+            files.copy_file(project.files[source], into / path)
+    files.write_new(into / "_ops.py", ops_module(artifact.ops_name, artifact.target.variant))
+    if extension:
+        files.copy_file(extension, into / extension.name)
+    files.write_new(into / provenance.FILE, _statement(artifact, built_with, into))
+    # The digest comes last: it covers every other file.
+    said = replace(_metadata(artifact, project, built_with), digest=digest_tree(into))
+    files.write_new(into / "metadata.json", said.to_json())
+
+
+def ops_module(name: str, variant: Variant) -> str:
+    """Text of ``_ops.py`` for an op namespace ``_<kernel>_<backend>_<id>``."""
+    if variant.framework == "tvm-ffi":
+        return _HEADER + _TVM_FFI.format(name=name)
+    if not variant.is_noarch:
+        return _HEADER + _COMPILED.format(name=name) + _PREFIX.format(name=name)
+    rest, _, unique = name.removeprefix("_").rpartition("_")
+    stem = rest.rpartition("_")[0]
+    return _HEADER + _NOARCH.format(stem=stem, unique=unique)
+
+
+def metadata(
+    manifest: Manifest,
+    backend: Backend,
+    ops_name: str,
+    archs: tuple[str, ...] | None,
+) -> Metadata:
+    """What a build says of itself as far as its manifest decides it: no digest, no provenance.
+
+    Args:
+        manifest: the project's.
+        backend: what it is for.
+        ops_name: the op namespace.
+        archs: what the device code is for; None where that is not known.
+    """
+    general = manifest.general
+    return Metadata(
+        name=general.name,
+        id=ops_name,
+        version=general.version,
+        license=general.license,
+        backend=backend,
+        archs=archs,
+        python_depends=general.python_depends_for(backend),
+        kernel_depends=tuple(
+            KernelDepend(repo_id=d.repo_id, version=d.version, revision=d.revision)
+            for d in general.kernel_depends_for(backend)
+        ),
+        upstream=general.upstream,
+        source=general.source,
+    )
+
+
+def _statement(artifact: Artifact, built_with: BuiltWith, into: Path) -> str:
+    actions = built_with.actions
+    return provenance.write(
+        artifact.target.name,
+        built_with.origin,
+        actions,
+        files=digest_tree(into).files,
+        sandbox=sandbox.facts(
+            isolated=all(action.isolated for action in actions),
+            fixed=all(action.fixed for action in actions),
+        ),
+    )
+
+
+def _metadata(artifact: Artifact, project: Project, built_with: BuiltWith) -> Metadata:
+    facts = provenance.facts(artifact.target.name, built_with.origin, built_with.actions)
+    said = metadata(project.manifest, artifact.target.backend, artifact.ops_name, artifact.archs)
+    return replace(
+        said,
+        provenance=Provenance(
+            builder_version=f"kernforge-{__version__}",
+            kernel=built_with.origin.git,
+            kernforge={**facts, **_registered(artifact, project)},
+        ),
+    )
+
+
+def _registered(artifact: Artifact, project: Project) -> dict[str, list[str]]:
+    """The operators that the sources of a variant register with torch, for later comparison."""
+    target = artifact.target
+    if target.variant.framework not in {"torch", "torch-stable-abi"}:
+        return {}
+    compiled = units.units(project.manifest, target.backend, target.cuda)
+    texts = (project.files[unit.path].read_text(errors="replace") for unit in compiled)
+    return {"ops": sorted({schema for text in texts for schema in op_schema.schemas_in(text)})}

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring a project's lock up to what a build needs, or refuse to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernforge.build.plan import flags, planner
+from kernforge.build.workspace import read_lock
+from kernforge.errors import StorageError, ToolchainError
+from kernforge.project import units
+from kernforge.system import files
+from kernforge.system.process import run
+from kernforge.toolchain import host_compiler, lockfile, python_headers, resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kernforge.build.workspace import Bench
+    from kernforge.project.targets import Target
+    from kernforge.toolchain.lockfile import Lock, LockedCompiler
+
+
+def needs(bench: Bench, targets: Sequence[Target]) -> resolver.Needs:
+    """What the lock must have to build these targets."""
+    cuda = {t.cuda for t in targets if t.cuda}
+    torch = {t.torch for t in targets if t.torch}
+    return resolver.Needs(
+        cuda=frozenset(f"{v[0]}.{v[1]}" for v in cuda),
+        torch=frozenset(f"{v[0]}.{v[1]}" for v in torch),
+        headers=frozenset(_headers(bench, targets)),
+        python=planner.wants_python(bench.project.manifest, bench.sources, targets),
+        libraries=bool(cuda)
+        and planner.wants_cuda_libraries(bench.project.manifest, bench.sources),
+    )
+
+
+def _headers(bench: Bench, targets: Sequence[Target]) -> Iterator[str]:
+    cutlass = units.cutlass(bench.project.manifest)
+    if cutlass and any(target.cuda for target in targets):
+        yield cutlass
+    yield from {flags.tvm_ffi_root(t.tvm_ffi) for t in targets if t.tvm_ffi}
+
+
+def write_lock(bench: Bench, wanted: resolver.Needs, *, upgrade: bool) -> Lock:
+    """Bring the project's lock up to what is wanted, and write it if that changed anything.
+
+    Args:
+        bench: the project.
+        wanted: what it must have.
+        upgrade: look everything up anew instead of keeping what the lock has.
+
+    Raises:
+        ToolchainError: no index has what is wanted.
+        NetworkError: no index can be reached.
+    """
+    old = read_lock(bench.project.root)
+    missing = wanted if upgrade else resolver.lacking(wanted, old, bench.own)
+    here = locked_compiler(bench)
+    python = python_headers.locked() if wanted.python else None
+    found = resolver.make(
+        missing,
+        bench.wheels,
+        cpu=bench.cpu,
+        compiler=here,
+        python=python,
+        own=bench.own,
+        old=None if upgrade else old,
+    )
+    new = old.merged(found) if old else found
+    if new != old:
+        try:
+            files.write_atomic(bench.project.root / lockfile.FILE_NAME, new.to_json())
+        except StorageError as error:
+            raise StorageError(
+                error.message,
+                hint="a build pins its toolchain in that file: make it where the project takes files, "
+                "with `kernforge lock-toolchain`, and commit it",
+            ) from error
+    return new
+
+
+def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tuple[Lock, bool]:
+    """The lock for a build; written or completed first unless that is forbidden.
+
+    Args:
+        bench: the project.
+        targets: what will be built.
+        locked: refuse to change the lock, and refuse a host compiler that it does not name.
+
+    Returns:
+        The lock, with the compiler that is really here, and whether it was written.
+
+    Raises:
+        ToolchainError: it lacks something and may not be changed, or nothing has it.
+    """
+    wanted = needs(bench, targets)
+    old = read_lock(bench.project.root)
+    missing = resolver.lacking(wanted, old, bench.own)
+    complete = old is not None and not missing.names
+    here = locked_compiler(bench)
+    if locked and (not complete or old is None):
+        raise ToolchainError(
+            f"{lockfile.FILE_NAME} has no {', '.join(missing.names) or 'content'}",
+            hint="run `kernforge lock-toolchain`, or build without --locked",
+        )
+    if locked and old is not None and (wrong := old.compiler.difference(here)):
+        raise ToolchainError(
+            f"{lockfile.FILE_NAME} names another compiler: {wrong}",
+            hint="install that compiler and name it in CXX, or build without --locked",
+        )
+    if locked and old is not None and wanted.python and (wrong := other_python(old)):
+        raise ToolchainError(
+            f"{lockfile.FILE_NAME} names {wrong}",
+            hint="build with that Python, or build without --locked",
+        )
+    python = python_headers.locked() if wanted.python else None
+    if complete and old is not None:
+        return lockfile.on_machine(old, here, python), False
+    return lockfile.on_machine(write_lock(bench, wanted, upgrade=False), here, python), True
+
+
+def other_python(wanted: Lock) -> str:
+    """In words how the headers of Python here differ from a lock's; empty when they do not.
+
+    Raises:
+        ToolchainError: the lock names some, and none are installed here.
+    """
+    if wanted.python is None or wanted.python.headers == python_headers.locked().headers:
+        return ""
+    here = python_headers.locked().release
+    return f"other headers of Python ({wanted.python.release}) than those that are here ({here})"
+
+
+def cuda_notes(targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
+    """What a user should know of the compilers of these targets' device code."""
+    kits = {f"{t.cuda[0]}.{t.cuda[1]}": lockfile.toolkit(locked, t.cuda) for t in targets if t.cuda}
+    return tuple(
+        f"CUDA {version} is compiled by clang {kit.clang.release} instead of nvcc, an experiment"
+        for version, kit in sorted(kits.items())
+        if kit.clang
+    )
+
+
+def locked_compiler(bench: Bench) -> LockedCompiler:
+    """The host compiler as a lock records it."""
+    return host_compiler.locked(bench.compiler, run, bench.store.root / "compilers")

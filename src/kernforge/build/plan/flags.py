@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every compiler is told, for every kind of target.
+
+The set equals what kernel-builder's CMake files and torch's own give a unit, so that a project
+compiles the same from both tools. Roots of trees are written ``%{name}``; they become real paths
+only when an action runs, and their identity, not their path, goes into its key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernforge.artifact.variant import Version2
+    from kernforge.project.targets import Target
+
+CXX = "%{cxx}"
+GCC = "%{gcc}"  # the directory where the host compiler keeps its own libraries
+THREADS = "%{threads}"
+PYTHON_LIMITED_API = "-DPy_LIMITED_API=0x03090000"
+# From this release on torch's headers are compiled as C++20; 2.14 and later demand it.
+_CXX20_SINCE: Version2 = (2, 12)
+
+# Or GCC writes the shorter of a header's two paths: the one it was given or the one behind links.
+_AS_NAMED = "-fno-canonical-system-headers"
+# Intermediate files get their names from the source and not from nvcc's process number.
+_NVCC_STEADY = ("--keep", "--keep-dir=../tmp")
+_OPTIMISE = ("-O3", "-DNDEBUG")
+_BACKEND_DEFINES = {"cpu": "-DCPU_KERNEL", "cuda": "-DCUDA_KERNEL"}
+# What torch's own cmake target defines for everyone who links to it.
+_TORCH_DEFINES = ("-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DUSE_RPC", "-DUSE_TENSORPIPE")
+_TORCH_CUDA_DEFINES = ("-DUSE_C10D_NCCL",)
+# From this toolkit on the C++ core libraries lie below a directory of their own.
+_CCCL_SINCE: Version2 = (13, 0)
+# Torch's cmake files and cpp_extension give these to every CUDA unit; rotary, for one, does not
+# compile without extended lambdas.
+NVCC_DEFINES = ("-DONNX_NAMESPACE=onnx_c2", "-DENABLE_FP8")
+_NVCC = ("--expt-relaxed-constexpr", "--expt-extended-lambda", *NVCC_DEFINES)
+# Diagnostics that torch's own headers raise.
+_NVCC_QUIET = (
+    "cc_clobber_ignored",
+    "field_without_dll_interface",
+    "base_class_has_different_dll_interface",
+    "dll_interface_conflict_none_assumed",
+    "dll_interface_conflict_dllexport_assumed",
+    "bad_friend_decl",
+)
+
+
+def cuda_root(version: Version2) -> str:
+    """Name of a CUDA toolkit's tree."""
+    return f"cuda-{version[0]}.{version[1]}"
+
+
+def library_root(version: Version2, project: str) -> str:
+    """Name of the tree with a CUDA library's headers."""
+    return f"cuda-{version[0]}.{version[1]}-{project}"
+
+
+def torch_root(version: Version2) -> str:
+    """Name of the tree with a torch release's headers."""
+    return f"torch-{version[0]}.{version[1]}"
+
+
+def tvm_ffi_root(version: Version2) -> str:
+    """Name of the tree with tvm-ffi's headers."""
+    return f"tvm-ffi-{version[0]}.{version[1]}"
+
+
+def tree(root: str, path: str = "") -> str:
+    """A path in a tree, as an argv writes it."""
+    return f"%{{{root}}}/{path}" if path else f"%{{{root}}}"
+
+
+def standard(target: Target) -> str:
+    """C++ standard of the units of a target that read torch's headers, as ``"20"``.
+
+    A stable-ABI build keeps to its oldest torch at run time, but the reference builder compiles
+    it against its newest, as C++20.
+    """
+    if target.variant.framework == "tvm-ffi":
+        return "17"
+    if target.variant.framework == "torch-stable-abi":
+        return "20"
+    return "20" if target.torch and target.torch >= _CXX20_SINCE else "17"
+
+
+def shared_standard(newest_torch: Version2 | None) -> str:
+    """C++ standard of the units that read no torch header, one for all targets of a project.
+
+    It must not follow the target's torch: the same result is to serve every torch. What builds
+    for a torch of C++20 is C++20; only a project that stops before is C++17.
+
+    Args:
+        newest_torch: the manifest's upper bound; None when it has none.
+    """
+    return "17" if newest_torch and newest_torch < _CXX20_SINCE else "20"
+
+
+def defines(target: Target, ops_name: str | None) -> tuple[str, ...]:
+    """Definitions for every unit of a target.
+
+    Args:
+        target: what is built.
+        ops_name: the op namespace; None for a unit that does not mention it, so that its result
+            serves every build.
+    """
+    own = [_BACKEND_DEFINES[target.backend]]
+    if target.variant.framework == "tvm-ffi":
+        own += [f"-DTVM_FFI_EXTENSION_NAME={ops_name}"] if ops_name else []
+        return tuple(own)
+    own = [*(["-DUSE_CUDA=1"] if target.cuda else []), *own, PYTHON_LIMITED_API]
+    own += [f"-DTORCH_EXTENSION_NAME={ops_name}"] if ops_name else []
+    return tuple(own)
+
+
+def cuda_includes(version: Version2) -> tuple[str, ...]:
+    """Search paths of a toolkit's headers, for the host compiler."""
+    root = cuda_root(version)
+    below = ("include", "include/cccl") if version >= _CCCL_SINCE else ("include",)
+    return tuple(part for path in below for part in ("-isystem", tree(root, path)))
+
+
+def stable_target(target: Target) -> tuple[str, ...]:
+    """The definition that hides what the oldest torch of a stable-ABI build does not have."""
+    version = target.variant.version
+    if target.variant.framework != "torch-stable-abi" or version is None:
+        return ()
+    return (f"-DTORCH_TARGET_VERSION=0x{(version[0] << 56) | (version[1] << 48):016x}",)
+
+
+def torch_includes(target: Target) -> tuple[str, ...]:
+    """Search paths of torch's headers, and the definitions that torch's own cmake adds.
+
+    The prefix map keeps the store's path out of ``__FILE__``.
+    """
+    if target.torch is None:
+        return ()
+    root = torch_root(target.torch)
+    return (
+        *_TORCH_DEFINES,
+        *(_TORCH_CUDA_DEFINES if target.cuda else ()),
+        "-isystem",
+        tree(root, "include"),
+        "-isystem",
+        tree(root, "include/torch/csrc/api/include"),
+        f"-fmacro-prefix-map={tree(root)}=torch",
+    )
+
+
+def cxx(cxx_standard: str) -> tuple[str, ...]:
+    """Flags of every C++ unit."""
+    return ("-c", f"-std=gnu++{cxx_standard}", *_OPTIMISE, "-fPIC", "-fno-gnu-unique", _AS_NAMED)
+
+
+def nvcc(target: Target, cxx_standard: str) -> tuple[str, ...]:
+    """Flags of every CUDA unit, without its architectures."""
+    quiet = ("-Xcudafe", ",".join(f"--diag_suppress={name}" for name in _NVCC_QUIET))
+    return (
+        "-c",
+        f"-std=c++{cxx_standard}",
+        *_OPTIMISE,
+        *(() if target.variant.framework == "tvm-ffi" else (*_NVCC, *quiet)),
+        "-Xcompiler",
+        f"-fPIC,-fno-gnu-unique,{_AS_NAMED}",
+        *_NVCC_STEADY,
+        f"-ccbin={CXX}",
+        f"--threads={THREADS}",
+    )
+
+
+def for_nvcc(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """The same arguments, with those that only the host compiler knows handed on to it."""
+    return tuple(
+        f"-Xcompiler={argument}" if argument.startswith("-fmacro-prefix-map") else argument
+        for argument in arguments
+    )

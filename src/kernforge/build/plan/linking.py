@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The actions that make a loadable module of objects: stubs, the ABI floor's extras, the link."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernforge.binary import abi_floor
+from kernforge.build.plan import flags
+from kernforge.source import op_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernforge.build.plan.action_set import Actions
+    from kernforge.build.plan.graph import Action, Input
+    from kernforge.project.targets import Target
+
+OBJECT = "out.o"
+"""The output of every compile action."""
+STUB_DIR = "stubs"
+SHELL = "/bin/sh"
+"""The one program of an action that is no part of a toolchain: every Linux has it there."""
+_SCRIPT = "stubs.sh"
+
+
+def link(
+    actions: Actions,
+    target: Target,
+    ops_name: str,
+    objects: Sequence[Action],
+    *,
+    static_libstdcxx: bool,
+) -> Action:
+    """Link a target's objects.
+
+    Args:
+        actions: the plan's, to which the link and all that it needs are added.
+        target: what is built.
+        ops_name: the module's name.
+        objects: the compile actions.
+        static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
+    """
+    tvm_ffi = target.variant.framework == "tvm-ffi"
+    output = f"{ops_name}.so" if tvm_ffi else f"{ops_name}.abi3.so"
+    needed = abi_floor.TVM_FFI if tvm_ffi else abi_floor.torch_sonames(target.backend)
+    names = [f"objects/{number}.o" for number in range(len(objects))]
+    inputs = [actions.made(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
+    inputs.append(_compat(actions, target))
+    inputs += stubs(actions, abi_floor.system_stubs(target.variant.cpu), target, of="the ABI floor")
+    inputs += stubs(actions, abi_floor.empty_stubs(needed), target, of=", ".join(needed))
+    runtime: tuple[str, ...] = ()
+    if target.cuda:
+        runtime = (flags.tree(flags.cuda_root(target.cuda), "lib64/libcudart_static.a"),)
+    link_args = abi_floor.link_args(
+        stub_dir=STUB_DIR,
+        backend=target.backend,
+        libstdcxx_archive=static_libstdcxx,
+        needed=needed,
+    )
+    argv = (flags.CXX, "-o", output, *names, *runtime, *link_args)
+    return actions.add(f"link {target.name}", argv, inputs, (output,), target)
+
+
+def namespace(actions: Actions, target: Target, ops_name: str) -> Action:
+    """Compile the object that holds a build's op namespace."""
+    text = actions.text(op_namespace.SOURCE, op_namespace.source(ops_name))
+    argv = (flags.CXX, *flags.cxx("17"), op_namespace.SOURCE, "-o", OBJECT)
+    return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target)
+
+
+def _compat(actions: Actions, target: Target) -> Input:
+    text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
+    argv = abi_floor.compat_argv(cxx=flags.CXX, out_dir=".")
+    action = actions.add("the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target)
+    return actions.made(action, abi_floor.COMPAT_OBJECT, f"{STUB_DIR}/{abi_floor.COMPAT_OBJECT}")
+
+
+def stubs(
+    actions: Actions,
+    libraries: Sequence[abi_floor.StubLibrary],
+    target: Target,
+    *,
+    of: str,
+) -> list[Input]:
+    """What a link finds in the place of libraries that the loading process has.
+
+    One action makes them all: each takes less time than the start of a sandbox.
+    """
+    texts = {_SCRIPT: abi_floor.stubs_script(libraries)}
+    for one in libraries:
+        texts |= {one.source_file: one.source, one.script_file: one.version_script}
+    inputs = [actions.text(path, text) for path, text in texts.items()]
+    argv = (SHELL, "-eu", _SCRIPT, flags.CXX)
+    files = tuple(one.file for one in libraries)
+    action = actions.add(f"stubs of {of}", argv, inputs, files, target)
+    return [actions.made(action, file, f"{STUB_DIR}/{file}") for file in files]

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manifest + targets + lock -> a graph of actions, made by functions that touch nothing.
+
+An action is one run of one program: its argv, its inputs with their digests, its outputs and a
+key made of all of these. Two targets whose units need the same run share it. What an action reads
+of a toolchain stands in its argv as ``%{root}``; the key holds the root's identity from the lock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernforge.build.plan import clang_flags, flags, linking
+from kernforge.build.plan.action_set import Actions
+from kernforge.build.plan.graph import Artifact, Plan
+from kernforge.build.plan.linking import OBJECT
+from kernforge.errors import ManifestError
+from kernforge.manifest.document import Torch
+from kernforge.project import units
+from kernforge.source import op_namespace
+from kernforge.system import digest
+from kernforge.toolchain import cuda_arch, lockfile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kernforge.artifact.variant import Version2
+    from kernforge.build.plan.graph import Action
+    from kernforge.manifest.document import Manifest
+    from kernforge.project.targets import Target
+    from kernforge.project.units import Sources, Unit
+    from kernforge.source.includes import Closure
+    from kernforge.toolchain.cuda_arch import Arch
+    from kernforge.toolchain.lockfile import Lock
+
+_ID_LENGTH = 10
+
+
+def make(
+    manifest: Manifest,
+    sources: Sources,
+    targets: Sequence[Target],
+    lock: Lock,
+    *,
+    static_libstdcxx: bool = True,
+    only: tuple[Arch, ...] = (),
+    attempt: int = 0,
+) -> Plan:
+    """Plan a build.
+
+    Args:
+        manifest: the project's.
+        sources: its files.
+        targets: the variants to build.
+        lock: the toolchain; it must have what the targets need.
+        static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
+        only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
+        attempt: gives the same sources another op namespace, for a process that has theirs.
+
+    Raises:
+        ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
+        ToolchainError: the lock lacks something.
+    """
+    planner = _Planner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
+    planner.name_again(attempt)
+    artifacts = tuple(planner.artifact(target) for target in targets)
+    return Plan(
+        actions=tuple(planner.actions.found.values()),
+        artifacts=artifacts,
+        texts=planner.actions.texts,
+        sources_id=planner.sources_id,
+    )
+
+
+def wants_cuda_libraries(manifest: Manifest, sources: Sources) -> bool:
+    """Whether some unit of the CUDA build may read headers of CUDA's libraries."""
+    found = units.units(manifest, "cuda")
+    return any(units.closure(unit, sources).reaches_cuda_libraries for unit in found)
+
+
+def wants_python(manifest: Manifest, sources: Sources, targets: Sequence[Target]) -> bool:
+    """Whether some unit of the targets may read Python's own headers."""
+    found = {u for t in targets for u in _compiled(manifest, t)}
+    return any(units.closure(unit, sources).reaches_python for unit in found)
+
+
+def _compiled(manifest: Manifest, target: Target) -> tuple[Unit, ...]:
+    if target.variant.is_noarch:
+        return ()
+    return units.units(manifest, target.backend, target.cuda)
+
+
+class _Planner:
+    """Decides what each unit of each target is compiled with."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        sources: Sources,
+        lock: Lock,
+        *,
+        static_libstdcxx: bool,
+        only: tuple[Arch, ...],
+    ) -> None:
+        self.manifest, self.sources, self.lock = manifest, sources, lock
+        self.static_libstdcxx, self.only = static_libstdcxx, only
+        self.actions = Actions(sources, lock)
+        self._closures: dict[Unit, Closure] = {}
+        self.sources_id = self._sources_id()
+
+    def name_again(self, attempt: int) -> None:
+        """Take another op namespace than the sources'."""
+        if attempt:
+            self.sources_id = digest.key("again", sources=self.sources_id, attempt=attempt)
+
+    def artifact(self, target: Target) -> Artifact:
+        name = f"_{self.manifest.general.python_name}_{target.backend}_"
+        ops_name = name + self.sources_id[:_ID_LENGTH]
+        package = _package(self.manifest, self.sources, everything=target.variant.is_noarch)
+        if target.variant.is_noarch:
+            archs = noarch_archs(self.manifest, target.backend)
+            return Artifact(
+                target=target,
+                ops_name=ops_name,
+                extension=None,
+                archs=archs,
+                package=package,
+            )
+        chosen = units.units(self.manifest, target.backend, target.cuda)
+        if not chosen:
+            raise ManifestError(f"build.toml: {target.name} has no source to compile")
+        objects = [self._compile(unit, target, ops_name) for unit in chosen]
+        if any(self._use(unit, target).linked for unit in chosen):
+            objects.append(linking.namespace(self.actions, target, ops_name))
+        linked = linking.link(
+            self.actions,
+            target,
+            ops_name,
+            objects,
+            static_libstdcxx=self.static_libstdcxx,
+        )
+        return Artifact(
+            target=target,
+            ops_name=ops_name,
+            extension=linked.key,
+            archs=self._archs(chosen, target),
+            package=package,
+        )
+
+    def _sources_id(self) -> str:
+        """Digest of what goes into any variant, so that an edited kernel gets another namespace."""
+        backends = self.manifest.general.backends
+        found = (unit for backend in backends for unit in units.units(self.manifest, backend))
+        used = {path for unit in found for path in self._closure(unit).files}
+        used |= set(_package(self.manifest, self.sources, everything=True).values())
+        known = {path: self.sources.digests[path] for path in used if path in self.sources.digests}
+        return digest.key("sources", manifest=self.manifest.content, files=known)
+
+    def _closure(self, unit: Unit) -> Closure:
+        if unit not in self._closures:
+            self._closures[unit] = units.closure(unit, self.sources)
+        return self._closures[unit]
+
+    def _compile(self, unit: Unit, target: Target, ops_name: str) -> Action:
+        closure = self._closure(unit)
+        inputs = [self.actions.file(path) for path in closure.files]
+        use = self._use(unit, target)
+        common = (
+            *flags.defines(target, ops_name if use.compiled else None),
+            *([op_namespace.AT_LINK] if use.linked else []),
+            *(f"-I{directory}" for directory in unit.include),
+            *_common_include(closure),
+            *self._includes(unit, target, closure),
+        )
+        framework = closure.reaches_torch
+        standard = flags.standard(target) if framework else self._shared_standard(target)
+        if unit.is_cuda:
+            argv = self._device(unit, target, standard, common)
+            if clang_flags.HOST_HEADER in argv:
+                inputs.append(self.actions.text(clang_flags.HOST_HEADER, clang_flags.host_header()))
+        else:
+            argv = (flags.CXX, *flags.cxx(standard), *common, *unit.cxx_flags)
+        where = f" for {target.name}" if framework else ""
+        toolkit = "" if target.cuda is None else f", CUDA {target.cuda[0]}.{target.cuda[1]}"
+        title = f"{unit.path}{toolkit}{where}"
+        return self.actions.add(title, (*argv, unit.path, "-o", OBJECT), inputs, (OBJECT,), target)
+
+    def _use(self, unit: Unit, target: Target) -> op_namespace.Use:
+        """How a unit uses the op namespace; what kernforge brings does not use it of itself."""
+        closure, brought = self._closure(unit), self.sources.brought
+        own = [path for path in closure.files if path not in brought]
+        return op_namespace.use(
+            [self.sources.texts.get(path, "") for path in own],
+            bundled=len(own) < len(closure.files) and not closure.opaque,
+            torch=target.torch,
+        )
+
+    def _device(
+        self,
+        unit: Unit,
+        target: Target,
+        standard: str,
+        common: tuple[str, ...],
+    ) -> tuple[str, ...]:
+        """What compiles a CUDA unit: nvcc, or clang where the lock says so."""
+        if target.cuda is None:
+            raise ManifestError(f"build.toml: {unit.path} is CUDA, {target.name} is not")
+        archs = self._narrowed(unit, target.cuda)
+        if lockfile.toolkit(self.lock, target.cuda).clang:
+            return (
+                *clang_flags.clang(target, target.cuda, standard, archs, unit.path),
+                *common,
+                *clang_flags.translate(unit.cuda_flags, unit.path),
+            )
+        gencode = (part for one in archs for part in one.gencode())
+        return (
+            flags.tree(flags.cuda_root(target.cuda), "bin/nvcc"),
+            *flags.nvcc(target, standard),
+            *gencode,
+            *flags.for_nvcc(common),
+            *unit.cuda_flags,
+        )
+
+    def _narrowed(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
+        """Architectures of a unit, for the wanted GPUs if it serves them."""
+        # One that serves none keeps its own: other units may call what it defines.
+        chosen = unit.archs(cuda)
+        return (
+            chosen
+            if not cuda_arch.serves(chosen, self.only)
+            else cuda_arch.narrow(chosen, self.only)
+        )
+
+    def _archs(self, chosen: Sequence[Unit], target: Target) -> tuple[str, ...] | None:
+        """Architectures of a CUDA target's device code, over all its units."""
+        if target.cuda is None:
+            return None
+        compiled = [unit for unit in chosen if unit.is_cuda]
+        if compiled and self.only:
+            everything = {one for unit in compiled for one in unit.archs(target.cuda)}
+            cuda_arch.narrow(
+                tuple(sorted(everything)), self.only
+            )  # refuses a GPU that nothing serves
+        found = {one for unit in compiled for one in self._narrowed(unit, target.cuda)}
+        return tuple(sorted(map(str, found)))
+
+    def _shared_standard(self, target: Target) -> str:
+        if target.variant.framework == "tvm-ffi":
+            return flags.standard(target)
+        framework = self.manifest.framework
+        return flags.shared_standard(framework.maxver if isinstance(framework, Torch) else None)
+
+    def _includes(self, unit: Unit, target: Target, closure: Closure) -> Iterator[str]:
+        """Search paths of what is not the project's own, and the definitions that go with them."""
+        if target.cuda and closure.reaches_cutlass and (name := units.cutlass(self.manifest)):
+            yield from ("-isystem", flags.tree(name, "include"))
+        if target.variant.framework == "tvm-ffi" and target.tvm_ffi:
+            yield from ("-isystem", flags.tree(flags.tvm_ffi_root(target.tvm_ffi), "include"))
+        if closure.reaches_torch:
+            yield from (*flags.stable_target(target), *flags.torch_includes(target))
+        if closure.reaches_python:
+            yield from ("-isystem", flags.tree("python"))
+        # What compiles CUDA finds its own headers.
+        if target.cuda and not unit.is_cuda:
+            yield from flags.cuda_includes(target.cuda)
+        if target.cuda and closure.reaches_cuda_libraries:
+            for wheel in lockfile.toolkit(self.lock, target.cuda).libraries:
+                root = flags.library_root(target.cuda, wheel.file.partition("-")[0])
+                yield from ("-isystem", flags.tree(root, "include"))
+
+    # -- linking ---------------------------------------------------------------------------
+
+
+def _common_include(closure: Closure) -> tuple[str, ...]:
+    # Only where it holds something that the unit may read, or every key would change with it.
+    prefix = f"{units.COMMON_INCLUDE}/"
+    return (f"-I{prefix[:-1]}",) if any(p.startswith(prefix) for p in closure.files) else ()
+
+
+def _package(manifest: Manifest, sources: Sources, *, everything: bool) -> dict[str, str]:
+    """The Python package's files: path in the variant -> path in the project."""
+    base = units.package_dir(manifest)
+    # Python is shipped whatever the manifest lists, as kernel-builder does.
+    shipped = tuple(f".{extension}" for extension in {"py", *manifest.framework.pyext})
+    return {
+        path.removeprefix(base): path
+        for path in sorted(sources.digests)
+        if path.startswith(base) and (everything or path.endswith(shipped))
+    }
+
+
+def noarch_archs(manifest: Manifest, backend: str) -> tuple[str, ...] | None:
+    """The GPUs that a project of Python alone names for a backend; None when it names none."""
+    name = {"cuda": "cuda_capabilities", "rocm": "rocm_archs"}.get(backend, "")
+    found: tuple[str, ...] | None = getattr(manifest.framework, name, None)
+    return found

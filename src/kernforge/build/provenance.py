@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a variant says of how it was made: a SLSA v1 statement, enough to make it again.
+
+``provenance.intoto.json`` lies beside ``metadata.json``, whose digest covers it; the statement's
+subjects are the variant's other files. It holds no time, host, user or path, so that the same
+build writes the same statement anywhere.
+
+Formats: in-toto Statement v1 and SLSA Provenance v1 (slsa.dev/spec/v1.0/provenance).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernforge.artifact.metadata import GitState
+from kernforge.errors import IntegrityError
+from kernforge.system import digest
+from kernforge.toolchain import lockfile
+from kernforge.toolchain.lockfile import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+FILE = "provenance.intoto.json"
+_STATEMENT = "https://in-toto.io/Statement/v1"
+_PREDICATE = "https://slsa.dev/provenance/v1"
+_BUILD_TYPE = "urn:kernforge:build:1"
+_BUILDER = "urn:kernforge:builder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a build started from.
+
+    Attributes:
+        sources: digest of the sources that go into any variant.
+        lock: the toolchain, with the compiler that was really there.
+        version: kernforge's.
+        url: git URL of the kernel project, as the manifest gives it.
+        git: commit and whether tracked files differed from it; None outside a checkout.
+        folder: the project's path in its checkout, with ``/``; empty at the top.
+    """
+
+    sources: str
+    lock: Lock
+    version: str
+    url: str | None = None
+    git: GitState | None = None
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """One action, as it was run.
+
+    Attributes:
+        title: what a person calls it.
+        key: its key in the plan.
+        argv: its program and arguments, trees as ``%{root}``.
+        roots: the trees that it read.
+        outputs: hex SHA-256 of each file that it made.
+        isolated: whether it saw nothing but its inputs and toolchain.
+        fixed: whether it ran at the place that is the same everywhere.
+    """
+
+    title: str
+    key: str
+    argv: tuple[str, ...]
+    roots: tuple[str, ...]
+    outputs: Mapping[str, str]
+    isolated: bool
+    fixed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a reader wants of a statement.
+
+    Attributes:
+        variant: the variant's name.
+        origin: what it was built from; the lock holds only what this variant used.
+        actions: what was run.
+        isolation: ``"namespaces"`` or ``"none"``.
+    """
+
+    variant: str
+    origin: Origin
+    actions: tuple[Made, ...]
+    isolation: str
+
+
+def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
+    """What a statement is about: path to base64 SHA-256, as a digest has it.
+
+    Raises:
+        IntegrityError: it is no in-toto statement.
+    """
+    try:
+        listed = {one["name"]: one["digest"]["sha256"] for one in json.loads(text)["subject"]}
+        return {
+            path: base64.b64encode(bytes.fromhex(found)).decode() for path, found in listed.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _strange(source, f"{type(error).__name__} {error}") from error
+
+
+def used_lock(origin: Origin, actions: Sequence[Made]) -> Lock:
+    """The part of the lock that a variant's actions read."""
+    return lockfile.part(origin.lock, {root for action in actions for root in action.roots})
+
+
+def facts(variant: str, origin: Origin, actions: Sequence[Made]) -> dict[str, str]:
+    """The short form, for ``provenance.kernforge`` in ``metadata.json``."""
+    found = {"variant": variant, "version": origin.version, "sources": origin.sources}
+    if actions:  # a variant without machine code is the same whatever toolchain is there
+        lock = used_lock(origin, actions)
+        found["lock"] = digest.sha256(lock.to_json())
+        found["compiler"] = lock.compiler.identity
+        if clang := {kit.clang.release for kit in lock.cuda.values() if kit.clang}:
+            found["cuda-compiler"] = f"clang {', '.join(sorted(clang))}"
+    return found
+
+
+def write(
+    variant: str,
+    origin: Origin,
+    actions: Sequence[Made],
+    *,
+    files: Mapping[str, str],
+    sandbox: Mapping[str, str],
+) -> str:
+    """Text of a variant's statement.
+
+    Args:
+        variant: its name.
+        origin: what it was built from.
+        actions: what was run for it, in order.
+        files: base64 SHA-256 of each of its other files by path.
+        sandbox: what the actions could see.
+    """
+    lock = used_lock(origin, actions)
+    source = {
+        "repository": origin.url,
+        "commit": origin.git.commit if origin.git else None,
+        "dirty": origin.git.dirty if origin.git else None,
+        "folder": origin.folder,
+        "digest": origin.sources,
+    }
+    internal: dict[str, Any] = {"sandbox": dict(sandbox), "actions": [_action(a) for a in actions]}
+    if actions:
+        internal["lock"] = json.loads(lock.to_json())
+    predicate = {
+        "buildDefinition": {
+            "buildType": _BUILD_TYPE,
+            "externalParameters": {"source": source, "variant": variant},
+            "internalParameters": internal,
+            "resolvedDependencies": _dependencies(origin, lock if actions else None),
+        },
+        "runDetails": {
+            "builder": {"id": _BUILDER, "version": {"kernforge": origin.version}},
+            "metadata": {},
+            "byproducts": [
+                {"name": f"{action.key}/{output}", "digest": {"sha256": found}}
+                for action in actions
+                for output, found in sorted(action.outputs.items())
+            ],
+        },
+    }
+    document = {
+        "_type": _STATEMENT,
+        "subject": [
+            {"name": path, "digest": {"sha256": base64.b64decode(found).hex()}}
+            for path, found in sorted(files.items())
+        ],
+        "predicateType": _PREDICATE,
+        "predicate": predicate,
+    }
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def read(text: str, *, source: str = FILE) -> Statement:
+    """Parse a statement.
+
+    Raises:
+        IntegrityError: it is none of kernforge's.
+        ToolchainError: its lock is of a version that this kernforge does not know.
+    """
+    try:
+        document = json.loads(text)
+        definition = document["predicate"]["buildDefinition"]
+        if definition["buildType"] != _BUILD_TYPE:
+            raise _strange(source, f"its build type is {definition['buildType']!r}")
+        external, internal = definition["externalParameters"], definition["internalParameters"]
+        details = document["predicate"]["runDetails"]
+        made = {d["name"]: d["digest"]["sha256"] for d in details["byproducts"]}
+        where, isolation = external["source"], internal["sandbox"]["isolation"]
+        commit = where["commit"]
+        lock = internal.get("lock")
+        return Statement(
+            variant=external["variant"],
+            isolation=isolation,
+            actions=tuple(_read_action(a, made, isolation) for a in internal["actions"]),
+            origin=Origin(
+                sources=where["digest"],
+                lock=lockfile.from_json(json.dumps(lock), source=source) if lock else NO_LOCK,
+                version=details["builder"]["version"]["kernforge"],
+                url=where["repository"],
+                git=GitState(commit=commit, dirty=where["dirty"]) if commit else None,
+                folder=where["folder"],
+            ),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _strange(source, f"{type(error).__name__} {error}") from error
+
+
+NO_LOCK = Lock(platform="", compiler=lockfile.LockedCompiler(identity="", target=""))
+"""The lock of a variant without machine code."""
+
+
+def _action(action: Made) -> dict[str, Any]:
+    return {
+        "title": action.title,
+        "key": action.key,
+        "argv": list(action.argv),
+        "roots": list(action.roots),
+    }
+
+
+def _read_action(entry: Mapping[str, Any], made: Mapping[str, str], isolation: str) -> Made:
+    start = f"{entry['key']}/"
+    return Made(
+        title=entry["title"],
+        key=entry["key"],
+        argv=tuple(entry["argv"]),
+        roots=tuple(entry["roots"]),
+        outputs={n.removeprefix(start): d for n, d in made.items() if n.startswith(start)},
+        isolated=isolation != "none",
+        fixed=True,
+    )
+
+
+def _dependencies(origin: Origin, lock: Lock | None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if origin.git:
+        commit = {"gitCommit": origin.git.commit}
+        found.append({"name": "source", "uri": origin.url, "digest": commit})
+    if lock is None:
+        return [{k: v for k, v in one.items() if v is not None} for one in found]
+    compiler = {"name": "host compiler", "annotations": asdict(lock.compiler)}
+    found.append({**compiler, "digest": {"sha256": lock.compiler.key}})
+    if lock.python:
+        headers = {"name": "Python's headers", "annotations": asdict(lock.python)}
+        found.append({**headers, "digest": {"sha256": lock.python.headers}})
+    found += sorted(_fetched(asdict(lock)), key=lambda one: str(one["name"]))
+    return [{k: v for k, v in one.items() if v is not None} for one in found]
+
+
+def _fetched(entry: object) -> Iterator[dict[str, Any]]:
+    """Every file that some part of a lock names."""
+    if isinstance(entry, list | tuple):
+        for item in entry:
+            yield from _fetched(item)
+    elif isinstance(entry, dict) and "sha256" in entry:
+        file = entry.get("file") or entry["path"]
+        one: dict[str, Any] = {"name": file, "digest": {"sha256": entry["sha256"]}}
+        if file.endswith(".whl"):
+            name, version = file.split("-")[:2]
+            project = name.replace("_", "-").lower()
+            one["uri"] = f"pkg:pypi/{project}@{version}?file_name={file}"
+        if entry.get("record"):
+            # One that is read by ranges is held to its RECORD; its own hash is the index's word.
+            one["annotations"] = {"record": entry["record"]}
+        yield one
+    elif isinstance(entry, dict):
+        for item in entry.values():
+            yield from _fetched(item)
+
+
+def _strange(source: str, reason: str) -> IntegrityError:
+    return IntegrityError(
+        f"{source} is no statement of a kernforge build: {reason}",
+        hint="build the kernel again with this kernforge",
+    )

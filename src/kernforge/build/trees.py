@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The toolchain's trees that a plan reads, as real paths on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.build.execute import results, sandbox
+from kernforge.build.plan import flags
+from kernforge.errors import ToolchainError
+from kernforge.system import files
+from kernforge.toolchain import python_headers
+from kernforge.toolchain.provision import SHELF, Toolchains
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernforge.build.plan.graph import Plan
+    from kernforge.build.workspace import Bench
+    from kernforge.toolchain.local_parts import Own
+    from kernforge.toolchain.lockfile import Lock
+
+
+def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
+    """Bring the toolchain trees that a plan will read into the store.
+
+    What has its result already, here or in the shared store, needs no compiler: a plan of which
+    nothing must be run fetches nothing.
+
+    Returns:
+        The real path of each root.
+
+    Raises:
+        IntegrityError: something is not what the lock says.
+        NetworkError: something is lacking and no index can be reached.
+        ToolchainError: no index has it, or Python's headers are wanted and not installed.
+    """
+    left = results.pull(made, bench.store)
+    return materialise(bench, {root for action in left for root in action.roots}, locked)
+
+
+def materialise(bench: Bench, names: Iterable[str], locked: Lock) -> dict[str, str]:
+    """Bring these trees into the store; raises what ``fetch`` does.
+
+    Returns:
+        The real path of each root.
+    """
+    toolchains = Toolchains(bench.store, bench.wheels, bench.own)
+    found = {root: _real(_root(root, bench, toolchains, locked)) for root in sorted(names)}
+    for path in found.values():
+        # Line tables hold the time of every header; a tree that the store made is ours to set.
+        if Path(path).is_relative_to((bench.store.root / SHELF).resolve()):
+            files.set_times(Path(path), sandbox.EPOCH)
+    return found
+
+
+def _real(path: str) -> str:
+    """A tree's real path: compilers follow links and write what they find into ``__FILE__``."""
+    return os.path.realpath(path) if Path(path).is_dir() else path
+
+
+def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
+    kind, _, rest = name.partition("-")
+    if kind == "cxx":
+        return bench.compiler.path
+    if kind == "gcc":
+        return bench.compiler.directory
+    if kind == "python":
+        return str(python_headers.directory())
+    if kind == "torch" and name in locked.headers:
+        return _own_torch(name, bench.own, locked)
+    if kind == "torch":
+        return str(toolchains.torch_headers(locked.torch[rest].wheel))
+    if name in locked.headers:
+        return str(toolchains.headers(name, locked.headers[name]))
+    version, _, library = rest.partition("-")
+    toolkit = locked.cuda[version]
+    if not library:
+        return str(toolchains.toolkit(toolkit))
+    major, minor = version.split(".")
+    wheel = next(
+        w
+        for w in toolkit.libraries
+        if flags.library_root((int(major), int(minor)), w.file.partition("-")[0]) == name
+    )
+    return str(toolchains.library_headers(wheel))
+
+
+def _own_torch(name: str, own: Own, locked: Lock) -> str:
+    """The installed torch whose headers a lock names.
+
+    Raises:
+        ToolchainError: it is not here.
+    """
+    there = locked.headers[name]
+    if own.torch is None or own.torch.digest != there.digest:
+        raise ToolchainError(
+            f"the lock names the headers of an installed torch {there.release}, which is not here",
+            hint="lock the toolchain anew: kernforge lock-toolchain",
+        )
+    return str(own.torch.path)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Would an artifact break at a user?"""

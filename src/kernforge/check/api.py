@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check built variants: what would break at a user, before a user meets it.
+
+The rules themselves are pure and lie in ``sourcerules`` and ``abirules``; here the files are read
+and the two rules that need another program are run: abi3audit, and the import in a fresh process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.artifact import directories
+from kernforge.artifact.integrity import digest_tree
+from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.variant import Variant
+from kernforge.binary import abi_floor, elf, fatbin
+from kernforge.check import abi_rules, package_rules
+from kernforge.check.finding import Finding
+from kernforge.errors import CheckError, IntegrityError, UsageError
+from kernforge.system.process import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from kernforge.check.finding import Severity
+    from kernforge.system.process import Runner
+
+__all__ = ["PYTHON_ABI", "Finding", "check_build", "check_variant"]
+
+PYTHON_ABI = "3.9"
+
+_TIMEOUT_S = 300
+_LINES_SHOWN = 3
+_DANGLING = 4  # exit status of the import program when an operator is not defined
+_UNFIT = 3  # exit status of the import program when this interpreter cannot serve
+# Imports as a loader does: under the id, from the directory, after the framework, whose objects all
+# stay: a collector that looked at them again and again would take a third of the time.
+_IMPORT = f"""
+import gc, importlib, importlib.util, json, sys
+wanted = json.loads(sys.argv[1])
+gc.disable()
+try:
+    text = getattr(importlib.import_module(wanted["framework"]), "__version__", "0.0")
+except ImportError as error:
+    sys.exit(print(error, file=sys.stderr) or {_UNFIT})
+have = [int(part) for part in text.split("+")[0].split(".")[:2]]
+if have != wanted["version"] if wanted["exact"] else have < wanted["version"]:
+    sys.exit(print(wanted["framework"], text, "is installed", file=sys.stderr) or {_UNFIT})
+gc.freeze()
+gc.enable()
+# What torch lists here was given an implementation, and nobody said what its arguments are.
+dangling = getattr(getattr(sys.modules.get("torch"), "_C", None), "_dispatch_find_dangling_impls", list)
+before = set(dangling())
+spec = importlib.util.spec_from_file_location(wanted["id"], wanted["file"])
+module = importlib.util.module_from_spec(spec)
+sys.modules[wanted["id"]] = module
+spec.loader.exec_module(module)
+if left := sorted(text.split("\\n")[0].removeprefix("name: ") for text in {{*dangling()}} - before):
+    sys.exit(print(*left, sep=", ", file=sys.stderr) or {_DANGLING})
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subject:
+    """One variant while it is checked."""
+
+    path: Path
+    variant: Variant
+    metadata: Metadata
+
+    @property
+    def where(self) -> str:
+        return self.path.name
+
+
+def check_build(root: Path, *, run: Runner, python: str | None) -> tuple[Finding, ...]:
+    """Check every variant of a build.
+
+    Args:
+        root: a folder of variants, a project with one under ``build``, or one variant.
+        run: starts abi3audit and the import.
+        python: the interpreter to import with; None skips the import.
+
+    Raises:
+        UsageError: there is no variant.
+    """
+    found = directories.variants(root)
+    return tuple(f for path in found for f in check_variant(path, run=run, python=python))
+
+
+def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Finding, ...]:
+    """Check one variant by every rule that applies to it; see ``check_build``."""
+    path = path.resolve()
+    try:
+        variant = Variant.parse(path.name)
+    except UsageError as error:
+        return (_finding("layout", path.name, error.message, error.hint),)
+    try:
+        metadata = Metadata.from_json((path / FILE).read_bytes())
+    except FileNotFoundError:
+        hint = "build the variant again; no loader accepts one without"
+        return (_finding("layout", path.name, f"{FILE} is missing", hint),)
+    except IntegrityError as error:
+        return (_finding("layout", f"{path.name}/{FILE}", error.message, error.hint),)
+    subject = _Subject(path=path, variant=variant, metadata=metadata)
+    findings = [*_files(subject), *_digest(subject)]
+    objects = sorted(path.rglob("*.so"))
+    for file in objects:
+        findings += _shared_object(subject, file)
+    if objects:
+        findings += _python_abi(subject, objects, run)
+    # A variant that is broken already would only fail the import with a worse message.
+    if not any(finding.severity == "error" for finding in findings):
+        findings += _import(subject, run, python)
+    return tuple(findings)
+
+
+def _files(subject: _Subject) -> Iterator[Finding]:
+    """Layout, and the operators that the Python files register."""
+    paths = {file.relative_to(subject.path).as_posix(): file for file in _walk(subject.path)}
+    yield from package_rules.layout(subject.variant, subject.metadata, paths, where=subject.where)
+    if subject.variant.framework == "tvm-ffi":
+        return
+    for path, file in sorted(paths.items()):
+        if path.endswith(".py"):
+            where = f"{subject.where}/{path}"
+            yield from package_rules.registrations(file.read_bytes(), where=where)
+
+
+def _walk(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
+def _digest(subject: _Subject) -> Iterator[Finding]:
+    """Hash every file again and compare with what the metadata says."""
+    promised = subject.metadata.digest
+    if promised is None:
+        message = "metadata.json has no digest: registries refuse the variant"
+        hint = "build the variant again"
+        yield _finding("digest", f"{subject.where}/{FILE}", message, hint, "warning")
+        return
+    try:
+        found = digest_tree(
+            subject.path,
+            algorithm=promised.algorithm,
+            within=_links_within(subject.path),
+        )
+    except IntegrityError as error:
+        yield _finding("digest", subject.where, error.message, error.hint)
+        return
+    for path in sorted({*promised.files, *found.files}):
+        if found.files.get(path) == promised.files.get(path):
+            continue
+        state = "is not in the digest" if path not in promised.files else "is missing"
+        if path in promised.files and path in found.files:
+            state = "differs from the digest"
+        message = f"{path} {state}: loaders refuse the variant"
+        hint = "build the variant again; do not edit what was built"
+        yield _finding("digest", f"{subject.where}/{path}", message, hint)
+
+
+def _links_within(path: Path) -> Path:
+    """Where a variant's symbolic links may lead: in a registry to the repository's blobs."""
+    snapshots = path.parents[2:3]
+    return path.parents[3] if [p.name for p in snapshots] == ["snapshots"] else path
+
+
+def _shared_object(subject: _Subject, file: Path) -> Iterator[Finding]:
+    """Every rule for one ELF file."""
+    where = f"{subject.where}/{file.relative_to(subject.path).as_posix()}"
+    variant, metadata = subject.variant, subject.metadata
+    if not variant.is_noarch and variant.os != "linux":
+        message = f"a library for {variant.os} cannot be examined: only ELF files can"
+        yield _finding("abi", where, message, "check it on its own system", "skipped")
+        return
+    try:
+        data = file.read_bytes()
+        parsed = elf.parse(data)
+        archs = fatbin.architectures(data)
+    except CheckError as error:
+        yield _finding("abi", where, error.message, error.hint)
+        return
+    if not variant.is_noarch:
+        yield from abi_rules.machine(parsed, variant, where=where)
+    if parsed.machine in abi_floor.CPUS:
+        satisfied, allowed = _auditwheel(parsed)
+        yield from abi_rules.manylinux(parsed, satisfied=satisfied, allowed=allowed, where=where)
+    stable = variant.framework == "torch-stable-abi"
+    yield from abi_rules.unresolved(parsed, where=where, stable=stable)
+    yield from abi_rules.dependencies(
+        parsed,
+        backend=metadata.backend,
+        where=where,
+        framework=variant.framework,
+    )
+    if variant.framework == "torch-stable-abi" and variant.version is not None:
+        target = variant.version
+        yield from abi_rules.torch_stable_abi(parsed.undefined, target=target, where=where)
+    yield from abi_rules.fat_binary(archs, metadata.archs, backend=metadata.backend, where=where)
+    yield from abi_rules.unique_symbols(parsed, where=where)
+
+
+def _auditwheel(parsed: elf.Elf) -> tuple[str, Mapping[str, frozenset[str]]]:
+    """What auditwheel finds for an ELF file: its policy if above the floor, the floor's versions."""
+    # Late: the import takes a while, and only this needs it.
+    from auditwheel.architecture import Architecture  # noqa: PLC0415
+    from auditwheel.libc import Libc  # noqa: PLC0415
+    from auditwheel.policy import WheelPolicies  # noqa: PLC0415
+
+    policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture(parsed.machine))
+    wanted = policies.get_policy_by_name(f"{abi_floor.POLICY}_{parsed.machine}")
+    versions: dict[str, set[str]] = {}
+    for symbol in parsed.undefined:
+        if symbol.version:
+            versions.setdefault(symbol.library, set()).add(symbol.version)
+    found = policies.versioned_symbols_policy(versions)
+    # The newer a policy is, the lower its priority.
+    return found.name if found.priority < wanted.priority else "", wanted.symbol_versions
+
+
+def _python_abi(subject: _Subject, objects: list[Path], run: Runner) -> Iterator[Finding]:
+    """Have abi3audit hold every library against Python's limited API."""
+    options = ("--assume-minimum-abi3", PYTHON_ABI, "--strict", "--report")
+    argv = (sys.executable, "-m", "abi3audit", *options, *(str(file) for file in objects))
+    done = run(Command(argv=argv, cwd=subject.path, timeout=_TIMEOUT_S))
+    try:
+        specs = json.loads(done.stdout)["specs"]
+    except (ValueError, KeyError):
+        message = f"abi3audit did not report: {_tail(done.stderr)}"
+        hint = "install kernforge[build], which brings abi3audit"
+        yield _finding("python-abi", subject.where, message, hint, "skipped")
+        return
+    for spec, report in specs.items():
+        result = report["object"]["result"]
+        newer = [f"{name} (Python {v})" for name, v in result["future_abi3_objects"].items()]
+        outside = [f"{name} (never)" for name in result["non_abi3_symbols"]]
+        if newer or outside:
+            yield _finding(
+                "python-abi",
+                f"{subject.where}/{spec.removeprefix(f'{subject.path}/')}",
+                f"it uses what is not in the limited API of Python {PYTHON_ABI}: "
+                f"{', '.join(sorted(outside + newer))}",
+                "define Py_LIMITED_API=0x03090000; bind with TORCH_LIBRARY, not with pybind11",
+            )
+
+
+def _import(subject: _Subject, run: Runner, python: str | None) -> Iterator[Finding]:
+    """Import the variant in a fresh process, if this machine and interpreter can."""
+    if python is None:
+        yield _skipped(subject, "no Python was given", "name one that has the framework")
+        return
+    if reason := _cannot_load(subject.variant):
+        yield _skipped(subject, reason, "check it there")
+        return
+    variant = subject.variant
+    request = {
+        "file": str(subject.path / "__init__.py"),
+        "id": subject.metadata.id,
+        "framework": "tvm_ffi" if variant.framework == "tvm-ffi" else "torch",
+        "version": list(variant.version or (0, 0)),
+        "exact": variant.framework in {"torch", "tvm-ffi"},
+    }
+    # -B, or the import would leave bytecode inside the variant; BIND_NOW finds every symbol.
+    argv = (python, "-B", "-c", _IMPORT, json.dumps(request))
+    env = {**os.environ, "LD_BIND_NOW": "1"}
+    try:
+        done = run(Command(argv=argv, env=env, timeout=_TIMEOUT_S))
+    except FileNotFoundError:
+        yield _skipped(subject, f"there is no interpreter {python}", "name one that exists")
+        return
+    said = _tail(done.stderr)
+    if done.returncode == _UNFIT:
+        hint = f"pip install {shlex.quote(variant.requirement)}, then check again"
+        yield _skipped(subject, f"{python} does not fit the variant: {said}", hint)
+    elif done.returncode == _DANGLING:
+        yield _finding(
+            "undefined-op",
+            subject.where,
+            f"an implementation is registered for {said}, and no such operator is defined, so that "
+            "it cannot be called",
+            "compare the names in def and impl, and look for a misspelt schema in def: torch takes "
+            "one that it cannot read for no schema",
+        )
+    elif done.returncode and "ModuleNotFoundError" in said and subject.metadata.python_depends:
+        packages = ", ".join(subject.metadata.python_depends)
+        yield _skipped(subject, f"a dependency is missing: {said}", f"install {packages}")
+    elif done.returncode:
+        how = "took too long" if done.timed_out else f"ended with status {done.returncode}"
+        message = f"importing it in a fresh process {how}: {said}"
+        hint = f"repeat it: LD_BIND_NOW=1 {python} -c 'import torch' and load the variant"
+        yield _finding("import", subject.where, message, hint)
+
+
+def _cannot_load(variant: Variant) -> str:
+    """Why this machine cannot load a variant; empty when it can."""
+    if variant.backend.name not in {"cpu", "universal"}:
+        return f"a build for {variant.backend} needs a machine with that device"
+    if variant.is_noarch:
+        return ""
+    here = (platform.machine(), platform.system().lower())
+    if here != (variant.cpu, variant.os):
+        return f"it is for {variant.os} on {variant.cpu}, this is {here[1]} on {here[0]}"
+    return ""
+
+
+def _skipped(subject: _Subject, reason: str, hint: str) -> Finding:
+    return _finding("import", subject.where, f"not imported: {reason}", hint, "skipped")
+
+
+def _tail(text: str) -> str:
+    """The last lines of what a program said, in one."""
+    return " / ".join(text.strip().splitlines()[-_LINES_SHOWN:])
+
+
+def _finding(
+    rule: str,
+    where: str,
+    message: str,
+    hint: str,
+    severity: Severity = "error",
+) -> Finding:
+    return Finding(rule=rule, severity=severity, where=where, message=message, hint=hint)

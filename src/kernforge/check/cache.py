@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings of variants that were checked before and have not changed since.
+
+Only ``build`` asks here, so that a build with nothing to do starts no program; ``check`` always
+looks. Findings are kept under everything that they depend on: every byte of the variant, the rules,
+the interpreter and what is installed in it, this machine. Errors are never kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import sysconfig
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge._version import __version__
+from kernforge.check.finding import Finding
+from kernforge.system import digest, files
+
+if TYPE_CHECKING:
+    from kernforge.store.local import Store
+    from kernforge.system.process import Runner
+
+SHELF = "findings"
+_FILE = "findings.json"
+_RULES = (
+    *("abirules", "arch", "check", "elf", "fatbin", "finding", "floor", "integrity"),
+    *("metadata", "run", "sourcerules", "variant"),
+)
+_TOOLS = ("abi3audit", "auditwheel", "pyelftools", "torch", "apache-tvm-ffi")
+
+
+def check(variant: Path, *, store: Store, run: Runner) -> tuple[Finding, ...]:
+    """Findings of a variant by every rule, with this process's interpreter.
+
+    Args:
+        variant: its directory.
+        store: remembers.
+        run: starts programs if it must be looked at.
+    """
+    key = _key(variant)
+    if known := store.use(SHELF, key):
+        try:
+            return tuple(Finding(**one) for one in json.loads((known / _FILE).read_bytes()))
+        except (OSError, ValueError, TypeError):
+            pass  # damaged: look again
+    # Late: it brings modules that a build with nothing to do does not need.
+    from kernforge.check.api import check_variant  # noqa: PLC0415
+
+    found = check_variant(variant, run=run, python=sys.executable)
+    if not any(finding.severity == "error" for finding in found):
+        text = json.dumps([asdict(finding) for finding in found])
+        store.tree(SHELF, key, lambda tree: files.write_new(tree / _FILE, text), shared=False)
+    return found
+
+
+def _key(variant: Path) -> str:
+    content = {
+        path.relative_to(variant).as_posix(): files.sha256_file(path)
+        for path in variant.rglob("*")
+        if path.is_file()
+    }
+    here = Path(__file__).parent
+    return digest.key(
+        "findings",
+        name=variant.name,
+        content=content,
+        version=__version__,
+        rules=[files.sha256_file(here / f"{name}.py") for name in _RULES],
+        python=[sys.executable, sys.version],
+        installed=_installed(),
+        tools=[_version(name) for name in _TOOLS],
+        machine=list(os.uname()),
+    )
+
+
+def _installed() -> list[int]:
+    """Changes whenever a package is installed or removed."""
+    paths = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    return [Path(path).stat().st_mtime_ns for path in sorted(paths) if Path(path).is_dir()]
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""

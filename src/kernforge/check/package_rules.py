@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules for the files of a variant: its layout, and the operators that its Python registers."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from kernforge.check.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from kernforge.artifact.metadata import Metadata
+    from kernforge.artifact.variant import Variant
+
+# torch.library's decorators whose first argument is the operator's qualified name.
+_REGISTRATIONS = frozenset(
+    {
+        "custom_op",
+        "register_fake",
+        "register_kernel",
+        "register_torch_dispatch",
+        "register_vmap",
+        "triton_op",
+    },
+)
+_PREFIX = "add_op_namespace_prefix"
+_KIND = {
+    ast.FunctionDef: "function",
+    ast.AsyncFunctionDef: "async function",
+    ast.ClassDef: "class",
+}
+# Variant names and metadata spell one backend differently; "universal" fits all of them.
+_METADATA_BACKEND = {"npu": "cann"}
+
+
+def layout(
+    variant: Variant,
+    metadata: Metadata,
+    files: Collection[str],
+    *,
+    where: str,
+) -> Iterator[Finding]:
+    """What a loader needs to find, and what it must not.
+
+    Args:
+        variant: what the directory's name says.
+        metadata: what its metadata says.
+        files: paths of all files, relative to the variant, with ``/``, bytecode included.
+        where: the variant's directory, for the findings.
+    """
+    for required in ("__init__.py", "_ops.py"):
+        if required not in files:
+            yield _layout(where, f"{required} is missing", "build the variant again")
+    nested = metadata.python_name
+    if any(path == nested or path.startswith(f"{nested}/") for path in files):
+        yield _layout(
+            f"{where}/{nested}",
+            f"there is a {nested} inside the package {nested}: loaders of old builds import it "
+            "in place of the package",
+            f"rename {nested} in torch-ext/{nested}/",
+        )
+    bytecode = sorted(path for path in files if path.endswith(".pyc") or "__pycache__" in path)
+    if bytecode:
+        yield _layout(
+            f"{where}/{bytecode[0]}",
+            f"{len(bytecode)} bytecode file(s) in the variant, which no digest covers",
+            "remove every __pycache__ and *.pyc; build again",
+        )
+    backend = _METADATA_BACKEND.get(variant.backend.name, variant.backend.name)
+    if backend not in {metadata.backend, "universal"}:
+        yield _layout(
+            f"{where}/metadata.json",
+            f"the directory is a build for {backend}, its metadata says {metadata.backend}",
+            "rename the directory or build the variant again",
+        )
+    yield from _extension(variant, metadata, files, where)
+
+
+def _extension(
+    variant: Variant,
+    metadata: Metadata,
+    files: Collection[str],
+    where: str,
+) -> Iterator[Finding]:
+    """Exactly one extension module, with the name that ``_ops.py`` imports."""
+    found = sorted(path for path in files if path.endswith(".so") and "/" not in path)
+    suffix = ".so" if variant.framework == "tvm-ffi" else ".abi3.so"
+    expected = [] if variant.is_noarch else [f"{metadata.id}{suffix}"]
+    if found != expected:
+        yield _layout(
+            where,
+            f"it holds the extension modules {', '.join(found) or 'none'}; "
+            f"{variant} needs {', '.join(expected) or 'none'}",
+            "build the variant again into an empty directory",
+        )
+
+
+def _layout(where: str, message: str, hint: str) -> Finding:
+    return Finding(rule="layout", severity="error", where=where, message=message, hint=hint)
+
+
+def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
+    """Operators that top-level definitions register under a fixed namespace.
+
+    kernel-builder refuses the same: two versions of a kernel in one process would register one
+    operator twice, and the second import fails.
+
+    Args:
+        source: a Python file.
+        where: its path, for the findings.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        yield Finding(
+            rule="ops",
+            severity="error",
+            where=where,
+            message=f"it is not Python: {error}",
+            hint="mend the file; importing the kernel fails",
+        )
+        return
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        for decorator in node.decorator_list:
+            if _names_operator(decorator):
+                yield Finding(
+                    rule="ops",
+                    severity="error",
+                    where=f"{where}:{node.lineno}",
+                    message=f"the {_KIND[type(node)]} {node.name} is registered with Torch's "
+                    f"library without {_PREFIX}: a second version of the kernel in one process "
+                    "would register it again",
+                    hint=f'write @...({_PREFIX}("{node.name}"), ...); from ._ops import {_PREFIX}',
+                )
+
+
+def _names_operator(decorator: ast.expr) -> bool:
+    """Whether a decorator registers an operator under a name without the namespace."""
+    return (
+        isinstance(decorator, ast.Call)
+        and _called(decorator) in _REGISTRATIONS
+        and bool(decorator.args)
+        and _called(decorator.args[0]) != _PREFIX
+    )
+
+
+def _called(node: ast.expr) -> str:
+    """Last part of the name of a called function; empty for anything else."""
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name
+        case _:
+            return ""

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands for those who use kernels: lock, download, get, platform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.cli import options
+from kernforge.errors import UsageError
+from kernforge.system import console as reports
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kernforge.application.download import Fetched, Selection, Source
+    from kernforge.application.project_lock import Application
+    from kernforge.artifact.metadata import KernelDepend
+    from kernforge.loader.facts import Host
+    from kernforge.loader.pins import Pins
+    from kernforge.registry.api import Registry
+    from kernforge.system.console import Report
+
+
+def add(verbs: options.Verbs) -> None:
+    """Add the commands of this module."""
+    verb = options.add_verb(
+        verbs,
+        _lock,
+        "lock",
+        "lock the kernels that an application's pyproject.toml asks for",
+        "my-app --upgrade me/my-kernel",
+    )
+    options.add_project(verb)
+    options.add_registry(verb)
+    what = verb.add_mutually_exclusive_group()
+    what.add_argument(
+        "--upgrade",
+        metavar="REPO",
+        nargs="*",
+        help="take the newest of these kernels, or of all",
+    )
+    what.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; an error if the lock is not of this state of the project",
+    )
+
+    verb = options.add_verb(
+        verbs,
+        _download,
+        "download",
+        "fetch what an application locked, or a kernel, ahead of its use",
+        "my-app --to kernels.tar --platform torch2.11-cu130-x86_64-linux",
+    )
+    verb.add_argument(
+        "what",
+        nargs="?",
+        default=".",
+        help="a project with a lock, or OWNER/NAME (default: here)",
+    )
+    _add_version(verb)
+    options.add_registry(verb)
+    verb.add_argument(
+        "--to",
+        type=Path,
+        metavar="PATH",
+        help="a directory to copy to, or a new .tar of one (default: the registry's cache)",
+    )
+    which = verb.add_mutually_exclusive_group()
+    which.add_argument("--all-variants", action="store_true", help="for every machine")
+    which.add_argument(
+        "--variant",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="this one; may be repeated",
+    )
+    which.add_argument(
+        "--platform",
+        metavar="PLATFORM",
+        action="append",
+        default=[],
+        help="what that machine would load, as torch2.11-cu130-x86_64-linux or a file that "
+        "`kernforge platform --json` wrote there; may be repeated (default: this machine)",
+    )
+    _add_trust(verb)
+
+    verb = options.add_verb(
+        verbs,
+        _get,
+        "get",
+        "fetch and verify the one build of a kernel for this machine, and print its path",
+        "me/my-kernel --version 1",
+    )
+    verb.add_argument("repo_id", metavar="REPO", help="OWNER/NAME")
+    _add_version(verb)
+    verb.add_argument("--backend", help="cpu, or what torch is built for (default)")
+    options.add_registry(verb)
+    _add_trust(verb)
+
+    options.add_verb(
+        verbs,
+        _platform,
+        "platform",
+        "describe this machine, for `kernforge download --platform`",
+        "--json > machine.json",
+    )
+
+
+def _add_version(verb: argparse.ArgumentParser) -> None:
+    asked = verb.add_mutually_exclusive_group()
+    asked.add_argument(
+        "--version",
+        help="a major version, X.Y.Z, or bounds such as '>=1.2,<2' of a kernel",
+    )
+    asked.add_argument("--revision", help="a branch, tag or commit of a kernel")
+
+
+def _add_trust(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="take it whoever published it",
+    )
+
+
+def _lock(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.application import project_lock  # noqa: PLC0415
+
+    application = project_lock.read(arguments.project)
+    if arguments.check:
+        project_lock.check(application)
+        report.result({"current": True}, "the lock is up to date")
+        return
+    upgrade = arguments.upgrade
+    chosen = project_lock.lock(
+        application,
+        options.registry(arguments),
+        upgrade=() if upgrade is None else upgrade or None,
+    )
+    if not application.route.arrives:
+        report.note(f"note: {application.route.told}")
+    _say_locked(application, chosen, report)
+
+
+def _say_locked(application: Application, chosen: Pins, report: Report) -> None:
+    kernels = [
+        {
+            "repo_id": pin.depend.repo_id,
+            "version": pin.depend.version,
+            "revision": pin.depend.revision,
+            "asked": pin.asked,
+            "release": pin.release,
+            "commit": pin.commit,
+            "variants": sorted(pin.metadata),
+        }
+        for pin in chosen.kernels
+    ]
+    rows = [
+        (
+            pin.depend.repo_id,
+            pin.release or pin.depend.revision or "",
+            pin.commit[:12],
+            "" if pin.asked is not None else "for another kernel",
+        )
+        for pin in chosen.kernels
+    ]
+    route = {"package": application.route.package, "told": application.route.told}
+    report.result(
+        {"kernels": kernels, "travels": route, "arrives": application.route.arrives},
+        reports.table(rows, head=("kernel", "version", "commit", "")),
+    )
+
+
+def _download(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.application import download  # noqa: PLC0415
+    from kernforge.system import files  # noqa: PLC0415
+
+    store = options.registry(arguments)
+    source, wanted = _wanted(arguments, store)
+    selection = _selection(arguments)
+    out: Path | None = arguments.to
+    if out is None:
+        found = _fetched(source, wanted, selection, None, report)
+    elif out.suffix == ".tar":
+        with files.staging(out.absolute().parent) as staged:
+            found = _fetched(source, wanted, selection, staged, report)
+            download.write_tar(staged, out)
+    else:
+        found = _fetched(source, wanted, selection, out, report)
+    kernels = [
+        {
+            "repo_id": one.repo_id,
+            "commit": one.commit,
+            "variant": one.variant,
+            "bytes": download.size(one),
+            "path": str(one.path) if out is None else None,
+        }
+        for one in found
+    ]
+    rows = [
+        (one.repo_id, one.commit[:12], one.variant, reports.size(download.size(one)) or "0 MB")
+        for one in found
+    ]
+    to = str(out) if out else None
+    text = reports.table(rows, head=("kernel", "commit", "variant", "size"))
+    report.result({"to": to, "kernels": kernels}, f"{text}\n{to}" if to else text)
+
+
+def _fetched(
+    source: Source,
+    wanted: tuple[KernelDepend, ...],
+    selection: Selection,
+    to: Path | None,
+    report: Report,
+) -> list[Fetched]:
+    """Fetch what is wanted, and copy each variant as soon as it is here."""
+    from kernforge.application import download  # noqa: PLC0415
+    from kernforge.registry.directory import DirectoryRegistry  # noqa: PLC0415
+
+    target = None if to is None else DirectoryRegistry(to.absolute())
+    found = []
+    for one in download.fetch(source, wanted, selection):
+        new = target is None or download.copy(one, target)
+        report.note(f"{'verified' if new else 'there already:'} {one.repo_id} {one.variant}")
+        found.append(one)
+    return found
+
+
+def _wanted(
+    arguments: argparse.Namespace,
+    store: Registry,
+) -> tuple[Source, tuple[KernelDepend, ...]]:
+    """Where to fetch from, and which kernels."""
+    from kernforge.application import download  # noqa: PLC0415
+    from kernforge.artifact.metadata import KernelDepend  # noqa: PLC0415
+    from kernforge.loader import caller_lock, kernels_lock, search  # noqa: PLC0415
+
+    trusted: bool = arguments.trust_remote_code
+    asked = arguments.version or arguments.revision
+    directory = Path(arguments.what)
+    if directory.is_dir() and not asked:
+        locks = caller_lock.read(directory / kernels_lock.FILE)
+        source = download.Source(registry=store, locks=locks, trust_remote_code=trusted)
+        return source, download.locked(locks)
+    if not asked:
+        raise UsageError(
+            f"which version of {arguments.what} is wanted? There is no such directory",
+            hint="give --version 1, or name a project that has a lock",
+        )
+    commit = search.find_commit(store, arguments.what, arguments.version, arguments.revision)
+    source = download.Source(registry=store, trust_remote_code=trusted)
+    return source, (KernelDepend(repo_id=arguments.what, revision=commit),)
+
+
+def _selection(arguments: argparse.Namespace) -> Selection:
+    from kernforge.application.download import Selection  # noqa: PLC0415
+
+    if arguments.variant:
+        return Selection(names=tuple(arguments.variant))
+    if arguments.all_variants:
+        return Selection()
+    return Selection(hosts=tuple(_host(text) for text in arguments.platform or (None,)))
+
+
+def _host(text: str | None) -> Host:
+    """The machine that is described; this one for none."""
+    from kernforge.application import platforms  # noqa: PLC0415
+    from kernforge.loader import host  # noqa: PLC0415
+
+    if text is None:
+        return host.probe()
+    path = Path(text)
+    return (
+        platforms.read(path.read_text(), source=text) if path.is_file() else platforms.parse(text)
+    )
+
+
+def _get(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.loader import api as loader  # noqa: PLC0415
+
+    if arguments.version is None and arguments.revision is None:
+        raise UsageError(
+            f"which version of {arguments.repo_id} is wanted?",
+            hint="give --version 1, or --revision; `kernforge versions` lists what there is",
+        )
+    path = loader.install_kernel(
+        arguments.repo_id,
+        version=arguments.version,
+        revision=arguments.revision,
+        registry=arguments.registry,
+        backend=arguments.backend,
+        trust_remote_code=arguments.trust_remote_code,
+    )
+    document = {"repo_id": arguments.repo_id, "variant": path.name, "path": str(path)}
+    report.result(document, str(path))
+
+
+def _platform(_arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.application import platforms  # noqa: PLC0415
+    from kernforge.loader import host  # noqa: PLC0415
+
+    here = host.with_device(host.probe())
+    report.result(platforms.describe(here), platforms.name(here))

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands of the inner loop: dev, resources."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.cli import options
+from kernforge.errors import CheckError, UsageError
+from kernforge.loader.host import cores
+from kernforge.system import console as reports
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from kernforge.dev.rounds import Good, Round
+    from kernforge.dev.session import Wanted
+    from kernforge.dev.watch import Watcher
+    from kernforge.system.console import Report
+
+
+def add(verbs: options.Verbs) -> None:
+    """Add the commands of this module."""
+    verb = options.add_verb(
+        verbs,
+        _dev,
+        "dev",
+        "watch a project: on every change build for this machine, test, measure shortly, show",
+        "my-kernel",
+    )
+    options.add_project(verb)
+    verb.add_argument(
+        "--variant",
+        action="append",
+        default=[],
+        help="a name or a pattern; may be repeated (default: the one for this process's torch)",
+    )
+    verb.add_argument(
+        "--arch",
+        action="append",
+        default=[],
+        help="compile for this GPU, as 9.0; may be repeated (default: the one here)",
+    )
+    verb.add_argument(
+        "--once",
+        action="store_true",
+        help="do one round; its outcome is the exit code",
+    )
+    verb.add_argument("--no-test", action="store_true", help="leave the tests out")
+    verb.add_argument(
+        "--cold-tests",
+        action="store_true",
+        help="start pytest from nothing in each round (default: torch is imported before)",
+    )
+    verb.add_argument("--no-bench", action="store_true", help="leave the short benchmark out")
+    verb.add_argument(
+        "--plain",
+        action="store_true",
+        help="lines instead of a live view, as without a terminal",
+    )
+    verb.add_argument(
+        "--pytest",
+        action="append",
+        default=[],
+        metavar="ARGUMENT",
+        help="an argument for pytest, as --pytest=-x; may be repeated",
+    )
+    verb.add_argument(
+        "--workload",
+        action="append",
+        default=[],
+        help="measure this one of benchmarks/workloads.py; may be repeated (default: the first)",
+    )
+    verb.add_argument(
+        "--jobs",
+        type=options.positive,
+        default=cores(),
+        help="default: as many as cores",
+    )
+    options.add_toolchain(verb)
+    options.add_sandbox(verb)
+
+    verb = options.add_verb(
+        verbs,
+        _resources,
+        "resources",
+        "show registers, spills, shared memory and occupancy of built kernels",
+        "build --arch 9.0",
+    )
+    verb.add_argument(
+        "what",
+        type=Path,
+        nargs="?",
+        default=Path("build"),
+        help="a variant, a directory of variants, or an object or shared object (default: build)",
+    )
+    verb.add_argument("--arch", default="", help="only for this GPU, as 9.0 (default: all)")
+
+
+def _dev(arguments: argparse.Namespace, report: Report) -> int | None:
+    from kernforge.dev import watch  # noqa: PLC0415
+    from kernforge.dev.session import Wanted  # noqa: PLC0415
+    from kernforge.project import api as project  # noqa: PLC0415
+
+    root = project.find(arguments.project)
+    wanted = Wanted(
+        root=root,
+        place=watch.place(root),
+        variants=tuple(arguments.variant),
+        arch=tuple(arguments.arch),
+        brought=options.brought(arguments),
+        sandbox=arguments.sandbox,
+        jobs=arguments.jobs,
+        test=not arguments.no_test,
+        cold=arguments.cold_tests,
+        bench=not arguments.no_bench,
+        pytest=tuple(arguments.pytest),
+        workloads=tuple(arguments.workload),
+    )
+    plain = arguments.plain or arguments.json or arguments.quiet or not sys.stdout.isatty()
+    if plain:
+        return _follow(wanted, _Lines(report), once=arguments.once)
+    from kernforge.dev.view import View  # noqa: PLC0415 - a terminal's
+
+    view = View(f"kernforge dev {root.name}")
+    with view:
+        return _follow(wanted, view, once=arguments.once)
+
+
+def _follow(wanted: Wanted, watcher: Watcher, *, once: bool) -> int | None:
+    from kernforge.dev import watch  # noqa: PLC0415
+
+    if once:
+        return watch.once(wanted, watcher)
+    watch.watch(wanted, watcher)
+    return None
+
+
+class _Lines:
+    """Tells a session in lines: of JSON, or of text."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._state = ""
+
+    def state(self, state: str, words: str) -> None:
+        """Say when a stage begins."""
+        if state != self._state:
+            self._state = state
+            self._report.note(f"{state} {words}".strip())
+
+    def round(self, one: Round, good: Good | None) -> None:
+        """Say how a round ended."""
+        from kernforge.dev import report as dev_report  # noqa: PLC0415
+
+        self._report.line(dev_report.document(one, good), dev_report.text(one, good))
+
+
+def _resources(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.binary import kernel_usage  # noqa: PLC0415
+
+    files = sorted(_binaries(arguments.what))
+    if not files:
+        raise UsageError(
+            f"{arguments.what} holds no shared object",
+            hint="kernforge build makes one",
+        )
+    documents, lines = [], []
+    for path in files:
+        try:
+            found = kernel_usage.read(path.read_bytes(), arch=arguments.arch)
+        except CheckError as error:
+            raise CheckError(f"{path}: {error.message}", hint=error.hint) from error
+        documents.append({"file": str(path), "kernels": [*map(kernel_usage.document, found)]})
+        table = (
+            reports.table(kernel_usage.rows(found), head=kernel_usage.HEAD)
+            if found
+            else "no kernels"
+        )
+        lines.append(f"{path}\n{table}")
+    report.result(documents, "\n\n".join(lines))
+
+
+def _binaries(what: Path) -> Iterator[Path]:
+    if what.is_file():
+        yield what
+        return
+    if not what.is_dir():
+        raise UsageError(f"{what} does not exist", hint="kernforge build makes build/")
+    yield from (path for path in what.rglob("*.so") if path.is_file())

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: parse, choose, do, say. No logic that a test could not call elsewhere.
+
+Exit codes are those of ``kernforge.errors``; 0 is success, 130 an interrupt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from kernforge._version import __version__
+from kernforge.cli import (
+    application,
+    bench,
+    benchmark,
+    build,
+    completion,
+    dev,
+    interrupts,
+    project,
+    publish,
+    test,
+    tools,
+    trust,
+    wheel,
+)
+from kernforge.errors import KernforgeError, StorageError
+from kernforge.system import extras, garbage
+from kernforge.system.console import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_COMMANDS = (
+    project,
+    build,
+    dev,
+    bench,
+    benchmark,
+    test,
+    publish,
+    application,
+    trust,
+    wheel,
+    tools,
+    completion,
+)
+
+_KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
+_EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
+    f"  {kind.exit_code:2}  {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for kind in _KINDS
+)
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit."""
+    if argv is None:  # This process is the command, and not somebody who calls it.
+        garbage.work_seldom()
+    report = Report()
+    try:
+        with interrupts.heard():
+            arguments = parser().parse_args(argv)
+            report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
+            code = arguments.verb(arguments, report)
+            report.close()
+    except KernforgeError as error:
+        report.error(error)
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        told = extras.missing(error, "this command")
+        if told is None:
+            raise
+        report.error(told)
+        sys.exit(told.exit_code)
+    except BrokenPipeError:
+        # Who read our output has enough, as `head` does. What is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        from kernforge.system import files  # noqa: PLC0415
+
+        report.error(files.told(error))
+        sys.exit(StorageError.exit_code)
+    except KeyboardInterrupt:
+        report.note("interrupted: every program was stopped and nothing is left half-written")
+        sys.exit(130)
+    sys.exit(code or 0)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Grammar of the command line."""
+    top = argparse.ArgumentParser(
+        prog="kernforge",
+        description="GPU kernels for PyTorch, from the first line to production.",
+        epilog=_EXIT_CODES + "\n 130  an interrupt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"kernforge {__version__}")
+    top.set_defaults(grammar=top)
+    verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in _COMMANDS:
+        module.add(verbs)
+    return top

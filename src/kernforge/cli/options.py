@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands' grammars share: how a command is added, and the options of several."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import getpass
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kernforge.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernforge.bench.engine.workload import Settings
+    from kernforge.build.workspace import Bench
+    from kernforge.registry.api import Registry
+    from kernforge.system.console import Report
+    from kernforge.toolchain.local_parts import Brought
+
+    # The type has no public name.
+    Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+
+
+_PASSPHRASE = "KERNFORGE_SIGN_PASSPHRASE"  # noqa: S105 - the variable's name
+
+
+def add_verb(
+    verbs: Verbs,
+    run: Callable[[argparse.Namespace, Report], int | None],
+    name: str,
+    summary: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    """Add a command, with the options that every command has.
+
+    ``run`` may return an exit code: that of a program that it ran for the user.
+    """
+    verb = verbs.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=f"example: {' '.join(filter(None, ('kernforge', name, example)))}",
+    )
+    verb.set_defaults(verb=run)
+    verb.add_argument("--json", action="store_true", help="print the result as one JSON document")
+    verb.add_argument("--quiet", action="store_true", help="leave out progress and notes")
+    return verb
+
+
+def add_project(verb: argparse.ArgumentParser) -> None:
+    """Add the project, which is the current directory by default."""
+    verb.add_argument(
+        "project",
+        type=Path,
+        nargs="?",
+        default=Path(),
+        help="the project (default: here)",
+    )
+
+
+def add_registry(verb: argparse.ArgumentParser) -> None:
+    """Add the registry to read or write."""
+    verb.add_argument(
+        "--registry",
+        help="directory or URL (default: KERNFORGE_REGISTRY, else the user's own)",
+    )
+
+
+def registry(arguments: argparse.Namespace) -> Registry:
+    """The registry of the command line, to read from."""
+    from kernforge.registry import api as registries  # noqa: PLC0415
+
+    named: str | None = arguments.registry
+    return registries.open_registry(named) if named else registries.open_default()
+
+
+def add_toolchain(verb: argparse.ArgumentParser) -> None:
+    """Options for what the package index does not carry."""
+    verb.add_argument(
+        "--cuda-home",
+        metavar="DIR",
+        default=os.environ.get("KERNFORGE_CUDA_HOME"),
+        help="an installed CUDA toolkit to build its version with (default: KERNFORGE_CUDA_HOME)",
+    )
+    verb.add_argument(
+        "--cuda-redist",
+        metavar="URL",
+        default=os.environ.get("KERNFORGE_CUDA_REDIST"),
+        help="where NVIDIA's redistrib_*.json and archives lie, for CUDA before 13 "
+        "(default: KERNFORGE_CUDA_REDIST)",
+    )
+    verb.add_argument(
+        "--cuda-compiler",
+        choices=("nvcc", "clang"),
+        default=os.environ.get("KERNFORGE_CUDA_COMPILER") or None,
+        help="clang compiles CUDA 12.6, 12.8 and 12.9 with nothing but the package index's wheels, "
+        "an experiment (default: KERNFORGE_CUDA_COMPILER, else what kernforge.lock has)",
+    )
+    source = os.environ.get("CUTLASS_SRC_DIR")
+    verb.add_argument(
+        "--depends",
+        metavar="NAME=PATH",
+        action="append",
+        type=named_path,
+        default=[("", Path(source))] if source else [],
+        help="a checkout or an archive of a dependency of build.toml, as cutlass_4_0=PATH "
+        "(default: CUTLASS_SRC_DIR for every CUTLASS)",
+    )
+
+
+def add_sandbox(verb: argparse.ArgumentParser) -> None:
+    """Add how actions are kept to their inputs."""
+    verb.add_argument(
+        "--sandbox",
+        choices=("required", "auto", "off"),
+        default="auto",
+        help="keep actions to their inputs: always, where this machine can (default), or never",
+    )
+
+
+def add_measuring(verb: argparse.ArgumentParser) -> None:
+    """Add how is measured."""
+    verb.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+    verb.add_argument("--mode", action="append", help="cold, hot, launch or graph (default: all)")
+    verb.add_argument("--workload", action="append", default=[], help="only this one")
+    verb.add_argument(
+        "--width",
+        type=float,
+        default=0.02,
+        help="interval wanted, of the median (default: 0.02)",
+    )
+    verb.add_argument(
+        "--rounds",
+        type=positive,
+        default=40,
+        help="at most so many, at least 6 (default: 40)",
+    )
+    verb.add_argument(
+        "--processes",
+        type=positive,
+        default=1,
+        help="fresh processes of each candidate, which are the samples then: 1, or 6 and more to rank "
+        "candidates that are close (default: 1)",
+    )
+    verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
+
+
+def measuring(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings:
+    """How is measured, by the command line.
+
+    Args:
+        arguments: with those of ``add_measuring``.
+        graphs: whether the candidates can be replayed as CUDA graphs.
+
+    Raises:
+        UsageError: the device has no such mode, or the rounds are too few.
+    """
+    from kernforge.bench.engine import stats, workload  # noqa: PLC0415
+
+    device = arguments.device or _device()
+    known = tuple(m for m in workload.modes_of(device) if graphs or m != "graph")
+    modes = tuple(arguments.mode or known)
+    if unknown := [mode for mode in modes if mode not in known]:
+        raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
+    if arguments.rounds < stats.FEWEST:
+        raise UsageError(
+            f"--rounds {arguments.rounds}: the median of fewer than {stats.FEWEST} rounds has "
+            "no 95 % interval",
+            hint=f"--rounds {stats.FEWEST} is the least",
+        )
+    if 1 < arguments.processes < stats.FEWEST:
+        raise UsageError(
+            f"--processes {arguments.processes}: fewer than {stats.FEWEST} samples have no "
+            "95 % interval",
+            hint=f"--processes {stats.FEWEST} is the least but 1",
+        )
+    found = workload.Settings(device=device, modes=modes)
+    return dataclasses.replace(
+        found,
+        width=arguments.width,
+        most=arguments.rounds,
+        least=min(found.least, arguments.rounds),
+        seed=arguments.seed,
+        processes=arguments.processes,
+    )
+
+
+def _device() -> str:
+    import torch  # noqa: PLC0415
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def classes_text(document: dict[str, Any]) -> str:
+    """The table of a document of classes."""
+    from kernforge.bench import text as bench_text  # noqa: PLC0415
+    from kernforge.bench.hub import payload  # noqa: PLC0415
+    from kernforge.system import console  # noqa: PLC0415
+
+    table = console.table(payload.rows(document), head=payload.HEAD)
+    return "\n".join([*bench_text.conditions(document), "", table])
+
+
+def passphrase(*, twice: bool = False) -> str:
+    """The passphrase of a key, from the environment or else the terminal."""
+    if (given := os.environ.get(_PASSPHRASE)) is not None:
+        return given
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "the key's passphrase is not known, and nobody is there to be asked",
+            hint=f"set {_PASSPHRASE}" + (", or pass --no-passphrase" if twice else ""),
+        )
+    words = getpass.getpass("passphrase: ")
+    if twice and (not words or getpass.getpass("again: ") != words):
+        raise UsageError("the two differ, or are empty", hint="try again, or --no-passphrase")
+    return words
+
+
+def named_path(text: str) -> tuple[str, Path]:
+    """Argument type: ``NAME=PATH``."""
+    name, equals, place = text.partition("=")
+    if not equals or not name or not place:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+    return name, Path(place)
+
+
+def size(text: str) -> int:
+    """Argument type: bytes, as ``16GB``."""
+    from kernforge.system.machine_memory import parse_size  # noqa: PLC0415
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def capability(text: str) -> str:
+    """Argument type: a CUDA compute capability, as ``9.0``."""
+    from kernforge.errors import ManifestError  # noqa: PLC0415
+    from kernforge.toolchain.cuda_arch import Arch  # noqa: PLC0415
+
+    try:
+        Arch.parse(text)
+    except ManifestError as error:
+        raise argparse.ArgumentTypeError(f"{error.message}: {error.hint}") from error
+    return text
+
+
+def positive(text: str) -> int:
+    """Argument type: a whole number of 1 or more."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def bench(arguments: argparse.Namespace, report: Report, *, shared: str | None = None) -> Bench:
+    """The project of the command line, on this machine, ready to be planned."""
+    from kernforge.build import workspace  # noqa: PLC0415
+    from kernforge.store.remote import SharedStore  # noqa: PLC0415
+
+    second = SharedStore(shared, report.note) if shared else None
+    project = workspace.read_project(arguments.project)
+    return workspace.set_up(project, report, brought(arguments), shared=second)
+
+
+def brought(arguments: argparse.Namespace) -> Brought:
+    """What the user brings to the toolchain."""
+    from kernforge.toolchain.local_parts import Brought  # noqa: PLC0415
+
+    home, redist = arguments.cuda_home, arguments.cuda_redist
+    return Brought(
+        cuda_home=Path(home) if home else None,
+        cuda_redist=redist or None,
+        depends=dict(arguments.depends),
+        cuda_compiler=arguments.cuda_compiler or "",
+    )
+
+
+def can_write(path: Path) -> None:
+    """Say before long work that its result could not be put here.
+
+    Raises:
+        StorageError: the place takes no files.
+        UsageError: a directory is there.
+    """
+    from kernforge.system import disk  # noqa: PLC0415
+
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", hint="name the file that is to be written")
+    if trouble := disk.room(path.parent)[1]:
+        raise StorageError(
+            f"{path} cannot be written: {trouble}",
+            hint="name a place that takes files",
+        )

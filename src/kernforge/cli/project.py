@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that write and describe a project: new, variants, lock-toolchain, migrate, schema."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.cli import options
+from kernforge.system import console as reports
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kernforge.system.console import Report
+
+
+def add(verbs: options.Verbs) -> None:
+    """Add the commands of this module."""
+    verb = options.add_verb(
+        verbs,
+        _new,
+        "new",
+        "write a kernel project that builds as it is",
+        "my-kernel",
+    )
+    verb.add_argument("name", help="lower-case letters, digits and dashes")
+    verb.add_argument("--dir", type=Path, default=Path(), help="where to make it (default: here)")
+    verb.add_argument(
+        "--backends",
+        nargs="+",
+        default=["cuda", "cpu"],
+        choices=["cuda", "cpu"],
+        help="default: both",
+    )
+    verb.add_argument("--license", default="Apache-2.0", help="SPDX name (default: Apache-2.0)")
+
+    verb = options.add_verb(
+        verbs,
+        _variants,
+        "variants",
+        "list the variants of a project, with reasons",
+        "",
+    )
+    options.add_project(verb)
+    options.add_toolchain(verb)
+
+    verb = options.add_verb(
+        verbs,
+        _lock,
+        "lock-toolchain",
+        "write kernforge.lock: pin compilers and headers",
+        "--upgrade",
+    )
+    options.add_project(verb)
+    verb.add_argument("--cuda", action="append", default=[], help="also lock this CUDA, as 13.2")
+    verb.add_argument("--torch", action="append", default=[], help="also lock this torch, as 2.13")
+    options.add_toolchain(verb)
+    verb.add_argument("--upgrade", action="store_true", help="take the newest of everything")
+
+    verb = options.add_verb(
+        verbs,
+        _migrate,
+        "migrate",
+        "rewrite an older build.toml to edition 5",
+        "",
+    )
+    options.add_project(verb)
+
+    verb = options.add_verb(
+        verbs,
+        _schema,
+        "schema",
+        "print build.toml's JSON schema",
+        "--out schema.json",
+    )
+    verb.add_argument("--out", type=Path, help="write it to this file")
+
+
+def _new(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.project import scaffold  # noqa: PLC0415
+
+    written = scaffold.scaffold(
+        arguments.name,
+        dest=arguments.dir / arguments.name,
+        backends=tuple(arguments.backends),
+        license=arguments.license,
+    )
+    root = arguments.dir / arguments.name
+    report.result(
+        {"project": str(root), "files": [str(path) for path in written]},
+        f"{root}: {len(written)} files\nnext: kernforge build {root}",
+    )
+
+
+def _variants(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.build import workspace  # noqa: PLC0415
+
+    project = workspace.read_project(arguments.project)
+    own = workspace.look_for_own(project, report, options.brought(arguments))
+    found = workspace.candidates(project, workspace.this_cpu(), own)
+    document = [
+        {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
+        for c in found
+    ]
+    words = {(True, True): "built", (True, False): "on request", (False, False): "left out"}
+    rows = [(c.name, words[c.target is not None, c.default], c.reason) for c in found]
+    report.result(document, reports.table(rows, head=("variant", "is", "because")))
+
+
+def _lock(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.build import locking  # noqa: PLC0415
+    from kernforge.project import targets as project_targets  # noqa: PLC0415
+
+    bench = options.bench(arguments, report)
+    targets = project_targets.choose(bench.candidates, [])
+    wanted = locking.needs(bench, targets)
+    wanted = dataclasses.replace(
+        wanted,
+        cuda=wanted.cuda | set(arguments.cuda),
+        torch=wanted.torch | set(arguments.torch),
+    )
+    locked = locking.write_lock(bench, wanted, upgrade=arguments.upgrade)
+    lines = [
+        f"CUDA {name}: {kit.release}{f', clang {kit.clang.release}' if kit.clang else ''}"
+        for name, kit in sorted(locked.cuda.items())
+    ]
+    lines += [f"torch {name}: {torch.release}" for name, torch in sorted(locked.torch.items())]
+    lines += [f"{name}: {headers.release}" for name, headers in sorted(locked.headers.items())]
+    lines.append(f"host compiler: {locked.compiler.identity}")
+    path = bench.project.root / "kernforge.lock"
+    report.result({"lock": str(path)}, "\n".join([str(path), *(f"  {line}" for line in lines)]))
+
+
+def _migrate(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.manifest import migrate  # noqa: PLC0415
+    from kernforge.project import api as project  # noqa: PLC0415
+
+    path = project.find(arguments.project) / project.MANIFEST
+    notes = migrate.migrate_file(path)
+    report.result({"file": str(path), "notes": notes}, "\n".join([f"{path}: edition 5", *notes]))
+
+
+def _schema(arguments: argparse.Namespace, report: Report) -> None:
+    import json  # noqa: PLC0415
+
+    from kernforge.manifest import schema  # noqa: PLC0415
+    from kernforge.system import files  # noqa: PLC0415
+
+    document = schema.json_schema()
+    text = json.dumps(document, indent=2)
+    if arguments.out:
+        files.write_atomic(arguments.out, text + "\n")
+        report.result({"file": str(arguments.out)}, str(arguments.out))
+    else:
+        report.result(document, text)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that publish built variants and compare versions: publish, apidiff."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.cli import options
+from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from kernforge.publish.api_diff import Change, Offer
+    from kernforge.publish.version import Choice
+    from kernforge.registry.api import Registry
+    from kernforge.system.console import Report
+
+
+def add(verbs: options.Verbs) -> None:
+    """Add the commands of this module."""
+    verb = options.add_verb(
+        verbs,
+        _publish,
+        "publish",
+        "publish a project's built variants to a registry",
+        "--registry ~/registry --repo-id me/my-kernel",
+    )
+    options.add_project(verb)
+    options.add_registry(verb)
+    verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
+    verb.add_argument(
+        "--version",
+        help="X.Y.Z (default: the git tag here, else the next that keeps its promise)",
+    )
+    verb.add_argument(
+        "--with-source",
+        action=argparse.BooleanOptionalAction,
+        help="also what the variants are built from, so that others can build more of them "
+        "(default: if the licence is an open one)",
+    )
+    verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
+    verb.add_argument(
+        "--sign",
+        type=Path,
+        metavar="KEY",
+        help="sign each variant with this key of kernforge keygen",
+    )
+    verb.add_argument(
+        "--private",
+        action="store_true",
+        help="make a kernel that is new on a hub private",
+    )
+    verb.add_argument(
+        "--create-pr",
+        action="store_true",
+        help="open a pull request on a hub instead",
+    )
+    verb.add_argument(
+        "--part",
+        action="store_true",
+        help="other machines publish the rest of this version: a missing variant is no change",
+    )
+    verb.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say the version and what changed; publish nothing",
+    )
+
+    verb = options.add_verb(
+        verbs,
+        _apidiff,
+        "apidiff",
+        "say what changed for users between two versions or builds of a kernel",
+        "me/my-kernel@1.2.0 build",
+    )
+    verb.add_argument("old", help="OWNER/NAME@VERSION, or a directory of variants")
+    verb.add_argument("new", help="likewise")
+    options.add_registry(verb)
+
+
+def _publish(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.build import steps, workspace  # noqa: PLC0415
+    from kernforge.publish import api as publish  # noqa: PLC0415
+    from kernforge.publish import source_pack  # noqa: PLC0415
+    from kernforge.registry import api as registry  # noqa: PLC0415
+    from kernforge.system.paths import default_registry  # noqa: PLC0415
+
+    project = workspace.read_project(arguments.project)
+    repo_id = arguments.repo_id or project.manifest.general.hub.repo_id
+    if not repo_id:
+        raise UsageError(
+            "publish where? build.toml has no [general.hub] repo-id",
+            hint="add it, or give --repo-id owner/name",
+        )
+    named, branch = project.manifest.general.hub.branch, f"v{project.manifest.general.version}"
+    if named and named != branch:
+        report.note(
+            f"note: [general.hub] branch = {named!r} is not followed: a version belongs on {branch}",
+        )
+    build = arguments.build or project.root / "build"
+    store = registry.open_registry(arguments.registry or default_registry())
+    version = arguments.version or steps.tagged_version(project)
+    if arguments.dry_run:
+        _preview(
+            publish.preview(build, store, repo_id, version, part=arguments.part),
+            repo_id,
+            report,
+        )
+        return
+    card = steps.card(project)
+    if arguments.sign:
+        _sign(build, arguments.sign)
+    done = publish.publish(
+        build,
+        store,
+        repo_id,
+        version,
+        card=card,
+        part=arguments.part,
+        private=arguments.private or None,
+        create_pr=arguments.create_pr,
+        source=source_pack.pack(project, wanted=arguments.with_source),
+        benchmarks=steps.benchmarks(project),
+    )
+    document = {
+        "status": done.status,
+        "repo_id": repo_id,
+        "version": done.version,
+        "commit": done.commit,
+        "changed": done.changed,
+        "variants": list(done.variants),
+        "url": done.url,
+        "branch": done.branch,
+        "pull_requests": [{"branch": b, "url": url} for b, url in done.pull_requests],
+        **_choice_document(done.choice),
+    }
+    said = {"uploaded": "published", "no_changes": "already there, unchanged:"}.get(
+        done.status,
+        "proposed, not published yet:",
+    )
+    lines = [f"{said} {repo_id} {done.version} at {done.url}", *(f"  {v}" for v in done.variants)]
+    lines += [f"pull request onto {branch}: {url}" for branch, url in done.pull_requests]
+    report.result(document, "\n".join([*lines, *_choice_lines(done.choice)]))
+
+
+def _preview(choice: Choice, repo_id: str, report: Report) -> None:
+    from kernforge.publish.version import dotted  # noqa: PLC0415
+
+    version, variants = dotted(choice.version), sorted(choice.contents)
+    document = {"repo_id": repo_id, "version": version, "variants": variants}
+    lines = [f"would publish {repo_id} {version}", *(f"  {name}" for name in variants)]
+    report.result(
+        {**document, **_choice_document(choice)},
+        "\n".join([*lines, *_choice_lines(choice)]),
+    )
+
+
+def _choice_document(choice: Choice) -> dict[str, object]:
+    from kernforge.publish.version import dotted  # noqa: PLC0415
+
+    return {
+        "since": dotted(choice.since) if choice.since else None,
+        "changes": [_change_document(change) for change in choice.changes],
+        "operators_not_recorded": list(choice.unrecorded),
+    }
+
+
+def _choice_lines(choice: Choice) -> list[str]:
+    from kernforge.publish.version import dotted  # noqa: PLC0415
+
+    if choice.since is None:
+        return []
+    head = f"since {dotted(choice.since)}:" + ("" if choice.changes else " no change of interface")
+    return [head, *_change_lines(choice.changes), *_unrecorded_lines(choice.unrecorded)]
+
+
+def _apidiff(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.publish import api_diff  # noqa: PLC0415
+
+    store = options.registry(arguments)
+    old, new = (_offers(text, store) for text in (arguments.old, arguments.new))
+    changes = api_diff.compare(old, new)
+    level, unrecorded = api_diff.level_of(changes), api_diff.unrecorded((*old, *new))
+    document = {
+        "level": str(level),
+        "changes": [_change_document(change) for change in changes],
+        "operators_not_recorded": list(unrecorded),
+    }
+    lines = [*_change_lines(changes), *_unrecorded_lines(unrecorded)]
+    report.result(document, "\n".join([f"this is a {level} change", *lines]))
+
+
+def _offers(text: str, store: Registry) -> tuple[Offer, ...]:
+    """What a published version, or a directory of variants, offers."""
+    from kernforge.loader import search  # noqa: PLC0415
+    from kernforge.publish import offers  # noqa: PLC0415
+
+    repo_id, at, version = text.partition("@")
+    if at and not Path(text).exists():
+        commit = search.find_commit(store, repo_id, version, None)
+        return offers.published(store, repo_id, commit)
+    return offers.built(Path(text))
+
+
+def _change_document(change: Change) -> dict[str, object]:
+    return {"level": str(change.level), "what": change.what, "variants": list(change.variants)}
+
+
+def _change_lines(changes: tuple[Change, ...]) -> list[str]:
+    return [f"  {c.level}: {c.what} ({', '.join(c.variants)})" for c in changes]
+
+
+def _unrecorded_lines(variants: tuple[str, ...]) -> list[str]:
+    if not variants:
+        return []
+    return [f"  not compared: operators of {', '.join(variants)}, whose build did not record them"]
+
+
+def _sign(build: Path, key: Path) -> None:
+    from kernforge.artifact import directories  # noqa: PLC0415
+    from kernforge.trust import signing  # noqa: PLC0415
+
+    signing.sign(directories.variants(build), signing.open_key(key, options.passphrase).sign)

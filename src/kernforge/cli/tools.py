@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands for the machine and for other tools: doctor, export, shell."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.cli import options
+from kernforge.errors import ToolchainError, UsageError
+from kernforge.system import console as reports
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kernforge.system.console import Report
+
+
+def add(verbs: options.Verbs) -> None:
+    """Add the commands of this module."""
+    verb = options.add_verb(
+        verbs,
+        _doctor,
+        "doctor",
+        "say what is wrong with this machine for kernels",
+        "--fix",
+    )
+    verb.add_argument(
+        "--fix",
+        action="store_true",
+        help="remove the locks of torch.utils.cpp_extension that no process holds any more",
+    )
+    verb.add_argument("--offline", action="store_true", help="do not ask the package indexes")
+
+    verb = options.add_verb(
+        verbs,
+        _export,
+        "export",
+        "write the files with which CMake, pip, Nix and editors build a project",
+        "--to ../exported",
+    )
+    options.add_project(verb)
+    verb.add_argument(
+        "--to",
+        type=Path,
+        metavar="DIR",
+        help="where to write (default: into the project)",
+    )
+    verb.add_argument(
+        "--only",
+        action="append",
+        choices=("cmake", "python", "nix", "editor"),
+        help="only these files; may be repeated (default: all)",
+    )
+    verb.add_argument(
+        "--variant",
+        action="append",
+        default=[],
+        help="what editors see the sources as: a name or a pattern (default: the newest)",
+    )
+    verb.add_argument("--force", action="store_true", help="replace files that are there")
+    options.add_toolchain(verb)
+
+    verb = options.add_verb(
+        verbs,
+        _shell,
+        "shell",
+        "open a shell, or run a command, with a variant's compilers, headers and package",
+        "--variant '*-cu130-*' -- nvcc --version",
+    )
+    verb.add_argument("command", nargs="*", help="what to run (default: a shell); after --")
+    verb.add_argument(
+        "--project",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="the project (default: here)",
+    )
+    verb.add_argument("--variant", default="", help="a name or a pattern (default: the newest)")
+    verb.add_argument("--out", type=Path, help="where built variants lie (default: PROJECT/build)")
+    options.add_toolchain(verb)
+
+
+def _doctor(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.doctor import examine, rules  # noqa: PLC0415
+    from kernforge.system.process import run  # noqa: PLC0415
+
+    machine = examine.examine(os.environ, run, ask_network=not arguments.offline)
+    removed = examine.remove_locks(rules.stale(machine)) if arguments.fix else ()
+    findings = [f for f in rules.diagnose(machine) if f.where not in removed]
+    report.result(
+        {
+            "findings": [reports.finding_document(finding) for finding in findings],
+            "removed": list(removed),
+        },
+        "\n".join(
+            [*(f"removed {path}" for path in removed), *map(reports.finding_text, findings)]
+            or ["nothing is wrong with this machine"],
+        ),
+    )
+    wrong = sum(finding.severity == "error" for finding in findings)
+    if wrong:
+        raise ToolchainError(
+            f"{wrong} {'findings stop' if wrong > 1 else 'finding stops'} kernels from being built or "
+            "run here",
+            hint="each finding above says what to do",
+        )
+
+
+def _export(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.build import workspace  # noqa: PLC0415
+    from kernforge.export import api as export  # noqa: PLC0415
+    from kernforge.manifest.document import TorchNoarch  # noqa: PLC0415
+    from kernforge.project import source_files  # noqa: PLC0415
+    from kernforge.project import targets as project_targets  # noqa: PLC0415
+
+    kinds = arguments.only or export.KINDS
+    project = workspace.read_project(arguments.project)
+    to = arguments.to or project.root
+    made = export.texts(project, dict(source_files.read(project).digests), kinds)
+    noarch = isinstance(project.manifest.framework, TorchNoarch)
+    if "editor" in kinds and (arguments.only or not noarch):
+        bench = options.bench(arguments, report)
+        targets = project_targets.choose(bench.candidates, arguments.variant)
+        with bench.store.lease():
+            made |= export.compile_commands(bench, targets, to)
+    written = export.write(project, made, to, force=arguments.force)
+    report.result(
+        {"directory": str(to), "files": [str(path) for path in written]},
+        "\n".join(map(str, written)),
+    )
+
+
+def _shell(arguments: argparse.Namespace, report: Report) -> int:
+    from kernforge.export import shell  # noqa: PLC0415
+    from kernforge.project import targets as project_targets  # noqa: PLC0415
+
+    if arguments.json and arguments.command:
+        raise UsageError(
+            "--json prints the environment and runs nothing, and a command was given",
+            hint="leave one of them out",
+        )
+    bench = options.bench(arguments, report)
+    asked = [arguments.variant] if arguments.variant else []
+    target = project_targets.choose(bench.candidates, asked)[-1]
+    with bench.store.lease():
+        one = shell.setting(bench, target, arguments.out or bench.project.root / "build")
+        if one.built is None:
+            report.note(f"note: {one.variant} is not built here: `kernforge build` makes it")
+        if arguments.json:
+            merged = one.merged(os.environ)
+            built = str(one.built) if one.built else None
+            report.result({"variant": one.variant, "environment": merged, "built": built}, "")
+            return 0
+        if not arguments.command:
+            report.note(
+                f"{one.variant}: {', '.join(sorted(one.merged({})))} are set; `exit` leaves",
+            )
+        try:
+            return shell.enter(one, arguments.command, os.environ)
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"there is no program {error.filename}",
+                hint="look at PATH, or name its path",
+            ) from error
+        except PermissionError as error:
+            raise UsageError(
+                f"{error.filename} cannot be run: {error.strerror}",
+                hint="chmod +x makes it a program",
+            ) from error

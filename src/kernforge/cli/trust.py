@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that look at kernels, and say who made them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.cli import options
+from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from kernforge.audit.about import Source
+    from kernforge.system.console import Report
+    from kernforge.trust.policy import Signer
+
+
+def add(verbs: options.Verbs) -> None:
+    """Add the commands of this module."""
+    info = options.add_verb(
+        verbs,
+        _info,
+        "info",
+        "describe a kernel and its variants",
+        "acme/toy --version 1",
+    )
+    _add_kernel(info)
+    info.add_argument("--backend", help="what would load for this backend, such as cpu")
+
+    listed = options.add_verb(
+        verbs,
+        _versions,
+        "versions",
+        "list a kernel's published versions",
+        "acme/toy",
+    )
+    listed.add_argument("what", metavar="REPO", help="owner/name")
+    options.add_registry(listed)
+
+    _add_verify(verbs)
+    _add_sign(verbs)
+
+    keygen = options.add_verb(
+        verbs,
+        _keygen,
+        "keygen",
+        "make an Ed25519 key to sign kernels with",
+        "acme.key",
+    )
+    keygen.add_argument("file", type=Path, help="the private key; the public one gets .pub")
+    keygen.add_argument("--no-passphrase", action="store_true", help="leave the key open")
+
+
+def _add_verify(verbs: options.Verbs) -> None:
+    verb = options.add_verb(
+        verbs,
+        _verify,
+        "verify",
+        "prove signature, digest and statement of a kernel's variants",
+        "acme/toy --version 1 --key acme.key.pub",
+    )
+    _add_kernel(verb)
+    verb.add_argument(
+        "--variant",
+        default="*",
+        metavar="GLOB",
+        help="only these variants (default: all)",
+    )
+    verb.add_argument(
+        "--key",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="public key that may have signed (default: who the trust policy names)",
+    )
+    verb.add_argument("--identity", action="append", default=[], help="identity that may have")
+    verb.add_argument("--issuer", help="OpenID Connect issuer of --identity")
+    verb.add_argument(
+        "--trusted-root",
+        metavar="FILE",
+        help="Sigstore instance (default: the public one)",
+    )
+    verb.add_argument(
+        *("--allow-unsigned", "--filter-unsigned"),
+        action="store_true",
+        help="a variant without a signature is good enough",
+    )
+    verb.add_argument(
+        *("--allow-no-digest", "--filter-no-digest"),
+        action="store_true",
+        help="a variant without a digest is good enough",
+    )
+
+
+def _add_sign(verbs: options.Verbs) -> None:
+    verb = options.add_verb(
+        verbs,
+        _sign,
+        "sign",
+        "sign built variants, with a key or an identity",
+        "--key acme.key",
+    )
+    verb.add_argument(
+        "dir",
+        type=Path,
+        nargs="?",
+        default=Path(),
+        help="project, build or variant (default: here)",
+    )
+    verb.add_argument("--key", type=Path, metavar="FILE", help="private key of kernforge keygen")
+    verb.add_argument(
+        "--identity-token",
+        metavar="FILE",
+        help="file with an OpenID Connect token, or - for standard input "
+        "(default: without --key, that of this CI job)",
+    )
+    verb.add_argument(
+        "--trust-config",
+        type=Path,
+        metavar="FILE",
+        help="Sigstore instance (default: public)",
+    )
+    verb.add_argument(
+        "--replace",
+        action="store_true",
+        help="overwrite the signature of an identity",
+    )
+
+
+def _add_kernel(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("what", metavar="REPO-or-DIR", help="owner/name, or a directory of variants")
+    options.add_registry(verb)
+    verb.add_argument("--version", help="a major version, X.Y.Z or a range (default: the newest)")
+    verb.add_argument("--revision", help="a branch, tag or commit instead")
+
+
+def _source(arguments: argparse.Namespace) -> Source:
+    from kernforge.audit import about  # noqa: PLC0415
+
+    if arguments.version and arguments.revision:
+        raise UsageError("version and revision were given", hint="give one of them")
+    return about.find(
+        arguments.what,
+        options.registry(arguments),
+        version=arguments.version,
+        revision=arguments.revision,
+    )
+
+
+def _info(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.audit import about  # noqa: PLC0415
+
+    found = about.describe(_source(arguments), arguments.backend)
+    report.result(found, about.as_text(found))
+
+
+def _versions(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.audit import about  # noqa: PLC0415
+
+    found = about.published_versions(options.registry(arguments), arguments.what)
+    lines = [f"{v['version']}  {v['commit']}  {v['variants']} variants" for v in found]
+    report.result(found, "\n".join(lines))
+
+
+def _verify(arguments: argparse.Namespace, report: Report) -> None:
+    import fnmatch  # noqa: PLC0415
+
+    from kernforge.audit import verify  # noqa: PLC0415
+
+    signers = _signers(arguments)
+    source = _source(arguments)
+    names = [name for name in source.names if fnmatch.fnmatch(name, arguments.variant)]
+    if not names:
+        raise UsageError(
+            f"no variant there is named {arguments.variant!r}",
+            hint=f"there are {', '.join(source.names)}",
+        )
+    found = [verify.verify_variant(source.place(name), signers) for name in names]
+    report.result(verify.as_document(found), verify.as_text(found))
+    verify.refuse(found, unsigned=arguments.allow_unsigned, undigested=arguments.allow_no_digest)
+
+
+def _signers(arguments: argparse.Namespace) -> list[Signer]:
+    """Who may have signed, as the command line says."""
+    from kernforge.trust.policy import IdentitySigner, KeySigner, public_key  # noqa: PLC0415
+
+    if bool(arguments.identity) != bool(arguments.issuer):
+        raise UsageError(
+            "an identity is what an issuer says",
+            hint="give --identity and --issuer together",
+        )
+    found: list[Signer] = [
+        KeySigner(name=path.name, key=public_key(_text(path), str(path))) for path in arguments.key
+    ]
+    if arguments.identity:
+        found.append(
+            IdentitySigner(
+                name=", ".join(arguments.identity),
+                issuer=arguments.issuer,
+                identities=tuple(arguments.identity),
+                trusted_root=arguments.trusted_root,
+            ),
+        )
+    return found
+
+
+def _sign(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.artifact import directories as artifact_directories  # noqa: PLC0415
+    from kernforge.trust import signature, signing  # noqa: PLC0415
+
+    directories = artifact_directories.variants(arguments.dir)
+    if arguments.key and arguments.identity_token:
+        raise UsageError("a key and an identity were given", hint="a variant has one signature")
+    if arguments.key:
+        make = signing.open_key(arguments.key, options.passphrase).sign
+    else:
+        token = _token(arguments.identity_token)
+        config = _text(arguments.trust_config) if arguments.trust_config else None
+
+        def make(documents: Sequence[bytes]) -> list[bytes]:
+            return signature.sign_with_identity(documents, token, config)
+
+    written = signing.sign(directories, make, replace=arguments.replace)
+    report.result([str(path) for path in written], "\n".join(f"signed {path}" for path in written))
+
+
+def _token(file: str | None) -> str | None:
+    if file is None:
+        return None
+    return (sys.stdin.read() if file == "-" else _text(Path(file))).strip()
+
+
+def _keygen(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.trust import signing  # noqa: PLC0415
+
+    words = "" if arguments.no_passphrase else options.passphrase(twice=True)
+    public, text = signing.make_key(arguments.file, words)
+    name = arguments.file.stem
+    lines = (
+        f"{arguments.file}: keep it secret; {public}: give it to everybody",
+        "",
+        f"[signer.{name}]",
+        f'public-key = "{text}"',
+    )
+    document = {"private": str(arguments.file), "public": str(public), "public-key": text}
+    report.result(document, "\n".join(lines))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="name another file") from None

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command that makes wheels of built variants."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernforge.cli import options
+from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from kernforge.system.console import Report
+    from kernforge.wheel.api import Made, Source
+
+
+def add(verbs: options.Verbs) -> None:
+    """Add the commands of this module."""
+    verb = options.add_verb(
+        verbs,
+        _wheel,
+        "wheel",
+        "make wheels that pip installs, of a directory's or a published kernel's variants",
+        "me/my-kernel --version '~=1.2' --out dist --index",
+    )
+    verb.add_argument(
+        "kernel",
+        nargs="?",
+        default=".",
+        help="directory, or owner/name (default: here)",
+    )
+    options.add_registry(verb)
+    which = verb.add_mutually_exclusive_group()
+    which.add_argument(
+        "--version",
+        help="of a published kernel: 1, 1.2.3 or a range (default: the newest)",
+    )
+    which.add_argument("--revision", help="of a published kernel: a branch, tag or commit")
+    verb.add_argument(
+        "--as-version",
+        metavar="X.Y.Z",
+        help="what to call it (default: the published version, the git tag here, else MAJOR.0.0)",
+    )
+    verb.add_argument("--name", help="the distribution's name (default: the kernel's)")
+    verb.add_argument(
+        "--variant",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only variants that fit, as in '*-cu130-*'; may be repeated",
+    )
+    verb.add_argument(
+        "--out",
+        type=Path,
+        default=Path("dist"),
+        help="directory for the wheels (default: dist)",
+    )
+    verb.add_argument(
+        "--index",
+        action="store_true",
+        help="make --out a package index of all wheels in it",
+    )
+
+
+def _wheel(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.wheel import api as wheel  # noqa: PLC0415
+
+    sources, version = _sources(arguments, report)
+    made = wheel.make(
+        sources,
+        arguments.out,
+        version=arguments.as_version or version,
+        patterns=arguments.variant,
+        name=arguments.name,
+        seconds=_epoch(),
+    )
+    pages = wheel.write_index(arguments.out) if arguments.index else []
+    document: dict[str, Any] = {
+        "wheels": [_json(one) for one in made],
+        "index": arguments.out.absolute().as_uri() if pages else None,
+    }
+    lines = [str(one.path) for one in made]
+    if pages:
+        lines.append(f"index: {document['index']}")
+    report.result(document, "\n".join(lines))
+
+
+def _json(one: Made) -> dict[str, Any]:
+    return {
+        "path": str(one.path),
+        "sha256": one.sha256,
+        "variant": one.variant,
+        "name": one.plan.distribution,
+        "version": one.plan.version,
+        "tag": "-".join(one.plan.tag),
+        "requires": list(one.plan.requires),
+    }
+
+
+def _sources(arguments: argparse.Namespace, report: Report) -> tuple[list[Source], str | None]:
+    """The variants, and the version that they are known to be."""
+    from kernforge.artifact import directories  # noqa: PLC0415
+    from kernforge.wheel import api as wheel  # noqa: PLC0415
+
+    directory = directories.directory_of(arguments.kernel)
+    if directory is None:
+        store = options.registry(arguments)
+        sources, version = wheel.from_registry(
+            store,
+            arguments.kernel,
+            arguments.version,
+            arguments.revision,
+        )
+        if version is None and arguments.as_version is None:
+            raise UsageError(
+                f"what was asked of {arguments.kernel} has no tag vX.Y.Z, so its wheels have no "
+                "version",
+                hint="give --as-version X.Y.Z",
+            )
+        return sources, version
+    if arguments.version or arguments.revision:
+        raise UsageError(
+            f"{directory} is a directory: it has no published versions",
+            hint="give --as-version X.Y.Z to name its wheels, or owner/name for a published kernel",
+        )
+    version = arguments.as_version or _tag(directory)
+    if version is None:
+        report.note("there is neither --as-version nor a git tag vX.Y.Z here: taking MAJOR.0.0")
+    return wheel.from_directory(directory), version
+
+
+def _tag(directory: Path) -> str | None:
+    """The version that git gives a project's directory, or that of the project around a build."""
+    from kernforge.build import steps, workspace  # noqa: PLC0415
+
+    for root in (directory, directory.absolute().parent):
+        if (root / "build.toml").is_file():
+            return steps.tagged_version(workspace.read_project(root))
+    return None
+
+
+def _epoch() -> int:
+    """``SOURCE_DATE_EPOCH``; 0 without it."""
+    text = os.environ.get("SOURCE_DATE_EPOCH", "0")
+    if not text.isdecimal():
+        raise UsageError(f"SOURCE_DATE_EPOCH is {text!r}", hint="set it to seconds since 1970")
+    return int(text)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``compile_commands.json`` for editors: how each source is compiled, with the store's headers.
+
+Format: https://clang.llvm.org/docs/JSONCompilationDatabase.html. Editors ask clang, which does not
+know all of GCC's and nvcc's options, so only what decides the meaning of a source is kept:
+definitions, search paths, the standard. CUDA is said in clang's own words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernforge.build.execute import action as execute_action
+from kernforge.build.plan.linking import OBJECT
+from kernforge.project import units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.build.plan.graph import Action, Plan
+
+_KEPT = ("-D", "-U", "-I", "-std=", "-include", "-isystem", "-iquote")
+_PAIRS = ("-isystem", "-iquote", "-include", "-I", "-D", "-U")
+
+
+def entries(
+    made: Plan,
+    roots: Mapping[str, str],
+    *,
+    directory: str,
+    bundled: str,
+) -> list[dict[str, object]]:
+    """One entry for each source, of the first variant that compiles it.
+
+    Args:
+        made: the plan of the variants to edit for.
+        roots: the real path of every root that a compile action names.
+        directory: the project's root; paths of sources are relative to it.
+        bundled: directory of the headers that kernforge brings.
+    """
+    found: dict[str, dict[str, object]] = {}
+    for action in compiling(made):
+        path = action.argv[-3]
+        argv = [*_compiler(action, roots), *_meaning(action, roots), f"-I{bundled}", "-c", path]
+        found.setdefault(path, {"directory": directory, "file": path, "arguments": argv})
+    return [found[path] for path in sorted(found)]
+
+
+def compiling(made: Plan) -> tuple[Action, ...]:
+    """The actions that compile a source of the project."""
+    return tuple(
+        action
+        for action in made.actions
+        if action.outputs == (OBJECT,)
+        and any(i.path == action.argv[-3] and i.origin == "project" for i in action.inputs)
+    )
+
+
+def _compiler(action: Action, roots: Mapping[str, str]) -> list[str]:
+    if not action.argv[-3].endswith(units.CUDA_SUFFIXES):
+        return [roots["cxx"], "-x", "c++"]
+    toolkit = execute_action.resolve(action.argv[0], roots).rpartition("/bin/")[0]
+    codes = [a.rpartition("=")[2] for a in action.argv if a.startswith("arch=compute_")]
+    # One is enough to edit with, and each costs a pass.
+    newest = [code for code in codes if code.startswith("sm_")][-1:]
+    arch = [f"--cuda-gpu-arch={code}" for code in newest]
+    return ["clang++", "-x", "cuda", f"--cuda-path={toolkit}", *arch]
+
+
+def _meaning(action: Action, roots: Mapping[str, str]) -> Iterator[str]:
+    argv = iter(action.argv[1:-3])
+    for argument in argv:
+        if argument in _PAIRS:
+            yield from (argument, execute_action.resolve(next(argv), roots))
+        elif argument.startswith(_KEPT):
+            yield execute_action.resolve(argument, roots)

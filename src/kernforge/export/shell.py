@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment of one variant: its compilers, headers and package, for a shell or a command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.build import locking, steps
+from kernforge.build import trees as build_trees
+from kernforge.build.plan import flags
+from kernforge.system import digest, files
+from kernforge.system.paths import home
+from kernforge.system.process import Command, attached
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernforge.build.workspace import Bench
+    from kernforge.project.targets import Target
+
+_RC = """[ -f ~/.bashrc ] && . ~/.bashrc
+{exports}
+PS1="(${{KERNFORGE_VARIANT}}) ${{PS1-}}"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a shell for a variant has beside the user's environment.
+
+    Attributes:
+        variant: its name.
+        values: variables that are set.
+        before: entries that come before the user's own, for variables that are lists of paths.
+        built: directory of the built variant; None when it is not built.
+    """
+
+    variant: str
+    values: Mapping[str, str]
+    before: Mapping[str, tuple[str, ...]]
+    built: Path | None
+
+    def merged(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The variables with the user's own entries behind ours."""
+        found = dict(self.values)
+        for name, entries in self.before.items():
+            own = [part for part in env.get(name, "").split(os.pathsep) if part]
+            found[name] = os.pathsep.join(dict.fromkeys([*entries, *own]))
+        return found
+
+
+def setting(bench: Bench, target: Target, out: Path) -> Setting:
+    """The environment of a variant; its toolchain is fetched.
+
+    Args:
+        bench: the project on this machine.
+        target: the variant.
+        out: where built variants lie.
+
+    Raises:
+        ToolchainError: no index has its toolchain.
+        NetworkError: something is lacking and no index can be reached.
+    """
+    trees = _trees(bench, target)
+    torch, tvm_ffi = flags.torch_root, flags.tvm_ffi_root
+    cuda = trees.get(flags.cuda_root(target.cuda)) if target.cuda else None
+    include = [f"{trees[tvm_ffi(target.tvm_ffi)]}/include"] if target.tvm_ffi else []
+    if target.torch:
+        base = f"{trees[torch(target.torch)]}/include"
+        include += [base, f"{base}/torch/csrc/api/include"]
+    if cuda:
+        include += [d for name in ("", "/cccl") if Path(d := f"{cuda}/include{name}").is_dir()]
+        libraries = (root for name, root in trees.items() if name.count("-") > 1)
+        include += [f"{root}/include" for root in libraries if root not in include]
+    if "python" in trees:
+        include.append(trees["python"])
+    values = {
+        "KERNFORGE_VARIANT": target.name,
+        "CXX": bench.compiler.path,
+    }
+    before: dict[str, tuple[str, ...]] = {"CPATH": tuple(include)}
+    if cuda:
+        values |= {"CUDA_HOME": cuda, "CUDA_PATH": cuda, "CUDAHOSTCXX": bench.compiler.path}
+        before |= {"PATH": (f"{cuda}/bin",), "LIBRARY_PATH": (f"{cuda}/lib64",)}
+    built = out / target.name
+    if (built / "metadata.json").is_file():
+        before["PYTHONPATH"] = (str(_importable(bench, built)),)
+    return Setting(
+        variant=target.name,
+        values=values,
+        before=before,
+        built=built if "PYTHONPATH" in before else None,
+    )
+
+
+def _trees(bench: Bench, target: Target) -> dict[str, str]:
+    """The roots of a variant's plan and of its headers, whatever its sources include today."""
+    if target.variant.is_noarch:
+        return {}
+    locked, _ = locking.ensure_lock(bench, [target], locked=False)
+    made = steps.make_plan(bench, [target], locked)
+    names = set(made.roots) - {"cxx"}
+    names |= {flags.torch_root(target.torch)} if target.torch else set()
+    names |= {flags.tvm_ffi_root(target.tvm_ffi)} if target.tvm_ffi else set()
+    names |= {flags.cuda_root(target.cuda)} if target.cuda else set()
+    return build_trees.materialise(bench, names, locked)
+
+
+def _importable(bench: Bench, built: Path) -> Path:
+    """A directory from which the built package imports under its own name."""
+    manifest = bench.project.manifest
+    place = home() / "shells" / digest.key("shell", built=str(built.resolve()))[:16]
+    name = manifest.general.python_name
+    files.symlink(str(built.resolve()), place / name)
+    return place
+
+
+def enter(one: Setting, command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run a command, or the user's shell, with the setting; returns its exit code.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    mine = one.merged(env)
+    if command:
+        return attached(Command(argv=tuple(command), env={**env, **mine}))
+    shell = env.get("SHELL") or "/bin/sh"
+    if Path(shell).name != "bash":
+        prompt = f"({one.variant}) $ "
+        return attached(Command(argv=(shell,), env={**env, **mine, "PS1": prompt}))
+    # The user's own file may set these again, so ours come after it.
+    exports = "\n".join(f"export {n}={shlex.quote(v)}" for n, v in mine.items())
+    with files.staging(home() / "shells") as place:
+        files.write_new(place / "rc", _RC.format(exports=exports))
+        argv = (shell, "--rcfile", str(place / "rc"), "-i")
+        return attached(Command(argv=argv, env={**env, **mine}))

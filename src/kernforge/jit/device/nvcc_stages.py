@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run nvcc's own stages with those for the host and those for the device at the same time.
+
+``nvcc --dryrun`` prints the commands of a compilation; nvcc runs them one after another. For one
+architecture there are two rows that need nothing of each other: preprocessing and cudafe++ for the
+host, preprocessing, cicc, ptxas and fatbinary for the device. The host compiler needs both. What they
+share is the module's name for internal symbols, which cudafe++ writes and cicc reads; cicc can make it
+too (``nvcc -cubin`` has it do so), and if the two are not the same cicc runs again.
+
+A list of commands that looks otherwise is nvcc's to run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.jit.device import lambdas
+from kernforge.system.process import run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernforge.system.process import Command, Completed
+
+_LINE = re.compile(r"#\$ (.*)")
+_SETTING = re.compile(r"(\w+)=(.*)")
+_KEPT = ("--keep", "--keep-dir=../tmp")
+_STAGES = ["preprocess", "cudafe++", "preprocess", "cicc", "ptxas", "fatbinary", "compile"]
+_MODULE = re.compile(r'--module_id_file_name "([^"]+)"')
+_NICE = 15
+# More than this takes longer to look at than the flag does.
+_READ_BYTES = 1_000_000
+_DEVICE = "-D__CUDA_ARCH__="
+
+
+def run_stages(command: Command) -> Completed:
+    """Run a program; if that is nvcc for one object and one architecture, its stages side by side.
+
+    A sandbox's own words may stand before nvcc's.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    if not any(map(_is_nvcc, command.argv)) or not {"-c", "-cubin"} & set(command.argv):
+        return run(command)
+    first = _lean(command)
+    if first is None:
+        return _staged(command)
+    done = _staged(first)
+    # What it lacks, or says of a mistake, is told with the flags that were given.
+    return done if done.returncode == 0 else _staged(command)
+
+
+def _lean(command: Command) -> Command | None:
+    """The same without a flag that makes it slow, if all else stays as it is."""
+    paths = sorted(path for path in (command.cwd or Path()).rglob("*") if path.is_file())
+    if sum(path.stat().st_size for path in paths) > _READ_BYTES:
+        return None
+    texts = {str(path): path.read_text(errors="surrogateescape") for path in paths}
+    before, argv = _parted(command)
+    lean = lambdas.without(argv, texts)
+    return replace(command, argv=before + lean) if lean else None
+
+
+def _is_nvcc(word: str) -> bool:
+    return word.endswith("/nvcc")
+
+
+def _parted(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What stands before nvcc's argv, and that."""
+    at = next(place for place, word in enumerate(command.argv) if _is_nvcc(word))
+    return command.argv[:at], command.argv[at:]
+
+
+def _staged(command: Command) -> Completed:
+    if "-c" not in command.argv:
+        return run(command)
+    kept = () if _KEPT[0] in command.argv else _KEPT
+    told = run(replace(command, argv=(*command.argv, *kept, "--dryrun")))
+    found = script((told.stdout + told.stderr).splitlines()) if told.returncode == 0 else None
+    if found is None:
+        return run(command)
+    done = run(replace(command, argv=(*_parted(command)[0], "/bin/sh", "-c", found)))
+    return replace(done, wall_s=done.wall_s + told.wall_s, cpu_s=done.cpu_s + told.cpu_s)
+
+
+def run_behind(command: Command) -> Completed:
+    """The same for work in the background: it yields to what somebody waits for.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    return run_stages(replace(command, nice=_NICE))
+
+
+def script(lines: Sequence[str]) -> str | None:
+    """A shell script of what ``nvcc --dryrun`` says; None when that is not as expected.
+
+    Its messages are those of nvcc: of the host's stages, and of the device's if those went well.
+    """
+    told = [match[1] for line in lines if (match := _LINE.fullmatch(line))]
+    settings = [match for line in told if (match := _SETTING.fullmatch(line))]
+    steps = [line for line in told if not _SETTING.fullmatch(line)]
+    if [_stage(step) for step in steps] != _STAGES:
+        return None
+    before, cudafe, preprocess, cicc, *rest, compile_ = steps
+    named = _MODULE.search(cicc)
+    if _DEVICE in before or _DEVICE not in preprocess or not named or named[0] not in cudafe:
+        return None
+    own = named[1] + ".device"
+    apart = cicc.replace(named[0], f'--gen_module_id_file --module_id_file_name "{own}"')
+    after = " && ".join(rest)
+    exports = (f"export {match[1]}={shlex.quote(match[2])}" for match in settings)
+    return "\n".join(
+        (
+            *exports,
+            f"( {preprocess} && {apart} && {after} ) > ../tmp/device.log 2>&1 & device=$!",
+            f"{before} && {cudafe} || {{ code=$?; wait; exit $code; }}",
+            "wait $device; code=$?",
+            f"if [ $code = 0 ] && ! cmp -s {shlex.quote(named[1])} {shlex.quote(own)}; then",
+            f"  ( {cicc} && {after} ) > ../tmp/device.log 2>&1; code=$?",
+            "fi",
+            "cat ../tmp/device.log >&2; [ $code = 0 ] || exit $code",
+            f"exec {compile_}",
+        ),
+    )
+
+
+def _stage(step: str) -> str:
+    words = shlex.split(step)
+    program = words[0].rpartition("/")[2]
+    if program in {"cudafe++", "cicc", "ptxas", "fatbinary"}:
+        return program
+    return "preprocess" if "-E" in words else "compile" if "-c" in words else "other"

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door to NVRTC, NVIDIA's compiler of device code as a library.
+
+It comes with CUDA builds of torch and with the toolkit; ``cuda.bindings`` finds and calls it. It takes
+headers as texts, which cuda.core's ``Program`` does not. Where one of them is missing nothing here
+is an error: there is no such way then.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+from kernforge.build.execute.action import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernforge.jit.device.plan import Program
+
+
+class RtcError(Exception):
+    """NVRTC does not compile a program; the text says why."""
+
+
+def installed() -> bool:
+    """Whether there may be an NVRTC; nothing is loaded to find out."""
+    try:
+        return importlib.util.find_spec("cuda.bindings") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def compile_(program: Program, roots: Mapping[str, str]) -> bytes:
+    """Machine code of a program, as a cubin.
+
+    Args:
+        program: what to compile.
+        roots: real path of each toolchain tree by name.
+
+    Raises:
+        RtcError: it cannot be compiled; the text is the compiler's.
+    """
+    nvrtc = _nvrtc()
+    options = [resolve(word, roots).encode() for word in program.options]
+    texts = [_bytes(text) for text in program.headers.values()]
+    names = [name.encode() for name in program.headers]
+    handle = _got(
+        nvrtc.nvrtcCreateProgram(
+            _bytes(program.text),
+            program.name.encode(),
+            len(names),
+            texts,
+            names,
+        ),
+    )
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(handle, len(options), options)
+        if status:
+            log = b" " * _got(nvrtc.nvrtcGetProgramLogSize(handle))
+            _got(nvrtc.nvrtcGetProgramLog(handle, log))
+            raise RtcError(log.rstrip(b"\0 ").decode(errors="replace"))
+        code: bytes = b" " * _got(nvrtc.nvrtcGetCUBINSize(handle))
+        _got(nvrtc.nvrtcGetCUBIN(handle, code))
+    finally:
+        nvrtc.nvrtcDestroyProgram(handle)
+    return code
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc  # noqa: PLC0415 - optional, and a tenth of a second
+    except ImportError as error:
+        raise RtcError(f"cuda.bindings cannot be imported: {error}") from error
+    return nvrtc
+
+
+def _got(answer: tuple[Any, ...]) -> Any:
+    """What a call gives beside its status."""
+    if answer[0]:
+        raise RtcError(f"NVRTC fails: {answer[0]}")
+    return answer[1] if len(answer) > 1 else None

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What compiles the device code of a CUDA unit alone, for an edit that leaves its host code as it was.
+
+Two ways, both with the unit's own flags: nvcc's device stages (``nvcc -cubin``), and NVRTC, which is
+given the text without the host's part. NVRTC has no C++ library. A source that shows use of it, of
+another library, or of a function that the C++ library overloads, does not go that way.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernforge.build.plan.action_set import Actions
+from kernforge.jit.device import split, tokens
+from kernforge.project.units import Sources
+from kernforge.source import includes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.build.plan.graph import Action
+    from kernforge.jit.plan import CudaUnit
+    from kernforge.project.targets import Target
+    from kernforge.toolchain.lockfile import Lock
+
+CUBIN = "unit.cubin"
+_GENCODE = re.compile(r"arch=compute_(\w+),code=sm_(\w+)")
+# What makes the object more than one piece of code, or its code depend on the whole program.
+_NO_PART = re.compile(r"-?-(?:rdc|relocatable-device-code|dc|dlto|lto|dw|dlink|cudart)\b")
+# Headers beyond this are taken as they are: reading them would take longer than it saves.
+_READ_BYTES = 400_000
+# Headers of the toolkit that NVRTC reads from there, and those that it does without.
+_FROM_TOOLKIT = {
+    *("cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h", "math_constants.h", "mma.h"),
+    *("cooperative_groups.h", "cuda_pipeline.h"),
+}
+_INTEGERS = "".join(
+    f"typedef {sign}{kind} {'u' if sign else ''}int{bits}_t;\n"
+    for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))
+    for sign in ("", "unsigned ")
+).replace("typedef char", "typedef signed char")
+_STAND_INS = {
+    **dict.fromkeys(("cstdint", "stdint.h"), f"#pragma once\n{_INTEGERS}"),
+    **dict.fromkeys(
+        (
+            *("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"),
+            *("algorithm", "array", "cassert", "cfloat", "climits", "cmath", "cstddef", "cstdio"),
+            *("cstdlib", "cstring", "functional", "iostream", "limits", "memory", "optional"),
+            *("sstream", "stdexcept", "string", "tuple", "type_traits", "utility", "vector"),
+            *("assert.h", "float.h", "limits.h", "math.h", "stddef.h", "stdio.h", "stdlib.h"),
+            "string.h",
+        ),
+        "",
+    ),
+}
+# Calls that the C++ library decides by the types of all arguments, and NVRTC otherwise; macros of
+# the C library; what tells the compilers apart.
+_NOT_ALIKE = re.compile(
+    r"std|pow|fmod|remainder|remquo|fma|fmax|fmin|fdim|atan2|hypot|copysign|nextafter|nexttoward"
+    r"|lerp|div|ldiv|lldiv|isgreater\w*|isless\w*|isunordered|M_[A-Z0-9_]+|NAN|INFINITY|HUGE_VAL\w*"
+    r"|(?:U?(?:CHAR|SHRT|INT|LONG|LLONG)|FLT|DBL|SIZE)_\w+|__CUDACC_(?!_)\w+|__NVCC\w*|__GNUC\w*|__has_\w+"
+    r"|__FILE__|__linux__|__x86_64__|__cplusplus|NULL|__int128\w*|__float128",
+)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_UNNAMED = re.compile(r"(?<!\w)(?:inline\s+)?namespace\s*\{")
+_IGNORED = re.compile(
+    r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
+    r"|--keep|--keep-dir=.*",
+)
+# What is for the host's code, or said to the host's compiler alone, with the word after it.
+_IGNORED_WITH = {
+    "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
+    "-Xcudafe": re.compile(r"--diag_suppress=.*"),
+}
+_PASSED = re.compile(
+    r"-[DU]\w.*|-std=c\+\+(?:14|17|20)|-?-(?:use_fast_math|maxrregcount=\d+)"
+    r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What NVRTC is given.
+
+    Attributes:
+        name: the unit's path, as nvcc is told it.
+        text: of the unit, without the host's part.
+        headers: texts by the name with which they are included.
+        options: the unit's; a path of the toolkit begins with ``%{root}``.
+    """
+
+    name: str
+    text: str
+    headers: Mapping[str, str]
+    options: tuple[str, ...]
+
+    def naming(self, unnamed: str) -> Program:
+        """The same with unnamed namespaces called as another compiler called them.
+
+        NVRTC names them after its process, and names are part of the code.
+        """
+        if not unnamed:
+            return self
+        named = functools.partial(_UNNAMED.sub, f"inline namespace {unnamed} {{")
+        headers = {name: named(text) for name, text in self.headers.items()}
+        return replace(self, text=named(self.text), headers=headers)
+
+    def instantiating(self, lines: str) -> Program:
+        """The same with more lines at its end: templates that the host's part had instantiated."""
+        return replace(self, text=f"{self.text}\n{lines}") if lines else self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The device code of a unit.
+
+    Attributes:
+        host: names the host's part with all that makes code of it; units that share it differ in
+            device code alone.
+        cubin: nvcc's device stages, as an action.
+        texts: what that action reads beside what the unit reads.
+        program: for NVRTC; None when it may not give what nvcc gives.
+    """
+
+    host: str
+    cubin: Action
+    texts: Mapping[str, str]
+    program: Program | None
+
+
+def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
+    """The device code of a unit; None where it cannot be told from the host's."""
+    argv = unit.action.argv
+    if sum(1 for word in argv if _GENCODE.fullmatch(word)) != 1 or "-gencode" not in argv:
+        return None
+    if any(_NO_PART.match(word) for word in argv) or sum("code=" in word for word in argv) != 1:
+        return None
+    macros = frozenset().union(*(tokens.macros(text) for text in unit.texts.values()))
+    known = {*_FROM_TOOLKIT, *_STAND_INS}
+    exact = unit.opaque or any(name not in known for name in unit.foreign)
+    # A flag that is not known may put line numbers into the object.
+    options = _options(argv, unit)
+    exact = exact or options is None
+    parts = _split(unit, macros, exact=exact)
+    if parts[unit.path] is None:
+        return None
+    hosts = {p: found.host if (found := parts.get(p)) else t for p, t in unit.texts.items()}
+    shadow = Actions(Sources(digests={}, texts={}, bundled={}), lock)
+    inputs = [shadow.text(path, text) for path, text in hosts.items()]
+    host = shadow.add("host", argv, inputs, unit.action.outputs, target)
+    alone = Actions(Sources(digests={}, texts={}, bundled={}), lock)
+    inputs = [alone.text(path, text) for path, text in unit.texts.items()]
+    words = ["-cubin" if word == "-c" else word for word in argv[:-1]]
+    cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)
+    devices = {p: found.device if (found := parts.get(p)) else t for p, t in unit.texts.items()}
+    program = None if exact or options is None else _program(unit, devices, options)
+    return Part(host=host.key, cubin=cubin, texts=alone.texts, program=program)
+
+
+def _split(
+    unit: CudaUnit,
+    macros: frozenset[str],
+    *,
+    exact: bool,
+) -> dict[str, split.Split | None]:
+    """The parts of each of a unit's texts, as far as they can be told.
+
+    A function that is declared for the host too is for both, whatever its definition says: it may be
+    in another file.
+    """
+    small = sum(map(len, unit.texts.values())) < _READ_BYTES
+    read = {p: text for p, text in unit.texts.items() if small or p == unit.path}
+    parts = {path: split.split(text, macros, exact=exact) for path, text in read.items()}
+    alone: set[str] = set().union(*(found.alone for found in parts.values() if found))
+    shared: set[str] = set()
+    for path, text in unit.texts.items():
+        found = parts.get(path)
+        shared |= alone & (found.shared if found else set(_WORD.findall(text)))
+    if not shared:
+        return parts
+    both = frozenset(shared)
+    return {path: split.split(text, macros, both, exact=exact) for path, text in read.items()}
+
+
+def _program(unit: CudaUnit, devices: Mapping[str, str], options: list[str]) -> Program | None:
+    if any(_NOT_ALIKE.fullmatch(w) for text in devices.values() for w in tokens.words(text)):
+        return None
+    own: dict[str, str] = {}
+    for path in devices:
+        for name, found in includes.named(path, unit.texts, unit.includes).items():
+            texts = {devices[one] for one in found}
+            if name in own:
+                texts.add(own[name])
+            if len(texts) > 1:
+                return None  # one name, several files
+            own |= dict.fromkeys([name] if texts else [], "".join(texts))
+    headers = {**_STAND_INS, **own}
+    return Program(name=unit.path, text=devices[unit.path], headers=headers, options=tuple(options))
+
+
+def _options(argv: tuple[str, ...], unit: CudaUnit) -> list[str] | None:
+    """NVRTC's words for nvcc's; None when one of them is not known to mean the same."""
+    root = argv[0].partition("/")[0]
+    found = [f"-I{root}/include", f"-I{root}/include/cccl"]
+    own = {f"-I{directory}" for directory in unit.includes}
+    words: Iterator[str] = iter(argv[1:-3])  # the rest are the unit, -o and the object
+    for word in words:
+        if word == "-gencode":
+            arch = _GENCODE.fullmatch(next(words, ""))
+            if not arch or arch[1] != arch[2]:
+                return None
+            found.append(f"-arch=sm_{arch[2]}")
+        elif word in _IGNORED_WITH:
+            if not _IGNORED_WITH[word].fullmatch(next(words, "")):
+                return None
+        elif _PASSED.fullmatch(word):
+            found.append(word)
+        elif not _IGNORED.fullmatch(word) and word not in own:
+            return None
+    return found

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that a compilation reads, found by their includes, and whether they have changed since.
+
+A file that has its size, times of change and inode has its content, unless it changed so shortly
+before it was read that another change could have the same time. The second time, that of the inode,
+is one that no program can set: a file whose first one was set back is seen, too.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from kernforge.errors import UsageError
+from kernforge.source import includes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kernforge.source.includes import Closure
+
+Stamp: TypeAlias = tuple[int, int, int, int]
+"""Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
+_SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
+_OPAQUE_LIMIT = 5000
+_HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was on the disk when files were read.
+
+    Attributes:
+        stamps: of each file that was read; None for one that was looked for and not there.
+        young: files that had changed just before.
+    """
+
+    stamps: Mapping[str, Stamp | None]
+    young: frozenset[str]
+
+    def unchanged(self) -> bool:
+        """Whether all is as it was; False also when nobody can tell."""
+        return not self.young and all(stamp(p) == old for p, old in self.stamps.items())
+
+
+class Tree:
+    """Files of this machine by their absolute paths without the leading slash.
+
+    It is the mapping that ``includes.closure`` looks into: a file is read when it is asked for.
+
+    Args:
+        given: texts of files that lie nowhere.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._texts: dict[str, str | None] = dict(given)
+        self._stamps: dict[str, Stamp | None] = {}
+        self._young: set[str] = set()
+
+    def __contains__(self, path: object) -> bool:
+        return self._text(str(path)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for path, text in self._texts.items() if text is not None)
+
+    def get(self, path: str, default: str = "") -> str:
+        """Text of a file."""
+        found = self._text(path)
+        return default if found is None else found
+
+    def watch(self, path: str) -> Stamp | None:
+        """Stamp of a file that is not text, as an object; from now on a change of it is seen.
+
+        Args:
+            path: absolute.
+        """
+        self._stamps[path] = found = stamp(path)
+        self._note_young(path, found)
+        return found
+
+    def seen(self) -> Seen:
+        """What was read so far."""
+        return Seen(stamps=dict(self._stamps), young=frozenset(self._young))
+
+    def _text(self, path: str) -> str | None:
+        if path not in self._texts:
+            real = f"/{path}"
+            self._stamps[real] = found = stamp(real)
+            self._texts[path] = None if found is None else _read(real)
+            self._note_young(real, found)
+        return self._texts[path]
+
+    def _note_young(self, path: str, found: Stamp | None) -> None:
+        if found and time.time_ns() - found[1] < _SETTLED_NS:
+            self._young.add(path)
+
+
+def closure(
+    source: str,
+    directories: tuple[str, ...],
+    first: tuple[str, ...],
+    tree: Tree,
+) -> Closure:
+    """Which files a source may read; all paths are absolute, without the leading slash.
+
+    Args:
+        source: the source.
+        directories: search path.
+        first: files that flags include.
+        tree: the machine's files.
+
+    Raises:
+        UsageError: there is no such source, or a file cannot be read; an include names a macro, and
+            the search path holds too many files to take all.
+    """
+    if source not in tree:
+        if os.path.isdir(f"/{source}"):  # noqa: PTH112
+            raise UsageError(
+                f"the source /{source} is a directory",
+                hint="name files; load(directory) without sources builds a kernel project",
+            )
+        raise UsageError(f"there is no source /{source}")
+    known: Mapping[str, str] = tree  # type: ignore[assignment]  # what is used of a mapping
+    found = includes.closure(source, known, directories, first=first)
+    if not found.opaque:
+        return found
+    for path in _headers_below((posixpath.dirname(source), *directories)):
+        tree.get(path)
+    return includes.closure(source, known, directories, first=first)
+
+
+def stamp(path: str) -> Stamp | None:
+    """Stamp of a file; None when it is not there."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - many files, each time
+    except OSError:
+        return None
+    if not os.path.isfile(path):  # noqa: PTH113
+        return None
+    return (found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
+
+
+def _read(path: str) -> str:
+    try:
+        # Compilers take any bytes, in comments above all: what is no UTF-8 comes as surrogates.
+        return Path(path).read_bytes().decode(errors="surrogateescape")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _headers_below(directories: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    for top in dict.fromkeys(directories):
+        for directory, _, names in os.walk(f"/{top}"):
+            wanted = (n for n in names if os.path.splitext(n)[1] in _HEADERS)  # noqa: PTH122
+            found += [f"{directory}/{name}".lstrip("/") for name in wanted]
+            if len(found) > _OPAQUE_LIMIT:
+                raise UsageError(
+                    f"an include names a macro, and more than {_OPAQUE_LIMIT} headers could be meant",
+                    hint="write the header's name into the include, or name a smaller include path",
+                )
+    return found

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``%%kernforge``: a cell of C++ or CUDA in a notebook or in IPython, compiled and loaded at once.
+
+``%load_ext kernforge`` registers it. The compiler is told where the lines of the cell begin, so that
+what it complains of has the cell's own line numbers, counted as the notebook shows them: the line
+of the magic is the first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from kernforge.errors import BuildError, KernforgeError
+from kernforge.jit import flags
+from kernforge.jit.api import load_inline
+from kernforge.source import diagnostics
+
+_SWITCH = re.compile(r"//\s*%%\s*(cpp|cuda)\s*$")
+_FIRST_LINE = 2  # the magic's own is 1
+
+
+class CellError(BuildError):
+    """A cell does not become a module; shown without a traceback, which would be of kernforge's own code."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows."""
+        return str(self).splitlines()
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register ``%%kernforge``; called by ``%load_ext kernforge``."""
+    shell.register_magics(KernforgeMagics)
+
+
+@magics_class
+class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
+    """The cell magic."""
+
+    @magic_arguments()
+    @argument("name", help="the module's name; it is a variable afterwards")
+    @argument(
+        "--functions",
+        metavar="F,G",
+        default="",
+        help="bind these C++ functions with pybind11, and make them variables too",
+    )
+    @argument("--cuda", action="store_true", help="the cell begins with CUDA instead of C++")
+    @argument("--cflags", default="", help="for the C++ compiler, as '-O3 -march=native'")
+    @argument("--cuda-cflags", default="", help="for nvcc")
+    @argument("--ldflags", default="", help="for the linker")
+    @argument("--include", action="append", default=[], help="where headers are looked for")
+    @argument("--no-headers", action="store_true", help="put no header before the sources")
+    @argument("--verbose", action="store_true", help="say what is compiled")
+    @cell_magic
+    def kernforge(self, line: str, cell: str) -> None:
+        """Compile the cell with ``kernforge.load_inline`` and load it as a module.
+
+        A cell is C++, or CUDA with ``--cuda``. It may hold both: a line ``// %% cuda`` or
+        ``// %% cpp`` begins the other. What CUDA defines and ``--functions`` names is declared for
+        you. Run the cell again after an edit for the new code; unchanged it costs nothing, and what
+        was made with the old module stays valid.
+
+        Example::
+
+            %%kernforge toy --functions plus
+            at::Tensor plus(at::Tensor x, double a) { return x + a; }
+
+        In the next cell: ``plus(torch.ones(3), 2.0)``, or ``toy.plus(...)``.
+        """
+        asked = parse_argstring(self.kernforge, line)
+        functions = [name.strip() for name in asked.functions.split(",") if name.strip()]
+        texts = parts(cell, cuda=asked.cuda)
+        declared = [declaration(texts["cuda"], name) for name in functions]
+        label = f"<cell {asked.name}>"
+        try:
+            module = load_inline(
+                asked.name,
+                [*filter(None, declared), _labelled(texts["cpp"], label)],
+                [_labelled(texts["cuda"], label)] if texts["cuda"].strip() else None,
+                functions=functions or None,
+                extra_cflags=flags.words(asked.cflags),
+                extra_cuda_cflags=flags.words(asked.cuda_cflags),
+                extra_ldflags=flags.words(asked.ldflags),
+                extra_include_paths=asked.include,
+                no_implicit_headers=asked.no_headers,
+                verbose=asked.verbose,
+            )
+        except KernforgeError as error:
+            raise explained(error, label, cell) from None
+        found = {asked.name: module} | {name: getattr(module, name) for name in functions}
+        self.shell.push(found)
+
+
+def parts(cell: str, *, cuda: bool) -> dict[str, str]:
+    """A cell's C++ and CUDA, each with all lines of the cell: those of the other are empty.
+
+    Args:
+        cell: the text below the magic.
+        cuda: whether it begins with CUDA.
+    """
+    now = "cuda" if cuda else "cpp"
+    lines: dict[str, list[str]] = {"cpp": [], "cuda": []}
+    for line in cell.splitlines():
+        switch = _SWITCH.fullmatch(line.strip())
+        now = switch[1] if switch else now
+        for language, text in lines.items():
+            text.append(line if language == now and not switch else "")
+    return {language: "\n".join(text) for language, text in lines.items()}
+
+
+def declaration(cuda: str, name: str) -> str:
+    """The declaration of a function that CUDA defines, for the C++ that binds it; empty if none."""
+    found = re.search(
+        rf"^[ \t]*(?!return\b|else\b)([\w:<>,&*\s]+?[\s&*]{re.escape(name)}\s*\([^;{{}}]*\))\s*\{{",
+        cuda,
+        re.MULTILINE,
+    )
+    return f"{' '.join(found[1].split())};" if found else ""
+
+
+def explained(error: KernforgeError, label: str, cell: str) -> CellError:
+    """A failure in terms of the cell: its lines, and the source that a compiler means."""
+    texts = {label: f"\n{cell}"}  # one line for the magic
+    said = diagnostics.errors(diagnostics.parse(error.message))
+    if not said:
+        return CellError(error.message, hint=error.hint)
+    lines: list[str] = []
+    for one in said:
+        lines.append(diagnostics.title(one).replace(label, "cell"))
+        lines += diagnostics.excerpt(one, texts.get)
+    return CellError("\n".join(lines))
+
+
+def _labelled(text: str, label: str) -> str:
+    """The text, whose lines a compiler counts as the cell's."""
+    return f'#line {_FIRST_LINE} "{label}"\n{text}' if text.strip() else ""

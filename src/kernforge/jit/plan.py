@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a module that is compiled while its user waits is made by, as a plan.
+
+The flags are those of ``torch.utils.cpp_extension`` (2.13), so that a source compiles as it does
+there. Two things differ. A unit that reads no header of torch is given none of torch's search paths.
+And nothing is linked against torch's libraries, which take the linker long to read and which the
+process has: empty ones of the same names stand for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kernforge.artifact.variant import Backend, Variant
+from kernforge.binary import abi_floor
+from kernforge.build.plan import flags, linking
+from kernforge.build.plan.action_set import Actions
+from kernforge.build.plan.graph import Plan
+from kernforge.build.plan.linking import OBJECT
+from kernforge.project.targets import Target
+from kernforge.project.units import Sources
+from kernforge.source import extension_source as generated
+from kernforge.source.extension_source import CUDA_SUFFIXES
+from kernforge.system import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.artifact.variant import Version2
+    from kernforge.build.plan.graph import Action, Input
+    from kernforge.source.includes import Closure
+    from kernforge.toolchain.lockfile import Lock
+
+TORCH, PRECOMPILED = "installed-torch", "precompiled"
+_AHEAD = "ahead"
+"""Trees of the installed torch, and of the headers of it that were compiled before."""
+_CXX20_SINCE = (2, 12)
+_NVCC = (
+    *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
+    *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
+    "--expt-relaxed-constexpr",
+)
+_NAMES = "kernforge_names.cpp"
+_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What sources are compiled with and for.
+
+    Attributes:
+        torch: the installed release.
+        sonames: torch's libraries in this process.
+        runtime: soname of the CUDA runtime that torch has brought into this process; empty if it
+            has none that fits the toolkit.
+        cuda: the toolkit; None without one.
+        archs: arguments for nvcc that say what to compile for.
+        lock: the identities of compiler, headers and toolkit.
+        cpu: as variant names spell it.
+    """
+
+    torch: Version2
+    sonames: tuple[str, ...]
+    cuda: Version2 | None
+    archs: tuple[str, ...]
+    lock: Lock
+    cpu: str
+    runtime: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A source with what it may read.
+
+    Attributes:
+        path: in the action's directory.
+        texts: of every file that it may read, itself among them, by path.
+        closure: the same as ``includes`` tells it.
+    """
+
+    path: str
+    texts: Mapping[str, str]
+    closure: Closure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be made.
+
+    Attributes:
+        name: the module's.
+        units: its sources.
+        cflags: for the C++ compiler; paths in it are absolute, or in the action's directory.
+        cuda_cflags: for nvcc; likewise.
+        ldflags: for the linker; likewise.
+        linked: files that the linker reads outside the action's directory -> their stamps.
+        includes: search path in the action's directory.
+        installed: search path outside it.
+        with_cuda: whether to give C++ sources CUDA's headers.
+        executable: make a program and not a module.
+        taken: op namespaces that this process has from earlier builds, as they are written and as
+            they are.
+    """
+
+    name: str
+    units: tuple[Unit, ...]
+    cflags: tuple[str, ...] = ()
+    cuda_cflags: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    linked: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    includes: tuple[str, ...] = ()
+    installed: tuple[str, ...] = ()
+    with_cuda: bool = False
+    executable: bool = False
+    taken: frozenset[str] = frozenset()
+
+    @property
+    def has_device(self) -> bool:
+        """Whether there is device code."""
+        return any(unit.path.endswith(CUDA_SUFFIXES) for unit in self.units)
+
+    @property
+    def names_arch(self) -> bool:
+        """Whether a flag says what device code is compiled for."""
+        return any("arch" in flag for flag in self.cuda_cflags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaUnit:
+    """A CUDA source as it is compiled.
+
+    Attributes:
+        path: in the action's directory.
+        texts: what the compiler reads, by path.
+        includes: search path in the action's directory.
+        foreign: names of included headers that are not among the texts.
+        opaque: whether others may be read as well.
+        action: what compiles it.
+    """
+
+    path: str
+    texts: Mapping[str, str]
+    includes: tuple[str, ...]
+    foreign: tuple[str, ...]
+    opaque: bool
+    action: Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A plan, and what will come of it.
+
+    Attributes:
+        plan: the actions.
+        link: the last of them; its one output is the module.
+        header: makes the compiled header that units would gain by; None when none would.
+        namespaces: op namespaces that the sources write -> that the module has.
+        cuda: the CUDA sources.
+        target: what the plan is for.
+    """
+
+    plan: Plan
+    link: Action
+    header: Plan | None
+    namespaces: Mapping[str, str]
+    cuda: tuple[CudaUnit, ...]
+    target: Target
+
+
+def make(request: Request, machine: Machine, instead: Mapping[str, Action] | None = None) -> Made:
+    """Plan a module.
+
+    Args:
+        request: what is to be made.
+        machine: with what.
+        instead: actions whose objects are linked for those of the units of these paths.
+    """
+    texts = [text for unit in request.units for text in unit.texts.values()]
+    defined = generated.namespaces(texts)
+    content = {p: digest.sha256(t) for unit in request.units for p, t in unit.texts.items()}
+    argv = [*request.cflags, "", *request.cuda_cflags, "", *request.ldflags]
+    suffix = digest.key("jit", files=content, flags=argv, cxx=machine.lock.compiler.key)[:10]
+    spoken = {n: request.name if n == generated.EXTENSION_NAME else n for n in defined}
+    actual = {n: _free(s, suffix, request.taken) for n, s in spoken.items()}
+    planner = _Planner(request, machine, actual, instead or {})
+    return planner.make({spoken[n]: a for n, a in actual.items()})
+
+
+def _free(name: str, suffix: str, taken: frozenset[str]) -> str:
+    """The first namespace for a written one that the process does not have."""
+    if name not in taken:
+        return name
+    names = (f"{name}_{suffix}", *(f"{name}_{suffix}_{number}" for number in range(2, _MOST)))
+    return next(name for name in names if name not in taken)
+
+
+class _Planner:
+    def __init__(
+        self,
+        request: Request,
+        machine: Machine,
+        names: Mapping[str, str],
+        instead: Mapping[str, Action],
+    ) -> None:
+        self._request, self._machine, self._names = request, machine, names
+        self._instead = instead
+        self._cuda: list[CudaUnit] = []
+        empty = Sources(digests={}, texts={}, bundled={})
+        self._actions = Actions(empty, machine.lock)
+        self._apart = Actions(empty, machine.lock)
+        backend = Backend("cuda", machine.cuda) if machine.cuda else Backend("cpu")
+        variant = Variant(
+            framework="torch",
+            version=machine.torch,
+            backend=backend,
+            cpu=machine.cpu,
+            os="linux",
+            cxx11=True,
+        )
+        self._target = Target(variant=variant, torch=machine.torch, cuda=machine.cuda)
+
+    def make(self, namespaces: Mapping[str, str]) -> Made:
+        objects = [self._compile(unit) for unit in self._request.units]
+        if self._names:
+            objects.append(self._compile_names())
+        link = self._link(objects)
+        found = self._actions.found
+        plan = Plan(
+            actions=tuple(found.values()),
+            artifacts=(),
+            texts=self._actions.texts,
+            sources_id="",
+        )
+        header = self._apart.found
+        before = replace(plan, actions=tuple(header.values()), texts=self._apart.texts)
+        return Made(
+            plan=plan,
+            link=link,
+            header=before if header else None,
+            namespaces=namespaces,
+            cuda=tuple(self._cuda),
+            target=self._target,
+        )
+
+    # -- compiling -------------------------------------------------------------------------
+
+    def _compile(self, unit: Unit) -> Action:
+        if other := self._instead.get(unit.path):
+            self._actions.found[other.key] = other
+            return other
+        texts, named = self._texts(unit)
+        inputs = [self._actions.text(path, text) for path, text in texts.items()]
+        common = tuple(self._common(unit))
+        included = ("-include", generated.NAMES_HEADER) if named else ()
+        if unit.path.endswith(CUDA_SUFFIXES):
+            argv = (*self._nvcc(), *included, *flags.for_nvcc(common), *self._request.cuda_cflags)
+            argv = (*argv, *self._standard_of(self._request.cuda_cflags))
+        else:
+            before, stand_in = self._precompiled(unit, common)
+            inputs = [*inputs, *stand_in]
+            plain = ("-c", "-fPIC", self._standard())
+            argv = (flags.CXX, *before, *included, *plain, *common, *self._request.cflags)
+        whole = (*argv, unit.path, "-o", OBJECT)
+        # Texts that lie nowhere are in no directory.
+        title = f"/{unit.path}" if "/" in unit.path else unit.path
+        action = self._actions.add(title, whole, inputs, (OBJECT,), self._target)
+        if unit.path.endswith(CUDA_SUFFIXES):
+            found = unit.closure
+            self._cuda.append(
+                CudaUnit(
+                    path=unit.path,
+                    texts=texts,
+                    includes=self._request.includes,
+                    foreign=found.foreign,
+                    opaque=found.opaque,
+                    action=action,
+                ),
+            )
+        return action
+
+    def _texts(self, unit: Unit) -> tuple[dict[str, str], bool]:
+        """The files of a unit, and whether some of them take names from the link."""
+        defined = frozenset(self._names)
+        texts = {path: generated.register(text, defined) for path, text in unit.texts.items()}
+        named = any(texts[path] != unit.texts[path] for path in texts)
+        if named:
+            texts[generated.NAMES_HEADER] = generated.names_header(defined)
+        return texts, named
+
+    def _common(self, unit: Unit) -> Iterator[str]:
+        """Definitions and search paths, for the host compiler."""
+        if any(generated.EXTENSION_NAME in text for text in unit.texts.values()):
+            yield f"-D{generated.EXTENSION_NAME}={self._request.name}"
+        yield from (f"-I{directory}" for directory in self._request.includes)
+        yield from (f"-I{directory}" for directory in self._request.installed)
+        if unit.closure.reaches_torch or unit.closure.reaches_python:
+            yield "-DTORCH_API_INCLUDE_EXTENSION_H"
+            for below in ("include", "include/torch/csrc/api/include"):
+                yield from ("-isystem", flags.tree(TORCH, below))
+        if unit.closure.reaches_python:
+            yield from ("-isystem", flags.tree("python"))
+        cuda = self._machine.cuda
+        if not cuda:
+            return
+        if self._request.with_cuda and not unit.path.endswith(CUDA_SUFFIXES):
+            yield from flags.cuda_includes(cuda)
+        for wheel in self._machine.lock.cuda[f"{cuda[0]}.{cuda[1]}"].libraries:
+            if unit.closure.reaches_cuda_libraries:
+                root = flags.library_root(cuda, wheel.file.partition("-")[0])
+                yield from ("-isystem", flags.tree(root, "include"))
+
+    def _nvcc(self) -> tuple[str, ...]:
+        cuda = self._machine.cuda
+        if cuda is None:
+            raise AssertionError("a CUDA source was accepted without a toolkit")
+        return (
+            flags.tree(flags.cuda_root(cuda), "bin/nvcc"),
+            "-c",
+            *_NVCC,
+            *(() if self._request.names_arch else self._machine.archs),
+            *("-Xcompiler", "-fPIC", f"-ccbin={flags.CXX}", f"--threads={flags.THREADS}"),
+        )
+
+    def _standard(self) -> str:
+        return f"-std=c++{'20' if self._machine.torch >= _CXX20_SINCE else '17'}"
+
+    def _standard_of(self, given: tuple[str, ...]) -> tuple[str, ...]:
+        """Nvcc takes one standard only."""
+        return (
+            () if any(flag.startswith(("-std", "--std")) for flag in given) else (self._standard(),)
+        )
+
+    def _precompiled(
+        self,
+        unit: Unit,
+        common: tuple[str, ...],
+    ) -> tuple[tuple[str, ...], list[Input]]:
+        """Arguments that let a unit start from a compiled header, which is planned apart.
+
+        And the file that stands in for it while it is not there.
+        """
+        header = generated.first_header(unit.texts[unit.path])
+        if not header:
+            return (), []
+        of_user = {f"-I{one}" for one in (*self._request.includes, *self._request.installed)}
+        kept = [part for part in common if part not in of_user]
+        name = f"-D{generated.EXTENSION_NAME}={self._request.name}"
+        kept = [part for part in kept if part != name]
+        argv = (flags.CXX, "-x", "c++-header", "-fPIC", self._standard(), *kept)
+        argv = (*argv, *self._request.cflags, flags.tree(TORCH, f"include/{header}"))
+        # Below a name of its own: where the unit includes the header itself, torch's must be found.
+        output = f"{_AHEAD}/{header}.gch"
+        place = self._apart.text(f"{_AHEAD}/{header.rpartition('/')[0]}/made-here", "")
+        title = f"<{header}>"
+        self._apart.add(title, (*argv, "-o", output), [place], (output,), self._target)
+        stand_in = self._actions.text(f"stand-in/{_AHEAD}/{header}", f"#include <{header}>\n")
+        search = (f"-I{flags.tree(PRECOMPILED)}", "-Istand-in")
+        return (*search, "-include", f"{_AHEAD}/{header}"), [stand_in]
+
+    def _compile_names(self) -> Action:
+        text = self._actions.text(_NAMES, generated.names_source(self._names))
+        argv = (flags.CXX, "-c", "-fPIC", _NAMES, "-o", OBJECT)
+        return self._actions.add("op namespaces", argv, [text], (OBJECT,), self._target)
+
+    # -- linking ---------------------------------------------------------------------------
+
+    def _link(self, objects: list[Action]) -> Action:
+        names = [f"objects/{number}.o" for number in range(len(objects))]
+        inputs = [
+            self._actions.made(one, OBJECT, name) for one, name in zip(objects, names, strict=True)
+        ]
+        if stamps := self._request.linked:
+            # No program reads it: it makes another action of the same words for other files.
+            lines = (f"{path} {' '.join(map(str, one))}\n" for path, one in stamps.items())
+            inputs.append(self._actions.text("linked.txt", "".join(lines)))
+        libraries: tuple[str, ...]
+        cuda = self._machine.cuda if self._request.with_cuda else None
+        shares = bool(cuda and self._machine.runtime and not self._request.executable)
+        if self._request.executable:
+            below = flags.tree(TORCH, "lib")
+            named = (s.removeprefix("lib").removesuffix(".so") for s in self._machine.sonames)
+            wanted = (f"-l{name}" for name in named if name != "torch_python")
+            libraries = (f"-L{below}", *wanted)
+        else:
+            # One runtime for all, as with torch's loader, and not one of each module's own.
+            shared = (self._machine.runtime,) if shares else ()
+            stubs = abi_floor.empty_stubs((*self._machine.sonames, *shared))
+            inputs += linking.stubs(self._actions, stubs, self._target, of="torch")
+            libraries = tuple(f"{linking.STUB_DIR}/{one.file}" for one in stubs)
+            libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
+        runtime: tuple[str, ...] = ()
+        if cuda and not shares:
+            below = flags.tree(flags.cuda_root(cuda), "lib64")
+            runtime = (f"-L{below}", "-lcudart_static", "-ldl", "-lrt", "-lpthread")
+        output = self._request.name + ("" if self._request.executable else ".so")
+        argv = (flags.CXX, *names, *self._request.ldflags, *libraries, *runtime, "-o", output)
+        return self._actions.add(f"link {output}", argv, inputs, (output,), self._target)

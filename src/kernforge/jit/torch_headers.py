@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of torch's headers, what a source uses.
+
+``torch/types.h`` is 13 MB of text and ``torch/extension.h`` 16, and nvcc's two passes and the host compiler
+each read it. Most of it is for the 2,500 operators that a source does not call. Here the include
+gives way to one of a header that is written for the source: ``ATen/core/Tensor.h`` (the class
+with its methods), the functions of those operators that the source names, as the installed headers
+define them, and torch's own names for types. What a source uses beside is not seen here: then its
+compiler misses a name, and it is compiled again as it stands.
+
+The functions below ``torch::`` that make tensors are those of the installed
+``variable_factories.h``, but that they set ``requires_grad`` by the tensor's method instead of
+``autograd::make_variable``, whose header is as large as all of ATen's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kernforge.source.includes import Closure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernforge.jit.plan import Request, Unit
+
+    Read = Callable[[str], str | None]
+    """Text of a header below torch's ``include``; None when there is none."""
+
+DIRECTORY = "kernforge-slim"
+HEADER = "kernforge_torch.h"
+_LARGE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
+_LARGE_INCLUDE = re.compile(
+    rf'^([ \t]*)#[ \t]*include[ \t]*[<"](?:{"|".join(map(re.escape, _LARGE))})[>"]',
+    re.MULTILINE,
+)
+# What may stand beside it. Another header may bring what is written here a second time.
+_BESIDE = re.compile(
+    r"(?!torch/|ATen/|caffe2/|THC/).*|torch/library\.h|torch/csrc/utils/pybind\.h"
+    r"|ATen/(?:Dispatch|AccumulateType|OpMathType|cuda/CUDAContext(?:Light)?|cuda/Exceptions)\.h",
+)
+# Whole parts of torch that are not here.
+_MORE = re.compile(
+    r"\b(?:torch|at)\s*::\s*(?:autograd|nn|optim|jit|data|serialize|indexing|save|load|linalg|fft"
+    r"|special|sparse|tensor|from_blob|manual_seed|parallel_for|native|globalContext)\b"
+    r"|\b(?:NoGradGuard|GradMode|InferenceMode|AutoGradMode|Slice|Ellipsis)\b"
+    r"|\.\s*index(?:_put_)?\s*\(\s*\{",
+)
+_PYTHON = re.compile(
+    r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bPyObject\b|\bTHP\w+",
+)
+_LIBRARY = re.compile(r"\bTORCH_LIBRARY")
+_CALLED = re.compile(r"(?:\b(?:at|torch)\s*::\s*|(?<![\w.>:]))([a-z]\w*)")
+_COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_DIRECTIVE = re.compile(
+    r"^[ \t]*#[ \t]*(?:include|pragma once|if|else|endif|error)[^\n]*",
+    re.MULTILINE,
+)
+_FACTORIES = "torch/csrc/autograd/generated/variable_factories.h"
+_FACTORY = re.compile(r"^inline at::Tensor (\w+)\(.*?^\}\n", re.DOTALL | re.MULTILINE)
+_TYPES = "torch/csrc/api/include/torch/types.h"
+# The operators of C++; they call this one.
+_OPERATORS, _BY_OPERATORS = "ATen/TensorOperators.h", "empty_like"
+_LISTS = "ITensorListRef"
+_ALWAYS = (
+    *("ATen/core/Tensor.h", "ATen/core/Generator.h", "ATen/core/LegacyTypeDispatch.h"),
+    *("ATen/core/Reduction.h", "ATen/Dispatch.h"),
+)
+_SHORT = re.compile(
+    r"undefined|not declared|has not been declared|not a member|has no member|does not name|incomplete"
+    r"|redefinition|already been defined|ambiguous|no instance|no matching|No such file|no suitable"
+    r"|must be a class or namespace|expected|has not been defined|no operator|cannot convert",
+)
+_VARIABLE = """namespace torch { namespace kernforge {
+inline at::Tensor variable(at::Tensor made, bool requires_grad) {
+  if (requires_grad) made.set_requires_grad(true);
+  return made;
+}
+}}
+"""
+
+
+def slimmed(request: Request, read: Read) -> Request | None:
+    """The same request with torch's headers cut to what each unit uses; None where none can be.
+
+    Args:
+        request: what is to be made.
+        read: reads the installed torch's headers.
+    """
+    units = tuple(_unit(unit, read) or unit for unit in request.units)
+    if units == request.units:
+        return None
+    return replace(request, units=units, includes=(*request.includes, DIRECTORY))
+
+
+def fell_short(output: str) -> bool:
+    """Whether a compiler may have stumbled over what is not here; most mistakes look like that."""
+    return bool(_SHORT.search(output))
+
+
+def _unit(unit: Unit, read: Read) -> Unit | None:
+    given, closure = unit.texts, unit.closure
+    beside = [name for name in closure.foreign if name not in _LARGE]
+    if closure.opaque or not all(_BESIDE.fullmatch(name) for name in beside):
+        return None
+    texts = {path: _LARGE_INCLUDE.sub(rf'\1#include "{HEADER}"', t) for path, t in given.items()}
+    code = "\n".join(_COMMENT_OR_TEXT.sub(" ", text) for text in given.values())
+    if texts == given or _MORE.search(code):
+        return None
+    written = header(code, read)
+    if written is None:
+        return None
+    text, included = written
+    path = f"{DIRECTORY}/{HEADER}"
+    files = tuple(sorted((*closure.files, path)))
+    foreign = tuple(sorted({*beside, *included}))
+    new = Closure(files=files, foreign=foreign, opaque=False)
+    return replace(unit, texts={**texts, path: text}, closure=new)
+
+
+def header(code: str, read: Read) -> tuple[str, tuple[str, ...]] | None:
+    """Text of the header for some code, and what it includes; None where torch's is not as known.
+
+    Args:
+        code: the source with its own headers, without comments.
+        read: reads the installed torch's headers.
+    """
+    types, factories, operators = read(_TYPES), read(_FACTORIES), read(_OPERATORS)
+    if types is None or factories is None or operators is None:
+        return None
+    if "using namespace at;" not in types:
+        return None
+    words = sorted({*_CALLED.findall(code), _BY_OPERATORS})
+    bodies = {word: text for word in words if (text := read(f"ATen/ops/{word}.h"))}
+    included = [*_ALWAYS, *(f"ATen/ops/{word}_ops.h" for word in bodies)]
+    if any(_LISTS in text for text in bodies.values()):
+        included.append("ATen/core/IListRef_inl.h")
+    if _LIBRARY.search(code):
+        included.append("torch/library.h")
+    if _PYTHON.search(code):
+        included += ["torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h"]
+    made = [m[0] for m in _FACTORY.finditer(factories) if m[1] in bodies]
+    parts = (
+        "#pragma once",
+        *(f"#include <{name}>" for name in included),
+        *(_bare(text) for text in bodies.values()),
+        _bare(operators),
+        _bare(types),
+        _VARIABLE,
+        "namespace torch {",
+        *(one.replace("autograd::make_variable(", "kernforge::variable(") for one in made),
+        "}",
+    )
+    return "\n".join((*parts, "")), tuple(included)
+
+
+def _bare(text: str) -> str:
+    """A header without its directives, which here are for other uses of it."""
+    return _DIRECTIVE.sub("", text)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide what one layer of a model shall run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernforge.errors import LayerError, NetworkError, NotPublishedError
+from kernforge.layers.compatibility import check_layer, check_promise, lacking
+from kernforge.layers.mapping import Choice, choose
+from kernforge.layers.modes import DEVICE_TYPES, KernelizeFallback, Mode, mode_name
+from kernforge.layers.registration import current
+from kernforge.layers.report import KernelSource, LayerOutcome
+from kernforge.loader.importer import get_loaded_kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from torch import nn
+
+    from kernforge.layers.mapping import Registered, Repository
+
+# What CANNOT_LOAD covers: there is nothing to load. A kernel that is there but wrong, as one whose
+# bytes were changed, stays an error.
+_ABSENT = (FileNotFoundError, NotPublishedError, NetworkError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a model is kernelized for.
+
+    Attributes:
+        mode: what it will be used for.
+        device: the device type that it runs on.
+        capability: its GPU's compute capability as 10 * major + minor; None without one.
+        fallback: the cases in which a layer may keep its own forward.
+        registered: the mapping.
+        disabled: whether every layer keeps its own forward.
+        layers: what was loaded so far.
+    """
+
+    mode: Mode
+    device: str
+    capability: int | None
+    fallback: KernelizeFallback
+    registered: Registered
+    disabled: bool
+    layers: dict[Repository, type[nn.Module]] = field(default_factory=dict)
+
+
+def request_for(
+    model: nn.Module,
+    mode: Mode,
+    device: str | torch.device | None,
+    use_fallback: bool | KernelizeFallback,  # noqa: FBT001 - the client's type
+) -> Request:
+    """Check what ``kernelize`` was asked, and find out what it did not say.
+
+    Raises:
+        LayerError: the mode or the device is impossible, or the device cannot be known.
+    """
+    if mode == Mode.FALLBACK:
+        raise LayerError("Mode.FALLBACK can only be used to register kernel mappings.")
+    if Mode.INFERENCE not in mode and Mode.TRAINING not in mode:
+        raise LayerError("kernelize mode must contain Mode.INFERENCE or Mode.TRAINING.")
+    if isinstance(use_fallback, bool):
+        use_fallback = KernelizeFallback.DEFAULT if use_fallback else KernelizeFallback.NONE
+    device_type, index = _device(model, device)
+    return Request(
+        mode=mode,
+        device=device_type,
+        capability=_capability(index) if device_type in {"cuda", "rocm"} else None,
+        fallback=use_fallback,
+        registered=current(),
+        disabled=_disabled(os.environ.get("DISABLE_KERNEL_MAPPING", "0")),
+    )
+
+
+def _disabled(text: str) -> bool:
+    try:
+        return bool(int(text))
+    except ValueError:
+        raise LayerError(f"DISABLE_KERNEL_MAPPING is {text!r}", hint="write 0 or 1") from None
+
+
+def _device(model: nn.Module, device: str | torch.device | None) -> tuple[str, int | None]:
+    """The device's type as mappings say it, and the GPU's number where that is known."""
+    if isinstance(device, str):
+        if device not in DEVICE_TYPES:
+            raise LayerError(
+                f"Unsupported device type '{device}'. Supported device types are: "
+                f"{', '.join(DEVICE_TYPES)}",
+            )
+        return device, None
+    if device is not None:
+        return device.type, device.index
+    first = next(model.parameters(), None)
+    if first is None:
+        raise LayerError(
+            "Cannot determine model device, provide as `device` argument to `kernelize`.",
+        )
+    import torch  # noqa: PLC0415 - who has a model has it
+
+    is_rocm = first.device.type == "cuda" and torch.version.hip is not None
+    return "rocm" if is_rocm else first.device.type, first.device.index
+
+
+def _capability(index: int | None) -> int | None:
+    import torch  # noqa: PLC0415 - who has a model has it
+
+    if not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability(index)
+    return int(major) * 10 + int(minor)
+
+
+def decide(
+    module: nn.Module,
+    path: str,
+    request: Request,
+) -> tuple[Callable[..., Any] | None, LayerOutcome]:
+    """The forward that a marked module shall run, None for its own, and the reason.
+
+    Raises:
+        LayerError: it has no kernel, in a case that may not fall back.
+        LayerTypeError: the kernel's layer cannot stand in for it.
+        KernforgeError: what loading the kernel raises.
+    """
+    cls = type(module)
+    name = str(cls.kernel_layer_name)
+    choice, layer, reason = Choice(), None, _exemption(module, request)
+    if not reason:
+        choice = choose(
+            request.registered,
+            name,
+            device=request.device,
+            capability=request.capability,
+            mode=request.mode,
+        )
+        layer, reason = _stand_in(choice, name, cls, request)
+    result = LayerOutcome(
+        path=path,
+        layer_name=name,
+        replaced=layer is not None,
+        reason=reason,
+        source=None if layer is None else _source(layer),
+        candidates=choice.candidates,
+    )
+    return None if layer is None else layer.forward, result
+
+
+def _exemption(module: nn.Module, request: Request) -> str:
+    """Why a module keeps its own forward whatever is mapped; empty if it need not."""
+    if request.disabled:
+        return "DISABLE_KERNEL_MAPPING is set"
+    condition = getattr(type(module), "kernel_condition", None)
+    if condition is not None and not condition(module):
+        return "its condition refuses this instance"
+    return ""
+
+
+def _stand_in(
+    choice: Choice,
+    name: str,
+    cls: type[nn.Module],
+    request: Request,
+) -> tuple[type[nn.Module] | None, str]:
+    """The layer that was chosen, if it can be loaded and can do what is wanted, and why or why not."""
+    chosen = choice.chosen
+    if chosen is None:
+        _unless_allowed(choice.missing, request, f"No kernel for `{name}`: {choice.reason}")
+        return None, choice.reason
+    try:
+        layer = _load(chosen.repo, request)
+    except _ABSENT as error:
+        if KernelizeFallback.CANNOT_LOAD not in request.fallback:
+            raise
+        return None, f"cannot load: {str(error).splitlines()[0]}"
+    check_layer(layer, cls, source=chosen.repo)
+    check_promise(layer, chosen.mode, layer_name=name, source=chosen.repo)
+    if lacks := lacking(layer, request.mode):
+        text = f"Available kernel does not support mode: {request.mode}"
+        _unless_allowed(KernelizeFallback.NO_COMPATIBLE_MODE, request, text)
+        return None, f"{chosen.repo} does not support {lacks}"
+    return layer, f"registered for {chosen.device} {mode_name(chosen.mode)}"
+
+
+def _unless_allowed(case: KernelizeFallback, request: Request, text: str) -> None:
+    if case not in request.fallback:
+        raise LayerError(
+            text,
+            hint=f"KernelizeFallback.{case.name} would let the layer keep its own forward",
+        )
+
+
+def _load(repo: Repository, request: Request) -> type[nn.Module]:
+    layer = request.layers.get(repo)
+    if layer is None:
+        layer = request.layers[repo] = repo.load()
+    return layer
+
+
+def _source(layer: type[nn.Module]) -> KernelSource | None:
+    """The loaded kernel whose package defines a layer."""
+    package = layer.__module__.partition(".")[0]
+    for kernel in get_loaded_kernels():
+        if kernel.metadata.id == package:
+            return KernelSource(
+                kernel=kernel.metadata.name,
+                variant=kernel.path.name,
+                repo_id=kernel.repo_info.repo_id if kernel.repo_info else None,
+                commit=kernel.repo_info.revision if kernel.repo_info else None,
+            )
+    return None

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mark what ``kernelize`` may replace: classes of layers, and functions that layers call.
+
+The marks are the attributes that the ``kernels`` client 0.17.2 sets and reads, so models that were
+marked with either are kernelized by both.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from kernforge.errors import LayerError, LayerTypeError
+from kernforge.layers.compatibility import layer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import nn
+
+Condition: TypeAlias = "Callable[[nn.Module], bool]"
+"""Whether an instance may be replaced; asked by ``kernelize`` for each."""
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def replace_kernel_forward_from_hub(
+    cls: type[nn.Module],
+    layer_name: str,
+    condition: Condition | None = None,
+) -> None:
+    """Mark a class that somebody else wrote; for your own, ``use_kernel_forward_from_hub``.
+
+    Args:
+        cls: the class; all its instances can be replaced from now on.
+        layer_name: the name to look up in mappings.
+        condition: whether an instance may be replaced; None is always.
+    """
+    marked: Any = cls
+    marked.kernel_layer_name = layer_name
+    # Static, so that access through an instance does not bind it.
+    marked.kernel_condition = staticmethod(condition or _always)
+
+
+def _always(module: nn.Module) -> bool:  # noqa: ARG001 - a condition takes the module
+    return True
+
+
+def use_kernel_forward_from_hub(
+    layer_name: str,
+    condition: Condition | None = None,
+) -> Callable[[Any], Any]:
+    """Mark a class of layers, or a function, as one that a kernel may stand in for.
+
+    A function becomes a module that is called as the function was; ``use_kernelized_func`` tells
+    ``kernelize`` which layers call it. All of them call the one module, so replacing it for one
+    model replaces it for each.
+
+    Args:
+        layer_name: the name to look up in mappings.
+        condition: whether an instance may be replaced; None is always.
+
+    Raises:
+        LayerTypeError: what is decorated is neither a class nor a function.
+    """
+
+    def decorate(target: Any) -> Any:
+        if inspect.isclass(target):
+            replace_kernel_forward_from_hub(target, layer_name, condition)
+            return target
+        if inspect.isfunction(target):
+            return _module_of(target, layer_name, condition)
+        raise LayerTypeError(
+            "@use_kernel_forward_from_hub can only be applied to classes or functions",
+        )
+
+    return decorate
+
+
+def _module_of(function: Any, layer_name: str, condition: Condition | None) -> nn.Module:
+    base: Any = layer_of(function)
+
+    class Func(base):  # type: ignore[misc]
+        """A function as a module; copied and pickled by its name, as a function is."""
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> Func:
+            return self
+
+        def __reduce__(self) -> str:
+            return str(function.__qualname__)
+
+    Func.__module__ = function.__module__
+    replace_kernel_forward_from_hub(Func, layer_name, condition)
+    module: nn.Module = functools.update_wrapper(Func(), function, updated=())
+    return module
+
+
+def use_kernel_func_from_hub(func_name: str) -> Callable[[Any], Any]:
+    """``use_kernel_forward_from_hub`` by its older name, for code that still calls it so."""
+    return use_kernel_forward_from_hub(func_name)
+
+
+def use_kernelized_func(*args: Any) -> Callable[[_Class], _Class]:
+    """Tell ``kernelize`` that a class of layers calls functions that may be replaced.
+
+    Args:
+        args: functions that ``use_kernel_forward_from_hub`` decorated.
+
+    Raises:
+        LayerError: one of them is not.
+    """
+    for function in args:
+        if not hasattr(function, "kernel_layer_name"):
+            name = getattr(function, "__name__", function)
+            raise LayerError(
+                f"Function `{name}` is not decorated with @use_kernel_forward_from_hub and cannot "
+                "be used with @use_kernelized_func",
+            )
+
+    def decorate(cls: _Class) -> _Class:
+        original: Any = cls.__init__  # type: ignore[misc]
+
+        @functools.wraps(original)
+        def init(self: nn.Module, *given: Any, **named: Any) -> None:
+            original(self, *given, **named)
+            # In the dict itself: as an attribute each would become a submodule.
+            attached = self.__dict__.setdefault("_kernel_funcs", {})
+            for function in args:
+                attached[getattr(function, "__name__", function.kernel_layer_name)] = function
+
+        cls.__init__ = init  # type: ignore[misc]
+        return cls
+
+    return decorate

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``kernelize`` decided for each layer, as values and as a table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.layers.modes import mode_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kernforge.layers.mapping import Candidate
+
+_HEAD = ("module", "layer", "runs", "because")
+_COMMIT_SHOWN = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSource:
+    """The loaded build that a layer came from.
+
+    Attributes:
+        kernel: the kernel's name.
+        variant: the build's directory name.
+        repo_id: its registry's name for it; None for a local kernel.
+        commit: what it was taken from there; None for a local kernel.
+    """
+
+    kernel: str
+    variant: str
+    repo_id: str | None = None
+    commit: str | None = None
+
+    def __str__(self) -> str:
+        if self.repo_id is None:
+            return f"{self.kernel} {self.variant}"
+        return f"{self.repo_id}@{(self.commit or '')[:_COMMIT_SHOWN]} {self.variant}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOutcome:
+    """The decision for one layer.
+
+    Attributes:
+        path: the module in the model, as ``named_modules`` says it; empty for the model itself.
+        layer_name: what was looked up in the mapping.
+        replaced: whether it runs a kernel.
+        reason: why it does or does not.
+        source: the build that it runs; None if it runs its own forward, or the repository is no
+            kernel.
+        candidates: every kernel that is registered for the layer, each with the reason against it.
+    """
+
+    path: str
+    layer_name: str
+    replaced: bool
+    reason: str
+    source: KernelSource | None = None
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def runs(self) -> str:
+        """What runs, in words."""
+        return str(self.source or "kernel") if self.replaced else "own forward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelizeReport:
+    """The decisions for a model, in the order of its modules; ``str`` gives them as a table."""
+
+    layers: tuple[LayerOutcome, ...]
+
+    @property
+    def replaced(self) -> tuple[LayerOutcome, ...]:
+        """The layers that run a kernel."""
+        return tuple(layer for layer in self.layers if layer.replaced)
+
+    @property
+    def kept(self) -> tuple[LayerOutcome, ...]:
+        """The layers that run their own forward."""
+        return tuple(layer for layer in self.layers if not layer.replaced)
+
+    def __str__(self) -> str:
+        if not self.layers:
+            return "no layer of this model is marked as one that a kernel may stand in for"
+        total = f"{len(self.replaced)} of {len(self.layers)} layers run a kernel"
+        return "\n".join([*_aligned([_HEAD, *self._rows()]), total])
+
+    def trace(self) -> str:
+        """The table, and below it each kernel that was considered with the reason against it."""
+        lines = [str(self)]
+        for layer_name, candidates in self._considered().items():
+            lines += ["", f"{layer_name}:"]
+            lines += [
+                f"  {c.repo} for {c.device} {mode_name(c.mode)}: {c.reason or 'chosen'}"
+                for c in candidates
+            ]
+        return "\n".join(lines)
+
+    def _rows(self) -> Iterator[tuple[str, str, str, str]]:
+        """One row for layers that differ in their numbers alone: ``layers.*.mlp (32)``."""
+        counted: dict[tuple[str, str, str, str], list[str]] = {}
+        for layer in self.layers:
+            place = re.sub(r"\b\d+\b", "*", layer.path)
+            key = (place, layer.layer_name, layer.runs, layer.reason)
+            counted.setdefault(key, []).append(layer.path)
+        for (place, *rest), paths in counted.items():
+            named = f"{place} ({len(paths)})" if len(paths) > 1 else paths[0] or "(the model)"
+            yield (named, *rest)  # type: ignore[misc]
+
+    def _considered(self) -> dict[str, tuple[Candidate, ...]]:
+        return {layer.layer_name: layer.candidates for layer in self.layers if layer.candidates}
+
+
+def _aligned(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

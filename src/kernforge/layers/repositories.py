@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a mapping takes layers and functions from: a registry, a lock, a directory.
+
+A layer is the attribute ``layers.<layer_name>`` of a kernel's package, a function its attribute
+``<func_name>``. Nothing is asked of a registry before ``load``; repositories that name the same
+are equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING
+
+from kernforge.errors import LayerError
+from kernforge.layers.compatibility import layer_of
+from kernforge.loader.api import (
+    AnyRegistry,
+    get_kernel,
+    get_local_kernel,
+    get_locked_kernel,
+    read_locks,
+)
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+    from types import ModuleType
+
+    from torch import nn
+
+    from kernforge.loader.kernels_lock import KernelLocks
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """A kernel in a registry, by version or revision."""
+
+    repo_id: str
+    _: KW_ONLY
+    revision: str | None = None
+    version: int | str | None = None
+    registry: AnyRegistry = None
+    trust_remote_code: bool | list[str] | tuple[str, ...] = False
+    user_agent: str | dict[str, str] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.revision is not None and self.version is not None:
+            raise LayerError("Either a revision or a version must be specified, not both.")
+        if self.revision is None and self.version is None:
+            raise LayerError(
+                "Either a revision or a version must be specified.",
+                hint="pass version=<major> for a stable interface",
+            )
+        if isinstance(self.trust_remote_code, list):  # so that it can be hashed
+            object.__setattr__(self, "trust_remote_code", tuple(self.trust_remote_code))
+
+    def _kernel(self) -> ModuleType:
+        trusted = self.trust_remote_code
+        return get_kernel(
+            self.repo_id,
+            version=self.version,
+            revision=self.revision,
+            registry=self.registry,
+            trust_remote_code=list(trusted) if isinstance(trusted, tuple) else trusted,
+            user_agent=self.user_agent,
+        )
+
+    def __str__(self) -> str:
+        asked = f"version {self.version}" if self.revision is None else f"revision {self.revision}"
+        return f"`{self.repo_id}` ({asked})"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRepository(_Published):
+    """A layer of a published kernel.
+
+    Args:
+        repo_id: ``owner/name``.
+        layer_name: the layer's class in the kernel's ``layers``.
+        revision: a branch, tag or commit; or
+        version: a major version, or a range such as ``"~=1.2"``.
+        registry: as for ``get_kernel``.
+        trust_remote_code: as for ``get_kernel``.
+        user_agent: as for ``get_kernel``.
+
+    Raises:
+        LayerError: neither or both of revision and version.
+    """
+
+    _: KW_ONLY
+    layer_name: str
+
+    def load(self) -> type[nn.Module]:
+        """The layer's class.
+
+        Raises:
+            LayerError: the kernel has no such layer.
+            KernforgeError: what ``get_kernel`` raises.
+        """
+        return _layer(self._kernel(), self.layer_name, self)
+
+    def __str__(self) -> str:
+        return f"{_Published.__str__(self)}, layer `{self.layer_name}`"
+
+
+@dataclass(frozen=True, slots=True)
+class FuncRepository(_Published):
+    """A function of a published kernel, used as a layer; the other arguments are LayerRepository's.
+
+    Args:
+        func_name: the function's name in the kernel's package.
+    """
+
+    _: KW_ONLY
+    func_name: str
+
+    def load(self) -> type[nn.Module]:
+        """A layer that calls the function; the errors are those of ``LayerRepository.load``."""
+        return _function(self._kernel(), self.func_name, self)
+
+    def __str__(self) -> str:
+        return f"{_Published.__str__(self)}, function `{self.func_name}`"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLayerRepository:
+    """A layer of a kernel in a directory.
+
+    Args:
+        repo_path: as for ``get_local_kernel``.
+        layer_name: the layer's class in the kernel's ``layers``.
+    """
+
+    repo_path: Path
+    _: KW_ONLY
+    layer_name: str
+
+    def load(self) -> type[nn.Module]:
+        """The layer's class.
+
+        Raises:
+            LayerError: the kernel has no such layer.
+            KernforgeError: what ``get_local_kernel`` raises.
+        """
+        return _layer(get_local_kernel(self.repo_path), self.layer_name, self)
+
+    def __str__(self) -> str:
+        return f"`{self.repo_path}`, layer `{self.layer_name}`"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFuncRepository:
+    """A function of a kernel in a directory, used as a layer.
+
+    Args:
+        repo_path: as for ``get_local_kernel``.
+        func_name: the function's name in the kernel's package.
+    """
+
+    repo_path: Path
+    _: KW_ONLY
+    func_name: str
+
+    def load(self) -> type[nn.Module]:
+        """A layer that calls the function; the errors are those of ``LocalLayerRepository``."""
+        return _function(get_local_kernel(self.repo_path), self.func_name, self)
+
+    def __str__(self) -> str:
+        return f"`{self.repo_path}`, function `{self.func_name}`"
+
+
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """A kernel in a registry, at the commit of a lock that is read at once."""
+
+    repo_id: str
+    _: KW_ONLY
+    lockfile: str | os.PathLike[str] | None = None
+    registry: AnyRegistry = None
+    trust_remote_code: bool | list[str] | tuple[str, ...] = False
+    locks: KernelLocks = field(init=False, compare=False, repr=False)
+    commit: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        locks = read_locks(self.lockfile)
+        object.__setattr__(self, "locks", locks)
+        object.__setattr__(self, "commit", locks.of(self.repo_id).commit)
+        # What else it locks may differ, so two locks are not the same.
+        object.__setattr__(self, "lockfile", locks.source)
+        if isinstance(self.trust_remote_code, list):  # so that it can be hashed
+            object.__setattr__(self, "trust_remote_code", tuple(self.trust_remote_code))
+
+    def _kernel(self) -> ModuleType:
+        trusted = self.trust_remote_code
+        return get_locked_kernel(
+            self.repo_id,
+            lockfile=self.locks,
+            registry=self.registry,
+            trust_remote_code=list(trusted) if isinstance(trusted, tuple) else trusted,
+        )
+
+    def __str__(self) -> str:
+        return f"`{self.repo_id}` (commit {self.commit})"
+
+
+@dataclass(frozen=True, slots=True)
+class LockedLayerRepository(_Locked):
+    """A layer of a published kernel, at the commit that an application was locked to.
+
+    Args:
+        repo_id: ``owner/name``.
+        layer_name: the layer's class in the kernel's ``layers``.
+        lockfile: as for ``get_locked_kernel``; it is read at once.
+        registry: as for ``get_kernel``.
+        trust_remote_code: as for ``get_kernel``.
+
+    Raises:
+        RequestError: there is no lock, or it does not have the kernel.
+    """
+
+    _: KW_ONLY
+    layer_name: str
+
+    def load(self) -> type[nn.Module]:
+        """The layer's class.
+
+        Raises:
+            LayerError: the kernel has no such layer.
+            KernforgeError: what ``get_locked_kernel`` raises.
+        """
+        return _layer(self._kernel(), self.layer_name, self)
+
+    def __str__(self) -> str:
+        return f"{_Locked.__str__(self)}, layer `{self.layer_name}`"
+
+
+@dataclass(frozen=True, slots=True)
+class LockedFuncRepository(_Locked):
+    """A function of a locked kernel, used as a layer; else as LockedLayerRepository.
+
+    Args:
+        func_name: the function's name in the kernel's package.
+    """
+
+    _: KW_ONLY
+    func_name: str
+
+    def load(self) -> type[nn.Module]:
+        """A layer that calls the function; the errors are those of ``LockedLayerRepository``."""
+        return _function(self._kernel(), self.func_name, self)
+
+    def __str__(self) -> str:
+        return f"{_Locked.__str__(self)}, function `{self.func_name}`"
+
+
+def _layer(kernel: ModuleType, layer_name: str, repo: object) -> type[nn.Module]:
+    layers = getattr(kernel, "layers", None)
+    if layers is None:
+        raise LayerError(
+            f"Kernel repo {repo} does not define any layers.",
+            hint="its package has no `layers`: import that module in __init__.py",
+        )
+    layer: type[nn.Module] | None = getattr(layers, layer_name, None)
+    if layer is None:
+        raise LayerError(f"Layer `{layer_name}` not found in kernel repo {repo}.")
+    return layer
+
+
+def _function(kernel: ModuleType, func_name: str, repo: object) -> type[nn.Module]:
+    function = getattr(kernel, func_name, None)
+    if function is None:
+        raise LayerError(f"Function `{func_name}` not found in `{repo}`")
+    return layer_of(function)

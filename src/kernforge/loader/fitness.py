@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold a kernel that was found against this process, before any of it is imported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernforge.artifact.integrity import verify_tree
+from kernforge.artifact.metadata import FILE
+from kernforge.artifact.python_depends import python_depends
+from kernforge.errors import IntegrityError, MachineError, MissingPackageError, RegistryError
+from kernforge.loader.host import has_module, with_device
+from kernforge.loader.resolve import check_archs, check_driver
+
+if TYPE_CHECKING:
+    from kernforge.loader.search import Node
+
+CLIENT = (0, 17, 2)
+"""The version of the hub's client, ``kernels``, whose formats are read here."""
+
+
+def check_promises(node: Node) -> None:
+    """Refuse a kernel that this process cannot serve; warn of one whose sources are unknown.
+
+    Raises:
+        MissingPackageError: it needs a Python package that is not installed.
+        RegistryError: it needs one that kernels may not use.
+        MachineError: it needs newer formats.
+    """
+    _check_python_depends(node)
+    _check_minver(node)
+    _warn_of_dirt(node)
+
+
+def _check_python_depends(node: Node) -> None:
+    known = python_depends(node.metadata.backend)
+    for name in node.metadata.python_depends:
+        depend = known.get(name)
+        if depend is None:
+            raise RegistryError(
+                f"kernel {node.metadata.name!r} depends on Python package {name!r}, which is not "
+                f"among those that a kernel for {node.metadata.backend} may use",
+                hint=f"those are {', '.join(known)}; a newer kernforge may know more",
+            )
+        if depend.module is not None and not has_module(depend.module):
+            raise MissingPackageError(
+                f"kernel {node.metadata.name!r} needs the Python package {depend.package}",
+                hint=f"pip install {depend.package}",
+            )
+
+
+def _check_minver(node: Node) -> None:
+    wanted = node.metadata.kernels_minver
+    if wanted is not None and tuple(map(int, wanted.split("."))) > CLIENT:
+        raise MachineError(
+            f"kernel {node.metadata.name!r} ({node.path.name}) needs the formats of kernels "
+            f"{wanted}; this kernforge reads those of {'.'.join(map(str, CLIENT))}",
+            hint="pip install --upgrade kernforge, or take an older version of the kernel",
+        )
+
+
+def _warn_of_dirt(node: Node) -> None:
+    provenance = node.metadata.provenance
+    if provenance is not None and provenance.dirty:
+        import logging  # noqa: PLC0415 - slow, and rarely needed
+
+        logging.getLogger("kernforge").warning(
+            "%s was built from files that its recorded commit does not hold",
+            node.path,
+        )
+
+
+def check_device(node: Node) -> None:
+    """Refuse a build whose device code cannot run on the current GPU and its driver.
+
+    Raises:
+        MachineError: that is so.
+    """
+    metadata = node.metadata
+    if metadata.backend not in {"cuda", "rocm"}:
+        return
+    host = with_device(node.host)
+    told = f"kernel {metadata.name!r} ({node.path.name}) cannot run here: "
+    if reason := check_driver(node.path.name, host):
+        raise MachineError(
+            told + reason,
+            hint="update the driver, or install a torch for the CUDA version that it supports",
+        )
+    if reason := check_archs(metadata.backend, metadata.archs, host):
+        raise MachineError(
+            told + reason,
+            hint="build it for that architecture; or pass check_arch=False if it has another "
+            "way to run there, such as Triton",
+        )
+
+
+def verify(node: Node) -> None:
+    """Hash every file of a kernel and compare with what its build promised.
+
+    Raises:
+        IntegrityError: a file differs; or there is no promise, and the kernel is not the user's
+            own directory.
+    """
+    digest = node.metadata.digest
+    if digest is not None:
+        verify_tree(node.path, digest, within=node.fence)
+    elif node.repo_info is not None or node.admission.signers:
+        raise IntegrityError(
+            f"{node.path / FILE} has no digest, so nothing can be verified",
+            hint="it is an old build: build and publish it again, or load it unverified with "
+            "get_local_kernel(path)",
+        )

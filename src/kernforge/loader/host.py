@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read from this process and machine what decides which kernels fit.
+
+Torch is imported here and only when asked: a process that loads kernels has it anyway.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import platform
+import re
+import sys
+import sysconfig
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kernforge.artifact.variant import Backend
+from kernforge.errors import RequestError
+from kernforge.loader.facts import Host
+
+if TYPE_CHECKING:
+    from kernforge.artifact.variant import Version2
+
+_CPUS = {("darwin", "arm64"): "aarch64", ("windows", "AMD64"): "x86_64"}
+
+
+@functools.lru_cache(maxsize=8)
+def probe(backend: str | None = None) -> Host:
+    """What is true of this process; asked once for each backend.
+
+    Args:
+        backend: ``cpu``, or the one that torch is built for; None takes the latter.
+
+    Raises:
+        RequestError: the backend is neither.
+    """
+    torch = _torch()
+    system = platform.system().lower()
+    machine = platform.machine()
+    return Host(
+        cpu=_CPUS.get((system, machine), machine),
+        os=system,
+        backend=_chosen(backend, _detected(torch)),
+        torch=None if torch is None else _version2(torch.__version__),
+        cxx11=torch.compiled_with_cxx11_abi() if torch is not None and system == "linux" else None,
+        tvm_ffi=_tvm_ffi(),
+        python=sys.version_info[:2],
+        free_threaded=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        macos=_version2(platform.mac_ver()[0]),
+    )
+
+
+def with_device(host: Host) -> Host:
+    """The host with the current GPU's capability or architecture, and its driver's version.
+
+    What is not there stays None.
+    """
+    torch = _torch()
+    if host.backend.name == "cuda":
+        host = replace(host, driver=driver_version())
+    if torch is None or not torch.cuda.is_available():
+        return host
+    if torch.version.cuda is not None:
+        major, minor = torch.cuda.get_device_capability()
+        return replace(host, capability=(major, minor))
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return replace(host, gcn_arch=properties.gcnArchName)
+
+
+def has_module(name: str) -> bool:
+    """Whether a top-level module can be imported; it is not."""
+    return name in sys.modules or importlib.util.find_spec(name) is not None
+
+
+def _torch() -> Any:
+    if not has_module("torch"):
+        return None
+    import torch  # noqa: PLC0415 - seconds, and only who loads a kernel needs it
+
+    return torch
+
+
+def _chosen(wanted: str | None, detected: Backend) -> Backend:
+    if wanted is None or wanted == detected.name:
+        return detected
+    if wanted == "cpu":
+        return Backend("cpu")
+    supported = " or ".join(sorted({repr("cpu"), repr(detected.name)}))
+    raise RequestError(
+        f"backend {wanted!r} is not what this machine has",
+        hint=f"pass {supported}; another one needs a torch that is built for it",
+    )
+
+
+def _detected(torch: Any) -> Backend:
+    """The backend that torch is built for, in the order in which the hub's client asks."""
+    if torch is None:
+        version = _cudart_version()
+        return Backend("cpu") if version is None else Backend("cuda", version)
+    # Plug-ins for TPU and Neuron add themselves to any build of torch, so they go first.
+    if hasattr(torch.backends, "tpu"):
+        return Backend("tpu")
+    if hasattr(torch, "neuron"):
+        return Backend("neuron")
+    for name, version in (("cuda", torch.version.cuda), ("rocm", torch.version.hip)):
+        if version is not None:
+            return Backend(name, _version2(version))
+    if torch.backends.mps.is_available():
+        return Backend("metal")
+    # As in 20250301 for oneAPI 2025.3.
+    if xpu := getattr(torch.version, "xpu", None):
+        return Backend("xpu", (int(xpu[:4]), int(xpu[5:6])))
+    return _npu(torch) or Backend("cpu")
+
+
+def _npu(torch: Any) -> Backend | None:
+    name = getattr(torch._C, "_get_privateuse1_backend_name", lambda: "")()  # noqa: SLF001 - no public name
+    if name != "npu":
+        return None
+    collect_env: Any = importlib.import_module("torch_npu.utils.collect_env")
+    return Backend("cann", _version2(collect_env.get_cann_version()))
+
+
+def _cudart_version() -> Version2 | None:
+    """Of the CUDA runtime that the system's linker finds."""
+    import ctypes  # noqa: PLC0415 - most processes have torch and never ask
+    import ctypes.util  # noqa: PLC0415
+
+    library = ctypes.util.find_library("cudart")
+    if library is None:
+        return None
+    number = ctypes.c_int(0)
+    try:
+        status = ctypes.CDLL(library).cudaRuntimeGetVersion(ctypes.byref(number))
+    except (AttributeError, OSError):
+        return None
+    return None if status else (number.value // 1000, number.value % 1000 // 10)
+
+
+@functools.cache
+def cores() -> int:
+    """How many cores this process may use, which a container or a batch system may have limited."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # other systems than Linux, which build nothing
+        return os.cpu_count() or 1
+
+
+def driver_version() -> Version2 | None:
+    """CUDA version that the driver is for. Asking does not initialise the driver."""
+    import ctypes  # noqa: PLC0415 - only where kernels for CUDA are wanted
+
+    number = ctypes.c_int(0)
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        status = driver.cuDriverGetVersion(ctypes.byref(number))
+    except (AttributeError, OSError):
+        return None
+    if status or not number.value:
+        return None
+    return (number.value // 1000, number.value % 1000 // 10)
+
+
+def _tvm_ffi() -> Version2 | None:
+    """From what is installed: importing it would load its library into every process."""
+    if not has_module("tvm_ffi"):
+        return None
+    import importlib.metadata  # noqa: PLC0415 - slow, and few have it
+
+    try:
+        return _version2(importlib.metadata.version("apache-tvm-ffi"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _version2(text: str) -> Version2 | None:
+    match = re.match(r"([0-9]+)(?:\.([0-9]+))?", text)
+    return None if match is None else (int(match[1]), int(match[2] or 0))

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Import a variant's package under its id, from its verified source alone.
+
+A finder of our own imports everything below the id: it compiles sources afresh, so bytecode that
+lies beside them (which no digest covers) is never run, and never written either; that holds for
+imports that a kernel makes long after it was loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import threading
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
+from typing import TYPE_CHECKING
+
+from kernforge.errors import IntegrityError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import CodeType, ModuleType
+
+    from kernforge.artifact.metadata import Metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepoInfo:
+    """Where a kernel came from: its repo id, and the commit that it was taken from."""
+
+    repo_id: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedKernel:
+    """A kernel in this process.
+
+    Attributes:
+        metadata: what its build says of itself.
+        module: its package.
+        path: the directory of its variant.
+        repo_info: its registry's name for it; None for a local kernel.
+    """
+
+    metadata: Metadata
+    module: ModuleType
+    path: Path
+    repo_info: RepoInfo | None = None
+
+
+lock = threading.RLock()
+"""Held while kernels are imported: one at a time, a kernel's own dependencies from the same thread."""
+
+_by_path: dict[Path, LoadedKernel] = {}
+_by_id: dict[str, LoadedKernel] = {}
+_dependencies: ContextVar[Mapping[str, ModuleType] | None] = ContextVar(
+    "kernforge_dependencies",
+    default=None,
+)
+
+
+def loaded(path: Path) -> ModuleType | None:
+    """The package of a variant that is loaded already."""
+    kernel = _by_path.get(path)
+    return None if kernel is None else kernel.module
+
+
+def get_loaded_kernels() -> list[LoadedKernel]:
+    """Every kernel that this process loaded, each once, in the order of loading."""
+    return list(_by_id.values())
+
+
+def get_kernel_dep(repo_id: str) -> ModuleType:
+    """A kernel that the kernel being imported depends on; only for use during its import.
+
+    Raises:
+        UsageError: no kernel is being imported, or it does not declare the dependency.
+    """
+    dependencies = _dependencies.get()
+    if dependencies is None:
+        raise UsageError(
+            f"get_kernel_dep({repo_id!r}) was called when no kernel was being imported",
+            hint="call it at the top level of a kernel's module, and keep what it returns",
+        )
+    if repo_id not in dependencies:
+        raise UsageError(
+            f"the kernel being imported does not depend on {repo_id!r}",
+            hint="add it to kernel-depends in build.toml and build again",
+        )
+    return dependencies[repo_id]
+
+
+def import_kernel(
+    path: Path,
+    metadata: Metadata,
+    *,
+    dependencies: Mapping[str, ModuleType],
+    repo_info: RepoInfo | None = None,
+) -> ModuleType:
+    """Import a variant whose files were verified; a variant is imported once.
+
+    Callers hold ``lock``.
+
+    Args:
+        path: the variant's directory.
+        metadata: its document.
+        dependencies: the kernels that it may ask ``get_kernel_dep`` for, by repo id.
+        repo_info: where it came from.
+
+    Raises:
+        IntegrityError: there is no package, or its id cannot name a module.
+        UsageError: another build with the same id is loaded.
+        Exception: whatever the kernel itself raises while it is imported.
+    """
+    kernel = _by_path.get(path) or _same_build(path, metadata)
+    if kernel is None:
+        module = _execute(path, metadata, dependencies)
+        kernel = LoadedKernel(metadata=metadata, module=module, path=path, repo_info=repo_info)
+        _by_id[metadata.id] = kernel
+    _by_path[path] = kernel
+    return kernel.module
+
+
+def _same_build(path: Path, metadata: Metadata) -> LoadedKernel | None:
+    """The loaded kernel of the same id and bytes, found elsewhere.
+
+    The id names the module and the torch operators, so a process can hold one build of an id.
+    """
+    kernel = _by_id.get(metadata.id)
+    digest = None if kernel is None else kernel.metadata.digest
+    if digest is not None and digest == metadata.digest:
+        return kernel
+    if kernel is not None or metadata.id in sys.modules:
+        where = getattr(sys.modules.get(metadata.id), "__file__", "elsewhere")
+        raise UsageError(
+            f"{path} cannot be loaded: another build called {metadata.id} is loaded from {where}",
+            hint="start a new process; builds from committed sources have ids of their own",
+        )
+    return None
+
+
+def _execute(path: Path, metadata: Metadata, dependencies: Mapping[str, ModuleType]) -> ModuleType:
+    init = _package_file(path, metadata)
+    spec = importlib.util.spec_from_file_location(
+        metadata.id,
+        init,
+        loader=_SourceLoader(metadata.id, str(init)),
+        submodule_search_locations=[str(init.parent)],
+    )
+    if spec is None or spec.loader is None:
+        raise IntegrityError(f"{init} cannot be imported", hint="build the kernel again")
+    module = importlib.util.module_from_spec(spec)
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    _FINDER.roots.add(metadata.id)
+    sys.modules[metadata.id] = module
+    try:
+        with _use(dependencies):
+            spec.loader.exec_module(module)
+    except BaseException as error:
+        _forget(metadata.id)
+        error.add_note(f"while importing kernel {metadata.name!r} from {path}")
+        raise
+    return module
+
+
+def _package_file(path: Path, metadata: Metadata) -> Path:
+    if not (metadata.id.isidentifier() and metadata.id.startswith("_")):
+        raise IntegrityError(
+            f"{path}: the id {metadata.id!r} cannot name a module",
+            hint="build the kernel again",
+        )
+    # Old builds hold the package in a directory of its own.
+    for candidate in (path / "__init__.py", path / metadata.python_name / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    raise IntegrityError(f"{path} holds no __init__.py", hint="build the kernel again")
+
+
+def _forget(root: str) -> None:
+    """Undo an import that failed, so that another try begins anew."""
+    _FINDER.roots.discard(root)
+    for name in [n for n in sys.modules if n == root or n.startswith(f"{root}.")]:
+        del sys.modules[name]
+
+
+@contextmanager
+def _use(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
+    token = _dependencies.set(dependencies)
+    try:
+        with _shown_as_the_client(dependencies) if dependencies else nullcontext():
+            yield
+    finally:
+        _dependencies.reset(token)
+
+
+@contextmanager
+def _shown_as_the_client(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
+    """Let ``from kernels import get_kernel_dep`` find them: published kernels are written so.
+
+    The hub's client is told of them where it is installed; elsewhere kernforge stands in for it
+    while the kernel is imported.
+    """
+    if "kernels" in sys.modules or importlib.util.find_spec("kernels") is not None:
+        with importlib.import_module("kernels.deps").use_kernel_deps(dict(dependencies)):
+            yield
+        return
+    sys.modules["kernels"] = sys.modules["kernforge"]
+    try:
+        yield
+    finally:
+        del sys.modules["kernels"]
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles the source, whatever bytecode lies beside it, and keeps none."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+class _Finder:
+    """Finds the modules below the ids of kernels."""
+
+    def __init__(self) -> None:
+        self.roots: set[str] = set()
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        root, dot, _ = fullname.partition(".")
+        if not dot or root not in self.roots:
+            return None
+        for directory in path or ():
+            finder = FileFinder(
+                directory,
+                (ExtensionFileLoader, EXTENSION_SUFFIXES),
+                (_SourceLoader, SOURCE_SUFFIXES),
+            )
+            if spec := finder.find_spec(fullname, target):
+                return spec
+        # Python's own finder must not try: it would run bytecode.
+        raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+
+_FINDER = _Finder()

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernels.lock``: which commit of each kernel an application was made for.
+
+The format is the hub's. As ``kernels`` 0.17 reads and writes it, a JSON list::
+
+    [{"dependency": {"repo-id": "owner/name", "version": 1}, "lock": {"commit": "<40 or 64 hex>"}}]
+
+with ``revision`` (a text) in the place of ``version`` for some. It holds what the application asks
+for and whatever that depends on. Unknown keys are refused and a dependency stands there once.
+
+Up to 0.16 it was another list, which 0.17 refuses and which is read here all the same::
+
+    [{"repo_id": "owner/name", "sha": "<commit>",
+      "variants": {"<variant>": {"hash": "sha256-<hex>", "hash_type": "git_lfs_concat"}}}]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernforge.artifact.metadata import KernelDepend
+from kernforge.errors import IntegrityError, RequestError
+from kernforge.system.digest import sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernforge.loader.pins import Pins
+
+FILE = "kernels.lock"
+
+_COMMIT = re.compile(r"[0-9a-fA-F]{40}(?:[0-9a-fA-F]{24})?")
+_HASH = re.compile(r"sha256-[0-9a-f]{64}")
+_VERSION_END = 1 << 64
+_HINT = "lock the project again: kernforge lock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedKernel:
+    """One kernel of a lock.
+
+    Attributes:
+        depend: what was asked for; an old lock says the repo id alone.
+        commit: what it was then, 40 or 64 lower-case hex digits.
+        hashes: of each variant, as an old lock has them; empty in a new one.
+    """
+
+    depend: KernelDepend
+    commit: str
+    hashes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelLocks:
+    """A whole lock.
+
+    Attributes:
+        kernels: each of them, sorted by repo id, then by version or revision.
+        source: what errors call the file.
+        old: whether it has the form of ``kernels`` 0.16 and before.
+        pins: what lies beside it, ``pins.FILE``; None when there is none.
+    """
+
+    kernels: tuple[LockedKernel, ...]
+    source: str = FILE
+    old: bool = False
+    pins: Pins | None = None
+
+    @classmethod
+    def from_json(cls, data: bytes | str, *, source: str = FILE) -> KernelLocks:
+        """Read a lock of either form.
+
+        Raises:
+            RequestError: it is no lock; the message names the file and the place.
+        """
+        try:
+            entries = json.loads(data, object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{source} is not JSON: {error}", hint=_HINT) from None
+        if not isinstance(entries, list):
+            raise RequestError(f"{source} holds no list of locked kernels", hint=_HINT)
+        old = any(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
+        try:
+            found = [(_old if old else _new)(entry) for entry in entries]
+            _refuse_twice(found)
+        except _WrongError as error:
+            raise RequestError(f"{source}: {error}", hint=_HINT) from None
+        return cls(kernels=tuple(sorted(found, key=_order)), source=source, old=old)
+
+    def of(self, repo_id: str) -> LockedKernel:
+        """The kernel that an application asks for by its repo id alone.
+
+        Of several the one that the project itself asks for, where that is known; else the first.
+
+        Raises:
+            RequestError: it is not locked.
+        """
+        direct = self.pins.direct(repo_id) if self.pins else None
+        for kernel in self.kernels:
+            if kernel.depend.repo_id == repo_id and direct in {None, kernel.depend}:
+                return kernel
+        raise self._unlocked(repo_id)
+
+    def find(self, depend: KernelDepend) -> LockedKernel:
+        """The kernel that another one depends on, just as that one asks for it.
+
+        Raises:
+            RequestError: it is not locked.
+        """
+        for kernel in self.kernels:
+            if kernel.depend == depend or (self.old and kernel.depend.repo_id == depend.repo_id):
+                return kernel
+        asked = depend.revision if depend.version is None else f"version {depend.version}"
+        raise self._unlocked(f"{depend.repo_id} ({asked})")
+
+    def check(self, repo_id: str, commit: str, variant: str, document: bytes) -> None:
+        """Hold a variant's ``metadata.json`` against what it was when it was locked.
+
+        Nothing is known of it where another tool wrote the lock.
+
+        Raises:
+            IntegrityError: it is another.
+            RequestError: the commit or variant is not in the file beside the lock.
+        """
+        if self.pins is None:
+            return
+        expected = self.pins.expected(repo_id, commit, variant)
+        if expected is None:
+            raise RequestError(
+                f"{self.source} locks {repo_id} to {commit}, the file beside it does not",
+                hint=_HINT,
+            )
+        if sha256(document) != expected:
+            raise IntegrityError(
+                f"{repo_id} at commit {commit} is not what was locked: metadata.json of {variant} "
+                "has changed",
+                hint="nothing of it was run; ask who publishes it why a commit changed, or lock "
+                f"again: kernforge lock --upgrade {repo_id}",
+            )
+
+    def _unlocked(self, what: str) -> RequestError:
+        return RequestError(
+            f"{what} is not locked in {self.source}",
+            hint="add it to [tool.kernels.dependencies] in pyproject.toml, lock the project "
+            "(kernforge lock) and install it again",
+        )
+
+
+class _WrongError(Exception):
+    """What is wrong with an entry."""
+
+
+def _order(kernel: LockedKernel) -> tuple[str, bool, int, str]:
+    depend = kernel.depend
+    return depend.repo_id, depend.version is None, depend.version or 0, depend.revision or ""
+
+
+def _refuse_twice(found: list[LockedKernel]) -> None:
+    seen: set[KernelDepend] = set()
+    for kernel in found:
+        if kernel.depend in seen:
+            raise _WrongError(f"{kernel.depend.repo_id} stands there twice")
+        seen.add(kernel.depend)
+
+
+def _new(entry: object) -> LockedKernel:
+    table = _table(entry, "an entry", required=("dependency", "lock"))
+    named = _table(
+        table["dependency"],
+        "'dependency'",
+        required=("repo-id",),
+        allowed=("version", "revision"),
+    )
+    lock = _table(table["lock"], "'lock'", required=("commit",))
+    repo_id = _text(named, "repo-id")
+    version, revision = named.get("version"), named.get("revision")
+    if (version is None) == (revision is None):
+        raise _WrongError(f"{repo_id} needs a version or a revision, and not both")
+    if version is None:
+        depend = KernelDepend(repo_id=repo_id, revision=_text(named, "revision"))
+    elif type(version) is int and 0 <= version < _VERSION_END:
+        depend = KernelDepend(repo_id=repo_id, version=version)
+    else:
+        raise _WrongError(f"{repo_id} has the version {version!r}, not a whole number")
+    return LockedKernel(depend=depend, commit=_commit(lock, "commit", repo_id))
+
+
+def _old(entry: object) -> LockedKernel:
+    table = _table(entry, "an entry", required=("repo_id", "sha", "variants"))
+    repo_id = _text(table, "repo_id")
+    hashes: dict[str, str] = {}
+    for name, said in _table(table["variants"], "'variants'").items():
+        lock = _table(said, f"variant {name!r}", required=("hash", "hash_type"))
+        if lock["hash_type"] != "git_lfs_concat" or not _HASH.fullmatch(_text(lock, "hash")):
+            raise _WrongError(f"{repo_id} has a hash of variant {name!r} that cannot be read")
+        hashes[name] = lock["hash"]
+    return LockedKernel(
+        depend=KernelDepend(repo_id=repo_id),
+        commit=_commit(table, "sha", repo_id),
+        hashes=hashes,
+    )
+
+
+def _table(
+    value: object,
+    what: str,
+    *,
+    required: tuple[str, ...] = (),
+    allowed: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """A JSON object; with ``required``, one that has those keys and at most ``allowed`` besides."""
+    if not isinstance(value, dict):
+        raise _WrongError(f"{what} is not an object")
+    for key in required:
+        if key not in value:
+            raise _WrongError(f"{what} lacks {key!r}")
+    unknown = sorted(set(value) - {*required, *allowed}) if required else []
+    if unknown:
+        raise _WrongError(f"{what} has an unknown key {unknown[0]!r}")
+    return value
+
+
+def _text(table: dict[str, Any], key: str) -> str:
+    value = table[key]
+    if not isinstance(value, str):
+        raise _WrongError(f"{key!r} is {value!r}, not a string")
+    return value
+
+
+def _commit(table: dict[str, Any], key: str, repo_id: str) -> str:
+    text = _text(table, key)
+    if not _COMMIT.fullmatch(text):
+        raise _WrongError(f"{repo_id} is locked to {text!r}, not a commit of 40 or 64 hex digits")
+    return text.lower()
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("an object has a key twice")
+    return table

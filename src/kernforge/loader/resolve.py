@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which variants of a kernel fit a machine, which is best, and why the others do not.
+
+The rules and the order are those of the hub's client, ``kernels`` 0.17. One thing differs: on a
+free-threaded Python before 3.15, which cannot load the limited API, builds with machine code
+stand in the trace with that reason, where the client drops them unseen.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from kernforge.artifact.variant import Backend, Variant, Version2
+from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernforge.loader.facts import Host
+
+METAL_MACOS = (26, 0)
+"""The first macOS whose Metal can load the hub's Metal builds."""
+ABI3_FREE_THREADED = (3, 15)
+"""The first free-threaded Python with a limited API."""
+
+_CUDA_ARCH = re.compile(r"([0-9]+)\.([0-9]+)([af]?)(\+PTX)?")
+
+
+class Step(IntEnum):
+    """The rule that refused a variant; the later, the nearer it came to fitting."""
+
+    PYTHON = 1
+    CPU = 2
+    OS = 3
+    FRAMEWORK = 4
+    BACKEND = 5
+    ACCEPTED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was decided about one variant: ``VariantAccepted`` or ``VariantRejected``.
+
+    Attributes:
+        name: the folder's name.
+        variant: what the name says.
+        step: the rule that refused it, or ``ACCEPTED``.
+        reason: why it was refused; empty when accepted.
+    """
+
+    name: str
+    variant: Variant
+    step: Step
+    reason: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the variant fits."""
+        return self.step is Step.ACCEPTED
+
+
+class VariantAccepted(Decision):
+    """A variant that fits."""
+
+    __slots__ = ()
+
+
+class VariantRejected(Decision):
+    """A variant that does not fit."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """Every decision, best first, the refused ones after the accepted ones."""
+
+    decisions: tuple[Decision, ...]
+
+    @property
+    def accepted(self) -> tuple[Decision, ...]:
+        """The variants that fit, best first."""
+        return tuple(decision for decision in self.decisions if decision.accepted)
+
+    @property
+    def best(self) -> Decision | None:
+        """The variant to load; None when none fits."""
+        return next(iter(self.accepted), None)
+
+    def trace(self) -> str:
+        """One line for each variant."""
+        lines = []
+        for decision in self.decisions:
+            mark = ", preferred" if decision is self.best else ""
+            told = f" compatible{mark} ✅" if decision.accepted else f": {decision.reason}"
+            lines.append(f"{decision.name}{told}")
+        return "\n".join(lines)
+
+
+def resolve(variants: Iterable[str], host: Host) -> Resolution:
+    """Decide about every variant; folders whose names are no variant names are left out."""
+    decisions = [_decide(name, variant, host) for name, variant in _parsed(variants)]
+    return Resolution(decisions=tuple(sorted(decisions, key=_rank)))
+
+
+def _parsed(names: Iterable[str]) -> Iterable[tuple[str, Variant]]:
+    for name in names:
+        try:
+            variant = Variant.parse(name)
+        except UsageError:
+            continue
+        yield name, variant
+
+
+def _decide(name: str, variant: Variant, host: Host) -> Decision:
+    step, reason = next(iter(_refusals(variant, host)), (Step.ACCEPTED, ""))
+    kind = VariantAccepted if step is Step.ACCEPTED else VariantRejected
+    return kind(name=name, variant=variant, step=step, reason=reason)
+
+
+def _refusals(variant: Variant, host: Host) -> Iterable[tuple[Step, str]]:
+    """Each rule that refuses the variant, what a user can least change first."""
+    if variant.is_noarch:
+        wanted = "npu" if host.backend.name == "cann" else host.backend.name
+        if variant.backend.name not in {wanted, "universal"}:
+            yield Step.BACKEND, f"is for {variant.backend.name}, kernels are wanted for {wanted}"
+        return
+    if host.free_threaded and host.python < ABI3_FREE_THREADED:
+        python = _dotted(host.python)
+        yield Step.PYTHON, f"needs the limited API, which free-threaded Python {python} lacks"
+    if variant.cpu != host.cpu:
+        yield Step.CPU, f"built for CPU {variant.cpu}, this is {host.cpu}"
+    if variant.os != host.os:
+        yield Step.OS, f"built for {variant.os}, this is {host.os}"
+    if reason := _framework_refusal(variant, host):
+        yield Step.FRAMEWORK, reason
+    if reason := _backend_refusal(variant.backend, host):
+        yield Step.BACKEND, reason
+
+
+def _framework_refusal(variant: Variant, host: Host) -> str:
+    version = variant.version or (0, 0)
+    installed = "there is no torch" if host.torch is None else f"torch is {_dotted(host.torch)}"
+    if variant.framework == "torch-stable-abi":
+        if host.torch is None or version > host.torch:
+            return f"needs torch {_dotted(version)} or newer, {installed}"
+    elif variant.framework == "torch":
+        if version != host.torch:
+            return f"needs torch {_dotted(version)}, {installed}"
+        if variant.cxx11 is not None and variant.cxx11 != host.cxx11:
+            spelled = {True: "cxx11", False: "cxx98", None: "no tagged"}
+            return f"built for the {spelled[variant.cxx11]} ABI, torch has {spelled[host.cxx11]}"
+    elif version != host.tvm_ffi:
+        have = "there is none" if host.tvm_ffi is None else f"it is {_dotted(host.tvm_ffi)}"
+        return f"needs tvm-ffi {_dotted(version)}, {have}"
+    return ""
+
+
+def _backend_refusal(built: Backend, host: Host) -> str:
+    wanted = host.backend
+    if built.name == wanted.name == "cuda" and built.version and wanted.version:
+        if built.version[0] != wanted.version[0] or built.version[1] > wanted.version[1]:
+            return f"needs CUDA {_dotted(built.version)}, torch has {_dotted(wanted.version)}"
+    elif str(built) != str(wanted):
+        return f"built for {built}, kernels are wanted for {wanted}"
+    elif built.name == "metal" and (host.macos is None or host.macos < METAL_MACOS):
+        have = "unknown" if host.macos is None else _dotted(host.macos)
+        return f"needs macOS {_dotted(METAL_MACOS)} or newer, this is {have}"
+    return ""
+
+
+def _rank(decision: Decision) -> tuple[int, ...]:
+    """Sort key, ascending: accepted first, then as the hub's client prefers.
+
+    Stable ABI (newer first), torch (untagged first), then tvm-ffi beside no machine code; within
+    each the higher minor version of the backend. Equals keep the order in which they came.
+    """
+    variant = decision.variant
+    refused = 0 if decision.accepted else 1
+    if variant.is_noarch:
+        return (refused, 2, 0, 0, 1 if variant.backend.name == "universal" else 0)
+    minor = variant.backend.version[1] if variant.backend.version else 0
+    if variant.framework == "torch-stable-abi":
+        major, abi_minor = variant.version or (0, 0)
+        return (refused, 0, -major, -abi_minor, -minor)
+    if variant.framework == "torch":
+        return (refused, 1, 0, 0 if variant.cxx11 is None else 1, -minor)
+    return (refused, 2, 0, 0, -minor)
+
+
+def way_out(resolution: Resolution, host: Host) -> str:
+    """The shortest way to a variant that fits, as advice; for when none does."""
+    nearest = max(resolution.decisions, key=lambda d: d.step, default=None)
+    if nearest is None:
+        return "nothing is built for this kernel: publish a build of it"
+    cpu_builds = resolve((d.name for d in resolution.decisions), _on_cpu(host))
+    if host.backend.name != "cpu" and cpu_builds.best:
+        return f'pass backend="cpu" to load {cpu_builds.best.name}'
+    variant = nearest.variant
+    wanted = f"build it for {host.backend} on {host.cpu}-{host.os}"
+    if nearest.step is Step.PYTHON:
+        return "use a Python with the global lock: limited-API builds load there"
+    if nearest.step is Step.FRAMEWORK and variant.version:
+        package = "tvm-ffi" if variant.framework == "tvm-ffi" else "torch"
+        least = "" if variant.framework != "torch-stable-abi" else " or newer"
+        return (
+            f"install {package} {_nearest_version(resolution, nearest, host)}{least}, or {wanted}"
+        )
+    if nearest.step is Step.BACKEND and variant.backend.version and not variant.is_noarch:
+        return f"install a torch for {variant.backend}, or {wanted}"
+    return wanted
+
+
+def _nearest_version(resolution: Resolution, nearest: Decision, host: Host) -> str:
+    """Of the versions that would do, the one that is nearest to what is installed."""
+    framework = nearest.variant.framework
+    installed = host.tvm_ffi if framework == "tvm-ffi" else host.torch
+    found = {
+        d.variant.version
+        for d in resolution.decisions
+        if d.step is Step.FRAMEWORK and d.variant.framework == framework and d.variant.version
+    }
+    have = installed or max(found)
+    return _dotted(min(found, key=lambda v: (abs(v[0] - have[0]), abs(v[1] - have[1]), v)))
+
+
+def _on_cpu(host: Host) -> Host:
+    from dataclasses import replace  # noqa: PLC0415 - only on the way to an error
+
+    return replace(host, backend=Backend("cpu"))
+
+
+def check_driver(variant: str, host: Host) -> str:
+    """Why the CUDA driver is too old for a build; empty when it is not, or there is none to ask.
+
+    A driver runs what was built with any toolkit of its own CUDA major version or an older one.
+    """
+    try:
+        built = Variant.parse(variant).backend.version
+    except UsageError:
+        return ""
+    wanted = built or host.backend.version
+    if host.backend.name != "cuda" or wanted is None or host.driver is None:
+        return ""
+    if host.driver[0] >= wanted[0]:
+        return ""
+    return (
+        f"it needs a driver for CUDA {wanted[0]}.0 or newer, this one is for CUDA "
+        f"{_dotted(host.driver)}"
+    )
+
+
+def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:
+    """Why a build's device code cannot run on the host's device; empty when it can.
+
+    Nothing is held against a build that names no architectures, or none that can be read, nor on
+    a host whose device is unknown.
+
+    Args:
+        backend: what the metadata calls it, ``cuda`` or ``rocm``.
+        archs: the metadata's architectures, such as ``8.0``, ``9.0a``, ``10.0f``, ``9.0+PTX``.
+        host: with its ``capability`` or ``gcn_arch``.
+    """
+    listed = tuple(archs or ())
+    told = f"the build has device code for {', '.join(listed)}"
+    if backend == "cuda" and listed and host.capability is not None:
+        answers = [_runs_on(arch, host.capability) for arch in listed]
+        if True not in answers and False in answers:
+            return f"{told}, the device has capability {_dotted(host.capability)}"
+    if backend == "rocm" and listed and host.gcn_arch is not None:
+        device = host.gcn_arch.partition(":")[0]
+        if device not in listed:
+            return f"{told}, the device is {device}"
+    return ""
+
+
+def _runs_on(arch: str, capability: Version2) -> bool | None:
+    """Whether code for an architecture runs on a device; None when the text cannot be read.
+
+    ``a`` is that capability alone; ``f`` and plain code run on the same major version from that
+    minor one; with ``+PTX`` on everything newer, too.
+    """
+    match = _CUDA_ARCH.fullmatch(arch)
+    if match is None:
+        return None
+    built = (int(match[1]), int(match[2]))
+    if match[3] == "a":
+        return capability == built
+    if match[4] and not match[3]:
+        return capability >= built
+    return capability[0] == built[0] and capability[1] >= built[1]
+
+
+def _dotted(version: Version2) -> str:
+    return f"{version[0]}.{version[1]}"

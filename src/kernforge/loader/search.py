@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find a kernel's variant for this process, and those of the kernels that it depends on.
+
+A kernel is asked for by version or revision, or a lock says its commit; a ``kernel-status.toml``
+says where it went. ``LOCAL_KERNELS``, as ``owner/name=path[:owner/name=path]``, puts a local directory in the place of
+a registry's kernel, except of a locked one. Nothing is verified or imported here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kernforge.artifact.metadata import FILE, SIGNATURE, KernelDepend, Metadata
+from kernforge.errors import (
+    IntegrityError,
+    NotPublishedError,
+    NoVariantError,
+    RegistryError,
+    RequestError,
+)
+from kernforge.loader.host import probe
+from kernforge.loader.importer import RepoInfo
+from kernforge.loader.resolve import Resolution, resolve, way_out
+from kernforge.registry import redirect
+from kernforge.registry.api import Registry, answering, find_revision, find_version
+from kernforge.registry.names import SOURCE, majors, versions
+from kernforge.trust import admission as trust_admission
+from kernforge.trust.policy import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernforge.loader.facts import Host
+    from kernforge.loader.kernels_lock import KernelLocks
+    from kernforge.registry.redirect import Redirect
+    from kernforge.trust.admission import Admission
+
+_CACHE_DIR_PREFIXES = ("kernels--", "models--")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A kernel that was found, and those that it depends on by repo id.
+
+    Attributes:
+        path: the variant's directory.
+        fence: where its links may lead.
+        metadata: its document.
+        host: what it was chosen for.
+        admission: why the trust policy admits it.
+        repo_info: its registry's name for it; None for a local directory.
+        depends: what it depends on.
+    """
+
+    path: Path
+    fence: Path
+    metadata: Metadata
+    host: Host
+    admission: Admission
+    repo_info: RepoInfo | None = None
+    depends: dict[str, Node] = field(default_factory=dict)
+
+    def walk(self) -> Iterator[Node]:
+        """Every node, dependencies first."""
+        for node in self.depends.values():
+            yield from node.walk()
+        yield self
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Where to look and what for.
+
+    Attributes:
+        registry: where kernels are published.
+        backend: what they are wanted for.
+        trust_remote_code: what the caller trusts, as ``trust.admit`` takes it.
+        locks: the commits to take, instead of what versions and revisions name.
+        builder: makes a variant of a published kernel that has none for this machine.
+        chain: who depends on whom on the way here.
+    """
+
+    registry: Registry
+    backend: str | None
+    trust_remote_code: bool | list[str] = False
+    locks: KernelLocks | None = None
+    builder: Builder | None = None
+    chain: tuple[str, ...] = ()
+
+
+class Builder(Protocol):
+    """Builds what a registry lacks."""
+
+    def __call__(self, registry: Registry, repo_id: str, commit: str, host: Host) -> Built | None:
+        """Build the variant of a commit that fits a host, or find it; None without its source."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A variant that was built on this machine: its directory and where its links may lead."""
+
+    path: Path
+    fence: Path
+
+
+def local_override(repo_id: str) -> Path | None:
+    """The directory that ``LOCAL_KERNELS`` puts in the place of a kernel."""
+    text = os.environ.get("LOCAL_KERNELS")
+    return None if not text else _overrides(text).get(repo_id)
+
+
+@functools.lru_cache(maxsize=8)
+def _overrides(text: str) -> dict[str, Path]:
+    entries = [entry.partition("=") for entry in text.split(":")]
+    wrong = next((entry for entry in entries if not all(entry)), None)
+    if wrong is not None:
+        raise RequestError(
+            f"LOCAL_KERNELS has an entry {''.join(wrong)!r}",
+            hint="write it like owner/name=path:owner/other=path",
+        )
+    return {repo_id: Path(path) for repo_id, _, path in entries}
+
+
+def find_commit(
+    registry: Registry,
+    repo_id: str,
+    version: int | str | None,
+    revision: str | None,
+) -> str:
+    """The commit of a version or a revision, whichever is not None.
+
+    Raises:
+        NotPublishedError: the registry has no such kernel, version or revision.
+    """
+    if version is not None:
+        found, asked = find_version(registry, repo_id, version), f"version {version}"
+    else:
+        found = find_revision(registry, repo_id, revision or "")
+        asked = f"revision {revision!r}"
+    if found is not None:
+        return found
+    names = registry.ref_names(repo_id)
+    if not names and not registry.commits(repo_id):
+        raise NotPublishedError(
+            f"registry {registry.url} has no kernel {repo_id!r}" + _missing(registry),
+            hint="publish it there, or name its registry: registry=..., or KERNFORGE_REGISTRY",
+        )
+    tags = ", ".join(reversed(versions(names).values())) or "none"
+    branches = ", ".join(map(str, majors(names))) or "none"
+    raise NotPublishedError(
+        f"{repo_id} has no {asked} in registry {registry.url}",
+        hint=f"major versions there: {branches}; tags: {tags}",
+    )
+
+
+def find(search: Search, repo_id: str, version: int | str | None, revision: str | None) -> Node:
+    """The variant of a kernel to load, from ``LOCAL_KERNELS`` or else the registry.
+
+    Raises:
+        NotPublishedError: the registry has no such kernel, version or revision.
+        NoVariantError: no variant fits; the message says why for each.
+        RegistryError: kernels depend on each other in a circle.
+        RequestError: it is not locked, and only locked kernels were asked for.
+        TrustError: the trust policy refuses one.
+        IntegrityError: a document cannot be read, or its signature is of other bytes.
+    """
+    if search.locks is not None:
+        depend = KernelDepend(
+            repo_id=repo_id,
+            version=None if version is None else int(version),
+            revision=revision,
+        )
+        return _find_published(search, repo_id, search.locks.find(depend).commit)
+    override = local_override(repo_id)
+    if override is not None:
+        return find_local(_step(search, f"{repo_id} at {override}"), override)
+    commit = find_commit(search.registry, repo_id, version, revision)
+    moved = _redirect(search.registry, repo_id, commit)
+    if moved is not None:
+        return find(_step(search, f"{repo_id} at {commit}"), moved.repo_id, None, moved.revision)
+    return _find_published(search, repo_id, commit)
+
+
+def _redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
+    """Where a kernel went that is published under another name now."""
+    status = registry.small_file(repo_id, commit, redirect.FILE)
+    if status is None:
+        return None
+    moved = redirect.parse(status, source=f"{repo_id}/{redirect.FILE}")
+    import logging  # noqa: PLC0415 - slow, and rarely needed
+
+    logging.getLogger("kernforge").warning(
+        "kernel %s moved to %s (revision %s)",
+        repo_id,
+        moved.repo_id,
+        moved.revision,
+    )
+    return moved
+
+
+def _find_published(search: Search, repo_id: str, commit: str) -> Node:
+    """The variant to load among those of a commit."""
+    registry = answering(search.registry, repo_id)
+    search = _step(search, f"{repo_id} at {commit}")
+    host = probe(search.backend)
+    names = registry.variants(repo_id, commit)
+    resolution = resolve(names, host)
+    if resolution.best is None:
+        if not names and search.locks is not None and commit not in registry.commits(repo_id):
+            raise NotPublishedError(
+                f"{repo_id} is locked to commit {commit}, which registry {registry.url} lacks",
+                hint="download what is locked first: kernforge download PROJECT",
+            )
+        return _built(search, repo_id, commit, resolution, host)
+    name = resolution.best.name
+    document = registry.metadata(repo_id, commit, name)
+    if search.locks is not None:
+        search.locks.check(repo_id, commit, name, document)
+    admission = trust_admission.admit(
+        Subject(repo_id=repo_id, registry=registry.url),
+        document,
+        signature=lambda: registry.companion(repo_id, commit, name, SIGNATURE),
+        vouches=registry.trusted_publisher,
+        trust_remote_code=search.trust_remote_code,
+    )
+    metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
+    path, fence = registry.fetch(repo_id, commit, name), registry.fence(repo_id)
+    if search.locks is not None and search.locks.old:
+        from kernforge.loader import legacy_lock  # noqa: PLC0415 - few locks are so old
+
+        legacy_lock.check(search.locks, repo_id, name, path, fence)
+    return Node(
+        path=path,
+        fence=fence,
+        metadata=metadata,
+        host=host,
+        admission=admission,
+        repo_info=RepoInfo(repo_id=repo_id, revision=commit),
+        depends=_find_depends(search, metadata),
+    )
+
+
+def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host) -> Node:
+    """The variant built from a kernel's source, if the caller has a builder and there is one."""
+    registry = answering(search.registry, repo_id)
+    if search.builder is None:
+        raise _nothing_fits(search, repo_id, commit, resolution, host)
+    # No signature speaks for what will come of a source: where one is demanded, it is refused.
+    admission = trust_admission.admit(
+        Subject(repo_id=repo_id, registry=registry.url),
+        b"",
+        signature=lambda: None,
+        vouches=registry.trusted_publisher,
+        trust_remote_code=search.trust_remote_code,
+    )
+    built = search.builder(registry, repo_id, commit, host)
+    if built is None:
+        raise _nothing_fits(search, repo_id, commit, resolution, host)
+    metadata = Metadata.from_json((built.path / FILE).read_bytes(), source=str(built.path / FILE))
+    return Node(
+        path=built.path,
+        fence=built.fence,
+        metadata=metadata,
+        host=host,
+        admission=admission,
+        repo_info=RepoInfo(repo_id=repo_id, revision=commit),
+        depends=_find_depends(search, metadata),
+    )
+
+
+def _nothing_fits(
+    search: Search,
+    repo_id: str,
+    commit: str,
+    resolution: Resolution,
+    host: Host,
+) -> NoVariantError:
+    """The error, with the shortest way out: the newest version if it fits, else all other ways."""
+    registry = answering(search.registry, repo_id)
+    hint = _newer_version(registry, repo_id, commit, host)
+    if not hint:
+        hint = way_out(resolution, host)
+        lock = registry.small_file(repo_id, commit, f"{SOURCE}/kernforge.lock")
+        if search.builder is not None:
+            hint += "; build=True found no source to build it from"
+        elif lock is not None:
+            hint += "; or pass build=True: its source and lock are published"
+    return _no_variant(search.chain[-1], resolution, hint)
+
+
+def _step(search: Search, what: str) -> Search:
+    """The search one dependency further on."""
+    if what in search.chain:
+        circle = " -> ".join((*search.chain[search.chain.index(what) :], what))
+        raise RegistryError(
+            f"kernels depend on each other in a circle: {circle}",
+            hint="remove one of them from kernel-depends",
+        )
+    return replace(search, chain=(*search.chain, what))
+
+
+def _missing(registry: Registry) -> str:
+    """Words for a registry whose directory is not there: most often its name is misspelt."""
+    root = getattr(registry, "root", None)
+    return ": that directory is not there" if isinstance(root, Path) and not root.is_dir() else ""
+
+
+def find_local(search: Search, directory: Path) -> Node:
+    """The variant to load among those in a directory or its ``build/``, or the directory itself."""
+    directory = directory.absolute()
+    if not directory.is_dir():
+        raise NoVariantError(
+            f"there is no directory {directory}",
+            hint="name a project, a directory of variants or a variant",
+        )
+    host = probe(search.backend)
+    tried = Resolution(decisions=())
+    for base in (directory, directory / "build"):
+        names = sorted(path.name for path in base.glob("*/") if path.is_dir())
+        resolution = resolve(names, host)
+        if resolution.best is not None:
+            return _local_node(search, base / resolution.best.name, host)
+        tried = resolution if resolution.decisions else tried
+    if (directory / FILE).is_file():
+        return _local_node(search, directory, _host_for(directory.name, search.backend))
+    raise _no_variant(str(directory), tried, way_out(tried, host))
+
+
+def _host_for(name: str, backend: str | None) -> Host:
+    """The host for a variant that the user pointed at, if it fits at all.
+
+    A build for the CPU fits a machine with a GPU: pointing at it says what is wanted.
+    """
+    resolution = resolve([name], probe(backend))
+    if backend is None and resolution.best is None:
+        on_cpu = resolve([name], probe("cpu"))
+        if on_cpu.best is not None:
+            return probe("cpu")
+    if resolution.decisions and resolution.best is None:
+        raise _no_variant(name, resolution, way_out(resolution, probe(backend)))
+    return probe(backend)
+
+
+def _local_node(search: Search, path: Path, host: Host) -> Node:
+    try:
+        document = (path / FILE).read_bytes()
+    except FileNotFoundError:
+        raise IntegrityError(f"{path / FILE} is missing", hint="build the kernel again") from None
+    signature = path / SIGNATURE
+    admission = trust_admission.admit(
+        Subject(repo_id=None, registry=path.resolve().as_uri()),
+        document,
+        signature=lambda: signature.read_bytes() if signature.exists() else None,
+        vouches=lambda _owner: None,
+        trust_remote_code=search.trust_remote_code,
+    )
+    metadata = Metadata.from_json(document, source=str(path / FILE))
+    # In a cache or registry that the user points into, links lead to its blobs.
+    fences = [parent for parent in path.parents if parent.name.startswith(_CACHE_DIR_PREFIXES)]
+    return Node(
+        path=path,
+        fence=fences[0] if fences else path,
+        metadata=metadata,
+        host=host,
+        admission=admission,
+        depends=_find_depends(search, metadata),
+    )
+
+
+def _find_depends(search: Search, metadata: Metadata) -> dict[str, Node]:
+    return {
+        depend.repo_id: find(search, depend.repo_id, depend.version, depend.revision)
+        for depend in metadata.kernel_depends
+    }
+
+
+def _newer_version(registry: Registry, repo_id: str, commit: str, host: Host) -> str:
+    """Advice to take the newest major version, if that one fits and is another."""
+    newest = max(majors(registry.ref_names(repo_id)), default=None)
+    if newest is None:
+        return ""
+    other = registry.ref(repo_id, f"v{newest}")
+    if other is None or other == commit:
+        return ""
+    best = resolve(registry.variants(repo_id, other), host).best
+    return (
+        f"version {newest} has a build that fits, {best.name}: pass version={newest}"
+        if best
+        else ""
+    )
+
+
+def _no_variant(what: str, resolution: Resolution, hint: str) -> NoVariantError:
+    listing = f":\n\n{resolution.trace()}\n" if resolution.decisions else ""
+    return NoVariantError(f"no build of {what} fits this machine{listing}", hint=hint)

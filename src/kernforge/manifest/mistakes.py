@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with a build.toml, in words: one line for each mistake.
+
+A line reads ``file:line: [table] key = value: what was expected``, so that an editor jumps to it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from kernforge.manifest.fields import Backend
+from kernforge.manifest.model import KERNELS, TABLES, Document, KernelDependency, Table, fields
+from kernforge.manifest.toml_positions import Path, key_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pydantic_core import ErrorDetails
+
+    from kernforge.manifest.editions import Data
+
+_LONGEST_VALUE = 60
+# What pydantic calls the mistake -> what was expected; in our words.
+_EXPECTED = {
+    "string_type": "expected a string",
+    "int_type": "expected an integer",
+    "greater_than_equal": "expected 0 or more",
+    "tuple_type": "expected a list",
+    "dict_type": "expected a table",
+    "model_type": "expected a table",
+    "model_attributes_type": "expected a table",
+    "string_pattern_mismatch": "expected two or more lower-case letters, digits and dashes, "
+    "starting with a letter and not ending with a dash",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """Something wrong at one place.
+
+    Attributes:
+        path: keys and list indices from the top of the file; ``()`` is the file itself.
+        problem: what is wrong there and what was expected.
+    """
+
+    path: Path
+    problem: str
+
+
+def from_pydantic(error: ErrorDetails, data: Data) -> Mistake:
+    """Word one of the findings of a failed ``Document.model_validate(data)``."""
+    path, kind = _path(error["loc"]), error["type"]
+    context = error.get("ctx", {})
+    match kind:
+        case "missing":
+            problem = f"missing. {fields(_table(path[:-1], data))[str(path[-1])].description}"
+        case "union_tag_not_found":
+            path = (*path, "backend")
+            problem = f"missing. Expected one of {', '.join(KERNELS)}"
+        case "extra_forbidden":
+            problem = _unknown_key(path, data)
+        case "union_tag_invalid":
+            path = (*path, "backend")
+            problem = _not_one_of(KERNELS, path, data)
+        case "literal_error" if error["loc"][-1] == "[key]":
+            problem = f"unknown backend{_or_list(str(path[-1]), get_args(Backend))}"
+        case "literal_error":
+            problem = _not_one_of(re.findall(r"'([^']*)'", context["expected"]), path, data)
+        case "value_error":
+            problem = str(context["error"])
+        case _:
+            problem = _EXPECTED[kind]
+    return Mistake(path=path, problem=problem)
+
+
+def report(mistakes: Iterable[Mistake], data: Data, *, text: str, source: str) -> str:
+    """Every mistake on a line of its own, in the order of the file.
+
+    Args:
+        mistakes: what is wrong.
+        data: the file's content, for the values.
+        text: the file's text, for the line numbers.
+        source: what to call the file.
+    """
+    lines = key_lines(text)
+    found = sorted(((_line(m.path, lines), m) for m in mistakes), key=lambda pair: pair[0])
+    return "\n".join(
+        f"{source}{f':{line}' if line else ''}: {_place(mistake.path, data)}{mistake.problem}"
+        for line, mistake in found
+    )
+
+
+# Words for backends that are spelt nothing like them; 'gpu' is nearest to 'xpu'.
+_MEANT = {"gpu": "cuda", "nvidia": "cuda", "amd": "rocm", "hip": "rocm", "intel": "xpu"}
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """``"; did you mean 'src'?"``, or nothing when no option is close or meant by another word."""
+    by_lower = {option.lower(): option for option in options}
+    close = [_MEANT[word.lower()]] if _MEANT.get(word.lower()) in by_lower else []
+    close = close or difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return f"; did you mean '{by_lower[close[0]]}'?" if close else ""
+
+
+def _path(loc: tuple[int | str, ...]) -> Path:
+    """Where in the file: pydantic's location without the names of the unions' branches."""
+    if loc[0] == "kernel" or loc[:2] == ("torch", "stable-abi"):
+        loc = (*loc[:2], *loc[3:])
+    return loc[:-1] if loc[-1] == "[key]" else loc
+
+
+def _not_one_of(options: Iterable[str], path: Path, data: Data) -> str:
+    value = _find(path, data)
+    suggestion = did_you_mean(value, options) if isinstance(value, str) else ""
+    return f"expected one of {', '.join(options)}{suggestion}"
+
+
+def _or_list(word: str, options: Iterable[str]) -> str:
+    return did_you_mean(word, options) or f"; known are {', '.join(options)}"
+
+
+def _unknown_key(path: Path, data: Data) -> str:
+    key = str(path[-1])
+    owners = [name for name, kind in KERNELS.items() if key in fields(kind)]
+    if path[0] == "kernel" and owners:
+        return f"unknown key for this backend; only for {', '.join(owners)}"
+    return f"unknown key{_or_list(key, fields(_table(path[:-1], data)))}"
+
+
+def _table(path: Path, data: Data) -> type[Table]:
+    """The type of the table at a path."""
+    if not path:
+        return Document
+    if path[0] == "kernel":
+        return KERNELS[_find((*path, "backend"), data)]
+    return TABLES.get(_dotted(path), KernelDependency)
+
+
+def _line(path: Path, lines: Mapping[Path, int]) -> int:
+    """The line of the key, or of the nearest table around it; 0 when there is none."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 0)
+
+
+def _place(path: Path, data: Data) -> str:
+    """``[table] key = value: `` as far as each is known."""
+    if not path:
+        return ""
+    value = _find(path, data)
+    shown = "" if value is None or isinstance(value, dict) else f" = {_show(value)}"
+    if len(path) == 1 and shown:
+        return f"{path[0]}{shown}: "
+    depth = 2 if path[0] == "kernel" or _dotted(path[:2]) in TABLES else 1
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[depth:])
+    return f"[{_dotted(path[:depth])}]{' ' if key else ''}{key.removeprefix('.')}{shown}: "
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(map(str, path))
+
+
+def _show(value: object) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def _find(path: Path, data: Data) -> Any:
+    node: Any = data
+    for part in path:
+        try:
+            node = node[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return node

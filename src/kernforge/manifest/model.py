@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of build.toml, edition 5, as types.
+
+Source of the format: the ``build.toml`` of Hugging Face's kernel-builder as ``kernels`` 0.17.2
+reads it. Keys are kebab-case, except in ``[torch-noarch]``, whose keys are snake_case there and so
+here. Every table refuses keys that it does not know.
+
+These types say what a valid table holds and what it means. ``manifest.parse`` reads files and
+words the mistakes; ``schema`` makes the JSON schema and the reference page from the descriptions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, model_validator
+
+from kernforge.manifest.fields import (
+    Backend,
+    Dependency,
+    GitUrl,
+    Name,
+    StableAbi,
+    Strings,
+    Version2,
+    VersionText,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic.fields import FieldInfo
+
+FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class Table(BaseModel):
+    """A table of the file: frozen, strict about types, closed to unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        alias_generator=_kebab,
+        validate_by_alias=True,
+        validate_by_name=False,
+    )
+
+
+class KernelDependency(Table):
+    """Another kernel that this one calls: a repository with either a version or a revision."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["version"]}, {"required": ["revision"]}]},
+    )
+
+    repo_id: str = Field(description="Repository of the kernel, `owner/name`.")
+    version: int | None = Field(default=None, ge=0, description="Its major version.")
+    revision: str | None = Field(default=None, description="Its branch, tag or commit.")
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.version is None) == (self.revision is None):
+            raise ValueError("expected exactly one of 'version' and 'revision'")
+        return self
+
+
+KernelDependencies: TypeAlias = Annotated[tuple[KernelDependency, ...], Strict(strict=False)]
+_KERNEL_DEPENDS = "Kernels that this one calls on this backend, besides the general ones."
+_PYTHON_DEPENDS = "Python packages that it needs on this backend, besides the general ones."
+
+
+class CudaGeneral(Table):
+    """What holds for every CUDA build of the kernel."""
+
+    minver: VersionText | None = Field(
+        default=None,
+        description="Lowest CUDA version to build for, inclusive.",
+    )
+    maxver: VersionText | None = Field(
+        default=None,
+        description="Highest CUDA version to build for, inclusive.",
+    )
+    kernel_depends: KernelDependencies = Field(default=(), description=_KERNEL_DEPENDS)
+    python_depends: Strings = Field(default=(), description=_PYTHON_DEPENDS)
+
+
+class NeuronGeneral(Table):
+    """What holds for every Neuron build of the kernel."""
+
+    kernel_depends: KernelDependencies = Field(default=(), description=_KERNEL_DEPENDS)
+    python_depends: Strings = Field(
+        default=(),
+        description="Read but used by no tool: list Neuron packages in the general key.",
+    )
+
+
+class TpuGeneral(Table):
+    """What holds for every TPU build of the kernel."""
+
+    python_depends: Strings = Field(default=(), description=_PYTHON_DEPENDS)
+
+
+class XpuGeneral(Table):
+    """What holds for every XPU build of the kernel."""
+
+    kernel_depends: KernelDependencies = Field(default=(), description=_KERNEL_DEPENDS)
+    python_depends: Strings = Field(default=(), description=_PYTHON_DEPENDS)
+
+
+class Hub(Table):
+    """Where the kernel is published."""
+
+    repo_id: str | None = Field(default=None, description="Repository, `owner/name`.")
+    branch: str | None = Field(
+        default=None,
+        description="Read, and not followed: a version is published on `v<version>`.",
+    )
+
+
+class General(Table):
+    """What the kernel is, and what it is built for."""
+
+    name: Name = Field(
+        description="Name of the kernel: lower-case letters, digits and dashes, two or more, "
+        "starting with a letter and not ending with a dash. The Python package has `_` for `-`.",
+    )
+    version: int = Field(
+        ge=0,
+        description="Major version of its interface; it is published on branch `v<version>`.",
+    )
+    edition: Literal[5] = Field(description="Edition of this file's format.")
+    license: str = Field(description="License of the kernel, best as an SPDX identifier.")
+    backends: Annotated[tuple[Backend, ...], Strict(strict=False)] = Field(
+        description="Backends to build for.",
+    )
+    upstream: GitUrl | None = Field(
+        default=None,
+        description="Git address of the project that the kernel's code comes from.",
+    )
+    source: GitUrl | None = Field(
+        default=None,
+        description="Git address of the repository that holds this build.toml.",
+    )
+    kernel_depends: KernelDependencies = Field(
+        default=(),
+        description="Kernels that this one calls.",
+    )
+    python_depends: Strings = Field(default=(), description="Python packages that it needs.")
+    cuda: CudaGeneral = Field(default_factory=CudaGeneral, description="Only for CUDA.")
+    neuron: NeuronGeneral = Field(default_factory=NeuronGeneral, description="Only for Neuron.")
+    tpu: TpuGeneral = Field(default_factory=TpuGeneral, description="Only for TPU.")
+    xpu: XpuGeneral = Field(default_factory=XpuGeneral, description="Only for XPU.")
+    hub: Hub = Field(default_factory=Hub, description="Where the kernel is published.")
+
+    @property
+    def python_name(self) -> str:
+        """Name of the Python package: the kernel's name with underscores."""
+        return self.name.replace("-", "_")
+
+    def kernel_depends_for(self, backend: Backend) -> tuple[KernelDependency, ...]:
+        """The general kernel dependencies, then those of this backend."""
+        own: dict[str, tuple[KernelDependency, ...]] = {
+            "cuda": self.cuda.kernel_depends,
+            "neuron": self.neuron.kernel_depends,
+            "xpu": self.xpu.kernel_depends,
+        }
+        return self.kernel_depends + own.get(backend, ())
+
+    def python_depends_for(self, backend: Backend) -> tuple[str, ...]:
+        """The general Python packages, then those of this backend.
+
+        Those of ``[general.neuron]`` are left out, because kernel-builder leaves them out.
+        """
+        own: dict[str, tuple[str, ...]] = {
+            "cuda": self.cuda.python_depends,
+            "tpu": self.tpu.python_depends,
+            "xpu": self.xpu.python_depends,
+        }
+        return self.python_depends + own.get(backend, ())
+
+
+_PYEXT = "Extensions of the files of the Python package that are shipped, without the dot."
+_FRAMEWORK_SRC = "C++ files of the binding and the headers that they include."
+_FRAMEWORK_INCLUDE = "Include directories of these files, relative to the project."
+_FRAMEWORK_FLAGS = "Compiler flags of these files."
+
+
+class Framework(Table):
+    """What every framework table has."""
+
+    pyext: Strings = Field(default=("py", "pyi"), description=_PYEXT)
+
+    @property
+    def data_extensions(self) -> tuple[str, ...]:
+        """Extensions of the shipped files that are not Python."""
+        return tuple(ext for ext in self.pyext if ext not in {"py", "pyi"})
+
+
+class Torch(Framework):
+    """A kernel with a compiled PyTorch binding."""
+
+    minver: VersionText | None = Field(
+        default=None,
+        description="Lowest PyTorch version to build for, inclusive.",
+    )
+    maxver: VersionText | None = Field(
+        default=None,
+        description="Highest PyTorch version to build for, inclusive.",
+    )
+    src: Strings = Field(default=(), description=_FRAMEWORK_SRC)
+    stable_abi: StableAbi | None = Field(
+        default=None,
+        description="Oldest PyTorch whose stable ABI the binding keeps to; a version for all "
+        "backends, or a table of backend to version, where the others use the full ABI.",
+    )
+    include: Strings = Field(default=(), description=_FRAMEWORK_INCLUDE)
+    cxx_flags: Strings = Field(default=(), description=_FRAMEWORK_FLAGS)
+
+    def stable_abi_for(self, backend: Backend) -> Version2 | None:
+        """The stable ABI that this backend's build keeps to, or None for the full ABI."""
+        if self.stable_abi is None or isinstance(self.stable_abi, Version2):
+            return self.stable_abi
+        return self.stable_abi.get(backend)
+
+
+class TorchNoarch(Framework):
+    """A kernel of Python alone, as Triton kernels are: nothing is compiled ahead."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    cuda_capabilities: Strings | None = Field(
+        default=None,
+        description="CUDA compute capabilities that it runs on, for the metadata.",
+    )
+    rocm_archs: Strings | None = Field(
+        default=None,
+        description="ROCm architectures that it runs on, for the metadata.",
+    )
+
+
+class TvmFfi(Framework):
+    """A kernel with a compiled TVM FFI binding, for any framework."""
+
+    src: Strings = Field(description=_FRAMEWORK_SRC)
+    include: Strings = Field(default=(), description=_FRAMEWORK_INCLUDE)
+    cxx_flags: Strings = Field(default=(), description=_FRAMEWORK_FLAGS)
+
+
+_BACKEND = "The backend that these files are compiled for."
+
+
+class KernelSection(Table):
+    """What the kernel sections of every backend have."""
+
+    backend: Backend = Field(description=_BACKEND)
+    depends: Annotated[tuple[Dependency, ...], Strict(strict=False)] = Field(
+        description="Libraries whose headers these files need.",
+    )
+    src: Strings = Field(description="Source files, and the headers that they include.")
+    include: Strings = Field(
+        default=(),
+        description="Include directories of these files, relative to the project.",
+    )
+    cxx_flags: Strings = Field(default=(), description="Flags of the C++ compiler.")
+
+
+class CpuKernel(KernelSection):
+    """Files compiled for the CPU."""
+
+    backend: Literal["cpu"] = Field(description=_BACKEND)
+
+
+class CudaKernel(KernelSection):
+    """Files compiled for CUDA."""
+
+    backend: Literal["cuda"] = Field(description=_BACKEND)
+    cuda_capabilities: Strings | None = Field(
+        default=None,
+        description='Compute capabilities to compile for, as in "9.0a"; without it, the '
+        "toolkit's default list.",
+    )
+    cuda_flags: Strings = Field(default=(), description="Flags of nvcc.")
+    cuda_minver: VersionText | None = Field(
+        default=None,
+        description="With an older CUDA the whole section is left out.",
+    )
+
+
+class MetalKernel(KernelSection):
+    """Files compiled for Metal."""
+
+    backend: Literal["metal"] = Field(description=_BACKEND)
+
+
+class RocmKernel(KernelSection):
+    """Files compiled for ROCm."""
+
+    backend: Literal["rocm"] = Field(description=_BACKEND)
+    rocm_archs: Strings | None = Field(
+        default=None,
+        description='Architectures to compile for, as in "gfx942".',
+    )
+    hip_flags: Strings = Field(default=(), description="Flags of the HIP compiler.")
+
+
+class XpuKernel(KernelSection):
+    """Files compiled for XPU."""
+
+    backend: Literal["xpu"] = Field(description=_BACKEND)
+    sycl_flags: Strings = Field(default=(), description="Flags of the SYCL compiler.")
+
+
+AnyKernel: TypeAlias = CpuKernel | CudaKernel | MetalKernel | RocmKernel | XpuKernel
+
+
+class Document(Table):
+    """A kernel project: what it is, one framework table, and its kernel sections."""
+
+    model_config = ConfigDict(
+        title="build.toml",
+        json_schema_extra={"oneOf": [{"required": [name]} for name in FRAMEWORKS]},
+    )
+
+    general: General = Field(description="What the kernel is, and what it is built for.")
+    torch: Torch | None = Field(
+        default=None,
+        description="A compiled PyTorch binding. One framework table is needed.",
+    )
+    torch_noarch: TorchNoarch | None = Field(
+        default=None,
+        description="Python alone. One framework table is needed.",
+    )
+    tvm_ffi: TvmFfi | None = Field(
+        default=None,
+        description="A compiled TVM FFI binding. One framework table is needed.",
+    )
+    kernel: dict[str, Annotated[AnyKernel, Discriminator("backend")]] = Field(
+        default_factory=dict,
+        description="Files to compile, by a name of your choice.",
+    )
+
+
+TABLES: Mapping[str, type[Table]] = {
+    "general": General,
+    "general.cuda": CudaGeneral,
+    "general.neuron": NeuronGeneral,
+    "general.tpu": TpuGeneral,
+    "general.xpu": XpuGeneral,
+    "general.hub": Hub,
+    "torch": Torch,
+    "torch-noarch": TorchNoarch,
+    "tvm-ffi": TvmFfi,
+}
+KERNELS: Mapping[str, type[KernelSection]] = {
+    "cpu": CpuKernel,
+    "cuda": CudaKernel,
+    "metal": MetalKernel,
+    "rocm": RocmKernel,
+    "xpu": XpuKernel,
+}
+
+
+def fields(kind: type[Table]) -> dict[str, FieldInfo]:
+    """A table's fields by their keys in the file."""
+    return {field.alias or name: field for name, field in kind.model_fields.items()}

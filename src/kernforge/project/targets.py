@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which variants a manifest asks for, and why the others are left out."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import functools
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, cast
+
+from kernforge.artifact.variant import Backend, Variant, Version2
+from kernforge.errors import UsageError
+from kernforge.manifest.document import Torch, TorchNoarch, TvmFfi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from kernforge.manifest.document import Backend as BackendName
+    from kernforge.manifest.document import Manifest
+
+COMPILED = ("cpu", "cuda")
+# CUDA toolkits whose compilers the package index carries and that are built for unasked; the first
+# serves every CUDA 13.
+TOOLKITS: tuple[Version2, ...] = ((13, 0), (13, 2))
+# Those that clang compiles for with what the index carries, for users who ask for it.
+CLANG: tuple[Version2, ...] = ((12, 6), (12, 8), (12, 9))
+# Headers older than this lack what a stable-ABI binding registers its operators with.
+_OLDEST_STABLE: Version2 = (2, 10)
+_DEFAULT_RELEASES = 2
+# The one series of tvm-ffi that the hub's clients know.
+TVM_FFI: Version2 = (0, 1)
+_BY_CLANG = "compiled by clang instead of nvcc, an experiment; ask for it with --variant"
+_NOT_HERE = {
+    "cann": "needs Huawei's CANN toolkit, which kernforge does not drive",
+    "metal": "needs Apple's compiler on a Mac",
+    "neuron": "needs AWS's Neuron SDK, which kernforge does not drive",
+    "rocm": "needs AMD's hipcc, which kernforge does not drive",
+    "tpu": "needs Google's TPU toolchain, which kernforge does not drive",
+    "xpu": "needs Intel's oneAPI compiler, which kernforge does not drive",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One variant to build, and what with.
+
+    Attributes:
+        variant: its name as a value.
+        torch: series of the torch headers; None when nothing is compiled.
+        cuda: CUDA toolkit; None when nothing is compiled for a GPU.
+        tvm_ffi: series of the tvm-ffi headers; None for the other frameworks.
+    """
+
+    variant: Variant
+    torch: Version2 | None = None
+    cuda: Version2 | None = None
+    tvm_ffi: Version2 | None = None
+
+    @property
+    def name(self) -> str:
+        """The variant's name."""
+        return str(self.variant)
+
+    @property
+    def backend(self) -> BackendName:
+        """Name of the backend, as the manifest spells it."""
+        name = "cann" if self.variant.backend.name == "npu" else self.variant.backend.name
+        return cast("BackendName", name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A variant that was considered.
+
+    Attributes:
+        name: the variant's name, or the backend's where no name can be made.
+        target: what to build; None when it is left out.
+        default: whether `build` builds it unasked.
+        reason: why it is left out or not built by default; empty otherwise.
+    """
+
+    name: str
+    target: Target | None
+    default: bool
+    reason: str = ""
+
+
+@functools.cache
+def torch_releases() -> Mapping[Version2, tuple[Version2, ...]]:
+    """CUDA versions that each torch series was published for, the oldest series first."""
+    text = resources.files("kernforge").joinpath("data/torch_releases.json").read_text()
+    table = json.loads(text)["releases"]
+    return {_version(torch): tuple(map(_version, cuda)) for torch, cuda in table.items()}
+
+
+def candidates(
+    manifest: Manifest,
+    *,
+    cpu: str,
+    releases: Mapping[Version2, tuple[Version2, ...]] | None = None,
+    own_toolkits: Iterable[Version2] = (),
+    by_clang: Iterable[Version2] = (),
+) -> tuple[Candidate, ...]:
+    """Every variant that a manifest could mean, each accepted or with the reason why not.
+
+    Args:
+        manifest: the project's.
+        cpu: processor of the machines to build for, as ``"x86_64"``.
+        releases: what ``torch_releases`` gives; tests pass their own.
+        own_toolkits: CUDA versions that the user has compilers of, besides the index.
+        by_clang: CUDA versions that the user, or the lock, wants compiled by clang.
+    """
+    known = torch_releases() if releases is None else releases
+    clang = frozenset(by_clang)
+    toolkits = tuple(sorted({*TOOLKITS, *own_toolkits, *clang}))
+    given = _Given(manifest=manifest, cpu=cpu, releases=known, toolkits=toolkits, clang=clang)
+    found: list[Candidate] = []
+    for backend in dict.fromkeys(manifest.general.backends):  # one may be listed twice
+        found += _for_backend(given, backend)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What the choice depends on."""
+
+    manifest: Manifest
+    cpu: str
+    releases: Mapping[Version2, tuple[Version2, ...]]
+    toolkits: tuple[Version2, ...]
+    clang: frozenset[Version2]
+
+    def toolkits_for(self, backend: str) -> tuple[Version2 | None, ...]:
+        """With those that could be had by clang."""
+        return tuple(sorted({*self.toolkits, *CLANG})) if backend == "cuda" else (None,)
+
+
+def choose(considered: Sequence[Candidate], patterns: Sequence[str]) -> tuple[Target, ...]:
+    """Targets to build: those named by a pattern, or the defaults when there is none.
+
+    Args:
+        considered: from ``candidates``.
+        patterns: names, with ``*`` and ``?`` as in a shell.
+
+    Raises:
+        UsageError: a pattern names nothing that can be built, or nothing is left.
+    """
+    buildable = {c.name: c.target for c in considered if c.target is not None}
+    if not patterns:
+        targets = [c.target for c in considered if c.target and c.default]
+        if not targets:
+            reasons = "\n".join(f"  {c.name}: {c.reason}" for c in considered)
+            raise UsageError(f"there is nothing to build:\n{reasons}")
+        return tuple(targets)
+    chosen: dict[str, Target] = {}
+    for pattern in patterns:
+        names = fnmatch.filter(buildable, pattern)
+        if not names:
+            raise UsageError(f"no variant is named {pattern!r}", hint=_hint(pattern, considered))
+        chosen |= {name: target for name, target in buildable.items() if name in names}
+    return tuple(chosen.values())
+
+
+def _hint(pattern: str, considered: Sequence[Candidate]) -> str:
+    reasons = {c.name: c.reason for c in considered if fnmatch.fnmatchcase(c.name, pattern)}
+    if pattern in reasons:
+        return f"it is left out: {reasons[pattern]}"
+    if reasons:
+        return "\n".join(f"{name} is left out: {reason}" for name, reason in reasons.items())
+    names = [c.name for c in considered if c.target]
+    if any(pattern in name for name in names):
+        return f"a part of a name is written as a pattern: '*{pattern}*'"
+    near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else "`kernforge variants` lists them"
+
+
+def _for_backend(given: _Given, backend: BackendName) -> Iterator[Candidate]:
+    framework = given.manifest.framework
+    if isinstance(framework, TorchNoarch) or (
+        isinstance(framework, Torch) and not given.manifest.sections(backend)
+    ):
+        target = Target(variant=Variant.noarch("npu" if backend == "cann" else backend))
+        yield Candidate(name=target.name, target=target, default=True)
+    elif backend not in COMPILED:
+        yield _left_out(backend, _NOT_HERE[backend])
+    elif isinstance(framework, TvmFfi):
+        yield from _for_all_cuda(given, backend, _tvm_ffi)
+    elif stable := framework.stable_abi_for(backend):
+        yield from _for_all_cuda(
+            given,
+            backend,
+            functools.partial(_stable, (stable.major, stable.minor)),
+        )
+    else:
+        yield from _full(given, framework, backend)
+
+
+def _for_all_cuda(
+    given: _Given,
+    backend: BackendName,
+    make: Callable[[Backend, str], Target],
+) -> Iterator[Candidate]:
+    """Variants of a binary that serves every later CUDA of its major version, too."""
+    for cuda in given.toolkits_for(backend):
+        target = make(Backend(backend, cuda), given.cpu)
+        if reason := _outside_cuda_bounds(given.manifest, cuda) or _no_compiler(given, cuda):
+            yield _left_out(target.name, reason)
+            continue
+        needless = f"{Backend(backend, TOOLKITS[0])} serves it too; ask for it with --variant"
+        if cuda and cuda < TOOLKITS[0]:
+            needless = f"built with the CUDA {cuda[0]}.{cuda[1]} that you have; ask for it"
+        needless = _BY_CLANG if cuda in given.clang else needless
+        default = cuda in {None, TOOLKITS[0]} or (
+            cuda not in given.clang and not _in_cuda_bounds(given.manifest, TOOLKITS[0])
+        )
+        yield Candidate(
+            name=target.name,
+            target=target,
+            default=default,
+            reason="" if default else needless,
+        )
+
+
+def _stable(version: Version2, backend: Backend, cpu: str) -> Target:
+    variant = Variant.stable_abi(version, backend, cpu=cpu, os="linux")
+    headers = max(version, _OLDEST_STABLE)
+    return Target(variant=variant, torch=headers, cuda=backend.version)
+
+
+def _tvm_ffi(backend: Backend, cpu: str) -> Target:
+    variant = Variant.tvm_ffi(TVM_FFI, backend, cpu=cpu, os="linux")
+    return Target(variant=variant, cuda=backend.version, tvm_ffi=TVM_FFI)
+
+
+def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Candidate]:
+    inside = [t for t in given.releases if not _outside_torch_bounds(framework, t)]
+    newest = inside[-_DEFAULT_RELEASES:]
+    for torch, published in given.releases.items():
+        for cuda in published if backend == "cuda" else (None,):
+            variant = Variant.torch(
+                torch,
+                Backend(backend, cuda),
+                cpu=given.cpu,
+                os="linux",
+                cxx11=True,
+            )
+            reason = (
+                _outside_torch_bounds(framework, torch)
+                or _outside_cuda_bounds(given.manifest, cuda)
+                or _no_compiler(given, cuda)
+            )
+            if reason:
+                yield _left_out(str(variant), reason)
+                continue
+            unasked = "" if torch in newest else "an older torch; ask for it with --variant"
+            unasked = _BY_CLANG if cuda in given.clang else unasked
+            yield Candidate(
+                name=str(variant),
+                target=Target(variant=variant, torch=torch, cuda=cuda),
+                default=not unasked,
+                reason=unasked,
+            )
+
+
+def _no_compiler(given: _Given, cuda: Version2 | None) -> str:
+    if cuda is None or cuda in given.toolkits:
+        return ""
+    clang = ", or try --cuda-compiler clang" if cuda in CLANG else ""
+    return (
+        f"the package index carries no nvcc of CUDA {cuda[0]}.{cuda[1]}: name a toolkit with "
+        f"--cuda-home, or NVIDIA's redistributables with --cuda-redist{clang}"
+    )
+
+
+def _in_cuda_bounds(manifest: Manifest, cuda: Version2) -> bool:
+    return not _outside_cuda_bounds(manifest, cuda)
+
+
+def _outside_cuda_bounds(manifest: Manifest, cuda: Version2 | None) -> str:
+    bounds = manifest.general.cuda
+    if cuda and bounds.minver and cuda < bounds.minver:
+        return f"older than the manifest's CUDA minver {bounds.minver}"
+    if cuda and bounds.maxver and cuda > bounds.maxver:
+        return f"newer than the manifest's CUDA maxver {bounds.maxver}"
+    return ""
+
+
+def _outside_torch_bounds(framework: Torch, torch: Version2) -> str:
+    if framework.minver and torch < framework.minver:
+        return f"older than the manifest's torch minver {framework.minver}"
+    if framework.maxver and torch > framework.maxver:
+        return f"newer than the manifest's torch maxver {framework.maxver}"
+    return ""
+
+
+def _left_out(name: str, reason: str) -> Candidate:
+    return Candidate(name=name, target=None, default=False, reason=reason)
+
+
+def _version(text: str) -> Version2:
+    major, minor = text.split(".")
+    return (int(major), int(minor))

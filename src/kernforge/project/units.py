@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The translation units of a target: which sources, with which section's flags and includes.
+
+The rules are those of kernel-builder's CMake files. A source that several sections name is
+compiled once: it gets the flags and the architectures of all of them, in the order of the file, and
+the include directories of the last one that has any. ``csrc`` is searched by every unit.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernforge.manifest.document import CudaKernel, TorchNoarch, TvmFfi
+from kernforge.source import includes
+from kernforge.system import digest
+from kernforge.toolchain import cuda_arch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.artifact.variant import Version2
+    from kernforge.manifest.document import Backend, KernelSection, Manifest
+    from kernforge.source.includes import Closure
+    from kernforge.toolchain.cuda_arch import Arch
+
+CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".c")
+CUDA_SUFFIXES = (".cu",)
+COMMON_INCLUDE = "csrc"
+# kernel-builder writes the headers that it brings into this directory of the project.
+_BUNDLED_DIR = "torch-ext"
+_STUB_FLAG = re.compile(r"-?-static-global-template-stub=(true|false)")
+_STUB_FLAG_SINCE = (12, 8)
+_CUTLASS = "cutlass_"
+# Flags that name a directory or a file of the project, joined to it or before it.
+_DIRECTORY_FLAGS = ("-isystem", "-iquote", "-idirafter", "--include-path", "-I")
+_FILE_FLAGS = ("-include", "--pre-include", "-imacros")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """A project's files as a plan sees them.
+
+    Attributes:
+        digests: hex SHA-256 of every file by relative path.
+        texts: content of those that a compiler could read.
+        bundled: headers that kernforge brings, by name; they lie in ``torch-ext`` unless the
+            project has its own there.
+    """
+
+    digests: Mapping[str, str]
+    texts: Mapping[str, str]
+    bundled: Mapping[str, str]
+
+    @property
+    def brought(self) -> dict[str, str]:
+        """Text of the bundled headers that the project does not replace, by path.
+
+        A copy of one, as ``kernforge export`` writes it, replaces nothing.
+        """
+        placed = {f"{_BUNDLED_DIR}/{name}": text for name, text in self.bundled.items()}
+        return {
+            path: text
+            for path, text in placed.items()
+            if self.digests.get(path) in {None, digest.sha256(text)}
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A source with what the tables that name it say of it.
+
+    Attributes:
+        path: relative to the project.
+        include: directories, in search order.
+        cxx_flags: for the C++ compiler.
+        cuda_flags: for nvcc.
+        sections: the CUDA sections that name it.
+    """
+
+    path: str
+    include: tuple[str, ...]
+    cxx_flags: tuple[str, ...]
+    cuda_flags: tuple[str, ...] = ()
+    sections: tuple[CudaKernel, ...] = ()
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether nvcc compiles it."""
+        return self.path.endswith(CUDA_SUFFIXES)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags of the compiler that compiles it."""
+        return self.cuda_flags if self.is_cuda else self.cxx_flags
+
+    def archs(self, cuda: Version2) -> tuple[Arch, ...]:
+        """Architectures of its device code under a toolkit.
+
+        Raises:
+            ManifestError: a section's capabilities leave nothing.
+        """
+        if not self.sections:
+            return cuda_arch.defaults(cuda)
+        chosen = {a for s in self.sections for a in cuda_arch.choose(s.cuda_capabilities, cuda)}
+        return tuple(sorted(chosen))
+
+
+def units(manifest: Manifest, backend: Backend, cuda: Version2 | None = None) -> tuple[Unit, ...]:
+    """What is compiled for a backend, the framework's sources first.
+
+    Args:
+        manifest: the project's.
+        backend: the backend.
+        cuda: the toolkit; sections that want a newer one are left out. None leaves out none.
+    """
+    merged: dict[str, Unit] = {}
+    for part in _named(manifest, backend, cuda):
+        path = posixpath.normpath(part.path)
+        if not path.endswith(CXX_SUFFIXES + CUDA_SUFFIXES):
+            continue
+        old = merged.get(path)
+        if old and any(section in old.sections for section in part.sections):
+            continue  # one section names it twice
+        merged[path] = replace(part, path=path) if old is None else _joined(old, part)
+    return tuple(merged.values())
+
+
+def closure(unit: Unit, sources: Sources) -> Closure:
+    """Which files a unit may read."""
+    directories, files = _in_flags(unit.flags)
+    return includes.closure(
+        unit.path,
+        {**sources.texts, **sources.brought},
+        (*unit.include, *directories, COMMON_INCLUDE),
+        first=files,
+        # registration.h takes Python's headers where something else brings them.
+        content=sources.brought,
+    )
+
+
+def package_dir(manifest: Manifest) -> str:
+    """Directory of the Python package in the project."""
+    folder = "tvm-ffi-ext" if isinstance(manifest.framework, TvmFfi) else "torch-ext"
+    return f"{folder}/{manifest.general.python_name}/"
+
+
+def cutlass(manifest: Manifest) -> str:
+    """The CUTLASS that the manifest depends on, as ``cutlass_3_6``; empty without one.
+
+    It is on the include path of every CUDA unit, whichever section asks for it; of several the
+    first one is taken.
+    """
+    sections = manifest.kernels.values()
+    found = (d for s in sections for d in s.depends if d.startswith(_CUTLASS))
+    return next(found, "")
+
+
+def too_old(section: KernelSection, cuda: Version2 | None) -> bool:
+    """Whether the toolkit is older than the section asks for."""
+    oldest = section.cuda_minver if isinstance(section, CudaKernel) else None
+    return bool(oldest and cuda and cuda < oldest)
+
+
+def _named(manifest: Manifest, backend: Backend, cuda: Version2 | None) -> Iterator[Unit]:
+    framework = manifest.framework
+    if not isinstance(framework, TorchNoarch):
+        for path in framework.src:
+            yield Unit(path=path, include=framework.include, cxx_flags=framework.cxx_flags)
+    for section in manifest.sections(backend).values():
+        if too_old(section, cuda):
+            continue
+        cuda_section = section if isinstance(section, CudaKernel) else None
+        for path in section.src:
+            yield Unit(
+                path=path,
+                include=section.include,
+                cxx_flags=section.cxx_flags,
+                cuda_flags=_cuda_flags(cuda_section, cuda) if cuda_section else (),
+                sections=(cuda_section,) if cuda_section else (),
+            )
+
+
+def _joined(old: Unit, new: Unit) -> Unit:
+    return replace(
+        old,
+        include=new.include or old.include,
+        cxx_flags=old.cxx_flags + new.cxx_flags,
+        cuda_flags=old.cuda_flags + new.cuda_flags,
+        sections=old.sections + new.sections,
+    )
+
+
+def _cuda_flags(section: CudaKernel, cuda: Version2 | None) -> tuple[str, ...]:
+    if cuda is None or cuda >= _STUB_FLAG_SINCE:
+        return section.cuda_flags
+    return tuple(flag for flag in section.cuda_flags if not _STUB_FLAG.fullmatch(flag))
+
+
+def _in_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Directories and files of the project that flags name."""
+    directories: list[str] = []
+    files: list[str] = []
+    for names, found in ((_DIRECTORY_FLAGS, directories), (_FILE_FLAGS, files)):
+        for number, flag in enumerate(flags):
+            name = next((name for name in names if flag.startswith(name)), None)
+            if name is None:
+                continue
+            value = flag.removeprefix(name).removeprefix("=")
+            if not value and number + 1 < len(flags):
+                value = flags[number + 1]
+            if not value.startswith("/"):
+                found.append(posixpath.normpath(value))
+    return tuple(directories), tuple(files)

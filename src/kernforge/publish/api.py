@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put built variants into a registry as a version that never changes what it holds.
+
+What is published and as which version is decided here; how it is written is the destination's.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.artifact import directories
+from kernforge.artifact.integrity import UNHASHED, tree_files, verify_tree
+from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.variant import Variant
+from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageError
+from kernforge.publish import offers
+from kernforge.publish.destination import Destination, DirectoryDestination, Release
+from kernforge.publish.hub import HubDestination
+from kernforge.publish.version import Choice, choose, dotted
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.hub import HubRegistry
+from kernforge.registry.names import SOURCE, Version3, tag_of
+from kernforge.system.digest import sha256
+from kernforge.system.files import sha256_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kernforge.publish.api_diff import Offer
+    from kernforge.publish.version import Contents
+    from kernforge.registry.api import Registry
+
+_VERSION = re.compile(r"v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
+_ATTEMPTS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishResult:
+    """What a publication came to.
+
+    Attributes:
+        commit: what the version names now.
+        version: as in ``1.0.2``.
+        changed: whether the registry differs from before.
+        variants: all that the version holds, sorted.
+        url: of the commit.
+        branch: the branch of its major version.
+        pull_requests: the branch and URL of each that was opened; then nothing is published yet.
+        choice: why it is this version, and what changed since the last.
+    """
+
+    commit: str
+    version: str
+    changed: bool
+    variants: tuple[str, ...]
+    url: str
+    branch: str
+    pull_requests: tuple[tuple[str, str], ...]
+    choice: Choice
+
+    @property
+    def status(self) -> str:
+        """``no_changes``, ``uploaded`` or ``pull_request_created``, as kernel-builder says it."""
+        if self.pull_requests:
+            return "pull_request_created"
+        return "uploaded" if self.changed else "no_changes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Built:
+    """A variant on its way: its document, and its files with their hashes."""
+
+    name: str
+    directory: Path
+    metadata: Metadata
+    files: Mapping[str, Path]
+    hashes: Mapping[str, str]
+
+
+def publish(
+    build_dir: Path,
+    registry: Registry,
+    repo_id: str,
+    version: str | None = None,
+    *,
+    card: str | None = None,
+    part: bool = False,
+    private: bool | None = None,
+    create_pr: bool = False,
+    source: Mapping[str, Path] | None = None,
+    benchmarks: Mapping[str, Path] | None = None,
+) -> PublishResult:
+    """Publish the variants of a build.
+
+    Without a version: nothing changes if the newest version of this major has just these bytes;
+    variants that it lacks are added to it, so that machines of a farm can each publish what they
+    built; any variant with other bytes makes the next version, patch or minor by what changed,
+    which holds the variants of this call alone.
+
+    A version is held against the one before it of the same major version, see ``apidiff``: it is
+    refused when its number promises more than it keeps.
+
+    Args:
+        build_dir: the directory that holds variants, or one variant.
+        registry: one that can be written to.
+        repo_id: ``owner/name``.
+        version: ``X.Y.Z``; X must be the major version of the build.
+        card: Markdown that describes the kernel; None keeps the version's.
+        part: whether other machines publish the rest of the version, so that a variant which is
+            missing is no broken promise.
+        private: whether a kernel that is made on a hub by this is private.
+        create_pr: open a pull request on a hub instead of publishing.
+        source: files of the project, by path, that others can build more variants from. A version
+            keeps the source that it was first published with.
+        benchmarks: scripts that measure the kernel, by file name; None keeps the version's.
+
+    Raises:
+        UsageError: the repo id or the version is impossible, or the registry has no such thing as
+            is asked for.
+        RegistryError: the variants do not belong together, the version holds other bytes, or it
+            breaks the promise of its number.
+        CheckError: the public names of a variant cannot be read.
+        IntegrityError: a variant is not what was built, or does not say what it was.
+    """
+    wanted = None if version is None else _parse_version(version)
+    built = _read_all(build_dir, wanted)
+    place = _destination(registry, private=private, create_pr=create_pr)
+    release = functools.partial(
+        _attempt,
+        place,
+        repo_id,
+        built,
+        wanted=wanted,
+        card=card,
+        part=part,
+        source=source or {},
+        benchmarks=benchmarks,
+    )
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(MovedError):
+            return release()
+    return release()
+
+
+def _attempt(
+    place: Destination,
+    repo_id: str,
+    built: list[_Built],
+    *,
+    wanted: Version3 | None,
+    card: str | None,
+    part: bool,
+    source: Mapping[str, Path],
+    benchmarks: Mapping[str, Path] | None,
+) -> PublishResult:
+    """Choose a version by what is there, and write it."""
+    contents, local = _offered(built)
+    with place.writing(repo_id):
+        published = place.published(repo_id, contents, local)
+        choice = _choose(place.registry, repo_id, published, built, wanted, part=part)
+        keep = not source or _has_source(place.registry, repo_id, choice.version)
+        sources = {} if keep else {sha256_file(file): file for file in source.values()}
+        scripts = {name: sha256_file(file) for name, file in (benchmarks or {}).items()}
+        sources |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
+        written = place.write(
+            repo_id,
+            Release(
+                version=choice.version,
+                contents=choice.contents,
+                files={**local, **sources},
+                card=card,
+                source=None if keep else {p: sha256_file(file) for p, file in source.items()},
+                benchmarks=None if benchmarks is None else scripts,
+            ),
+        )
+    return PublishResult(
+        commit=written.commit,
+        version=dotted(choice.version),
+        changed=written.changed,
+        variants=tuple(sorted(choice.contents)),
+        url=written.url,
+        branch=written.branch,
+        pull_requests=written.pull_requests,
+        choice=choice,
+    )
+
+
+def preview(
+    build_dir: Path,
+    registry: Registry,
+    repo_id: str,
+    version: str | None = None,
+    *,
+    part: bool = False,
+) -> Choice:
+    """What ``publish`` would publish, and as which version; nothing is written.
+
+    The arguments and errors are those of ``publish``.
+    """
+    wanted = None if version is None else _parse_version(version)
+    built = _read_all(build_dir, wanted)
+    published = _destination(registry).published(repo_id, *_offered(built))
+    return _choose(registry, repo_id, published, built, wanted, part=part)
+
+
+def _has_source(registry: Registry, repo_id: str, version: Version3) -> bool:
+    """Whether a version holds the project that its variants were built from."""
+    commit = registry.ref(repo_id, tag_of(version))
+    lock = f"{SOURCE}/kernforge.lock"
+    return commit is not None and registry.small_file(repo_id, commit, lock) is not None
+
+
+def _destination(
+    registry: Registry,
+    *,
+    private: bool | None = None,
+    create_pr: bool = False,
+) -> Destination:
+    """Where a registry is written.
+
+    Raises:
+        RegistryError: it cannot be.
+        UsageError: it has no pull requests or private kernels.
+    """
+    if isinstance(registry, DirectoryRegistry):
+        if private or create_pr:
+            raise UsageError(
+                "a directory has neither private kernels nor pull requests",
+                hint="who may read and write it is the file system's affair",
+            )
+        return DirectoryDestination(registry)
+    if isinstance(registry, HubRegistry):
+        return HubDestination(registry, private=private, create_pr=create_pr)
+    raise RegistryError(
+        f"{registry.url} cannot be written to",
+        hint="publish to a directory or to a hub",
+    )
+
+
+def _offered(built: list[_Built]) -> tuple[Contents, dict[str, Path]]:
+    """What was built by variant and path, and its files by their hashes."""
+    contents = {variant.name: variant.hashes for variant in built}
+    files = {v.hashes[path]: file for v in built for path, file in v.files.items()}
+    return contents, files
+
+
+def _choose(
+    registry: Registry,
+    repo_id: str,
+    published: Mapping[Version3, Contents],
+    built: list[_Built],
+    wanted: Version3 | None,
+    *,
+    part: bool,
+) -> Choice:
+    def offered(version: Version3) -> tuple[Offer, ...]:
+        commit = registry.ref(repo_id, tag_of(version))
+        return () if commit is None else offers.published(registry, repo_id, commit)
+
+    return choose(
+        published,
+        {variant.name: variant.hashes for variant in built},
+        [offers.offer(variant.directory, variant.metadata) for variant in built],
+        offered,
+        major=built[0].metadata.version,
+        wanted=wanted,
+        part=part,
+    )
+
+
+def _parse_version(text: str) -> Version3:
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is no version to publish", hint="write it like 1.2.3")
+    return int(match[1]), int(match[2]), int(match[3])
+
+
+def _read_all(build_dir: Path, wanted: Version3 | None) -> list[_Built]:
+    built = [_read(directory) for directory in directories.variants(build_dir)]
+    _check_together(built, wanted)
+    return built
+
+
+def _read(directory: Path) -> _Built:
+    """One variant, verified."""
+    name = str(Variant.parse(directory.name))
+    if name != directory.name:
+        raise RegistryError(f"{directory} should be called {name}", hint="build the kernel again")
+    document = (directory / FILE).read_bytes()
+    metadata = Metadata.from_json(document, source=str(directory / FILE))
+    digest = metadata.digest
+    if digest is None or digest.algorithm != "sha256":
+        raise IntegrityError(
+            f"{directory / FILE} has no SHA-256 digest",
+            hint="build the kernel with kernforge",
+        )
+    verify_tree(directory, digest)
+    hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
+    found = tree_files(directory)
+    hashes |= {path: sha256(found[path].read_bytes()) for path in UNHASHED & set(found)}
+    return _Built(name=name, directory=directory, metadata=metadata, files=found, hashes=hashes)
+
+
+def _check_together(built: list[_Built], wanted: Version3 | None) -> None:
+    """Refuse variants that are not of one kernel and major version."""
+    said = {(variant.metadata.name, variant.metadata.version) for variant in built}
+    if len(said) > 1:
+        listing = "; ".join(
+            f"{v.name} is {v.metadata.name} version {v.metadata.version}" for v in built
+        )
+        raise RegistryError(
+            f"the variants are not of one kernel and version: {listing}",
+            hint="remove the old ones from the build directory, or build all again",
+        )
+    major = built[0].metadata.version
+    if wanted is not None and wanted[0] != major:
+        raise UsageError(
+            f"version {dotted(wanted)} does not begin with {major}, the major version of the build",
+            hint=f"publish as {major}.Y.Z, or raise version in build.toml and build again",
+        )

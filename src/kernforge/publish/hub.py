@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publish to a Hugging Face hub.
+
+A hub has no lock and cannot move a branch, so this is the order, each step one that a publisher
+may die after:
+
+1. the kernel, if it is not there;
+2. the files, by one commit for up to a thousand of them, onto the branch ``v<major>``. A new
+   branch, or a version older than the newest, is made on a branch of its own first, so that nobody
+   sees it half;
+3. the tag ``vX.Y.Z``. A tag that has to move because the version got another variant leaves a mark
+   while it is away, so that the next publisher puts it back;
+4. the card, as ``README.md`` on ``main``.
+
+Each commit names the one that it follows: when somebody else published meanwhile, the hub refuses
+it and the publication begins again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+from kernforge.errors import NetworkError, NotPublishedError, RegistryError
+from kernforge.publish.destination import CARD, Release, Written, contents_of
+from kernforge.publish.hub_commits import Operation, batches, plan
+from kernforge.registry.hub_client import git_blob, library
+from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, tag_of, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from huggingface_hub import CommitInfo
+
+    from kernforge.publish.destination import Published
+    from kernforge.publish.version import Contents
+    from kernforge.registry.hub import HubRegistry
+
+_Sent: TypeAlias = "tuple[str, str | bytes | None]"  # path, and a file's path, its bytes or None
+
+_AWAY = "+moving"
+_SCRIPTS = f"{BENCHMARKS}/benchmark"  # Other files beside them are somebody else's.
+_MESSAGE = "Published by kernforge"
+
+
+class HubDestination:
+    """A hub as a place to publish to.
+
+    Args:
+        registry: the hub.
+        private: whether a kernel that is made now is private; None is the owner's default.
+        create_pr: open a pull request instead, for whoever may not write there.
+    """
+
+    def __init__(
+        self,
+        registry: HubRegistry,
+        *,
+        private: bool | None = None,
+        create_pr: bool = False,
+    ) -> None:
+        self.registry = registry
+        self._client = registry.client
+        self._private = private
+        self._create_pr = create_pr
+        self._refs: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def writing(self, repo_id: str) -> Iterator[None]:
+        """Have a kernel there to write to; nobody is kept away."""
+        if self.registry.place.offline:
+            raise NetworkError(
+                f"{self.registry.place.endpoint} may not be asked: HF_HUB_OFFLINE is set",
+                hint="unset it to publish",
+            )
+        api = self._client.api
+        if not self._create_pr:
+            self._client.call(
+                repo_id,
+                lambda: api.create_repo(
+                    repo_id,
+                    repo_type="kernel",
+                    private=self._private,
+                    exist_ok=True,
+                ),
+            )
+        if self._private:
+            info = self._client.call(repo_id, lambda: api.repo_info(repo_id, repo_type="kernel"))
+            if info.private is False:
+                raise RegistryError(
+                    f"{repo_id} is there already, and public",
+                    hint="publish without --private",
+                )
+        with _quiet_unless_watched():
+            yield
+        self.registry.forget(repo_id)
+
+    def published(self, repo_id: str, built: Contents, local: Mapping[str, Path]) -> Published:
+        """What every published version holds.
+
+        A branch of a major version that has no tags was filled by another tool. It counts as
+        version X.0.0, with the variants that this publication does not replace.
+        """
+        try:
+            self._refs = self._client.refs(repo_id)
+        except NotPublishedError:
+            # Only a preview asks for a kernel that is not there; ``writing`` makes it.
+            self._refs = {}
+        self._names = {git_blob(file): digest for digest, file in local.items()}
+        found = {
+            version: contents_of(self._tree(repo_id, self._refs[tag]))
+            for version, tag in self._tags().items()
+        }
+        for major in majors(self._refs):
+            if not any(version[0] == major for version in found):
+                held = contents_of(self._tree(repo_id, self._refs[f"v{major}"]))
+                same = {n: f for n, f in held.items() if built.get(n, f) == f}
+                if same:
+                    found[major, 0, 0] = same
+        return found
+
+    def write(self, repo_id: str, release: Release) -> Written:
+        """Publish a version; see the module for the order."""
+        if self._create_pr:
+            return self._propose(repo_id, release)
+        tag, branch = tag_of(release.version), f"v{release.version[0]}"
+        newest = max(v for v in (*self._tags(), release.version) if v[0] == release.version[0])
+        apart = newest != release.version or branch not in self._refs
+        onto, head = branch, self._refs.get(branch, "")
+        if apart:
+            onto = f"publishing-{tag}"
+            start = self._tag_target(tag) or self._refs.get(branch) or "main"
+            head = self._have_branch(repo_id, onto, start)
+        commit, changed = self._commit(repo_id, onto, head, release)
+        if branch not in self._refs:
+            self._have_branch(repo_id, branch, commit)
+            changed = True
+        changed = self._set_tag(repo_id, tag, commit) or changed
+        self._remove_branch(repo_id, f"publishing-{tag}", there=apart)
+        card = self._card(repo_id, release)
+        return Written(
+            commit=commit,
+            changed=changed or card is not None,
+            url=f"{self.registry.place.endpoint}/kernels/{repo_id}/tree/{tag}",
+            branch=branch,
+        )
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def _commit(self, repo_id: str, onto: str, head: str, release: Release) -> tuple[str, bool]:
+        """Turn a branch into the release; returns its commit and whether it is a new one."""
+        groups = self._groups(repo_id, head, release)
+        for number, operations in enumerate(groups, 1):
+            part = f" (part {number} of {len(groups)})" if len(groups) > 1 else ""
+            message = f"{_MESSAGE}: {tag_of(release.version)}{part}"
+            head = self._send(repo_id, operations, message, onto=onto, head=head).oid
+        return head, bool(groups)
+
+    def _groups(self, repo_id: str, head: str, release: Release) -> list[list[_Sent]]:
+        """What to send to turn a commit into the release, by commits to make."""
+        whole = ["build"] if release.source is None else ["build", SOURCE]
+        if release.benchmarks is not None:
+            whole.append(_SCRIPTS)
+        operations = plan(self._tree(repo_id, head), release.tree(), whole=whole)
+        return [
+            [(o.path, self._file(repo_id, release, o)) for o in group]
+            for group in batches(operations)
+        ]
+
+    def _send(
+        self,
+        repo_id: str,
+        operations: list[_Sent],
+        message: str,
+        *,
+        onto: str,
+        head: str | None,
+        create_pr: bool = False,
+    ) -> CommitInfo:
+        """One commit. It names the one before it, so sending it twice makes no second one."""
+        hub, api = library(), self._client.api
+
+        def send() -> CommitInfo:
+            return api.create_commit(
+                repo_id,
+                [
+                    hub.CommitOperationDelete(path_in_repo=path)
+                    if file is None
+                    else hub.CommitOperationAdd(path_in_repo=path, path_or_fileobj=file)
+                    for path, file in operations
+                ],
+                commit_message=message,
+                repo_type="kernel",
+                revision=onto,
+                parent_commit=head,
+                create_pr=create_pr,
+            )
+
+        return self._client.call(repo_id, send)
+
+    def _file(self, repo_id: str, release: Release, operation: Operation) -> str | None:
+        """A file to send: of the build, or of the version that it is added to; None deletes."""
+        content = operation.content
+        if content is None:
+            return None
+        if content in release.files:
+            return str(release.files[content])
+        commit = self._refs.get(tag_of(release.version)) or self._refs[f"v{release.version[0]}"]
+        _, variant, inner = operation.path.split("/", 2)
+        return str(self.registry.fetch(repo_id, commit, variant) / inner)
+
+    def _have_branch(self, repo_id: str, name: str, start: str) -> str:
+        """Make a branch unless it is there; returns its commit."""
+        api = self._client.api
+        self._client.call(
+            repo_id,
+            lambda: api.create_branch(
+                repo_id,
+                branch=name,
+                revision=start,
+                repo_type="kernel",
+                exist_ok=True,
+            ),
+        )
+        return self._client.refs(repo_id)[name]
+
+    def _remove_branch(self, repo_id: str, name: str, *, there: bool) -> None:
+        """Remove a branch that is there, or was left by a publisher that died."""
+        if there or name in self._refs:
+            api = self._client.api
+            self._client.call(
+                repo_id,
+                lambda: api.delete_branch(repo_id, branch=name, repo_type="kernel"),
+            )
+
+    def _tags(self) -> dict[tuple[int, int, int], str]:
+        """The tag of each version; a tag that is away counts where its mark says it goes."""
+        for name in list(self._refs):
+            if name.endswith(_AWAY):
+                self._refs.setdefault(name.removesuffix(_AWAY), self._refs[name])
+        return versions(self._refs)
+
+    def _tag_target(self, tag: str) -> str | None:
+        return self._refs.get(f"{tag}{_AWAY}") or self._refs.get(tag)
+
+    def _set_tag(self, repo_id: str, tag: str, commit: str) -> bool:
+        """Let a tag name a commit; says whether it did not before."""
+        there, mark = self._client.refs(repo_id), f"{tag}{_AWAY}"
+        moves = there.get(tag) not in {None, commit}
+        if moves:
+            if mark in there:
+                self._untag(repo_id, mark)
+            self._tag(repo_id, mark, commit)
+            self._untag(repo_id, tag)
+        if there.get(tag) != commit:
+            self._tag(repo_id, tag, commit)
+        if moves or mark in there:
+            self._untag(repo_id, mark)
+        return there.get(tag) != commit
+
+    def _tag(self, repo_id: str, name: str, commit: str) -> None:
+        api = self._client.api
+        self._client.call(
+            repo_id,
+            lambda: api.create_tag(
+                repo_id,
+                tag=name,
+                revision=commit,
+                repo_type="kernel",
+                exist_ok=True,
+            ),
+        )
+
+    def _untag(self, repo_id: str, name: str) -> None:
+        api = self._client.api
+        self._client.call(repo_id, lambda: api.delete_tag(repo_id, tag=name, repo_type="kernel"))
+
+    def _card(self, repo_id: str, release: Release) -> CommitInfo | None:
+        """Put the card on main, or ask for it to be; None when it is there already."""
+        if release.card is None:
+            return None
+        card = release.card.encode()
+        main = self._client.refs(repo_id)["main"]
+        entry = self.registry.listing(repo_id, main).get(CARD)
+        if entry is not None and entry.blob == git_blob(card):
+            return None
+        message = f"{_MESSAGE}: the card of {tag_of(release.version)}"
+        try:
+            return self._send(
+                repo_id,
+                [(CARD, card)],
+                message,
+                onto="main",
+                head=main,
+                create_pr=self._create_pr,
+            )
+        except ValueError as error:
+            if "README.md" not in str(error):
+                raise
+            raise RegistryError(
+                f"the card of {repo_id}: {error}",
+                hint="mend the head of CARD.md",
+            ) from error
+
+    def _propose(self, repo_id: str, release: Release) -> Written:
+        """Open pull requests: of the version onto its branch, and of the card onto main."""
+        tag, branch = tag_of(release.version), f"v{release.version[0]}"
+        head = self._refs.get(branch) or self._have_branch(repo_id, branch, "main")
+        opened: list[tuple[str, str]] = []
+        onto, commit = branch, head
+        for operations in self._groups(repo_id, head, release):
+            first = onto == branch
+            info = self._send(
+                repo_id,
+                operations,
+                f"{_MESSAGE}: {tag}",
+                onto=onto,
+                head=head if first else None,
+                create_pr=first,
+            )
+            commit = info.oid
+            if first:
+                onto = info.pr_revision or branch
+                opened.append((branch, info.pr_url or ""))
+        card = self._card(repo_id, release)
+        if card is not None:
+            opened.append(("main", card.pr_url or ""))
+        return Written(
+            commit=commit,
+            changed=bool(opened),
+            url=f"{self.registry.place.endpoint}/kernels/{repo_id}/tree/{branch}",
+            branch=branch,
+            pull_requests=tuple(opened),
+        )
+
+    def _tree(self, repo_id: str, commit: str) -> dict[str, str]:
+        """Path to content of a commit: hex SHA-256, or what git calls what nobody here has."""
+        listing = self.registry.listing(repo_id, commit)
+        return {
+            path: entry.blob
+            if SHA256.fullmatch(entry.blob)
+            else self._names.get(entry.blob, _other(entry.blob))
+            for path, entry in listing.items()
+        }
+
+
+def _other(blob: str) -> str:
+    """The name of content that is known by git's name alone; it is nobody's SHA-256."""
+    return f"git-{blob}"
+
+
+@contextlib.contextmanager
+def _quiet_unless_watched() -> Iterator[None]:
+    """No progress bars where nobody watches."""
+    library()
+    from huggingface_hub.utils import (  # noqa: PLC0415 - see hubclient.library
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    if sys.stderr.isatty() or are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read what built variants offer, for the comparison of versions; nothing of them is imported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernforge.artifact import directories
+from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.variant import Variant
+from kernforge.errors import IntegrityError
+from kernforge.publish.api_diff import Offer
+from kernforge.source import op_schema, python_api
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kernforge.registry.api import Registry
+    from kernforge.source.python_api import Entry
+
+
+def offer(directory: Path, metadata: Metadata) -> Offer:
+    """What the variant in a directory offers.
+
+    Raises:
+        CheckError: a module of it cannot be parsed.
+    """
+    # Old builds hold the package in a directory of its own.
+    nested = directory / metadata.python_name
+    root = nested if not (directory / "__init__.py").is_file() and nested.is_dir() else directory
+    sources = {
+        path.relative_to(root).as_posix(): path.read_text(errors="replace")
+        for path in sorted(root.rglob("*.py"))
+    }
+    return Offer(
+        name=directory.name,
+        backend=metadata.backend,
+        archs=metadata.archs,
+        api=python_api.read_package(sources),
+        ops=_operators(directory.name, metadata),
+        python_depends=metadata.python_depends,
+    )
+
+
+def _operators(name: str, metadata: Metadata) -> Mapping[str, Entry] | None:
+    recorded = metadata.provenance.kernforge.get("ops") if metadata.provenance else None
+    if recorded is None:
+        return {} if Variant.parse(name).is_noarch else None
+    if not isinstance(recorded, list) or not all(isinstance(text, str) for text in recorded):
+        raise IntegrityError(
+            f"{name}/{FILE}: 'ops' is no list of operator schemas",
+            hint="build the kernel again",
+        )
+    return op_schema.read_operators(recorded)
+
+
+def built(directory: Path) -> tuple[Offer, ...]:
+    """What every variant in a directory offers, by name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return tuple(
+        offer(path.absolute(), Metadata.from_json((path / FILE).read_bytes(), source=str(path)))
+        for path in directories.variants(directory)
+    )
+
+
+def published(registry: Registry, repo_id: str, commit: str) -> tuple[Offer, ...]:
+    """What every variant of a published version offers, by name."""
+    return tuple(
+        offer(
+            registry.fetch(repo_id, commit, name),
+            Metadata.from_json(
+                registry.metadata(repo_id, commit, name),
+                source=f"{repo_id}/build/{name}/{FILE}",
+            ),
+        )
+        for name in registry.variants(repo_id, commit)
+    )

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where kernels are published: one protocol, and the door that opens a registry by its name."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Protocol
+
+from kernforge.errors import RegistryError, RequestError
+from kernforge.registry import hub_endpoint
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.names import COMMIT, SOURCE, Version3, check_repo_id, majors, versions
+from kernforge.system.paths import default_registry
+
+__all__ = [
+    "SOURCE",
+    "Chain",
+    "DirectoryRegistry",
+    "Registry",
+    "Version3",
+    "answering",
+    "check_repo_id",
+    "find_revision",
+    "find_version",
+    "majors",
+    "open_default",
+    "open_registry",
+    "versions",
+]
+
+_PREFIX = re.compile(r"[0-9a-f]{7,}")
+
+
+class Registry(Protocol):
+    """What a loader asks a registry.
+
+    Every method may raise ``RegistryError`` or ``NetworkError``. Asking for what is not there is
+    no error where the answer can say so: None or nothing.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where it is, for people to read."""
+        ...
+
+    def ref(self, repo_id: str, name: str) -> str | None:
+        """The commit that a branch or tag names."""
+        ...
+
+    def ref_names(self, repo_id: str) -> tuple[str, ...]:
+        """All branches and tags, sorted."""
+        ...
+
+    def commits(self, repo_id: str) -> tuple[str, ...]:
+        """The commits that can be listed, sorted: all, or those that a reference names."""
+        ...
+
+    def has_commit(self, repo_id: str, commit: str) -> bool:
+        """Whether there is a commit of this whole name."""
+        ...
+
+    def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
+        """The names of a commit's variants, sorted."""
+        ...
+
+    def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
+        """The bytes of a variant's ``metadata.json``, without fetching the rest."""
+        ...
+
+    def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
+        """The bytes of a small file beside ``metadata.json``, such as its signature; None without.
+
+        What cannot be read for another reason than that it is not there is an error: a signature
+        that a broken network hides is not a signature that is missing.
+        """
+        ...
+
+    def trusted_publisher(self, owner: str) -> bool | None:
+        """Whether the registry itself vouches for an owner; None where it vouches for nobody.
+
+        Raises:
+            NetworkError: it could not be asked.
+        """
+        ...
+
+    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
+        """The bytes of a small file of a commit, by its path; None without."""
+        ...
+
+    def source(self, repo_id: str, commit: str) -> Path | None:
+        """A local directory with the project that the variants were built from; None without."""
+        ...
+
+    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
+        """A local directory with a folder at the top of a commit, whole; None without."""
+        ...
+
+    def offline(self) -> Registry:
+        """The same registry, answering from what lies on this machine alone."""
+        ...
+
+    def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
+        """A local directory with the variant's files, not yet verified."""
+        ...
+
+    def fence(self, repo_id: str) -> Path:
+        """The directory that no file of ``fetch`` may lie outside of."""
+        ...
+
+
+def open_registry(location: str) -> Registry:
+    """The registry at a path or a URL.
+
+    - a path, or ``file:///path``: a directory;
+    - ``hf://``: the Hugging Face hub, or the one that ``HF_ENDPOINT`` names;
+    - ``hf+https://host``, ``hf+http://host:port``: a hub at that address.
+
+    Raises:
+        RegistryError: the URL is of a kind that there is no registry for.
+    """
+    scheme, separator, rest = location.partition("://")
+    if not separator:
+        return _directory(os.path.abspath(os.path.expanduser(location)))  # noqa: PTH100, PTH111
+    if scheme == "file" and rest.startswith("/"):
+        return _directory(_unquote(rest))
+    if scheme in {"hf", "hf+http", "hf+https"} and (scheme == "hf") == (not rest):
+        return _hub(location, tuple(os.environ.get(name) for name in hub_endpoint.NAMES))
+    raise RegistryError(
+        f"{location!r} is no registry that kernforge can open",
+        hint="name a directory, file:///path, hf:// for the Hugging Face hub, or hf+https://host "
+        "for another one",
+    )
+
+
+def open_default() -> Registry:
+    """The registry of a caller who names none.
+
+    It is ``KERNFORGE_REGISTRY`` and nothing else where that is set. Otherwise the user's own
+    directory, and the hub for kernels that the directory does not hold.
+    """
+    if chosen := os.environ.get("KERNFORGE_REGISTRY"):
+        return open_registry(chosen)
+    return Chain((open_registry(default_registry()), open_registry("hf://")))
+
+
+@functools.lru_cache(maxsize=64)
+def _directory(path: str) -> DirectoryRegistry:
+    return DirectoryRegistry(Path(path))
+
+
+@functools.lru_cache(maxsize=64)
+def _hub(location: str, values: tuple[str | None, ...]) -> Registry:
+    from kernforge.registry.hub import HubRegistry  # noqa: PLC0415 - a directory needs none of it
+
+    environ = {name: value for name, value in zip(hub_endpoint.NAMES, values, strict=True) if value}
+    return HubRegistry(hub_endpoint.find(location, environ))
+
+
+def _unquote(text: str) -> str:
+    """Undo the percent signs of a URL's path."""
+    raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda m: bytes.fromhex(m[1].decode()), text.encode())
+    return raw.decode()
+
+
+def find_version(registry: Registry, repo_id: str, version: int | str) -> str | None:
+    """The commit of a version.
+
+    Args:
+        registry: where to look.
+        repo_id: ``owner/name``.
+        version: a major version (a branch), as a number or its digits; ``"1.2.3"``, exactly; or
+            a PEP 440 specifier such as ``"~=1.2"`` or ``">=1.1,<2"``, of which the newest wins.
+
+    Raises:
+        RequestError: the specifier cannot be read.
+    """
+    if isinstance(version, int) or version.isdecimal():
+        return registry.ref(repo_id, f"v{int(version)}")
+    tag = _newest(version, registry.ref_names(repo_id))
+    return None if tag is None else registry.ref(repo_id, tag)
+
+
+@functools.lru_cache(maxsize=64)
+def _newest(specifier: str, ref_names: tuple[str, ...]) -> str | None:
+    """The tag of the newest version that a specifier allows."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - slow
+
+    exact = re.fullmatch(r"v?([0-9]+(?:\.[0-9]+)*)", specifier)
+    try:
+        allowed = SpecifierSet(f"=={exact[1]}" if exact else specifier)
+    except InvalidSpecifier:
+        raise RequestError(
+            f"{specifier!r} is no version",
+            hint='write a major version like 1, or a range like "~=1.2" or ">=1.1,<2"',
+        ) from None
+    tags = versions(ref_names)
+    return next((tag for _, tag in sorted(tags.items(), reverse=True) if tag[1:] in allowed), None)
+
+
+def find_revision(registry: Registry, repo_id: str, revision: str) -> str | None:
+    """The commit of a branch, a tag, a commit or the first digits (7 or more) of one.
+
+    Digits are completed to the commits that the registry lists; a hub lists those that a branch
+    or tag names.
+
+    Raises:
+        RegistryError: several commits begin so.
+    """
+    if COMMIT.fullmatch(revision) and registry.has_commit(repo_id, revision):
+        return revision
+    if commit := registry.ref(repo_id, revision):
+        return commit
+    if not _PREFIX.fullmatch(revision):
+        return None
+    found = [commit for commit in registry.commits(repo_id) if commit.startswith(revision)]
+    if len(found) > 1:
+        raise RegistryError(
+            f"{revision!r} begins several commits of {repo_id}: {', '.join(found)}",
+            hint="write more digits",
+        )
+    return found[0] if found else None
+
+
+class Chain:
+    """Registries that are asked in turn: the first that has a kernel answers for it alone.
+
+    The last one answers for what none has, so that its errors say what is missing. The methods are
+    those of ``Registry``.
+    """
+
+    def __init__(self, registries: tuple[Registry, ...]) -> None:
+        self.registries = registries
+        self.url = ", then ".join(registry.url for registry in registries)
+
+    def member(self, repo_id: str) -> Registry:
+        """The registry that answers for a kernel."""
+        *first, last = self.registries
+        return next((one for one in first if one.ref_names(repo_id) or one.commits(repo_id)), last)
+
+    def ref(self, repo_id: str, name: str) -> str | None:
+        """The commit that a branch or tag names."""
+        return self.member(repo_id).ref(repo_id, name)
+
+    def ref_names(self, repo_id: str) -> tuple[str, ...]:
+        """All branches and tags, sorted."""
+        return self.member(repo_id).ref_names(repo_id)
+
+    def commits(self, repo_id: str) -> tuple[str, ...]:
+        """The commits that can be listed, sorted."""
+        return self.member(repo_id).commits(repo_id)
+
+    def has_commit(self, repo_id: str, commit: str) -> bool:
+        """Whether there is a commit of this whole name."""
+        return self.member(repo_id).has_commit(repo_id, commit)
+
+    def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
+        """The names of a commit's variants, sorted."""
+        return self.member(repo_id).variants(repo_id, commit)
+
+    def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
+        """The bytes of a variant's ``metadata.json``."""
+        return self.member(repo_id).metadata(repo_id, commit, variant)
+
+    def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
+        """The bytes of a small file beside it; None without."""
+        return self.member(repo_id).companion(repo_id, commit, variant, name)
+
+    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
+        """The bytes of a small file of a commit, by its path; None without."""
+        return self.member(repo_id).small_file(repo_id, commit, path)
+
+    def trusted_publisher(self, owner: str) -> bool | None:
+        """What the last registry says; ask the one that ``answering`` gives."""
+        return self.registries[-1].trusted_publisher(owner)
+
+    def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
+        """A local directory with the variant's files."""
+        return self.member(repo_id).fetch(repo_id, commit, variant)
+
+    def source(self, repo_id: str, commit: str) -> Path | None:
+        """A local directory with the project that was published with a commit; None without."""
+        return self.member(repo_id).source(repo_id, commit)
+
+    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
+        """A local directory with a folder at the top of a commit, whole; None without."""
+        return self.member(repo_id).folder(repo_id, commit, name)
+
+    def offline(self) -> Registry:
+        """The same, each answering from what lies on this machine alone."""
+        return Chain(tuple(registry.offline() for registry in self.registries))
+
+    def fence(self, repo_id: str) -> Path:
+        """The directory that no file of ``fetch`` may lie outside of."""
+        return self.member(repo_id).fence(repo_id)
+
+
+def answering(registry: Registry, repo_id: str) -> Registry:
+    """The one registry that answers for a kernel: the registry itself, or a member of it."""
+    return registry.member(repo_id) if isinstance(registry, Chain) else registry

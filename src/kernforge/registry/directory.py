@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A registry in a directory: nothing to run, and the file system says who may write.
+
+It is laid out as the cache of ``huggingface_hub``, so that the hub's client
+loads from it with ``KERNELS_CACHE`` pointed at it, and this loader from a cache that the hub's
+client filled::
+
+    kernels--<owner>--<name>/
+        blobs/<sha256>                     every file once
+        snapshots/<commit>/build/<variant>/<file> -> ../../../../blobs/<sha256>
+        snapshots/<commit>/source/<file>   what the variants were built from, if it was published
+        refs/v1, refs/v1.2.3, refs/main    the name of a commit each
+
+A commit never changes; a reference changes by one atomic write; nothing is ever removed. Publishers
+keep each other out by a lock that is good on network shares too (a whole-file lock, which NFS takes
+to its server); readers need none. Nothing but exclusive creation, rename and that lock is relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.artifact.integrity import is_bytecode
+from kernforge.errors import RegistryError
+from kernforge.registry.names import COMMIT, REF, SHA256, SOURCE, check_repo_id
+from kernforge.system import files
+from kernforge.system.digest import key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class DirectoryRegistry:
+    """A registry in a directory; see the module for its layout."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = root.as_uri()
+        # Plain strings: on the way to a kernel that is loaded, a Path is most of the time.
+        self._root = os.fspath(root)
+
+    def repo(self, repo_id: str) -> Path:
+        """The directory of one kernel."""
+        return Path(self._repo(repo_id))
+
+    def _repo(self, repo_id: str) -> str:
+        return f"{self._root}/kernels--{check_repo_id(repo_id).replace('/', '--')}"
+
+    def fence(self, repo_id: str) -> Path:
+        """The kernel's directory: links lead to its blobs."""
+        return self.repo(repo_id)
+
+    def ref(self, repo_id: str, name: str) -> str | None:
+        """The commit that a branch or tag names; None when there is none."""
+        if not REF.fullmatch(name):
+            return None
+        path = f"{self._repo(repo_id)}/refs/{name}"
+        try:
+            commit = _read_ref(path)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+        if not COMMIT.fullmatch(commit):
+            raise RegistryError(
+                f"{path} holds {commit!r}, which is no commit",
+                hint="publish the kernel again",
+            )
+        return commit
+
+    def ref_names(self, repo_id: str) -> tuple[str, ...]:
+        """All branches and tags, sorted."""
+        return _names(self.repo(repo_id) / "refs", is_dir=False)
+
+    def commits(self, repo_id: str) -> tuple[str, ...]:
+        """All commits, sorted."""
+        names = _names(self.repo(repo_id) / "snapshots", is_dir=True)
+        return tuple(name for name in names if COMMIT.fullmatch(name))
+
+    def has_commit(self, repo_id: str, commit: str) -> bool:
+        """Whether there is a commit of this whole name."""
+        return bool(COMMIT.fullmatch(commit)) and self.snapshot(repo_id, commit).is_dir()
+
+    def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
+        """The names of a commit's variants, sorted."""
+        return _names(self.snapshot(repo_id, commit) / "build", is_dir=True)
+
+    def snapshot(self, repo_id: str, commit: str) -> Path:
+        """The directory of a commit."""
+        return self.repo(repo_id) / "snapshots" / commit
+
+    def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
+        """The directory of a variant."""
+        return self.snapshot(repo_id, commit) / "build" / variant
+
+    def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
+        """The bytes of a variant's ``metadata.json``."""
+        path = self.fetch(repo_id, commit, variant) / "metadata.json"
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise RegistryError(f"{path} is missing", hint="publish the kernel again") from None
+
+    def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
+        """The bytes of a small file beside ``metadata.json``; None without."""
+        try:
+            return (self.fetch(repo_id, commit, variant) / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
+        """The bytes of a small file of a commit, by its path; None without."""
+        try:
+            return (self.snapshot(repo_id, commit) / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def source(self, repo_id: str, commit: str) -> Path | None:
+        """The directory of a commit's sources; None without."""
+        return self.folder(repo_id, commit, SOURCE)
+
+    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
+        """The directory of a folder at the top of a commit; None without."""
+        path = self.snapshot(repo_id, commit) / name
+        return path if path.is_dir() else None
+
+    def offline(self) -> DirectoryRegistry:
+        """Itself: a directory is on this machine."""
+        return self
+
+    def trusted_publisher(self, owner: str) -> bool | None:  # noqa: ARG002 - the protocol's
+        """None: who may write to a directory is the file system's affair."""
+        return None
+
+    @contextlib.contextmanager
+    def writing(self, repo_id: str) -> Iterator[None]:
+        """Be the only one who writes to this kernel; what a killed writer left is removed."""
+        repo = self.repo(repo_id)
+        with files.locked(self.root / ".locks" / f"{repo.name}.lock"):
+            for leftover in repo.glob("*/tmp-*"):
+                files.remove_tree(leftover)
+            yield
+
+    def tree(self, repo_id: str, commit: str) -> dict[str, str]:
+        """A commit's files: path relative to the snapshot, to hex SHA-256 of its content.
+
+        Bytecode is left out: Python writes it there when another client imports the kernel.
+        """
+        root = self.snapshot(repo_id, commit)
+        found = {}
+        for path in root.rglob("*"):
+            name = path.relative_to(root).as_posix()
+            if not is_bytecode(name) and (path.is_symlink() or path.is_file()):
+                found[name] = _content_name(path)
+        return dict(sorted(found.items()))
+
+    def add_blob(self, repo_id: str, sha256: str, content: Path | bytes) -> None:
+        """Store a file's content, if it is not there or damaged.
+
+        Raises:
+            RegistryError: the content has another SHA-256.
+        """
+        blob = self.repo(repo_id) / "blobs" / sha256
+        if blob.is_file() and files.sha256_file(blob) == sha256:
+            return
+        with files.staging(blob.parent) as staged:
+            copy = staged / sha256
+            if isinstance(content, bytes):
+                files.write_new(copy, content)
+            else:
+                files.copy_file(content, copy)
+            if files.sha256_file(copy) != sha256:
+                raise RegistryError(
+                    f"{content if isinstance(content, Path) else 'a file'} changed while it was "
+                    "published",
+                    hint="publish again when nothing writes to it",
+                )
+            files.publish_tree(copy, blob)
+
+    def add_snapshot(self, repo_id: str, tree: Mapping[str, str]) -> tuple[str, bool]:
+        """Make a commit of stored blobs.
+
+        Args:
+            repo_id: ``owner/name``.
+            tree: as ``tree`` returns it.
+
+        Returns:
+            The commit, which follows from the tree alone, and whether it was not there before.
+        """
+        commit = key("registry-commit", tree=tree)[:40]
+        final = self.snapshot(repo_id, commit)
+        if final.is_dir() and self.tree(repo_id, commit) == dict(tree):
+            return commit, False
+        with files.staging(final.parent) as staged:
+            for path, sha256 in tree.items():
+                up = "../" * (path.count("/") + 2)
+                files.symlink(f"{up}blobs/{sha256}", staged / path)
+            files.replace_tree(staged, final)
+        return commit, True
+
+    def set_ref(self, repo_id: str, name: str, commit: str) -> bool:
+        """Let a branch or tag name a commit; says whether it did not before."""
+        if self.ref(repo_id, name) == commit:
+            return False
+        # No last newline: the hub's client reads the whole file as the commit.
+        files.write_atomic(self.repo(repo_id) / "refs" / name, commit)
+        return True
+
+
+def _read_ref(path: str) -> str:
+    """The commit in a file that somebody else may replace meanwhile."""
+    for last in (False, False, True):
+        try:
+            with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - see __init__
+                return stream.read().decode(errors="replace").strip()
+        except OSError as error:
+            # On a network share the name may lead to the file that another machine just replaced.
+            if error.errno != errno.ESTALE or last:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _content_name(path: Path) -> str:
+    """Hex SHA-256 of a file: a link to a blob of ours says it."""
+    name = os.path.basename(os.readlink(path)) if path.is_symlink() else ""  # noqa: PTH115, PTH119
+    return name if SHA256.fullmatch(name) else files.sha256_file(path)
+
+
+def _names(directory: Path, *, is_dir: bool) -> tuple[str, ...]:
+    """The finished entries of one kind in a directory, sorted; nothing where there is none."""
+    try:
+        with os.scandir(directory) as entries:
+            found = [entry.name for entry in entries if entry.is_dir() == is_dir]
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    return tuple(sorted(name for name in found if not name.startswith("tmp-")))

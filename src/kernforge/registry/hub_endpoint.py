@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which hub is meant, where its cache lies and whether it may be asked.
+
+It is decided by what ``huggingface_hub`` and ``kernels`` read, without importing either: ``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` (and its old name ``TRANSFORMERS_OFFLINE``), ``KERNELS_CACHE``,
+``HF_HUB_CACHE``, ``HF_HOME`` and ``XDG_CACHE_HOME`` mean what they mean there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.errors import RegistryError
+from kernforge.system.paths import home
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAMES = (
+    *("HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
+    *("KERNELS_CACHE", "HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"),
+)
+"""What of the environment decides."""
+
+_DEFAULT = "https://huggingface.co"
+_ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
+_YES = frozenset({"1", "ON", "YES", "TRUE"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubPlace:
+    """A hub and its cache.
+
+    Attributes:
+        endpoint: ``https://host`` without a slash at the end.
+        cache: a directory that is laid out as the cache of ``huggingface_hub``.
+        offline: whether only the cache may be asked.
+        own_token: whether the user's token is meant for this hub.
+    """
+
+    endpoint: str
+    cache: Path
+    offline: bool
+    own_token: bool
+
+
+def find(location: str, environ: Mapping[str, str]) -> HubPlace:
+    """The hub of a URL.
+
+    A hub that is not the one of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not
+    say whose ``v1`` it holds, and never sees the user's token, because that belongs to the other.
+
+    Args:
+        location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.
+        environ: the environment.
+
+    Raises:
+        RegistryError: the address, or that in ``HF_ENDPOINT``, is none.
+    """
+    usual = _address(environ.get("HF_ENDPOINT") or _DEFAULT)
+    endpoint = usual if location == "hf://" else _address(location.removeprefix("hf+"))
+    same = endpoint == usual
+    label = re.sub(r"[^A-Za-z0-9.-]+", "-", endpoint.partition("://")[2])
+    return HubPlace(
+        endpoint=endpoint,
+        cache=_cache(environ) if same else home() / "hubs" / label,
+        offline=any(
+            environ.get(name, "").upper() in _YES
+            for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+        ),
+        own_token=same,
+    )
+
+
+def _address(text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise RegistryError(
+            f"{text!r} is no address of a hub",
+            hint="write it like https://host, without credentials: HF_TOKEN holds the token",
+        )
+    return text.rstrip("/")
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    """Where the hub's own tools keep kernels."""
+    if chosen := environ.get("KERNELS_CACHE") or environ.get("HF_HUB_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    above = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    base = environ.get("HF_HOME") or f"{above}/huggingface"
+    return Path(base).expanduser().absolute() / "hub"

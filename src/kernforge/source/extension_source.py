@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sources of a module that is compiled while its user waits: what is generated, what is rewritten.
+
+``inline`` writes the files that ``torch.utils.cpp_extension.load_inline`` writes (torch 2.13), with
+the headers that it puts before them where a source can tell them from its own. ``register`` lets a
+source take the names of its op namespaces from an object of its own at link time: a namespace can be
+registered once in a process, so that each further build needs another name, and no build should
+compile a binding again for that.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MAIN, CUDA = "main.cpp", "cuda.cu"
+"""Names of the files that ``inline`` makes."""
+NAMES_HEADER = "kernforge_names.h"
+EXTENSION_NAME = "TORCH_EXTENSION_NAME"
+CUDA_SUFFIXES = (".cu", ".cuh")
+"""What nvcc compiles."""
+_EXTENSION = "#include <torch/extension.h>"
+_TYPES = "#include <torch/types.h>"
+_RUNTIME = ("#include <cuda.h>", "#include <cuda_runtime.h>")
+# What a raw CUDA source may have taken for granted because torch/types.h brings it, by the names of
+# ``std`` for which it is needed. All of them take nvcc three times as long as a kernel, so that a
+# source gets those that it shows a use for; one with a name that is not here gets all.
+_STANDARD = {
+    "algorithm": r"min|max|minmax|clamp|sort|copy|copy_n|fill|fill_n|transform|find|reverse",
+    "array": r"array",
+    "atomic": r"atomic|memory_order\w*",
+    "cmath": r"abs|sqrt|r?sqrt|exp2?|log2?|log10|pow|sin|cos|tan|tanh|floor|ceil|round|fma|isnan|isinf",
+    "cstddef": r"size_t|ptrdiff_t|nullptr_t|byte",
+    "cstdint": r"u?int(?:8|16|32|64|ptr)_t",
+    "cstring": r"mem(?:cpy|set|cmp|move)|str(?:len|cmp)",
+    "functional": r"function|plus|minus|multiplies|less|greater|hash",
+    "limits": r"numeric_limits",
+    "memory": r"(?:unique|shared)_ptr|make_(?:unique|shared)",
+    "optional": r"optional|nullopt|make_optional",
+    "sstream": r"[io]?stringstream",
+    "stdexcept": r"runtime_error|invalid_argument|logic_error|out_of_range",
+    "string": r"string|to_string",
+    "tuple": r"tuple|make_tuple|tie|apply",
+    "type_traits": r"is_\w+|enable_if\w*|conditional\w*|decay\w*|remove_\w+|(?:true|false)_type|void_t",
+    "utility": r"move|forward|pair|make_pair|swap|declval|exchange|index_sequence\w*|get",
+    "vector": r"vector",
+}
+_KNOWN_NAME = re.compile("|".join(_STANDARD.values()))
+_NARROW = {
+    "cuda_fp16.h": re.compile(r"\b\w*half\w*|\b__h\w+|\b__HALF\w+"),
+    "cuda_bf16.h": re.compile(r"\b\w*bf(?:loat)?16\w*|\b__h\w+"),
+}
+_STD = re.compile(r"\bstd\b(?:\s*::\s*(\w+))?")
+_FIXED_INTEGER = re.compile(r"\bu?int(?:8|16|32|64|ptr)_t\b")
+_OWN_INCLUDE = re.compile(r"#\s*include\s*(?!<)")
+_COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_OF_TORCH = re.compile(
+    r"\b(?:torch|at|c10|py|pybind11|caffe2)\s*::|\b(?:TORCH|AT|C10|PYBIND11)_\w+|\bTensor\b"
+    r"|[<\"](?:torch|ATen|c10|pybind11|caffe2)/|\bTHC\w*|\bPyObject\b",
+)
+_STABLE_INCLUDE = re.compile(r"#\s*include\s*[<\"]torch/(?:csrc/stable|headeronly)/")
+_NOT_STABLE = re.compile(
+    r"#\s*include\s*[<\"](?:torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
+    r"|\bat\s*::|\bc10\s*::|\bpy\s*::|\bPYBIND11_MODULE\b|\btorch\s*::\s*(?:Tensor|empty|zeros|ones)\b",
+)
+_TORCH_HEADER = re.compile(
+    r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/",
+)
+_PATH = re.compile(r"\S+\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp)")
+_WHOLE = ("torch/extension.h", "torch/torch.h")
+# Only includes and comments may stand before a header that is to come first.
+_BEFORE = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/|#\s*include\s*<[^>\n]*>)*", re.DOTALL)
+_LACKING = re.compile(
+    r"is undefined|not declared|has not been declared|does not name a type|is not a member of"
+    r"|must be a class or namespace|has no member|No such file",
+)
+_LIBRARY = re.compile(
+    r"\b(?P<stable>STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,",
+)
+_MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(\s*(\w+)\s*,|\bPyInit_(\w+)\s*\(")
+_HEADER = """#pragma once
+// Torch's macros that register operators, but for the name, which comes at link time: an object of
+// the same class with the same arguments.
+{names}
+#define KERNFORGE_PASTE_(A, B) A##B
+#define KERNFORGE_PASTE(A, B) KERNFORGE_PASTE_(A, B)
+#define KERNFORGE_OBJECT(KIND, NAME, KEY, MODULE, FUNCTION)                                   \\
+  static void FUNCTION(torch::Library&);                                                      \\
+  static const torch::detail::TorchLibraryInit KERNFORGE_PASTE(FUNCTION, _done)(              \\
+      torch::Library::KIND, &FUNCTION, NAME, KEY, __FILE__, __LINE__);                        \\
+  void FUNCTION(torch::Library& MODULE)
+#define KERNFORGE_LIBRARY(NAME, MODULE)                                                       \\
+  KERNFORGE_OBJECT(DEF, NAME, std::nullopt, MODULE,                                           \\
+                   KERNFORGE_PASTE(kernforge_library_, __COUNTER__))
+#define KERNFORGE_LIBRARY_FRAGMENT(NAME, MODULE)                                              \\
+  KERNFORGE_OBJECT(FRAGMENT, NAME, std::nullopt, MODULE,                                      \\
+                   KERNFORGE_PASTE(kernforge_library_, __COUNTER__))
+#define KERNFORGE_LIBRARY_IMPL(NAME, KEY, MODULE)                                             \\
+  KERNFORGE_OBJECT(IMPL, NAME, std::make_optional(c10::DispatchKey::KEY), MODULE,             \\
+                   KERNFORGE_PASTE(kernforge_library_, __COUNTER__))
+#define KERNFORGE_STABLE_OBJECT(KIND, NAME, KEY, MODULE, FUNCTION)                            \\
+  static void FUNCTION(torch::stable::detail::StableLibrary&);                                \\
+  static const torch::stable::detail::StableTorchLibraryInit KERNFORGE_PASTE(FUNCTION, _done)( \\
+      torch::stable::detail::StableLibrary::Kind::KIND, &FUNCTION, NAME, KEY, __FILE__,       \\
+      __LINE__);                                                                              \\
+  void FUNCTION(torch::stable::detail::StableLibrary& MODULE)
+#define KERNFORGE_STABLE_LIBRARY(NAME, MODULE)                                                \\
+  KERNFORGE_STABLE_OBJECT(DEF, NAME, nullptr, MODULE,                                         \\
+                          KERNFORGE_PASTE(kernforge_library_, __COUNTER__))
+#define KERNFORGE_STABLE_LIBRARY_FRAGMENT(NAME, MODULE)                                       \\
+  KERNFORGE_STABLE_OBJECT(FRAGMENT, NAME, nullptr, MODULE,                                    \\
+                          KERNFORGE_PASTE(kernforge_library_, __COUNTER__))
+#define KERNFORGE_STABLE_LIBRARY_IMPL(NAME, KEY, MODULE)                                      \\
+  KERNFORGE_STABLE_OBJECT(IMPL, NAME, #KEY, MODULE,                                           \\
+                          KERNFORGE_PASTE(kernforge_library_, __COUNTER__))
+"""
+_DECLARATION = 'extern "C" __attribute__((visibility("hidden"))) const char {symbol}[];'
+
+
+def inline(
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str],
+    functions: str | Sequence[str] | Mapping[str, str] | None,
+    *,
+    error_handling: bool = True,
+    implicit_headers: bool = True,
+    whole: bool = False,
+) -> dict[str, str]:
+    """Text of each file that ``load_inline`` compiles.
+
+    Args:
+        cpp_sources: C++; joined to one file.
+        cuda_sources: CUDA; joined to one file, which there is only if there is any.
+        functions: what to bind with pybind11, with docstrings if it is a mapping.
+        error_handling: call each function through torch's translation of errors.
+        implicit_headers: put torch's headers before the sources.
+        whole: put them there even before a source that shows no use for them.
+
+    Raises:
+        UsageError: ``functions`` is neither names nor a mapping of them, or a source is no text.
+    """
+    cpp, cuda = _listed(cpp_sources), _listed(cuda_sources)
+    bound = [] if functions is None else _bindings(functions, error_handling=error_handling)
+    before = implicit_headers and (whole or bool(bound) or not is_stable("\n".join(cpp)))
+    files = {MAIN: "\n".join((*([_EXTENSION] if before else []), *cpp, *bound, ""))}
+    if cuda:
+        headers: tuple[str, ...] = ()
+        if implicit_headers:
+            text = "\n".join(cuda)
+            raw = not whole and is_raw(text)
+            headers = (*_standard(text), *_RUNTIME) if raw else (_TYPES, *_RUNTIME)
+        files[CUDA] = "\n".join((*headers, *cuda, ""))
+    return files
+
+
+def is_raw(text: str) -> bool:
+    """Whether a source shows no use of torch, its comments and texts aside."""
+    return not _OF_TORCH.search(_code(text))
+
+
+def _standard(text: str) -> list[str]:
+    """Includes of the headers that a raw CUDA source shows a use for."""
+    code = _code(text)
+    uses = _STD.findall(code)
+    lists = {name: re.compile(names) for name, names in _STANDARD.items()}
+    wanted = {n for use in uses for n, names in lists.items() if names.fullmatch(use)}
+    # What a file of the user's own needs is not seen here.
+    if not names_known(text) or _OWN_INCLUDE.search(code):
+        wanted = set(_STANDARD)
+    if _FIXED_INTEGER.search(code):
+        wanted.add("cstdint")
+    narrow = [name for name, used in _NARROW.items() if used.search(code)]
+    return [f"#include <{name}>" for name in (*sorted(wanted), *narrow)]
+
+
+def names_known(text: str) -> bool:
+    """Whether it is known of every name of ``std`` in a source which header brings it."""
+    return all(_KNOWN_NAME.fullmatch(use) for use in _STD.findall(_code(text)))
+
+
+def is_stable(text: str) -> bool:
+    """Whether a binding includes torch's stable ABI and shows no use of any other."""
+    return bool(_STABLE_INCLUDE.search(text)) and not _NOT_STABLE.search(_code(text))
+
+
+def is_torch_header(name: str) -> bool:
+    """Whether an included header is one of torch's C++ API, which takes a compiler long."""
+    return bool(_TORCH_HEADER.match(name))
+
+
+def first_header(text: str) -> str:
+    """The header of torch that a unit can begin with, if there is one; empty otherwise."""
+    for header in _WHOLE:
+        include = re.search(rf'#\s*include\s*[<"]{re.escape(header)}[>"]', text)
+        if include and _BEFORE.fullmatch(text[: include.start()]):
+            return header
+    return ""
+
+
+def lacks_torch(output: str) -> bool:
+    """Whether a compiler stumbled over a name that a header might have brought."""
+    return bool(_LACKING.search(output))
+
+
+def namespaces(texts: Sequence[str]) -> frozenset[str]:
+    """The op namespaces that sources define, as they write them; not those that they add to."""
+    found = (match for text in texts for match in _LIBRARY.finditer(text))
+    return frozenset(match["name"] for match in found if not match["kind"])
+
+
+def module_names(texts: Sequence[str]) -> tuple[str, ...]:
+    """Names of the Python modules that sources define, as they write them."""
+    found = [a or b for text in texts for a, b in _MODULE.findall(text)]
+    return tuple(dict.fromkeys(found))
+
+
+def register(text: str, defined: frozenset[str]) -> str:
+    """The text with these namespaces taken from ``NAMES_HEADER``; lines stay where they are."""
+
+    def instead(match: re.Match[str]) -> str:
+        if match["name"] not in defined:
+            return match[0]
+        kind = f"{match['stable'] or ''}LIBRARY{match['kind'] or ''}"
+        return f"KERNFORGE_{kind}({symbol(match['name'])},"
+
+    return _LIBRARY.sub(instead, text)
+
+
+def names_header(defined: frozenset[str]) -> str:
+    """Text of the header that ``register`` counts on."""
+    lines = (_DECLARATION.format(symbol=symbol(name)) for name in sorted(defined))
+    return _HEADER.format(names="\n".join(lines))
+
+
+def names_source(names: Mapping[str, str]) -> str:
+    """Text of the object that holds the names: written namespace -> namespace of this build."""
+    lines = [
+        f'{_DECLARATION.format(symbol=symbol(name))}\nconst char {symbol(name)}[] = "{actual}";'
+        for name, actual in sorted(names.items())
+    ]
+    return "\n".join([*lines, ""])
+
+
+def symbol(name: str) -> str:
+    """The symbol that holds a namespace."""
+    return f"kernforge_namespace_of_{name}"
+
+
+def _listed(sources: object) -> list[str]:
+    """The texts among them; one that stands alone is a list of it."""
+    listed = sources if isinstance(sources, list | tuple) else [] if sources is None else [sources]
+    for one in listed:
+        if not isinstance(one, str) or _PATH.fullmatch(one):
+            what = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
+            raise UsageError(
+                f"a source is {what}",
+                hint="load_inline takes the text itself; load takes paths",
+            )
+    return list(listed)
+
+
+def _code(text: str) -> str:
+    """The text without comments, and without texts that are not of an include."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    bare = _COMMENT_OR_TEXT.sub(" ", "\n".join(lines))
+    directives = (line for line in text.splitlines() if line.lstrip().startswith("#"))
+    return "\n".join((*directives, bare))
+
+
+def _bindings(
+    functions: str | Sequence[str] | Mapping[str, str],
+    *,
+    error_handling: bool,
+) -> list[str]:
+    if isinstance(functions, str):
+        functions = [functions]
+    if isinstance(functions, list | tuple):
+        functions = {name: name for name in functions}
+    if not isinstance(functions, dict):
+        raise UsageError(
+            f"functions is a {type(functions).__name__}",
+            hint="give a list of names, or a dict of names and docstrings",
+        )
+    lines = [f"PYBIND11_MODULE({EXTENSION_NAME}, m) {{"]
+    for name, doc in functions.items():
+        what = f"torch::wrap_pybind_function({name})" if error_handling else name
+        lines.append(f'm.def("{name}", {what}, {_literal(doc)});')
+    return [*lines, "}"]
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The content-addressed store on disk, shared by all processes of a user."""

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the store within its size: the trees that were not used for longest go first.
+
+What a running build uses stays: a build holds a lease, and whatever was found or made since the
+oldest lease was taken is left alone. A tree goes by one rename, so nobody meets half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.errors import UsageError
+from kernforge.system import files
+from kernforge.system.machine_memory import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from kernforge.store.local import Store
+
+DEFAULT_SIZE = 30 * 10**9
+SHELVES = ("toolchains", "actions", "findings")
+# Beside the shelves: directories of failed actions, downloads to be continued, measurements.
+_OTHERS = ("work", "downloads", "measured")
+_DAY_S = 24 * 3600
+_KEY_LENGTH = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A tree of the store.
+
+    Attributes:
+        shelf: where it stands.
+        path: its directory.
+        size: bytes on the disk.
+        used: when it was last used, in seconds since the epoch.
+    """
+
+    shelf: str
+    path: Path
+    size: int
+    used: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """A part of the store.
+
+    Attributes:
+        name: its directory.
+        entries: how many trees or files it holds.
+        size: their bytes.
+        oldest: when its least recently used tree was used; None where nothing is evicted.
+    """
+
+    name: str
+    entries: int
+    size: int
+    oldest: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What an eviction did.
+
+    Attributes:
+        entries: how many trees went.
+        size: their bytes.
+        kept: trees that would have gone but are in use.
+    """
+
+    entries: int
+    size: int
+    kept: int
+
+
+def limit(env: Mapping[str, str]) -> int:
+    """Bytes that the store may take: ``KERNFORGE_STORE_SIZE``, else 30 GB.
+
+    Raises:
+        UsageError: the variable is no size.
+    """
+    text = env.get("KERNFORGE_STORE_SIZE")
+    if not text:
+        return DEFAULT_SIZE
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"KERNFORGE_STORE_SIZE: {error}") from error
+
+
+def entries(store: Store) -> Iterator[Entry]:
+    """Every tree of the store; a shelf behind a link is another store's, which keeps its own."""
+    for shelf in SHELVES:
+        if (store.root / shelf).is_symlink():
+            continue
+        for path in (store.root / shelf).glob("??/*"):
+            if len(path.name) == _KEY_LENGTH:
+                with contextlib.suppress(FileNotFoundError):
+                    used = _used(store, shelf, path)
+                    yield Entry(shelf=shelf, path=path, size=_size(store, path), used=used)
+
+
+def survey(store: Store) -> tuple[Shelf, ...]:
+    """What the store holds, shelf by shelf."""
+    trees = list(entries(store))
+    found = []
+    for name in SHELVES:
+        here = [entry for entry in trees if entry.shelf == name]
+        found.append(
+            Shelf(
+                name=name,
+                entries=len(here),
+                size=sum(entry.size for entry in here),
+                oldest=min((entry.used for entry in here), default=None),
+            ),
+        )
+    for name in _OTHERS:
+        count = sum(1 for path in (store.root / name).rglob("*") if path.is_file())
+        size = files.tree_bytes(store.root / name)
+        found.append(Shelf(name=name, entries=count, size=size, oldest=None))
+    return tuple(found)
+
+
+def trim(store: Store, size: int) -> Removed:
+    """Take trees away, least recently used first, until the others fit into ``size`` bytes."""
+    found = sorted(entries(store), key=lambda entry: entry.used)
+    excess = sum(entry.size for entry in found) - size
+    chosen = []
+    for entry in found:
+        if excess <= 0:
+            break
+        chosen.append(entry)
+        excess -= entry.size
+    return _remove(store, chosen)
+
+
+def clear(store: Store, shelf: str) -> Removed:
+    """Take all trees of a shelf away.
+
+    Raises:
+        UsageError: there is no such shelf.
+    """
+    if shelf not in SHELVES:
+        raise UsageError(
+            f"the store has no shelf {shelf!r}",
+            hint=f"its shelves are {', '.join(SHELVES)}",
+        )
+    return _remove(store, [entry for entry in entries(store) if entry.shelf == shelf])
+
+
+def _remove(store: Store, chosen: list[Entry]) -> Removed:
+    since = store.leased_since()
+    gone = size = 0
+    for entry in chosen:
+        if _take(store, entry, since):
+            gone += 1
+            size += entry.size
+    _tidy(store)
+    return Removed(entries=gone, size=size, kept=len(chosen) - gone)
+
+
+def _take(store: Store, entry: Entry, since: float) -> bool:
+    with files.staging(entry.path.parent) as grave, files.gate(store.gate, alone=True):
+        try:
+            used = _used(store, entry.shelf, entry.path)
+        except FileNotFoundError:
+            return False
+        if used >= since or used != entry.used:
+            return False
+        files.rename(entry.path, grave / "gone")
+        files.remove_tree(_size_file(store, entry.path))
+        files.remove_tree(store.mark(entry.shelf, entry.path.name))
+    return True
+
+
+def _used(store: Store, shelf: str, path: Path) -> float:
+    try:
+        return store.mark(shelf, path.name).stat().st_mtime
+    except FileNotFoundError:
+        # Another version made it. Its mtime is a constant, so that results have the same bytes.
+        return path.stat().st_ctime
+
+
+def _size(store: Store, path: Path) -> int:
+    """Bytes of a tree, counted once: a tree never changes, and torch's headers are 9,000 files."""
+    note = _size_file(store, path)
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return int(note.read_text())
+    size = files.tree_bytes(path)
+    files.write_atomic(note, str(size))
+    return size
+
+
+def _size_file(store: Store, path: Path) -> Path:
+    return store.root / "sizes" / f"{path.parent.parent.name}-{path.name}"
+
+
+def _tidy(store: Store) -> None:
+    """Remove what nobody needs: old locks, leavings of killed processes."""
+    horizon = time.time() - _DAY_S
+    for shelf in SHELVES:
+        for directory in (store.root / shelf).glob("??"):
+            store.sweep(directory, "tmp-*")
+    for path in (store.root / "locks").glob("*-*"):
+        with contextlib.suppress(FileNotFoundError):
+            # Whoever waits for a lock has opened its file, which makes it young.
+            if path.stat().st_mtime < horizon:
+                with files.gate(path, alone=True, wait=False) as free:
+                    if free:
+                        files.remove_tree(path)

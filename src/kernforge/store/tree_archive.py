@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tree as one stream of bytes: the same bytes for the same tree, and verified when unpacked.
+
+The stream is a line ``kernforge-tree 1 <sha256 of the tar>`` and the tar, compressed with zlib. The
+tar holds names, contents, execute bits and symbolic links, in the order of the names; no times, no
+owners. zlib and not zstd, because every Python that kernforge runs on can read it: one store
+serves machines with different Pythons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING
+
+from kernforge.errors import IntegrityError
+from kernforge.system import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAGIC = b"kernforge-tree 1 "
+_LINE = len(_MAGIC) + 64 + 1
+_LEVEL = 1
+_CHUNK = 1 << 20
+
+
+class _Hashing(io.RawIOBase):
+    """Hashes what is written to it and passes it on, compressed, if it is told where."""
+
+    def __init__(self, out: IO[bytes] | None = None) -> None:
+        self.hash = hashlib.sha256()
+        self._out, self._squeeze = out, zlib.compressobj(_LEVEL)
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # a tar writes bytes alone
+        self.hash.update(data)
+        if self._out:
+            self._out.write(self._squeeze.compress(data))
+        return len(data)
+
+    def finish(self) -> None:
+        """Write what the compressor still holds."""
+        if self._out:
+            self._out.write(self._squeeze.flush())
+
+
+def pack(tree: Path, out: IO[bytes]) -> None:
+    """Write a tree to a stream. It is read twice, because its hash comes first."""
+    first = _Hashing()
+    write_tar(tree, first)
+    out.write(_MAGIC + first.hash.hexdigest().encode() + b"\n")
+    second = _Hashing(out)
+    write_tar(tree, second)
+    second.finish()
+
+
+def unpack(stream: IO[bytes], into: Path) -> None:
+    """Read a tree from a stream into an empty directory.
+
+    Raises:
+        IntegrityError: the stream is cut off, damaged, of another kind, or leads out of the
+            directory. The directory then holds rubbish, and the caller throws it away.
+    """
+    line = stream.read(_LINE)
+    if not line.startswith(_MAGIC) or len(line) != _LINE:
+        raise IntegrityError("it is not a packed tree of this version of kernforge")
+    source = _Inflating(stream)
+    try:
+        with tarfile.open(fileobj=source, mode="r|") as archive:
+            for member in archive:
+                _extract(archive, member, into)
+        source.drain()
+    except (tarfile.TarError, zlib.error, EOFError) as error:
+        raise IntegrityError(f"it is damaged: {error}") from error
+    promised = line[len(_MAGIC) : -1].decode(errors="replace")
+    if source.hash.hexdigest() != promised:
+        raise IntegrityError(f"its sha256 is {source.hash.hexdigest()}, {promised} was promised")
+
+
+class _Inflating(io.RawIOBase):
+    """Reads a compressed stream and hashes what comes out."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._inflate = stream, zlib.decompressobj()
+        self.hash = hashlib.sha256()
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        while size < 0 or len(self._ready) < size:
+            data = self._inflate.unconsumed_tail or self._stream.read(_CHUNK)
+            if not data:
+                break
+            plain = self._inflate.decompress(data, _CHUNK)
+            self.hash.update(plain)
+            self._ready += plain
+        size = len(self._ready) if size < 0 else size
+        found, self._ready = self._ready[:size], self._ready[size:]
+        return found
+
+    def drain(self) -> None:
+        """Read to the end, so that everything is hashed."""
+        while self.read(_CHUNK):
+            pass
+        if not self._inflate.eof:
+            raise EOFError("it is cut off")
+
+
+def write_tar(tree: Path, out: IO[bytes] | _Hashing) -> None:
+    """Write a tree as a plain tar, uncompressed: the same bytes for the same tree."""
+    # One format, named: the default may change, and with it the bytes.
+    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for path in _walk(tree):
+            info = tarfile.TarInfo(path.relative_to(tree).as_posix())
+            if path.is_symlink():
+                info.type, info.linkname = tarfile.SYMTYPE, str(path.readlink())
+                archive.addfile(info)
+            elif path.is_dir():
+                info.type, info.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(info)
+            else:
+                stat = path.stat()
+                info.size, info.mode = stat.st_size, 0o755 if stat.st_mode & 0o100 else 0o644
+                with path.open("rb") as stream:
+                    archive.addfile(info, stream)
+
+
+def _walk(directory: Path) -> Iterator[Path]:
+    for path in sorted(directory.iterdir()):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from _walk(path)
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path) -> None:
+    _refuse_outside(member.name)
+    path = into / member.name
+    if member.isdir():
+        files.make_dir(path)
+    elif member.issym():
+        _refuse_outside(str(PurePosixPath(member.name).parent / member.linkname))
+        files.symlink(member.linkname, path)
+    elif member.isreg() and (stream := archive.extractfile(member)):
+        executable = bool(member.mode & 0o100)
+        files.write_chunks(path, iter(lambda: stream.read(_CHUNK), b""), executable=executable)
+    else:
+        raise IntegrityError(f"{member.name} is neither a file, a directory nor a link")
+
+
+def _refuse_outside(name: str) -> None:
+    depth = 0
+    for part in PurePosixPath(name).parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0 or part == "/":
+            raise IntegrityError(f"{name!r} leads out of the tree")

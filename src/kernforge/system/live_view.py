@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The live view of a build on a terminal: what runs, for how long, with how much memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live as Screen
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kernforge.build.plan.graph import Action
+
+_ROWS = 12
+
+
+class Live:
+    """A few lines at the end of standard error that are drawn anew while a build runs.
+
+    Args:
+        total: how many actions there are.
+        usage: tells the memory of running actions by key.
+        console: where to draw; standard error by default.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        usage: Callable[[], Mapping[str, int]],
+        console: Console | None = None,
+    ) -> None:
+        self._total, self._usage = total, usage
+        self._ended = 0
+        self._running: dict[str, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+        self._screen = Screen(
+            get_renderable=self._draw,
+            console=console or Console(stderr=True),
+            refresh_per_second=4,
+            transient=True,
+        )
+        self._shown = False
+
+    def started(self, action: Action) -> None:
+        """An action begins."""
+        with self._lock:
+            self._running[action.key] = (action.title, time.monotonic())
+        if not self._shown:  # a build with nothing to do draws nothing
+            self._shown = True
+            self._screen.start()
+
+    def ended(self, action: Action) -> None:
+        """An action ended."""
+        with self._lock:
+            self._running.pop(action.key, None)
+            self._ended += 1
+
+    def say(self, text: str) -> None:
+        """Print above the view."""
+        self._screen.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        """Take the view away."""
+        if self._shown:
+            self._screen.stop()
+
+    def _draw(self) -> Table:
+        now, usage = time.monotonic(), self._usage()
+        with self._lock:
+            running = sorted(self._running.items(), key=lambda item: item[1][1])
+        table = Table.grid(padding=(0, 2))
+        for key, (title, start) in running[:_ROWS]:
+            used = f"{usage[key] / 1e9:.1f} GB" if usage.get(key) else ""
+            table.add_row(f"{now - start:6.1f} s", f"{used:>8}", title)
+        hidden = len(running) - _ROWS
+        more = f", {hidden} of them not shown" if hidden > 0 else ""
+        total = sum(usage.values())
+        table.add_row(
+            f"{self._ended:>4} of {self._total}",
+            f"{total / 1e9:.1f} GB" if total else "",
+            f"{len(running)} running{more}",
+        )
+        return table

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header libraries that build.toml's ``depends`` names, and where each comes from.
+
+NVIDIA publishes some CUTLASS releases as wheels, which hold the source tree; a release without a
+wheel is read from a checkout or an archive that the user names, and what counts is its content.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.errors import ToolchainError, UsageError
+from kernforge.system import digest, files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+# Release that kernel-builder takes for each name, and the version of the wheel that carries it.
+RELEASES = {
+    "cutlass_2_10": ("2.10.0", None),
+    "cutlass_3_5": ("3.5.1", "3.5.1.0"),
+    "cutlass_3_6": ("3.6.0", "3.6.0.0"),
+    "cutlass_3_8": ("3.8.0", "3.8.0.0"),
+    "cutlass_3_9": ("3.9.2", None),
+    "cutlass_4_0": ("4.0.0", None),
+    "cutlass_4_4": ("4.4.2", None),
+    "cutlass_4_5": ("4.5.2", None),
+}
+PROJECT = "nvidia-cutlass"
+VARIABLE = "CUTLASS_SRC_DIR"
+# Where a CUTLASS tree keeps its headers; all are found as <cutlass/...> and <cute/...>.
+HEADERS = ("include/", "tools/util/include/")
+_WHEEL_PREFIX = "cutlass_library/source/"
+_VERSION_FILE = "cutlass/version.h"
+_VERSION = re.compile(r"#define\s+CUTLASS_(MAJOR|MINOR|PATCH)\s+(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderFiles:
+    """Headers that the user has.
+
+    Attributes:
+        place: where they were found.
+        files: content by path below ``include``.
+    """
+
+    place: str
+    files: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """Hex digest of all paths and contents."""
+        return digest.key(
+            "header-files",
+            files={p: digest.sha256(d) for p, d in self.files.items()},
+        )
+
+    @property
+    def release(self) -> str:
+        """Version that they state, as ``"4.0.0"``; empty when they state none."""
+        text = self.files.get(_VERSION_FILE, b"").decode(errors="replace")
+        found = dict(_VERSION.findall(text))
+        return ".".join(found[part] for part in ("MAJOR", "MINOR", "PATCH") if part in found)
+
+
+def below_wheel(name: str) -> str | None:
+    """Path below ``include`` of a member of NVIDIA's wheel; None for what is no header."""
+    return (
+        _below_include(name.removeprefix(_WHEEL_PREFIX)) if name.startswith(_WHEEL_PREFIX) else None
+    )
+
+
+def read(place: Path) -> HeaderFiles:
+    """Headers of a CUTLASS checkout, or of a .tar.gz, .tar.xz or .zip of one.
+
+    Raises:
+        UsageError: there is no such file, or it holds no CUTLASS.
+    """
+    if place.is_dir():
+        members: Iterable[tuple[str, bytes]] = _of_directory(place)
+    elif place.is_file():
+        members = _of_archive(place)
+    else:
+        raise UsageError(f"{place}: no such file or directory", hint="name a CUTLASS checkout")
+    found = {below: data for name, data in members if (below := _below_include(name))}
+    if "cutlass/cutlass.h" not in found:
+        raise UsageError(
+            f"{place} holds no CUTLASS: there is no include/cutlass/cutlass.h in it",
+            hint="name the root of a checkout, or a .tar.gz or .zip of one",
+        )
+    return HeaderFiles(place=str(place), files=found)
+
+
+def write(found: HeaderFiles, tree: Path) -> None:
+    """Write headers into an empty tree, as ``include/...``."""
+    for path, data in found.files.items():
+        files.write_new(tree / "include" / path, data)
+
+
+def no_wheel(name: str) -> ToolchainError:
+    """The error for a release that no wheel carries and the user did not name."""
+    release, _ = RELEASES.get(name, ("", None))
+    return ToolchainError(
+        f"build.toml depends on {name} (CUTLASS {release}), and no package index carries it",
+        hint=f"get that release's sources and name them: --depends {name}=PATH for a checkout or "
+        f"an archive of it, or the environment variable {VARIABLE}",
+    )
+
+
+def _below_include(name: str) -> str | None:
+    for prefix in HEADERS:
+        if name.startswith(prefix) and not name.endswith("/"):
+            return name.removeprefix(prefix)
+    return None
+
+
+def _of_directory(root: Path) -> Iterator[tuple[str, bytes]]:
+    for prefix in HEADERS:
+        for path in sorted((root / prefix).rglob("*")):
+            if path.is_file():
+                yield path.relative_to(root).as_posix(), path.read_bytes()
+
+
+def _of_archive(place: Path) -> Iterator[tuple[str, bytes]]:
+    """Members without the one directory that such archives have at their top."""
+    try:
+        for name, data in _members(place.read_bytes()):
+            top, _, rest = name.removeprefix("./").partition("/")
+            yield (name, data) if f"{top}/" == HEADERS[0] else (rest, data)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise UsageError(
+            f"{place} is not an archive: {error}",
+            hint="name a .tar.gz, a .tar.xz or a .zip",
+        ) from error
+
+
+def _members(data: bytes) -> Iterator[tuple[str, bytes]]:
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for info in archive.infolist():
+                if not info.is_dir():
+                    yield info.filename, archive.read(info)
+        return
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive:
+            if member.isfile() and (stream := archive.extractfile(member)):
+                yield member.name, stream.read()

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the host's C++ compiler and say who it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.errors import ToolchainError
+from kernforge.system import digest, files
+from kernforge.system.process import Command
+from kernforge.toolchain.lockfile import LockedCompiler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.system.process import Runner
+
+_OLDEST = 10  # the first that knows -std=gnu++20
+# What the driver starts, and which of their libraries do the work.
+_PROGRAMS = ("cc1plus", "as", "ld.bfd")
+_WORKERS = ("libbfd", "libopcodes", "libisl", "libgmp", "libmpfr", "libmpc")
+_LIBRARIES = ("libstdc++.a", "libgcc.a")
+# Together these reach nearly every header of the C++ and the C library.
+_HEADERS = ("bits/stdc++.h", "unistd.h", "dlfcn.h", "pthread.h", "sys/mman.h", "sys/stat.h")
+_FIXED_ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
+_INSTALL = (
+    "install g++: `apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora, RHEL), "
+    "`zypper install gcc-c++` (openSUSE); or name one in the environment variable CXX"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """A C++ compiler.
+
+    Attributes:
+        path: the program's absolute path.
+        identity: first line of ``--version``.
+        target: ``-dumpmachine``.
+        static_libstdcxx: whether it has a ``libstdc++.a``, which some distributions package apart.
+        directory: of its own libraries, from which another compiler finds its headers.
+    """
+
+    path: str
+    identity: str
+    target: str
+    static_libstdcxx: bool = True
+    directory: str = ""
+
+
+def find(env: Mapping[str, str], runner: Runner) -> Compiler:
+    """Find the compiler that ``CXX`` names, else ``g++``, else ``c++``.
+
+    Raises:
+        ToolchainError: there is none, or it is not a GCC of a version that can serve.
+    """
+    named = env.get("CXX")
+    candidates = [shlex.split(named)] if named else [["g++"], ["c++"]]
+    for candidate in candidates:
+        if len(candidate) != 1:
+            raise ToolchainError(
+                f"CXX is {named!r}, which is more than a program",
+                hint="put flags into build.toml (cxx-flags) and name only the compiler in CXX",
+            )
+        try:
+            return _identify(candidate[0], env, runner)
+        except FileNotFoundError:
+            continue
+    missing = (
+        f"CXX names {named!r}, which is not there" if named else "no C++ compiler is installed"
+    )
+    raise ToolchainError(missing, hint=_INSTALL)
+
+
+def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
+    def ask(*argv: str) -> str:
+        return runner(Command(argv=argv, env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})).stdout
+
+    identity = (ask(program, "--version").splitlines() or [""])[0]
+    version = ask(program, "-dumpfullversion").strip()
+    if not version or "clang" in identity.lower():
+        raise ToolchainError(
+            f"{program} is {identity or 'not a compiler'!r}; kernforge builds with GCC",
+            hint=_INSTALL,
+        )
+    if int(version.split(".")[0]) < _OLDEST:
+        raise ToolchainError(
+            f"{program} is GCC {version}; torch's headers need GCC {_OLDEST} or newer",
+            hint=_INSTALL,
+        )
+    path = ask("/bin/sh", "-c", 'command -v "$0"', program).strip() or program
+    archive = ask(program, "-print-file-name=libstdc++.a").strip()
+    return Compiler(
+        path=path,
+        identity=identity,
+        target=ask(program, "-dumpmachine").strip(),
+        # The compiler answers with the bare name when it does not have the file.
+        static_libstdcxx="/" in archive,
+        directory=str(Path(ask(program, "-print-libgcc-file-name").strip()).parent),
+    )
+
+
+def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
+    """The compiler as a lock records it: with a digest of each part that can change its bytes.
+
+    Hashing takes about a second, so the answer is kept until the time or size of a file changes.
+
+    Args:
+        compiler: the compiler.
+        runner: starts programs.
+        memory: directory in which answers are kept.
+    """
+    name = digest.key("compiler-parts", of=[compiler.path, compiler.identity, compiler.target])
+    kept = memory / f"{name}.json"
+    parts = _remembered(kept)
+    if parts is None:
+        found = {part: tuple(_files_of(part, compiler, runner)) for part in _parts()}
+        parts = {
+            part: digest.key("part", files={str(p): files.sha256_file(p) for p in paths})
+            for part, paths in found.items()
+        }
+        stamps = {str(p): _stamp(p) for paths in found.values() for p in paths}
+        files.write_atomic(kept, json.dumps({"parts": parts, "stamps": stamps}))
+    return LockedCompiler(identity=compiler.identity, target=compiler.target, parts=parts)
+
+
+def _remembered(kept: Path) -> dict[str, str] | None:
+    if not kept.is_file():
+        return None
+    document = json.loads(kept.read_text())
+    stamps: dict[str, list[int]] = document["stamps"]
+    try:
+        same = all(_stamp(Path(path)) == stamp for path, stamp in stamps.items())
+    except FileNotFoundError:
+        return None
+    parts: dict[str, str] = document["parts"]
+    return parts if same else None
+
+
+def _stamp(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _parts() -> tuple[str, ...]:
+    return (*_PROGRAMS, *_LIBRARIES, "headers")
+
+
+def _files_of(part: str, compiler: Compiler, runner: Runner) -> Iterator[Path]:
+    """The files, behind links, that make up a part; none when the compiler does not have it."""
+
+    def ask(*argv: str) -> str:
+        return runner(Command(argv=argv, env=_FIXED_ENV)).stdout.strip()
+
+    if part == "headers":
+        wanted = [argument for name in _HEADERS for argument in ("-include", name)]
+        rule = ask(compiler.path, "-M", "-x", "c++", "-std=gnu++20", *wanted, "/dev/null")
+        names = rule.replace("\\\n", " ").split()[1:]
+        yield from sorted({_real(name) for name in names if name != "/dev/null"})
+    elif part in _LIBRARIES:
+        path = ask(compiler.path, f"-print-file-name={part}")
+        yield from [_real(path)] if "/" in path else []
+    else:
+        path = ask(compiler.path, f"-print-prog-name={part}")
+        path = path if "/" in path else ask("/bin/sh", "-c", 'command -v "$0"', path)
+        if path:
+            yield _real(path)
+            words = ask("ldd", path).split()
+            yield from sorted(
+                _real(word)
+                for word in words
+                if "/" in word and word.rpartition("/")[2].startswith(_WORKERS)
+            )
+
+
+def _real(path: str) -> Path:
+    return Path(os.path.realpath(path))

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door to the network: the only module that opens connections.
+
+It speaks http, https and file, retries what may pass, and turns every foreign exception into a
+``NetworkError`` once.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
+from kernforge._version import __version__
+from kernforge.errors import NetworkError
+from kernforge.toolchain.index import pip_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernforge.toolchain.index.pip_config import PipConfig
+
+_ACCEPT_INDEX = (
+    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
+    "text/html;q=0.01"
+)
+_CHUNK = 1 << 18
+_OK, _PARTIAL, _NOT_FOUND, _PAST_END = 200, 206, 404, 416
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A small document: its text, its content type, and the address it came from in the end."""
+
+    url: str
+    text: str
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A file's bytes from ``start`` on.
+
+    Attributes:
+        start: where the first byte lies; 0 although more was asked for when the server does not
+            do ranges.
+        total: the whole file's size in bytes; None when the server does not say.
+        ranged: whether the server answered with the range that was asked for.
+        chunks: the bytes, to be read once.
+    """
+
+    start: int
+    total: int | None
+    ranged: bool
+    chunks: Iterator[bytes]
+
+    def read(self) -> bytes:
+        """Return all the bytes."""
+        return b"".join(self.chunks)
+
+
+class Transport:
+    """One session with the user's certificates, proxy and credentials (``.netrc`` included)."""
+
+    def __init__(self, config: PipConfig) -> None:
+        self._config = config
+        self._session = requests.Session()
+        retry = Retry(
+            total=4,
+            connect=2,
+            backoff_factor=0.3,
+            status_forcelist=(429, 500, 502, 503, 504),
+        )
+        adapter = HTTPAdapter(max_retries=retry, pool_maxsize=8)
+        self._session.mount("https://", adapter)
+        self._session.mount("http://", adapter)
+        self._session.headers["User-Agent"] = f"kernforge/{__version__}"
+        # The bytes on the wire must be the file's own: a range of a compressed body means nothing.
+        self._session.headers["Accept-Encoding"] = "identity"
+        if config.cert:
+            self._session.verify = config.cert
+        if config.client_cert:
+            self._session.cert = config.client_cert
+        if config.proxy:
+            self._session.proxies = {"http": config.proxy, "https": config.proxy}
+        self.received = 0  # bytes of bodies and pages, for the reader who wants to know
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def page(self, url: str) -> Page | None:
+        """Read an index page; None where there is none.
+
+        Raises:
+            NetworkError: the host cannot be reached or refuses.
+        """
+        if urlsplit(url).scheme == "file":
+            return _local_page(url)
+        with self._get(url, {"Accept": _ACCEPT_INDEX}) as response:
+            if response.status_code == _NOT_FOUND:
+                return None
+            self._refuse(response)
+            self.received += len(response.content)
+            kind = response.headers.get("Content-Type", "text/html").partition(";")[0]
+            return Page(url=response.url, text=response.text, content_type=kind.strip())
+
+    def body(self, url: str, *, start: int = 0, stop: int | None = None) -> Body:
+        """Open a file, or a part of it.
+
+        Args:
+            url: where it lies.
+            start: the first byte; negative counts from the end, as in ``bytes=-n``.
+            stop: one past the last byte; None reads to the end.
+
+        Raises:
+            NetworkError: the host cannot be reached, refuses or breaks off.
+        """
+        if urlsplit(url).scheme == "file":
+            return self._local_body(url, start, stop)
+        wanted = start != 0 or stop is not None
+        header = (
+            f"bytes={start}" if start < 0 else f"bytes={start}-{'' if stop is None else stop - 1}"
+        )
+        response = self._get(url, {"Range": header} if wanted else {})
+        if response.status_code == _PAST_END and start > 0:
+            # All of it was read before: an interrupted download that had just finished.
+            response.close()
+            return Body(start=start, total=start, ranged=True, chunks=iter(()))
+        self._refuse(response)
+        ranged = response.status_code == _PARTIAL
+        first, total = _content_range(response) if ranged else (0, _length(response))
+        return Body(start=first, total=total, ranged=ranged, chunks=self._chunks(url, response))
+
+    def _get(self, url: str, headers: dict[str, str]) -> requests.Response:
+        verify = False if pip_config.is_trusted(self._config, url) else None
+        try:
+            return self._session.get(
+                url,
+                headers=headers,
+                stream=True,
+                timeout=self._config.timeout_s,
+                verify=verify,
+            )
+        except requests.RequestException as error:
+            raise _unreachable(url, error) from error
+
+    def _refuse(self, response: requests.Response) -> None:
+        if response.status_code in {_OK, _PARTIAL}:
+            return
+        response.close()
+        hint = {
+            401: "give the credentials in the index URL or in ~/.netrc",
+            403: "the index refuses this file: check the credentials in the index URL or ~/.netrc",
+            404: "the index lists this file but does not have it",
+        }.get(response.status_code, "try again later, or use another index")
+        raise NetworkError(f"{bare(response.url)}: HTTP {response.status_code}", hint=hint)
+
+    def _chunks(self, url: str, response: requests.Response) -> Iterator[bytes]:
+        try:
+            with response:
+                for chunk in response.iter_content(_CHUNK):
+                    self.received += len(chunk)
+                    yield chunk
+        except requests.RequestException as error:
+            raise _unreachable(url, error) from error
+
+    def _local_body(self, url: str, start: int, stop: int | None) -> Body:
+        path = _path(url)
+        try:
+            total = path.stat().st_size
+        except OSError as error:
+            raise NetworkError(f"{path}: {error.strerror}") from error
+        first = max(0, total + start) if start < 0 else start
+        return Body(start=first, total=total, ranged=True, chunks=_slices(path, first, stop))
+
+
+def _slices(path: Path, start: int, stop: int | None) -> Iterator[bytes]:
+    left = stop - start if stop is not None else -1
+    with path.open("rb") as stream:
+        stream.seek(start)
+        while left and (chunk := stream.read(_CHUNK if left < 0 else min(left, _CHUNK))):
+            left -= len(chunk) if left > 0 else 0
+            yield chunk
+
+
+def _local_page(url: str) -> Page | None:
+    path = _path(url)
+    if path.is_dir():
+        path /= "index.html"
+        url = url.rstrip("/") + "/index.html"
+    if not path.is_file():
+        return None
+    return Page(url=url, text=path.read_text(), content_type="text/html")
+
+
+def _path(url: str) -> Path:
+    return Path(unquote(urlsplit(url).path))
+
+
+def _length(response: requests.Response) -> int | None:
+    text = response.headers.get("Content-Length", "")
+    return int(text) if text.isdigit() else None
+
+
+def _content_range(response: requests.Response) -> tuple[int, int | None]:
+    found = re.match(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+    if not found:
+        raise NetworkError(
+            f"{bare(response.url)}: a partial answer that does not say which part it is",
+            hint="the index or a proxy before it breaks range requests; use another index",
+        )
+    return int(found[1]), None if found[2] == "*" else int(found[2])
+
+
+def _unreachable(url: str, error: Exception) -> NetworkError:
+    return NetworkError(
+        f"{bare(url)} cannot be read: {_reason(error)}",
+        hint="check the network and pip's index and proxy settings; what is already in the store "
+        "is used without a network",
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Innermost reason of a chain of wrapped exceptions, in one line."""
+    while isinstance(error.args[0] if error.args else None, Exception):
+        error = error.args[0]
+    reason = getattr(error, "reason", None)
+    return " ".join(str(reason or error).split())[:300]
+
+
+def bare(url: str) -> str:
+    """Address without the credentials that it may carry."""
+    return re.sub(r"//[^/@]*@", "//", url.partition("#")[0])

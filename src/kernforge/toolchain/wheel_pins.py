@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pick wheels from the user's indexes, and pin them as a lock does."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING
+
+from packaging.metadata import parse_email
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from kernforge.errors import ToolchainError
+from kernforge.system.digest import sha256
+from kernforge.toolchain.index import remote_zip
+from kernforge.toolchain.lockfile import LockedWheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from packaging.specifiers import SpecifierSet
+
+    from kernforge.toolchain.index.index import Wheel
+    from kernforge.toolchain.index.wheels import Wheels
+
+
+def newest(wheels: Wheels, project: str, version: str, cpu: str) -> Wheel:
+    """Newest wheel of a project's release series, as ``"13.0"``.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    found = [
+        wheel
+        for wheel in wheels.index.wheels(project)
+        if f"{wheel.version.major}.{wheel.version.minor}" == version
+        and not wheel.version.is_prerelease
+        and wheel.version.local is None
+        and _runs_on(wheel, cpu)
+    ]
+    if not found:
+        there = {f"{w.version.major}.{w.version.minor}" for w in wheels.index.wheels(project)}
+        newest = sorted(there, key=lambda v: tuple(map(int, v.split("."))))[-8:]
+        raise ToolchainError(
+            f"no configured package index has {project} {version} for {cpu} Linux",
+            hint=f"it has {', '.join(newest)}" if newest else "check pip's index-url",
+        )
+    best = max((wheel.version, wheel.build) for wheel in found)
+    return min(
+        (wheel for wheel in found if (wheel.version, wheel.build) == best),
+        key=lambda wheel: wheel.file,
+    )
+
+
+def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) -> Wheel:
+    """Newest wheel of a project that a specifier admits.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    found = [
+        wheel
+        for wheel in wheels.index.wheels(project)
+        if wheel.version in specifier and _runs_on(wheel, cpu)
+    ]
+    if not found:
+        raise ToolchainError(
+            f"no configured package index has {project}{specifier} for {cpu} Linux",
+            hint="the index lacks a part of this toolkit: ask for another CUDA version",
+        )
+    return max(found, key=lambda wheel: (wheel.version, wheel.build, wheel.file))
+
+
+def _runs_on(wheel: Wheel, cpu: str) -> bool:
+    platforms = {tag.platform for tag in wheel.tags}
+    return any(p == "any" or (p.startswith("manylinux") and p.endswith(cpu)) for p in platforms)
+
+
+def pins(wheels: Wheels, meta: Wheel) -> dict[str, SpecifierSet]:
+    """Which version of each wheel a release of NVIDIA's metapackage asks for.
+
+    Raises:
+        ToolchainError: it is not what the index promises.
+    """
+    data = wheels.index.transport.body(meta.url).read()
+    if meta.sha256 and sha256(data) != meta.sha256:
+        raise ToolchainError(f"{meta.file} is not what the index promises (sha256 {meta.sha256})")
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        raw, _ = parse_email(archive.read(name))
+    requirements: Iterable[Requirement] = map(Requirement, raw.get("requires_dist", []))
+    return {canonicalize_name(r.name): r.specifier for r in requirements}
+
+
+def whole(wheel: Wheel, wheels: Wheels) -> LockedWheel:
+    """Pin a wheel that will be read whole."""
+    found = wheel.sha256 or sha256(wheels.index.transport.body(wheel.url).read())
+    return LockedWheel(file=wheel.file, sha256=found)
+
+
+def by_record(wheel: Wheel, wheels: Wheels) -> LockedWheel:
+    """Pin a wheel that will be read by ranges."""
+    archive = wheels.parts(wheel.file, wheel.sha256)
+    ((_, record),) = archive.fetch([remote_zip.record_name(archive.names())])
+    return LockedWheel(file=wheel.file, sha256=wheel.sha256, record=sha256(record))

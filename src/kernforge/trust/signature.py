@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signatures of ``metadata.json``, which by its digest stands for every file of a variant.
+
+A signature lies beside the document as ``metadata.json.sigstore``, a Sigstore bundle (v0.3, JSON)
+of one of two kinds. With a certificate, as the hub's own kernels have it: who signed is an
+identity, vouched for by Fulcio and logged in Rekor; the ``sigstore`` package makes and verifies
+it. With a public key, for sites without a network: ``verificationMaterial.publicKey.hint`` is the
+base64 SHA-256 of the key's SubjectPublicKeyInfo, there is no log entry, and
+``messageSignature.signature`` is the plain Ed25519 signature (RFC 8032) of the document's bytes.
+
+One name serves both because it is the one that the hub's digest leaves out: a file under another
+name would be a stranger to every verifier of the hub.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from kernforge.artifact.metadata import FILE as METADATA
+from kernforge.artifact.metadata import SIGNATURE as FILE
+from kernforge.errors import IntegrityError, TrustError, UsageError
+from kernforge.trust.policy import (
+    Claims,
+    IdentitySigner,
+    KeySigner,
+    Signer,
+    claims_match,
+    fingerprint,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from cryptography.x509 import Certificate
+
+_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
+_MOST_BYTES = 1 << 20  # a bundle is 3 to 10 kB; nobody shall make a loader parse a gigabyte
+# Fulcio's names for what a certificate says, as its page oid-info.md lists them.
+_ISSUER_V1, _ISSUER, _SOURCE = (f"1.3.6.1.4.1.57264.1.{n}" for n in (1, 8, 12))
+_HINT = "fetch the kernel again, or have it signed again; nothing of it was read or run"
+
+
+def verify(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
+    """Find which of these signers made a signature.
+
+    Args:
+        document: the bytes of ``metadata.json``; they are not parsed.
+        bundle: the bytes of the signature.
+        signers: who may have made it.
+
+    Raises:
+        IntegrityError: the bundle cannot be read, or is of other bytes.
+        TrustError: somebody else made it.
+        UsageError: a package that verifies is not installed.
+    """
+    material, content = _read(bundle)
+    if "publicKey" in material:
+        return _verify_key(document, material["publicKey"], content, signers)
+    return _verify_identity(document, bundle, signers)
+
+
+def is_key_bundle(bundle: bytes) -> bool:
+    """Whether a signature was made with a key, not with an identity.
+
+    Raises:
+        IntegrityError: it cannot be read.
+    """
+    return "publicKey" in _read(bundle)[0]
+
+
+def _read(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Verification material and message signature of a bundle."""
+    try:
+        if len(bundle) > _MOST_BYTES:
+            raise ValueError(f"it has {len(bundle)} bytes")  # noqa: TRY301 - one way out
+        found = json.loads(bundle)
+        material, content = found["verificationMaterial"], found.get("messageSignature") or {}
+        if not isinstance(material, dict) or not isinstance(content, dict):
+            raise TypeError("its parts are no tables")  # noqa: TRY301 - as above
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise IntegrityError(f"{FILE} is no Sigstore bundle: {error}", hint=_HINT) from None
+    return material, content
+
+
+# -- keys -------------------------------------------------------------------------------------
+
+
+def _verify_key(
+    document: bytes,
+    named: object,
+    content: dict[str, Any],
+    signers: Sequence[Signer],
+) -> Signer:
+    hint = named.get("hint") if isinstance(named, dict) else None
+    keys = [s for s in signers if isinstance(s, KeySigner) and fingerprint(s.key) == hint]
+    if not keys:
+        raise TrustError(
+            f"{METADATA} is signed with the key {hint!r}, which is none of {_listing(signers)}",
+            hint="if the key is to be trusted, add it to the policy as a signer",
+        )
+    with _needs("cryptography"):
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - 15 ms
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
+            Ed25519PublicKey,
+        )
+    try:
+        signature = base64.b64decode(content["signature"], validate=True)
+        Ed25519PublicKey.from_public_bytes(keys[0].key).verify(signature, document)
+    except (InvalidSignature, KeyError, TypeError, ValueError):
+        raise IntegrityError(
+            f"the signature of {METADATA} does not fit its bytes, or was not made with the key "
+            f"{keys[0].name!r}",
+            hint=_HINT,
+        ) from None
+    return keys[0]
+
+
+def sign_with_key(document: bytes, private_key: bytes, passphrase: bytes | None) -> bytes:
+    """Sign with a key file; the same input gives the same bytes.
+
+    Args:
+        document: the bytes of ``metadata.json``.
+        private_key: PEM of an Ed25519 key (PKCS #8).
+        passphrase: of the key file; None when it has none.
+
+    Returns:
+        The bytes of the signature file.
+
+    Raises:
+        UsageError: the key cannot be read so.
+    """
+    key = _private_key(private_key, passphrase)
+    raw = key.public_key().public_bytes_raw()
+    bundle = {
+        "mediaType": _MEDIA_TYPE,
+        "verificationMaterial": {"publicKey": {"hint": fingerprint(raw)}},
+        "messageSignature": {
+            "messageDigest": {
+                "algorithm": "SHA2_256",
+                "digest": base64.b64encode(hashlib.sha256(document).digest()).decode(),
+            },
+            "signature": base64.b64encode(key.sign(document)).decode(),
+        },
+    }
+    return json.dumps(bundle, indent=1).encode()
+
+
+def new_key(passphrase: bytes | None) -> tuple[bytes, bytes]:
+    """Make an Ed25519 key.
+
+    Returns:
+        PEM of the private key (PKCS #8, encrypted when there is a passphrase) and of the public
+        key (SubjectPublicKeyInfo); ``openssl`` reads both.
+    """
+    with _needs("cryptography"):
+        from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
+            Ed25519PrivateKey,
+        )
+    key = Ed25519PrivateKey.generate()
+    locked: form.KeySerializationEncryption = form.NoEncryption()
+    if passphrase is not None:
+        locked = form.BestAvailableEncryption(passphrase)
+    public = key.public_key().public_bytes(
+        form.Encoding.PEM,
+        form.PublicFormat.SubjectPublicKeyInfo,
+    )
+    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked), public
+
+
+def _private_key(pem: bytes, passphrase: bytes | None) -> Any:
+    with _needs("cryptography"):
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
+            Ed25519PrivateKey,
+        )
+        from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
+            load_pem_private_key,
+        )
+    try:
+        key = load_pem_private_key(pem, passphrase)
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"the key cannot be read: {error}",
+            hint="give the private key that kernforge keygen wrote, and its passphrase",
+        ) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageError("that is no Ed25519 key", hint="make one with kernforge keygen")
+    return key
+
+
+# -- identities -------------------------------------------------------------------------------
+
+
+def _verify_identity(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
+    """Hold a bundle against the Sigstore instance of each signer; no network is used."""
+    identities = [s for s in signers if isinstance(s, IdentitySigner)]
+    if not identities:
+        raise TrustError(
+            f"{METADATA} is signed with a Sigstore identity, and none is among {_listing(signers)}",
+            hint="if who signed is to be trusted, add the identity to the policy as a signer",
+        )
+    failures = []
+    for root in dict.fromkeys(signer.trusted_root for signer in identities):
+        mine = [signer for signer in identities if signer.trusted_root == root]
+        try:
+            claims = verified_claims(document, bundle, root)
+        except IntegrityError as error:
+            failures.append(error)
+            continue
+        for signer in mine:
+            if claims_match(signer, claims):
+                return signer
+        raise TrustError(
+            f"{METADATA} is signed by {' and '.join(claims.identities)} (issuer {claims.issuer}, "
+            f"source {claims.source_repository}), which is none of {_listing(signers)}",
+            hint="if who signed is to be trusted, add the identity to the policy as a signer",
+        )
+    raise failures[0]
+
+
+def verified_claims(document: bytes, bundle: bytes, trusted_root: str | None) -> Claims:
+    """Whom a Sigstore bundle proves to have signed a document.
+
+    Args:
+        document: the bytes of ``metadata.json``.
+        bundle: a bundle with a certificate.
+        trusted_root: path of the instance's ``trusted_root.json``; None is the public instance, as
+            the ``sigstore`` package last knew it.
+
+    Raises:
+        IntegrityError: it proves nothing.
+        TrustError: the trusted root cannot be read.
+    """
+    verifier = _verifier(trusted_root)
+    from sigstore.models import Bundle  # noqa: PLC0415 - 0.3 s
+
+    recorder = _Recorder()
+    try:
+        verifier.verify_artifact(document, Bundle.from_json(bundle), recorder)
+    except Exception as error:  # a stranger's bytes, in parsers that are not ours
+        raise IntegrityError(
+            f"the Sigstore signature of {METADATA} does not hold: {error}",
+            hint=_HINT,
+        ) from error
+    return recorder.claims
+
+
+class _Recorder:
+    """A policy that lets the verifier go on and remembers the certificate."""
+
+    claims: Claims
+
+    def verify(self, cert: Certificate) -> None:
+        self.claims = _claims(cert)
+
+
+def _claims(certificate: Certificate) -> Claims:
+    from cryptography import x509  # noqa: PLC0415 - sigstore has it loaded
+
+    values = {
+        e.oid.dotted_string: e.value.value
+        for e in certificate.extensions
+        if isinstance(e.value, x509.UnrecognizedExtension)
+    }
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    kinds = (x509.RFC822Name, x509.UniformResourceIdentifier)
+    old = values.get(_ISSUER_V1)
+    issuer = _der_text(values.get(_ISSUER)) or (None if old is None else old.decode())
+    return Claims(
+        issuer=issuer or "",
+        identities=tuple(name.value for name in names if isinstance(name, kinds)),
+        source_repository=_der_text(values.get(_SOURCE)),
+    )
+
+
+def _der_text(value: bytes | None) -> str | None:
+    """A DER UTF8String shorter than 64 kB."""
+    if value is None:
+        return None
+    sizes = {0x81: 1, 0x82: 2}
+    long = sizes.get(value[1], 0)
+    length = int.from_bytes(value[2 : 2 + long]) if long else value[1]
+    body = value[2 + long :]
+    if value[0] != 0x0C or length != len(body):  # noqa: PLR2004 - the tag of a UTF8String
+        raise ValueError("an extension of the certificate is no UTF-8 string")
+    return body.decode()
+
+
+@functools.lru_cache(maxsize=8)
+def _verifier(trusted_root: str | None) -> Any:
+    with _needs("sigstore"):
+        from sigstore.models import TrustedRoot  # noqa: PLC0415 - 0.3 s
+        from sigstore.verify import Verifier  # noqa: PLC0415
+    with _silent():
+        if trusted_root is None:
+            return Verifier.production(offline=True)
+        try:
+            return Verifier(trusted_root=TrustedRoot.from_file(trusted_root))
+        except Exception as error:  # whatever a file of somebody's making does to the parser
+            raise TrustError(
+                f"trusted-root {trusted_root} cannot be read: {error}",
+                hint="give the trusted_root.json of the Sigstore instance that signed",
+            ) from error
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without sigstore's warning that it reads its root of trust from the disk: that is meant."""
+    import logging  # noqa: PLC0415 - sigstore has it loaded
+
+    logger = logging.getLogger("sigstore._internal.tuf")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def sign_with_identity(
+    documents: Iterable[bytes],
+    token: str | None,
+    trust_config: str | None = None,
+) -> list[bytes]:
+    """Sign with a Sigstore identity: a certificate of Fulcio, an entry in Rekor.
+
+    Args:
+        documents: the bytes of each ``metadata.json``.
+        token: an OpenID Connect identity token; None takes that of the CI job that runs here.
+        trust_config: text of a Sigstore client trust configuration; None is the public instance.
+
+    Returns:
+        The bytes of each signature file.
+
+    Raises:
+        UsageError: there is no token, or it is none.
+        TrustError: the Sigstore instance did not sign.
+    """
+    with _needs("sigstore"):
+        from sigstore.models import ClientTrustConfig  # noqa: PLC0415 - 0.3 s
+        from sigstore.oidc import IdentityError, IdentityToken, detect_credential  # noqa: PLC0415
+        from sigstore.sign import SigningContext  # noqa: PLC0415
+    try:
+        found = token or detect_credential()
+        identity = IdentityToken(found) if found else None
+    except IdentityError as error:
+        raise UsageError(
+            f"the identity token cannot be used: {error}",
+            hint="get a fresh one",
+        ) from error
+    if identity is None:
+        raise UsageError(
+            "there is no identity to sign with",
+            hint="run this in a CI job that may ask for an identity token, give one with "
+            "--identity-token, or sign with a key: --key FILE",
+        )
+    try:
+        config = (
+            ClientTrustConfig.production()
+            if trust_config is None
+            else ClientTrustConfig.from_json(trust_config)
+        )
+        with SigningContext.from_trust_config(config).signer(identity) as signer:
+            return [signer.sign_artifact(document).to_json().encode() for document in documents]
+    except Exception as error:  # requests, TUF, Fulcio and Rekor have no error in common
+        raise TrustError(
+            f"Sigstore did not sign: {error}",
+            hint="see that its instance can be reached; nothing was written",
+        ) from error
+
+
+@contextlib.contextmanager
+def _needs(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"signatures need {error.name}, which is not installed",
+            hint=f"pip install 'kernforge[trust]' (for {package})",
+        ) from error
+
+
+def _listing(signers: Sequence[Signer]) -> str:
+    return ", ".join(signer.name for signer in signers) or "no signers"

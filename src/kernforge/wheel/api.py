@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make wheels of built variants: read and verify them, have each planned, write it.
+
+The package in a wheel is the variant's directory, byte for byte, under the kernel's plain name,
+with one module more where there is an extension: see ``_SHARED``.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.artifact import directories
+from kernforge.artifact.integrity import tree_files, verify_tree
+from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.variant import Variant
+from kernforge.errors import IntegrityError, RegistryError, UsageError
+from kernforge.loader.search import find_commit
+from kernforge.registry.names import majors, versions
+from kernforge.system import files
+from kernforge.system.digest import sha256
+from kernforge.wheel import archive as wheel_archive
+from kernforge.wheel import index_pages
+from kernforge.wheel import plan as wheel_plan
+from kernforge.wheel.needs import is_library, libraries
+from kernforge.wheel.plan import Texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from kernforge.registry.api import Registry
+    from kernforge.wheel.index_pages import Listed
+    from kernforge.wheel.plan import Plan
+
+# A process can register an operator namespace once, and a build has one namespace however it was
+# loaded. The loaders know a build's extension as <id>.<id>, so a wheel uses that name too: whoever
+# comes second finds the extension there. Python prefers this package to the library beside it.
+_SHARED = '''\
+"""The extension of this package, shared with loaders of the same build in this process."""
+
+import filecmp
+import importlib.util
+import sys
+from pathlib import Path
+
+_LIBRARY = Path(__file__).parents[1] / "{library}"
+_NAME = "{name}.{name}"
+
+
+def _extension():
+    loaded = sys.modules.get(_NAME)
+    if loaded is None:
+        spec = importlib.util.spec_from_file_location(_NAME, _LIBRARY)
+        loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        sys.modules[_NAME] = loaded
+    elif not filecmp.cmp(loaded.__file__, _LIBRARY, shallow=False):
+        raise ImportError(
+            f"{{_LIBRARY}} cannot be loaded: another build called {name} is loaded from "
+            f"{{loaded.__file__}}; start a new process"
+        )
+    return loaded
+
+
+sys.modules[__name__] = _extension()
+'''
+_LICENCE = re.compile(r"(?:licen[cs]e|copying|notice|authors)(?:[-.].*)?", re.IGNORECASE)
+_CARDS = ("CARD.md", "README.md")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A built variant.
+
+    Attributes:
+        path: its directory.
+        fence: where its links may lead.
+        need_digest: whether it must carry one, as what comes from a registry must.
+    """
+
+    path: Path
+    fence: Path
+    need_digest: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A wheel that was written."""
+
+    variant: str
+    plan: Plan
+    path: Path
+    sha256: str
+
+
+def from_directory(directory: Path) -> list[Source]:
+    """The variants of a directory, of ``build/`` in it, or the directory itself.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = directories.variants(directory.absolute())
+    return [Source(path=path, fence=path) for path in found]
+
+
+def from_registry(
+    registry: Registry,
+    repo_id: str,
+    version: int | str | None,
+    revision: str | None,
+) -> tuple[list[Source], str | None]:
+    """The variants of a published kernel, and the version ``X.Y.Z`` that their commit is.
+
+    Args:
+        registry: where it is published.
+        repo_id: ``owner/name``.
+        version: as for ``get_kernel``; without it and a revision, the newest.
+        revision: a branch, tag or commit.
+
+    Raises:
+        RegistryError: there is no such kernel, version or revision.
+    """
+    names = registry.ref_names(repo_id)
+    if version is None and revision is None:
+        tags = list(versions(names).values())
+        version = tags[-1][1:] if tags else max(majors(names), default=None)
+    asked = None if version is not None else revision or "main"
+    commit = find_commit(registry, repo_id, version, asked)
+    fence = registry.fence(repo_id)
+    sources = [
+        Source(path=registry.fetch(repo_id, commit, name), fence=fence, need_digest=True)
+        for name in registry.variants(repo_id, commit)
+    ]
+    tagged = [tag[1:] for tag in versions(names).values() if registry.ref(repo_id, tag) == commit]
+    return sources, tagged[-1] if tagged else None
+
+
+def make(
+    sources: Sequence[Source],
+    out: Path,
+    *,
+    version: str | None = None,
+    patterns: Sequence[str] = (),
+    name: str | None = None,
+    seconds: int = 0,
+) -> list[Made]:
+    """Write the wheels of a kernel's variants.
+
+    Args:
+        sources: every variant of one version.
+        out: directory for the wheels.
+        version: of the kernel; the default is its major version and ``.0.0``.
+        patterns: shell patterns of the variants that are wanted; none wants all.
+        name: the distribution's, where it is not the kernel's.
+        seconds: time of all members since 1970, as in ``SOURCE_DATE_EPOCH``.
+
+    Raises:
+        UsageError: no variant fits the patterns, or two would be one wheel.
+        IntegrityError: a variant is not what was built.
+        CheckError: a library asks for what no tag can promise.
+    """
+    read = {source: _metadata(source) for source in sources}
+    _check_agreement(read.values(), version)
+    siblings = [Variant.parse(source.path.name) for source in sources]
+    wanted = [s for s in sources if _matches(s.path.name, patterns)]
+    if not wanted:
+        names = ", ".join(source.path.name for source in sources)
+        raise UsageError(f"no variant fits {', '.join(patterns)}", hint=f"there are {names}")
+    plans = {}
+    for source in wanted:
+        found = _verified(source, read[source])
+        plans[source] = (
+            found,
+            wheel_plan.plan(
+                Variant.parse(source.path.name),
+                read[source],
+                list(libraries(found)),
+                _texts(source),
+                version=version or f"{read[source].version}.0.0",
+                siblings=siblings,
+                name=name,
+            ),
+        )
+    _check_names({source.path.name: plan for source, (_, plan) in plans.items()})
+    made = []
+    for source, (found, plan) in plans.items():
+        path = wheel_archive.write(plan, _members(found, plan, read[source]), out, seconds=seconds)
+        digest = files.sha256_file(path)
+        made.append(Made(variant=source.path.name, plan=plan, path=path, sha256=digest))
+    return made
+
+
+def write_index(out: Path) -> list[Path]:
+    """Write the pages of a package index over every wheel in a directory; they are returned."""
+    listed = [_listed(path) for path in sorted(out.glob("*.whl"))]
+    pages = index_pages.pages(listed)
+    for name, text in pages.items():
+        files.write_atomic(out / name, text)
+    return [out / name for name in pages]
+
+
+def _listed(wheel: Path) -> Listed:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = archive.namelist()
+            name = next(n for n in names if n.endswith(".dist-info/METADATA") and n.count("/") == 1)
+            document = archive.read(name)
+    except (zipfile.BadZipFile, StopIteration):
+        raise IntegrityError(
+            f"{wheel} is no wheel",
+            hint="remove it: every *.whl there is listed",
+        ) from None
+    files.write_atomic(wheel.with_name(f"{wheel.name}.metadata"), document)
+    python = re.search(r"^Requires-Python: (.*)$", document.decode(), re.MULTILINE)
+    return index_pages.Listed(
+        file=wheel.name,
+        sha256=files.sha256_file(wheel),
+        metadata_sha256=sha256(document),
+        requires_python=python[1] if python else "",
+    )
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _metadata(source: Source) -> Metadata:
+    path = source.path / FILE
+    return Metadata.from_json(path.read_bytes(), source=str(path))
+
+
+def _verified(source: Source, metadata: Metadata) -> dict[str, Path]:
+    """A variant's files, held against its digest."""
+    if metadata.digest is not None:
+        verify_tree(source.path, metadata.digest, within=source.fence)
+    elif source.need_digest:
+        raise IntegrityError(
+            f"{source.path / FILE} has no digest, so nothing can be verified",
+            hint="it is an old build: build and publish it again",
+        )
+    return tree_files(source.path, within=source.fence)
+
+
+def _check_agreement(documents: Iterable[Metadata], version: str | None) -> None:
+    """All variants are of one kernel, and its version is the one that is given."""
+    said = sorted({(metadata.name, metadata.version) for metadata in documents})
+    if len(said) > 1:
+        listing = ", ".join(f"{name} {major}" for name, major in said)
+        raise RegistryError(
+            f"the variants are not of one kernel and version: {listing}",
+            hint="remove the old ones from the build directory, or build all again",
+        )
+    if version is not None and said and version.split(".")[0] != str(said[0][1]):
+        raise UsageError(
+            f"version {version} does not begin with {said[0][1]}, the major version of the build",
+            hint=f"name it {said[0][1]}.Y.Z, or raise version in build.toml and build again",
+        )
+
+
+def _check_names(plans: dict[str, Plan]) -> None:
+    by_file: dict[str, str] = {}
+    for variant, plan in plans.items():
+        other = by_file.setdefault(plan.file, variant)
+        if other != variant:
+            raise UsageError(
+                f"{other} and {variant} would be one wheel, {plan.file}",
+                hint="choose one of them with --variant",
+            )
+
+
+def _texts(source: Source) -> Texts:
+    """The card and the licences beside a variant, or at the top of its project or snapshot."""
+    parent = source.path.parent
+    root = parent.parent if parent.name == "build" else parent
+    found = (root / name for name in _CARDS)
+    cards = [path.read_text("utf-8", errors="replace") for path in found if path.is_file()]
+    licences: dict[str, bytes] = {}
+    for directory in (source.path, root):
+        for path in sorted(directory.iterdir()):
+            if path.is_file() and _LICENCE.fullmatch(path.name) and path.suffix != ".py":
+                licences.setdefault(path.name, path.read_bytes())
+    return Texts(
+        # A template that another tool must fill is no card.
+        card=next((text for text in cards if "{%" not in text), ""),
+        licences=tuple(sorted(licences.items())),
+    )
+
+
+def _members(found: dict[str, Path], plan: Plan, metadata: Metadata) -> dict[str, Path | bytes]:
+    """The package's files by their path in the wheel."""
+    nested = "__init__.py" not in found and f"{metadata.python_name}/__init__.py" in found
+    start = f"{metadata.python_name}/" if nested else ""
+    members: dict[str, Path | bytes] = {
+        f"{plan.module}/{name.removeprefix(start)}": path for name, path in found.items()
+    }
+    for name in list(members):
+        library = name.removeprefix(f"{plan.module}/")
+        if library.partition(".")[0] == metadata.id and _is_module(library, found[start + library]):
+            text = _SHARED.format(library=library, name=metadata.id)
+            members[f"{plan.module}/{metadata.id}/__init__.py"] = text.encode()
+    return members
+
+
+def _is_module(name: str, path: Path) -> bool:
+    """Whether a library is one that Python imports, and not one that tvm-ffi opens."""
+    data = path.read_bytes() if is_library(name) else b""
+    return b"PyInit_" in data

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+
+import pytest
+
+from kernforge.application import download, project_lock
+from kernforge.application.download import Selection, Source
+from kernforge.application.platforms import parse
+from kernforge.artifact.integrity import verify_tree
+from kernforge.artifact.metadata import KernelDepend, Metadata
+from kernforge.errors import IntegrityError, NoVariantError
+from kernforge.loader import caller_lock
+from kernforge.publish.api import publish
+from kernforge.registry.api import find_version
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.hub import HubRegistry
+from kernforge.registry.hub_client import HubClient
+from kernforge.registry.hub_endpoint import HubPlace
+from kernforge.store import tree_archive
+from kernforge.system import files
+
+OUTER, INNER = "owner/outer", "owner/inner"
+CPU, CUDA = "torch-cpu", "torch-cuda"
+HERE = Selection(hosts=(parse("torch2.11-cpu-x86_64-linux"),))
+GPU = Selection(hosts=(parse("torch2.11-cu130-x86_64-linux"),))
+_unique = (f"{number:07x}" for number in itertools.count(0x200))
+
+
+@pytest.fixture
+def registry(tmp_path, write_variant):
+    """A registry with a kernel for two backends, whose CPU build depends on another kernel."""
+    found = DirectoryRegistry(tmp_path / "registry")
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    write_variant(inner, unique=next(_unique))
+    publish(inner, found, INNER, "1.1.0")
+    files_of = {"__init__.py": "A = 1\n", "sub/data.txt": "x" * 1000}
+    write_variant(outer, unique=next(_unique), files=files_of, depends={INNER: 1})
+    write_variant(outer, unique=next(_unique), files=files_of, variant=CUDA, backend="cuda")
+    publish(outer, found, OUTER, "1.0.0")
+    return found
+
+
+@pytest.fixture
+def outer(registry):
+    return KernelDepend(repo_id=OUTER, version=1)
+
+
+def fetched(registry, depend, selection, **options):
+    return list(download.fetch(Source(registry=registry, **options), [depend], selection))
+
+
+def names(found):
+    return [(one.repo_id, one.variant) for one in found]
+
+
+def assert_whole(target, found):
+    for one in found:
+        path = target.fetch(one.repo_id, one.commit, one.variant)
+        metadata = Metadata.from_json((path / "metadata.json").read_bytes())
+        verify_tree(path, metadata.digest, within=target.fence(one.repo_id))
+
+
+@pytest.mark.parametrize(
+    ("selection", "wanted"),
+    [
+        (HERE, [(OUTER, CPU), (INNER, CPU)]),
+        (GPU, [(OUTER, CUDA)]),
+        (Selection(names=(CUDA,)), [(OUTER, CUDA)]),
+        (Selection(), [(OUTER, CPU), (OUTER, CUDA), (INNER, CPU)]),
+        (Selection(hosts=HERE.hosts + GPU.hosts[:0]), [(OUTER, CPU), (INNER, CPU)]),
+    ],
+)
+def test_what_a_machine_would_load_is_fetched_with_its_dependencies(
+    registry,
+    outer,
+    selection,
+    wanted,
+):
+    assert names(fetched(registry, outer, selection)) == wanted
+
+
+def test_a_variant_that_is_not_there_is_said_with_the_reason(registry, outer):
+    with pytest.raises(
+        NoVariantError,
+        match=r"owner/outer at .* has no variant torch-xpu",
+    ) as error:
+        fetched(registry, outer, Selection(names=("torch-xpu",)))
+    assert "torch-cpu, torch-cuda" in error.value.hint
+    rocm = Selection(hosts=(parse("torch2.11-rocm72-x86_64-linux"),))
+    with pytest.raises(
+        NoVariantError,
+        match="torch-cuda: is for cuda, kernels are wanted for rocm",
+    ):
+        fetched(registry, outer, rocm)
+
+
+def test_a_copy_is_a_registry_with_the_same_commits_and_names(registry, outer, tmp_path):
+    target = DirectoryRegistry(tmp_path / "copy")
+    found = fetched(registry, outer, HERE)
+    assert [download.copy(one, target) for one in found] == [True, True]
+    assert_whole(target, found)
+    for repo_id in (OUTER, INNER):
+        assert find_version(target, repo_id, 1) == find_version(registry, repo_id, 1)
+        assert target.ref_names(repo_id) == registry.ref_names(repo_id)
+        assert target.variants(repo_id, find_version(target, repo_id, 1)) == (CPU,)
+    # Another machine's build joins it; what is there is not written again.
+    more = fetched(registry, outer, Selection())
+    assert [download.copy(one, target) for one in more] == [False, True, False]
+    assert target.variants(OUTER, find_version(target, OUTER, 1)) == (CPU, CUDA)
+    assert names(fetched(target, outer, GPU)) == [(OUTER, CUDA)]
+
+
+def test_a_damaged_copy_is_mended_and_a_damaged_source_refused(registry, outer, tmp_path):
+    target = DirectoryRegistry(tmp_path / "copy")
+    found = fetched(registry, outer, GPU)
+    download.copy(found[0], target)
+    data = target.fetch(OUTER, found[0].commit, CUDA) / "sub/data.txt"
+    data.resolve().write_text("damaged")
+    assert download.copy(found[0], target)
+    assert_whole(target, found)
+    (registry.fetch(OUTER, found[0].commit, CUDA) / "sub/data.txt").resolve().write_text("tampered")
+    with pytest.raises(IntegrityError, match=r"changed: sub/data\.txt"):
+        fetched(registry, outer, GPU)
+
+
+@pytest.fixture
+def locks(registry, tmp_path):
+    root = tmp_path / "app"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{OUTER}" = 1\n')
+    project_lock.lock(project_lock.read(root), registry)
+    return caller_lock.read(root / "kernels.lock")
+
+
+def test_what_was_locked_is_fetched_though_newer_versions_came(
+    registry,
+    locks,
+    tmp_path,
+    write_variant,
+):
+    for repo_id, version in ((OUTER, "1.1.0"), (INNER, "1.2.0")):
+        build = tmp_path / f"new-{version}"
+        source = "A = ANSWER = name = 2\n"
+        write_variant(build, unique=next(_unique), files={"__init__.py": source})
+        publish(build, registry, repo_id, version, part=True)
+    (wanted,) = download.locked(locks)
+    found = fetched(registry, wanted, HERE, locks=locks)
+    assert {one.repo_id: one.commit for one in found} == {
+        k.depend.repo_id: k.commit for k in locks.kernels
+    }
+    target = DirectoryRegistry(tmp_path / "copy")
+    for one in found:
+        download.copy(one, target)
+    # In the copy the major version is what was locked.
+    assert find_version(target, OUTER, 1) == found[0].commit
+    assert find_version(target, INNER, 1) == found[1].commit
+
+
+def test_a_commit_that_changed_since_it_was_locked_is_refused(registry, locks, outer):
+    commit = find_version(registry, OUTER, 1)
+    path = registry.fetch(OUTER, commit, CPU) / "metadata.json"
+    document = path.read_bytes()
+    path.unlink()
+    path.write_bytes(document.replace(b"Apache-2.0", b"MIT"))
+    with pytest.raises(IntegrityError, match="is not what was locked"):
+        fetched(registry, outer, HERE, locks=locks)
+    unheld = replace(locks, pins=None)
+    assert len(download.locked(unheld)) == 2
+    assert fetched(registry, outer, HERE, locks=unheld)
+
+
+def test_a_tar_has_the_same_bytes_wherever_and_whenever_it_is_made(registry, outer, tmp_path):
+    made = []
+    for name, umask in (("a", 0o022), ("b", 0o077)):
+        before = os.umask(umask)
+        try:
+            with files.staging(tmp_path / name) as staged:
+                for one in fetched(registry, outer, Selection()):
+                    download.copy(one, DirectoryRegistry(staged))
+                download.write_tar(staged, tmp_path / name / "kernels.tar")
+        finally:
+            os.umask(before)
+        made.append((tmp_path / name / "kernels.tar").read_bytes())
+        assert [path.name for path in (tmp_path / name).iterdir()] == ["kernels.tar"]
+    assert made[0] == made[1]
+    with tarfile.open(tmp_path / "a/kernels.tar") as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    unpacked = DirectoryRegistry(tmp_path / "unpacked")
+    assert_whole(unpacked, fetched(unpacked, outer, Selection()))
+
+
+CHILD = """
+import os, pathlib, signal, sys
+from kernforge import download
+from kernforge.metadata import KernelDepend
+from kernforge.registry import DirectoryRegistry
+
+source, root, deadly = sys.argv[1], sys.argv[2], int(sys.argv[3])
+WRITES = {"open", "os.mkdir", "os.rename", "os.symlink", "os.remove", "os.rmdir", "os.chmod"}
+seen = 0
+
+
+def count(event, args):
+    global seen
+    if event in WRITES and root in str(args[0]):
+        seen += 1
+        if seen == deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+sys.addaudithook(count)
+registry = DirectoryRegistry(pathlib.Path(source))
+wanted = KernelDepend(repo_id="owner/outer", version=1)
+for one in download.fetch(download.Source(registry=registry), [wanted], download.Selection()):
+    download.copy(one, DirectoryRegistry(pathlib.Path(root)))
+print(seen)
+"""
+
+
+def child(registry, root, deadly=0):
+    argv = [sys.executable, "-c", CHILD, str(registry.root), str(root), str(deadly)]
+    return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, timeout=60)
+
+
+def test_a_killed_download_leaves_no_half_variant_and_is_resumed(registry, outer, tmp_path):
+    steps = int(child(registry, tmp_path / "whole").stdout)
+    assert steps > 40
+    for moment in random.Random(7).sample(range(1, steps), 8):
+        target = DirectoryRegistry(tmp_path / f"killed{moment}")
+        assert child(registry, target.root, moment).returncode == -signal.SIGKILL
+        for repo_id in (OUTER, INNER):
+            for commit in target.commits(repo_id):
+                for variant in target.variants(repo_id, commit):
+                    path = target.fetch(repo_id, commit, variant)
+                    metadata = Metadata.from_json((path / "metadata.json").read_bytes())
+                    verify_tree(path, metadata.digest, within=target.fence(repo_id))
+        assert child(registry, target.root).returncode == 0
+        assert_whole(target, fetched(registry, outer, Selection()))
+
+
+def test_a_tar_is_whole_or_not_there(tmp_path, monkeypatch):
+    def fail(_tree, stream):
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tree_archive, "write_tar", fail)
+    (tmp_path / "tree").mkdir()
+    with pytest.raises(Exception, match="No space left"):
+        download.write_tar(tmp_path / "tree", tmp_path / "out/kernels.tar")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_path, write_variant):
+    pytest.importorskip("huggingface_hub")
+    for variant in (CPU, CUDA):
+        files_of = {"__init__.py": "A = 1\n", "big.so": variant * 1000}
+        write_variant(tmp_path / "build", variant=variant, files=files_of, unique="abc")
+    tree = {
+        path.relative_to(tmp_path).as_posix(): path.read_bytes()
+        for path in (tmp_path / "build").rglob("*")
+        if path.is_file()
+    }
+    commit = hub.add(OUTER, "v1", tree)
+    place = HubPlace(endpoint=hub.url, cache=tmp_path / "cache", offline=False, own_token=False)
+    registry = HubRegistry(place, HubClient(place))
+    root = tmp_path / "app"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{OUTER}" = 1\n')
+    project_lock.lock(project_lock.read(root), registry)
+    assert not any("big.so" in str(request) for request in hub.requests)
+    hub.add(OUTER, "v1", {**tree, "build/torch-cpu/__init__.py": b"B = 1\n"})
+    locks = caller_lock.read(root / "kernels.lock")
+    source = Source(registry=registry, locks=locks, trust_remote_code=True)
+    (found,) = download.fetch(source, download.locked(locks), HERE)
+    target = DirectoryRegistry(tmp_path / "copy")
+    assert found.commit == commit
+    assert download.copy(found, target)
+    assert_whole(target, [found])
+    assert find_version(target, OUTER, 1) == commit

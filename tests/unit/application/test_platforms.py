@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+
+from kernforge.application.platforms import describe, name, parse, read
+from kernforge.artifact.variant import Backend
+from kernforge.errors import UsageError
+from kernforge.loader.facts import Host
+from kernforge.loader.resolve import resolve
+
+
+@pytest.mark.parametrize(
+    ("text", "variant"),
+    [
+        ("torch2.11-cu130-x86_64-linux", "torch211-cxx11-cu130-x86_64-linux"),
+        ("torch2.11-cpu-aarch64-linux", "torch-stable-abi210-cpu-aarch64-linux"),
+        ("torch2.12-rocm72-x86_64-linux", "torch212-cxx11-rocm72-x86_64-linux"),
+        ("torch2.12-metal-aarch64-darwin", "torch212-metal-aarch64-darwin"),
+        ("cpu-x86_64-linux", "torch-cpu"),
+    ],
+)
+def test_a_short_name_is_a_machine_that_loads_what_fits(text, variant):
+    assert name(parse(text)) == text
+    assert resolve([variant, "torch-xpu"], parse(text)).best.name == variant
+
+
+def test_a_description_says_all_of_a_machine():
+    host = Host(
+        cpu="x86_64",
+        os="linux",
+        backend=Backend("cuda", (13, 0)),
+        torch=(2, 11),
+        cxx11=True,
+        tvm_ffi=(0, 1),
+        python=(3, 14),
+        free_threaded=True,
+        capability=(9, 0),
+    )
+    assert read(json.dumps(describe(host)), source="x") == host
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "cu130", "torch2-cpu-x86_64-linux", "torch2.11-gpu-x86_64-linux"],
+)
+def test_what_is_no_platform_is_said(text):
+    with pytest.raises(UsageError, match=r"is no platform|is not a backend"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"cpu": "x"}', '{"cpu": "x", "os": "linux", "backend": "cpu", "torch": "2.11"}'],
+)
+def test_a_file_that_describes_no_platform_is_said(text):
+    with pytest.raises(UsageError, match=r"m\.json describes no platform"):
+        read(text, source="m.json")

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from kernforge.application import project_lock
+from kernforge.application.platforms import parse
+from kernforge.artifact.metadata import KernelDepend
+from kernforge.errors import CheckError, IntegrityError, RegistryError, RequestError, UsageError
+from kernforge.loader import api as loader
+from kernforge.loader import caller_lock, search
+from kernforge.loader.kernels_lock import KernelLocks
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
+
+_unique = (f"{number:07x}" for number in itertools.count(0x100))
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return DirectoryRegistry(tmp_path / "registry")
+
+
+@pytest.fixture
+def released(registry, tmp_path, write_variant):
+    """A function that publishes a version of a kernel and returns its commit."""
+
+    def release(repo_id, version, **fields):
+        unique = next(_unique)
+        directory = tmp_path / f"build-{unique}"
+        for variant in fields.pop("variants", ("torch-cpu",)):
+            write_variant(
+                directory,
+                variant=variant,
+                unique=unique,
+                version=int(version[0]),
+                **fields,
+            )
+        return publish(directory, registry, repo_id, version).commit
+
+    return release
+
+
+@pytest.fixture
+def project(tmp_path, registry):
+    """A function that writes a project and locks it; returns its pins by repo id and version."""
+    root = tmp_path / "app"
+
+    def lock(*lines, upgrade=()):
+        text = "\n".join(("[tool.kernels.dependencies]", *lines, ""))
+        root.mkdir(exist_ok=True)
+        (root / "pyproject.toml").write_text(text)
+        found = project_lock.lock(project_lock.read(root), registry, upgrade=upgrade)
+        return {(p.depend.repo_id, p.depend.version or p.depend.revision): p for p in found.kernels}
+
+    lock.root = root
+    return lock
+
+
+def test_what_is_asked_for_is_locked_within_its_bounds(project, released):
+    commits = {v: released("o/n", v) for v in ("1.1.0", "1.3.0", "2.0.0")}
+    (pin,) = project('"o/n" = ">=1.1,<2"').values()
+    assert (pin.commit, pin.release, pin.depend.version) == (commits["1.3.0"], "1.3.0", 1)
+    (pin,) = project('"o/n" = 2').values()
+    assert (pin.commit, pin.asked) == (commits["2.0.0"], "2")
+    (pin,) = project('"o/n" = { revision = "v1.1.0" }').values()
+    assert (pin.commit, pin.depend.revision) == (commits["1.1.0"], "v1.1.0")
+    with pytest.raises(RegistryError, match=r"has no version <1\.1"):
+        project('"o/n" = "<1.1"')
+
+
+def test_a_lock_stays_until_it_is_upgraded_or_no_longer_fits(project, released):
+    old = {name: released(name, "1.0.0") for name in ("o/a", "o/b")}
+    both = ('"o/a" = 1', '"o/b" = ">=1,<2"')
+    project(*both)
+    new = {name: released(name, "1.1.0") for name in ("o/a", "o/b")}
+    assert {k[0]: p.commit for k, p in project(*both).items()} == old
+    # The lock keeps what it has where that is within the new bounds, too.
+    kept = project('"o/a" = "~=1.0"', '"o/b" = 1')
+    assert {k[0]: p.commit for k, p in kept.items()} == old
+    found = project(*both, upgrade=("o/a",))
+    assert {k[0]: p.commit for k, p in found.items()} == {**old, "o/a": new["o/a"]}
+    found = project('"o/a" = 1', '"o/b" = ">=1.1"')
+    assert found["o/b", 1].commit == new["o/b"]
+    assert project(*both, upgrade=None)["o/b", 1].commit == new["o/b"]
+    with pytest.raises(UsageError, match="o/zzz cannot be upgraded"):
+        project(*both, upgrade=("o/zzz",))
+
+
+def test_what_any_variant_depends_on_is_locked_too(project, released):
+    deep = released("o/deep", "3.0.0")
+    released("o/inner", "1.0.0", depends={"o/deep": 3})
+    released("o/outer", "1.0.0", variants=("torch-cuda",), depends={"o/inner": 1})
+    found = project('"o/outer" = 1')
+    assert {key: pin.asked for key, pin in found.items()} == {
+        ("o/deep", 3): None,
+        ("o/inner", 1): None,
+        ("o/outer", 1): "1",
+    }
+    assert found["o/deep", 3].commit == deep
+    released("o/deep", "3.1.0")
+    assert project('"o/outer" = 1')["o/deep", 3].commit == deep
+
+
+def test_the_projects_bounds_hold_for_what_other_kernels_ask_for(project, released):
+    wanted = released("o/inner", "1.2.0")
+    released("o/inner", "1.9.0")
+    released("o/outer", "1.0.0", depends={"o/inner": 1})
+    found = project('"o/outer" = 1', '"o/inner" = "<1.5"')
+    assert [key for key in found if key[0] == "o/inner"] == [("o/inner", 1)]
+    assert found["o/inner", 1].commit == wanted
+
+
+def test_the_projects_own_choice_is_found_beside_another_major_version(project, released):
+    released("o/inner", "1.0.0")
+    mine = released("o/inner", "2.0.0")
+    released("o/outer", "1.0.0", depends={"o/inner": 1})
+    project('"o/outer" = 1', '"o/inner" = 2')
+    locks = caller_lock.read(project.root / "kernels.lock")
+    assert locks.of("o/inner").commit == mine
+    assert locks.find(KernelDepend(repo_id="o/inner", version=1)).commit != mine
+
+
+def test_circles_and_moved_kernels_are_refused(project, released, registry):
+    released("o/a", "1.0.0")
+    released("o/b", "1.0.0", depends={"o/a": 1})
+    released("o/a", "1.0.1", depends={"o/b": 1})
+    with pytest.raises(RegistryError, match="in a circle: o/"):
+        project('"o/a" = 1')
+    commit = released("o/old", "1.0.0")
+    text = 'kind = "redirect"\ndestination = "o/new"\nrevision = "v1"\n'
+    (registry.snapshot("o/old", commit) / "kernel-status.toml").write_text(text)
+    with pytest.raises(RegistryError, match="o/old moved to o/new"):
+        project('"o/old" = 1')
+
+
+def test_locks_of_both_forms_by_another_tool_are_taken_over(project, released):
+    old = released("o/n", "1.0.0")
+    released("o/n", "1.1.0")
+    project.root.mkdir()
+    entry = {"repo_id": "o/n", "sha": old, "variants": {}}
+    for text in (
+        json.dumps([entry]),
+        json.dumps([{"dependency": {"repo-id": "o/n", "version": 1}, "lock": {"commit": old}}]),
+    ):
+        (project.root / "kernforge-kernels.lock").unlink(missing_ok=True)
+        (project.root / "kernels.lock").write_text(text)
+        assert project('"o/n" = 1')["o/n", 1].commit == old
+        assert not KernelLocks.from_json((project.root / "kernels.lock").read_bytes()).old
+
+
+def test_a_registry_that_changes_a_commit_is_found_out(project, released, registry):
+    commit = released("o/n", "1.0.0")
+    project('"o/n" = 1')
+    locks = caller_lock.read(project.root / "kernels.lock")
+    document = registry.metadata("o/n", commit, "torch-cpu")
+    locks.check("o/n", commit, "torch-cpu", document)
+    with pytest.raises(IntegrityError, match="is not what was locked"):
+        locks.check("o/n", commit, "torch-cpu", document.replace(b"Apache-2.0", b"MIT"))
+    with pytest.raises(RequestError, match="had no variant torch-cuda when it was locked"):
+        locks.check("o/n", commit, "torch-cuda", document)
+    with pytest.raises(RequestError, match="the file beside it does not"):
+        locks.check("o/n", "0" * 40, "torch-cpu", document)
+    (project.root / "kernforge-kernels.lock").unlink()
+    caller_lock.read(project.root / "kernels.lock").check("o/n", commit, "torch-cpu", b"")
+
+
+def test_loading_holds_a_kernel_to_its_lock(project, released, registry, monkeypatch):
+    commit = released("o/n", "1.0.0")
+    project('"o/n" = 1')
+    for module in (loader, search):
+        if hasattr(module, "probe"):
+            monkeypatch.setattr(module, "probe", lambda _backend: parse("cpu-x86_64-linux"))
+    ask = {"lockfile": project.root / "kernels.lock", "registry": registry}
+    path = registry.fetch("o/n", commit, "torch-cpu") / "metadata.json"
+    document = path.read_bytes()
+    path.unlink()
+    path.write_bytes(document.replace(b"Apache-2.0", b"MIT"))
+    with pytest.raises(IntegrityError, match="is not what was locked"):
+        loader.load_kernel("o/n", **ask)
+    path.write_bytes(document)
+    assert loader.load_kernel("o/n", **ask).ANSWER == 42
+
+
+def test_check_asks_no_registry_and_tells_every_reason(project, released, registry):
+    released("o/a", "1.0.0")
+    released("o/b", "1.0.0")
+    project('"o/a" = 1', '"o/b" = 1')
+    project_lock.check(project_lock.read(project.root))
+    (project.root / "pyproject.toml").write_text(
+        '[tool.kernels.dependencies]\n"o/a" = "<2"\n"o/c" = 1\n',
+    )
+    with pytest.raises(CheckError) as error:
+        project_lock.check(project_lock.read(project.root))
+    for reason in ("o/a is locked for 1", "o/c is not locked", "o/b is locked, the project"):
+        assert reason in error.value.message
+    (project.root / "kernels.lock").write_text("[]")
+    with pytest.raises(CheckError, match="of two different locks"):
+        project_lock.check(project_lock.read(project.root))
+    (project.root / "kernels.lock").unlink()
+    with pytest.raises(CheckError, match=r"there is no kernels\.lock"):
+        project_lock.check(project_lock.read(project.root))
+
+
+def test_a_copy_in_the_package_is_kept_and_checked(project, released):
+    released("o/a", "1.0.0")
+    package = project.root / "src/app"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    project('"o/a" = 1', "[tool.kernforge.lock]", 'package = "src/app"')
+    for name in project_lock.NAMES:
+        assert (package / name).read_bytes() == (project.root / name).read_bytes()
+    (package / "kernels.lock").write_text("[]")
+    with pytest.raises(CheckError, match=r"src/app/kernels\.lock is not the project's"):
+        project_lock.check(project_lock.read(project.root))
+
+
+def test_locking_again_writes_nothing(project, released):
+    released("o/a", "1.0.0")
+    project('"o/a" = 1')
+    before = [(project.root / name).stat().st_mtime_ns for name in project_lock.NAMES]
+    project('"o/a" = 1')
+    assert before == [(project.root / name).stat().st_mtime_ns for name in project_lock.NAMES]
+
+
+def test_what_is_no_project_and_what_asks_for_nothing_is_said(tmp_path, project):
+    with pytest.raises(UsageError, match=r"pyproject\.toml is missing"):
+        project_lock.read(Path(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match="there is nothing to lock"):
+        project()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 2}', '{"format": 1, "kernels": [1]}'])
+def test_a_damaged_file_of_ours_is_said(project, released, text):
+    released("o/a", "1.0.0")
+    project('"o/a" = 1')
+    (project.root / "kernforge-kernels.lock").write_text(text)
+    with pytest.raises(RequestError, match=r"kernforge-kernels\.lock"):
+        project_lock.read(project.root)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+
+import pytest
+
+from kernforge.artifact.integrity import digest_tree, verify_tree
+from kernforge.errors import IntegrityError
+
+HELLO = "uU0nuZNNPgilLlLX2n2r+sSE7+N6U4DukIj3rOLvzek="
+
+
+@pytest.fixture
+def tree(tmp_path):
+    root = tmp_path / "variant"
+    for path in ["__init__.py", "sub/metadata.json", "a.so", "metadata.json"]:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(f"content of {path}")
+    (root / "hello.txt").write_text("hello world")
+    return root
+
+
+def test_files_are_hashed_as_the_hub_does(tree):
+    (tree / "metadata.json.sigstore").write_text("signature")
+    (tree / "x.pyc").write_text("bytecode")
+    (tree / "sub/__pycache__").mkdir()
+    (tree / "sub/__pycache__/y.txt").write_text("bytecode")
+    digest = digest_tree(tree)
+    assert list(digest.files) == ["__init__.py", "a.so", "hello.txt", "sub/metadata.json"]
+    assert digest.files["hello.txt"] == HELLO
+
+
+def test_every_deviation_is_named_in_path_order(tree):
+    digest = digest_tree(tree)
+    verify_tree(tree, digest)
+    (tree / "a.so").write_text("content of A.so")
+    (tree / "sub/metadata.json").unlink()
+    (tree / "b.py").write_text("")
+    with pytest.raises(IntegrityError) as caught:
+        verify_tree(tree, digest)
+    named = [line.strip() for line in caught.value.message.splitlines()[1:]]
+    assert named == ["changed: a.so", "extra: b.py", "missing: sub/metadata.json"]
+
+
+def test_sha512_is_verified_as_sha512(tree):
+    digest = digest_tree(tree, algorithm="sha512")
+    verify_tree(tree, digest)
+    (tree / "a.so").write_text("")
+    with pytest.raises(IntegrityError, match=r"changed: a\.so"):
+        verify_tree(tree, digest)
+
+
+def test_a_link_may_lead_where_it_is_allowed_and_nowhere_else(tree, tmp_path):
+    (tmp_path / "blob").write_text("x")
+    (tmp_path / "variantly").write_text("x")
+    (tree / "link").symlink_to("../blob")
+    assert "link" in digest_tree(tree, within=tmp_path).files
+    with pytest.raises(IntegrityError, match=r"link .* leads out of"):
+        digest_tree(tree)
+    (tree / "link").unlink()
+    (tree / "near").symlink_to("../variantly")
+    with pytest.raises(IntegrityError, match=r"near .* leads out of"):
+        digest_tree(tree)
+
+
+@pytest.mark.parametrize("target", ["nowhere", "../other"])
+def test_a_link_to_a_directory_or_to_nothing_is_refused(tree, tmp_path, target):
+    (tmp_path / "other").mkdir()
+    (tree / "odd").symlink_to(target)
+    with pytest.raises(IntegrityError, match=r"odd .* is a link to no file"):
+        digest_tree(tree, within=tmp_path)
+
+
+def test_what_is_no_file_is_refused(tree):
+    os.mkfifo(tree / "pipe")
+    with pytest.raises(IntegrityError, match=r"pipe .* is no ordinary file"):
+        digest_tree(tree)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from dataclasses import replace
+
+import pytest
+
+from kernforge.artifact.metadata import Digest, GitState, KernelDepend, Metadata, Provenance
+from kernforge.errors import IntegrityError
+
+COMMIT = "d0610aa58db33b142c86b59598a2a1c730f52996"
+WHOLE = Metadata(
+    name="flash-attn",
+    id="_flash_attn_cuda_d0610aa",
+    version=2,
+    license="Apache-2.0",
+    upstream="https://example.org/up.git",
+    source="git@example.org:owner/source",
+    python_depends=("einops",),
+    kernel_depends=(
+        KernelDepend(repo_id="a/b", version=1),
+        KernelDepend(repo_id="a/c", revision="main"),
+    ),
+    backend="cuda",
+    archs=("7.5", "10.0", "9.0+PTX"),
+    kernels_minver="0.17.0",
+    digest=Digest(files={"b.py": "Yg==", "a.py": "YQ=="}),
+    provenance=Provenance(
+        builder_version="kernforge-0.1.0",
+        builder=GitState(commit=COMMIT, dirty=False),
+        kernel=GitState(commit=COMMIT, dirty=True),
+        kernforge={"toolchain": "abc"},
+    ),
+)
+LEAST = {
+    "name": "toy",
+    "id": "_toy_cpu_x",
+    "version": 1,
+    "license": "MIT",
+    "python-depends": [],
+    "backend": {"type": "cpu"},
+}
+
+
+def read(**changes):
+    document = {**LEAST, **changes}
+    return Metadata.from_json(json.dumps(document).encode(), source="v/metadata.json")
+
+
+def test_it_is_written_in_the_hubs_order_and_form():
+    text = WHOLE.to_json().decode()
+    assert list(json.loads(text)) == [
+        "name",
+        "id",
+        "version",
+        "kernels-minver",
+        "license",
+        "upstream",
+        "source",
+        "python-depends",
+        "kernel-depends",
+        "backend",
+        "digest",
+        "provenance",
+    ]
+    assert text.startswith('{\n  "name": "flash-attn",\n  "id"')
+    assert text.endswith("}")
+
+
+def test_lists_that_sort_are_sorted_as_strings():
+    document = json.loads(WHOLE.to_json())
+    assert document["backend"]["archs"] == ["10.0", "7.5", "9.0+PTX"]
+    assert list(document["digest"]["files"]) == ["a.py", "b.py"]
+
+
+def test_what_is_written_reads_back():
+    again = Metadata.from_json(WHOLE.to_json())
+    assert replace(again, archs=WHOLE.archs) == WHOLE
+    assert again.to_json() == WHOLE.to_json()
+    assert again.python_name == "flash_attn"
+
+
+def test_empty_lists_and_the_least_client_are_always_written():
+    document = json.loads(read().to_json())
+    assert document["python-depends"] == document["kernel-depends"] == []
+    assert document["kernels-minver"] == "0.14.0"
+    depends = [{"repo-id": "a/b", "version": 1}]
+    assert json.loads(read(**{"kernel-depends": depends}).to_json())["kernels-minver"] == "0.17.0"
+    assert not {"digest", "provenance", "upstream"} & set(document)
+
+
+def test_old_documents_spell_commit_as_sha():
+    state = {"sha": COMMIT.upper(), "dirty": False}
+    provenance = read(provenance={"kernel-builder": {"version": "1"}, "kernel": state}).provenance
+    assert provenance == Provenance(
+        builder_version="1",
+        kernel=GitState(commit=COMMIT, dirty=False),
+    )
+    assert not provenance.dirty
+
+
+def test_null_is_as_good_as_absent():
+    absent = dict.fromkeys(["kernels-minver", "upstream", "source", "digest", "provenance"])
+    assert read(**absent, backend={"type": "cpu", "archs": None}) == read()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": "Toy"}, "'name' is \"Toy\""),
+        ({"version": True}, "'version' is true"),
+        ({"version": -1}, "'version' is -1"),
+        ({"python-depends": None}, "'python-depends' is null"),
+        ({"kernels-minver": "0.14"}, "'kernels-minver' is \"0.14\""),
+        ({"backend": {"type": "npu"}}, "'type' is \"npu\", not one of cann"),
+        ({"backend": []}, "'backend' is not an object"),
+        ({"upstream": "ftp://a/b"}, "'upstream' is"),
+        ({"upstream": "not a url"}, "'upstream' is"),
+        ({"kernel-depends": [{"repo-id": "a/b"}]}, "needs a version or a revision"),
+        ({"kernel-depends": [{"repo-id": "a/b", "version": 1, "x": 1}]}, "unknown key 'x'"),
+        ({"provenance": {}}, "lacks 'kernel-builder'"),
+        ({"provenance": {"kernel-builder": {"version": "1", "dirty": True}}}, "lacks 'commit'"),
+        (
+            {"provenance": {"kernel-builder": {"version": "1", "commit": "abc", "dirty": True}}},
+            "'commit' is \"abc\"",
+        ),
+        ({"digest": {"algorithm": "md5", "files": {}}}, "'algorithm' is \"md5\""),
+        ({"digest": {"algorithm": "sha256"}}, "lacks 'files'"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_key(changes, words):
+    with pytest.raises(IntegrityError) as caught:
+        read(**changes)
+    assert words in str(caught.value)
+    assert "v/metadata.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", sorted(LEAST))
+def test_every_key_of_the_least_document_is_needed(missing):
+    document = {key: value for key, value in LEAST.items() if key != missing}
+    with pytest.raises(IntegrityError, match=f"lacks '{missing}'"):
+        Metadata.from_json(json.dumps(document).encode())
+
+
+TWICE = json.dumps(LEAST).replace("{", '{"name": "other", ', 1).encode()
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", TWICE, json.dumps(LEAST).encode() + b" x"])
+def test_what_is_no_document_is_refused(data):
+    with pytest.raises(IntegrityError, match=r"metadata\.json"):
+        Metadata.from_json(data)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+
+import pytest
+
+from kernforge.artifact.variant import Backend, Variant
+from kernforge.errors import UsageError
+
+CUDA = Backend("cuda", (13, 0))
+LINUX = {"cpu": "x86_64", "os": "linux"}
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        ("torch-stable-abi210-cu130-x86_64-linux", Variant.stable_abi((2, 10), CUDA, **LINUX)),
+        (
+            "torch213-cxx11-cpu-x86_64-linux",
+            Variant.torch((2, 13), Backend("cpu"), **LINUX, cxx11=True),
+        ),
+        (
+            "torch29-cxx98-cu128-x86_64-linux",
+            Variant.torch((2, 9), Backend("cuda", (12, 8)), **LINUX, cxx11=False),
+        ),
+        (
+            "torch212-metal-aarch64-darwin",
+            Variant.torch((2, 12), Backend("metal"), cpu="aarch64", os="darwin"),
+        ),
+        (
+            "tvm-ffi01-xpu20253-x86_64-linux",
+            Variant.tvm_ffi((0, 1), Backend("xpu", (2025, 3)), **LINUX),
+        ),
+        ("torch-universal", Variant.noarch("universal")),
+    ],
+)
+def test_a_name_says_the_variant(name, variant):
+    assert Variant.parse(name) == variant
+    assert str(variant) == name
+
+
+def test_every_canonical_name_comes_back():
+    frameworks = ["torch29", "torch210-cxx11", "torch-stable-abi29", "tvm-ffi01", "tvm-ffi012"]
+    backends = ["cpu", "metal", "neuron", "tpu", "cu118", "cu130", "rocm72", "xpu20253", "cann82"]
+    targets = ["x86_64-linux", "aarch64-darwin", "x86_64-windows"]
+    for parts in itertools.product(frameworks, backends, targets):
+        name = "-".join(parts)
+        assert str(Variant.parse(name)) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "cuda",
+        "torch2-cpu-x86_64-linux",
+        "torch-stable-abi",
+        "torch-stable-abi2-cpu-x86_64-linux",
+        "tvm-ffi1-cpu-x86_64-linux",
+        "torch210-cxx12-cpu-x86_64-linux",
+        "torch210-cpu-x86_64",
+        "torch210-cpu-x86_64-linux-gnu",
+        "torch210-cuda-x86_64-linux",
+        "torch210-cu1-x86_64-linux",
+        "torch210-vulkan-x86_64-linux",
+    ],
+)
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(UsageError, match=r"is not a|does not end"):
+        Variant.parse(name)
+
+
+def test_the_last_digit_of_a_backend_is_its_minor_version():
+    assert Backend.parse("cu1210") == Backend("cuda", (121, 0))
+    assert Backend.parse("xpu20260") == Backend("xpu", (2026, 0))
+
+
+@pytest.mark.parametrize(
+    ("version", "backend"),
+    [((2, 13), Backend("cuda")), ((12, 0), CUDA), ((2, 13), Backend("cuda", (12, 10)))],
+)
+def test_what_a_name_cannot_say_is_refused(version, backend):
+    with pytest.raises(UsageError, match="no variant name can say"):
+        Variant.torch(version, backend, **LINUX)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+from kernforge.artifact.metadata import GitState
+from kernforge.audit import compare
+from kernforge.build import provenance
+from kernforge.build.provenance import Made, Origin
+from kernforge.toolchain import lockfile
+from kernforge.toolchain.lockfile import (
+    Lock,
+    LockedCompiler,
+    LockedToolkit,
+    LockedTorch,
+    LockedWheel,
+)
+
+WHEEL = LockedWheel(file="torch-2.10.0-cp311-linux.whl", sha256="ab" * 32, record="cd" * 32)
+LOCK = Lock(
+    platform="x86_64-linux",
+    compiler=LockedCompiler(identity="g++ 12", target="x86_64", parts={"as": "1", "ld.bfd": "2"}),
+    cuda={v: LockedToolkit(release=v, wheels=(WHEEL,)) for v in ("13.0", "13.2")},
+    torch={v: LockedTorch(release=v, wheel=WHEEL) for v in ("2.1", "2.10")},
+)
+GIT = GitState(commit="a" * 40, dirty=False)
+ORIGIN = Origin(sources="5", lock=LOCK, version="1", url="https://x/y", git=GIT, folder="k/one")
+
+
+def made(key="k", **changes):
+    values = {"title": f"compile {key}", "key": key, "argv": ("%{cxx}", "-c"), "roots": ("cxx",)}
+    values |= {"outputs": {"out.o": "00" * 32}, "isolated": True, "fixed": True}
+    return Made(**values | changes)
+
+
+def differences(there, here, **changes):
+    return compare.differences(there, here, **{"made_there": (), "made_here": ()} | changes)
+
+
+def test_equal_files_have_no_difference():
+    assert differences({"a": b"1"}, {"a": b"1"}) == ()
+
+
+def test_the_first_byte_that_differs_is_shown_from_both():
+    (one,) = differences({"a": b"same, old"}, {"a": b"same, new"})
+    assert (one.offset, one.there, one.here) == (6, b"old".hex(), b"new".hex())
+    (one,) = differences({"a": b"long"}, {"a": b"lo"})
+    assert (one.offset, one.here) == (2, "")
+
+
+def test_a_file_that_only_one_has_is_said():
+    (one,) = differences({"a": b""}, {})
+    assert one.reason == "it is only in the artifact"
+
+
+def test_the_first_action_that_went_another_way_is_named():
+    other = made("b", outputs={"out.o": "11" * 32})
+    title, why = compare.first_action((made("a"), made("b")), (made("a"), other))
+    assert (title, why) == ("compile b", "'compile b' made another out.o here")
+    assert "planned another way" in compare.first_action((made("a"),), ())[1]
+    assert compare.first_action((made("a"),), (made("a"),)) == ("", "")
+
+
+def test_a_statement_is_read_as_it_was_written():
+    actions = (made("a", roots=("cxx", "torch-2.10")), made("b", outputs={"x.so": "22" * 32}))
+    text = provenance.write("v", ORIGIN, actions, files={"f": "AAAA"}, sandbox={"isolation": "x"})
+    read = provenance.read(text)
+    assert (read.variant, read.actions, read.isolation) == ("v", actions, "x")
+    assert read.origin.git == GIT
+    assert read.origin.folder == "k/one"
+    assert read.origin.lock == provenance.used_lock(ORIGIN, actions)
+
+
+def test_a_variant_records_the_part_of_the_lock_that_it_used():
+    used = lockfile.part(LOCK, {"cxx", "torch-2.10", "cuda-13.2-nvidia_cublas"})
+    assert set(used.torch) == {"2.10"}
+    assert set(used.cuda) == {"13.2"}
+
+
+def test_a_variant_without_machine_code_mentions_no_toolchain():
+    text = provenance.write("v", ORIGIN, (), files={}, sandbox={"isolation": "namespaces"})
+    assert "g++" not in text
+    assert "compiler" not in provenance.facts("v", ORIGIN, ())
+
+
+def test_compilers_are_told_apart_by_their_parts():
+    here = LockedCompiler(identity="g++ 12", target="x86_64", parts={"as": "1", "ld.bfd": "3"})
+    assert LOCK.compiler.difference(here) == "g++ 12: ld.bfd differ here"
+    assert LOCK.compiler.key != here.key
+    older = LockedCompiler(identity="g++ 12", target="x86_64")
+    assert older.difference(here) == ""
+    assert "g++ 13" in LOCK.compiler.difference(LockedCompiler(identity="g++ 13", target="x86_64"))
+
+
+def test_a_lock_without_parts_is_still_read():
+    document = json.loads(LOCK.to_json())
+    del document["compiler"]["parts"]
+    assert lockfile.from_json(json.dumps(document)).compiler.parts == {}

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signing, verifying and describing what lies on a disk or in a registry, by the command line."""
+
+import json
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from sigstores import IDENTITY, ISSUER, Sigstore, token
+
+from kernels import verify as theirs
+from kernforge.artifact.metadata import SIGNATURE
+from kernforge.artifact.variant import Backend
+from kernforge.audit import about, verify
+from kernforge.build.provenance import FILE as STATEMENT
+from kernforge.cli import main
+from kernforge.errors import IntegrityError, TrustError, UsageError
+from kernforge.loader.facts import Host
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.trust import admission, signing
+
+REPO = "acme/toy"
+HOST = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=(2, 13), cxx11=True)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, tmp_path):
+    monkeypatch.setattr(admission, "SITE", tmp_path / "no-policy.toml")
+    monkeypatch.setattr(about, "probe", lambda _backend: HOST)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("KERNFORGE_REGISTRY", str(tmp_path / "registry"))
+    monkeypatch.delenv("KERNFORGE_TRUST", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def build(tmp_path, write_variant):
+    """A build of two variants, one of which this machine would load."""
+    for name, backend in (("torch-cpu", "cpu"), ("torch-cuda", "cuda")):
+        write_variant(tmp_path / "build", variant=name, backend=backend)
+    return tmp_path / "build"
+
+
+@pytest.fixture
+def key(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNFORGE_SIGN_PASSPHRASE", "some words")
+    assert call("keygen", str(tmp_path / "acme.key")) == 0
+    return tmp_path / "acme.key"
+
+
+def call(*argv: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main.main(list(argv))
+    return ended.value.code
+
+
+def told(capsys, *argv: str) -> tuple[int, list[dict]]:
+    """Exit code and report of ``verify --json``."""
+    capsys.readouterr()
+    code = call("verify", *argv, "--json")
+    document = json.loads(capsys.readouterr().out)
+    return code, document
+
+
+def test_keygen_makes_a_key_of_its_owners_alone_and_never_overwrites_one(key, capsys):
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert b"ENCRYPTED" in key.read_bytes()
+    before = key.read_bytes()
+    assert call("keygen", str(key)) == UsageError.exit_code
+    assert key.read_bytes() == before
+    assert call("keygen", "open.key", "--no-passphrase") == 0
+    assert b"ENCRYPTED" not in Path("open.key").read_bytes()
+    assert 'public-key = "MCowBQYDK2VwAyEA' in capsys.readouterr().out
+
+
+def test_a_passphrase_that_nobody_can_be_asked_for_is_said(key, build, monkeypatch, capsys):
+    monkeypatch.delenv("KERNFORGE_SIGN_PASSPHRASE")
+    assert call("sign", str(build), "--key", str(key)) == UsageError.exit_code
+    assert "KERNFORGE_SIGN_PASSPHRASE" in capsys.readouterr().err
+    assert not list(build.rglob(SIGNATURE))
+
+
+def test_signed_published_and_verified(key, build, tmp_path, capsys):
+    assert call("sign", str(build), "--key", str(key)) == 0
+    first = publish(build, DirectoryRegistry(tmp_path / "registry"), REPO)
+    assert call("sign", str(build), "--key", str(key)) == 0
+    again = publish(build, DirectoryRegistry(tmp_path / "registry"), REPO)
+    assert (again.commit, again.changed) == (first.commit, False), "a key signs the same each time"
+    for what in (REPO, str(build), str(build.parent), str(build / "torch-cpu")):
+        code, found = told(capsys, what, "--key", f"{key}.pub")
+        assert code == 0, what
+        assert {one["signer"] for one in found} == {"acme.key.pub"}
+        assert {one["files"] for one in found} == {2}
+    assert [one["variant"] for one in found] == ["torch-cpu"]
+
+
+def test_publish_signs_what_it_publishes(key, build, tmp_path, capsys):
+    (tmp_path / "build.toml").write_text(
+        '[general]\nname = "toy"\nversion = 1\nedition = 5\nlicense = "MIT"\n'
+        'backends = ["cpu"]\n[torch]\nstable-abi = "2.10"\n'
+        '[kernel.cpu]\nbackend = "cpu"\ndepends = []\nsrc = ["op.cpp"]\n',
+    )
+    (tmp_path / "op.cpp").write_text("")
+    argv = ("publish", str(tmp_path), "--repo-id", REPO, "--version", "1.0.0")
+    assert call(*argv, "--sign", str(key)) == 0
+    assert told(capsys, REPO, "--version", "1.0.0", "--key", f"{key}.pub")[0] == 0
+
+
+def change_file(variant):
+    (variant / "__init__.py").write_text("changed")
+
+
+def add_file(variant):
+    (variant / "more.py").write_text("")
+
+
+def change_metadata(variant):
+    path = variant / "metadata.json"
+    path.write_bytes(path.read_bytes().replace(b"Apache-2.0", b"MIT"))
+
+
+def break_metadata(variant):
+    (variant / "metadata.json").write_bytes(b"{}")
+
+
+def break_bundle(variant):
+    (variant / SIGNATURE).write_bytes(b"{}")
+
+
+def unsign(variant):
+    (variant / SIGNATURE).unlink()
+
+
+TAMPERED = {
+    change_file: ("DigestVerificationFailure", 9),
+    add_file: ("DigestVerificationFailure", 9),
+    change_metadata: ("SignatureVerificationFailure", 12),
+    break_metadata: ("SignatureVerificationFailure", 9),
+    break_bundle: ("SignatureBundleInvalid", 9),
+    unsign: ("SignatureBundleMissing", 12),
+}
+
+
+@pytest.mark.parametrize("tamper", TAMPERED)
+def test_each_way_to_tamper_is_named_and_has_its_exit_code(tamper, key, build, capsys):
+    result, code = TAMPERED[tamper]
+    assert call("sign", str(build), "--key", str(key)) == 0
+    tamper(build / "torch-cpu")
+    done, found = told(capsys, str(build), "--key", f"{key}.pub")
+    assert done == code
+    assert {one["variant"]: one["result"] for one in found} == {
+        "torch-cpu": result,
+        "torch-cuda": "Success",
+    }
+    assert told(capsys, str(build), "--key", f"{key}.pub", "--variant", "*cuda")[0] == 0
+
+
+def test_a_signature_that_may_be_missing_hides_no_changed_file(build, capsys):
+    assert told(capsys, str(build))[0] == TrustError.exit_code
+    assert told(capsys, str(build), "--allow-unsigned")[0] == 0
+    change_file(build / "torch-cpu")
+    code, found = told(capsys, str(build), "--filter-unsigned")
+    assert code == IntegrityError.exit_code
+    assert [p["result"] for p in found[0]["problems"]] == [
+        "SignatureBundleMissing",
+        "DigestVerificationFailure",
+    ]
+
+
+def test_an_old_build_without_a_digest_is_let_pass_only_when_asked(tmp_path, write_variant, capsys):
+    write_variant(tmp_path / "old", digest=False)
+    assert told(capsys, "old", "--allow-unsigned")[0] == IntegrityError.exit_code
+    assert told(capsys, "old", "--allow-unsigned", "--allow-no-digest")[0] == 0
+
+
+def test_every_result_of_the_hubs_client_has_its_name():
+    names = {name for name in vars(theirs.VerificationResult) if name[0].isupper()} - {"Any"}
+    assert names <= {result.value for result in verify.Result}
+
+
+def test_a_statement_about_other_files_is_refused(tmp_path, write_variant, capsys):
+    statement = {"subject": [{"name": "x", "digest": {"sha256": "00" * 32}}]}
+    write_variant(tmp_path / "b", files={"__init__.py": "", STATEMENT: json.dumps(statement)})
+    code, found = told(capsys, "b", "--allow-unsigned")
+    assert code == IntegrityError.exit_code
+    assert found[0]["statement"] is False
+
+
+def test_an_identity_signs_and_is_verified_by_the_command_line(build, tmp_path, capsys):
+    instance = Sigstore()
+    Path("root.json").write_text(json.dumps(instance.trusted_root()))
+    Path("token").write_text(token("me@example.org"))
+    with instance.serve() as config:
+        Path("config.json").write_text(config)
+        argv = ("sign", str(build), "--identity-token", "token", "--trust-config", "config.json")
+        assert call(*argv) == 0
+        assert call(*argv) == UsageError.exit_code, "what is logged is not overwritten unasked"
+        assert call(*argv, "--replace") == 0
+    who = ("--issuer", ISSUER, "--trusted-root", "root.json", "--identity")
+    assert told(capsys, str(build), *who, "me@example.org")[0] == 0
+    code, found = told(capsys, str(build), *who, IDENTITY)
+    assert code == TrustError.exit_code
+    assert "me@example.org" in found[0]["problems"][0]["reason"]
+    assert call("verify", str(build), "--identity", IDENTITY) == UsageError.exit_code
+
+
+def test_nothing_is_signed_when_one_variant_is_not_what_was_built(key, build):
+    change_file(build / "torch-cuda")
+    assert call("sign", str(build), "--key", str(key)) == IntegrityError.exit_code
+    assert not list(build.rglob(SIGNATURE))
+
+
+def test_verify_says_what_the_policy_here_would_do(key, build, capsys):
+    public = signing.public_text(Path(f"{key}.pub").read_bytes())
+    policy = admission.user_policy()
+    policy.parent.mkdir(parents=True)
+    policy.write_text(
+        f'[signer.acme]\npublic-key = "{public}"\n[[rule]]\nadmit = "signed"\nsigners = "acme"\n',
+    )
+    code, found = told(capsys, str(build))
+    assert (code, found[0]["admitted"]) == (TrustError.exit_code, False)
+    assert call("sign", str(build), "--key", str(key)) == 0
+    code, found = told(capsys, str(build))
+    assert (code, found[0]["admitted"], found[0]["signer"]) == (0, True, "acme")
+    policy.write_text('[[rule]]\nadmit = "never"\nreason = "not here"\n')
+    assert "not here" in told(capsys, str(build), "--key", f"{key}.pub")[1][0]["refusal"]
+
+
+# -- info and versions -------------------------------------------------------------------------
+
+
+def test_info_tells_what_would_load_here_and_why_the_others_would_not(key, build, tmp_path, capsys):
+    assert call("sign", str(build / "torch-cpu"), "--key", str(key)) == 0
+    publish(build, DirectoryRegistry(tmp_path / "registry"), REPO)
+    shutil.copytree(build, tmp_path / "copy")
+    for what in (REPO, "copy"):
+        capsys.readouterr()
+        assert call("info", what, "--json") == 0
+        info = json.loads(capsys.readouterr().out)
+        assert (info["license"], info["would_load"]) == ("Apache-2.0", "torch-cpu")
+        best, other = info["variants"]
+        assert (best["fits"], best["signature"], best["digest"]) == (True, "key", True)
+        assert (other["fits"], other["signature"]) == (False, None)
+        assert "is for cuda" in other["reason"]
+        files = [p for p in (build / "torch-cpu").iterdir() if p.is_file()]
+        assert best["bytes"] == sum(path.stat().st_size for path in files)
+    assert call("info", REPO) == 0
+    text = capsys.readouterr().out
+    assert "would load here: torch-cpu" in text
+    assert "versions: 1.0.0" in text
+
+
+def test_versions_lists_each_once_with_its_commit(build, tmp_path, capsys):
+    registry = DirectoryRegistry(tmp_path / "registry")
+    made = [publish(build, registry, REPO, version) for version in ("1.0.0", "1.10.0", "1.2.0")]
+    with registry.writing("hub/toy"):
+        commit, _ = registry.add_snapshot("hub/toy", registry.tree(REPO, made[0].commit))
+        registry.set_ref("hub/toy", "v3", commit)
+    for repo_id, names in ((REPO, ["1.0.0", "1.2.0", "1.10.0"]), ("hub/toy", ["3"])):
+        capsys.readouterr()
+        assert call("versions", repo_id, "--json") == 0
+        assert [v["version"] for v in json.loads(capsys.readouterr().out)] == names
+    assert call("versions", "acme/absent") == 8
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (("info", "absent"), 2),
+        (("info", "acme/absent"), 8),
+        (("info", "."), 2),
+        (("verify", REPO, "--version", "1", "--revision", "main"), 2),
+        (("verify", "build", "--version", "1"), 2),
+        (("verify", "build", "--variant", "nothing*"), 2),
+        (("verify", "build", "--key", "absent.pub"), 2),
+        (("sign", "build", "--key", "absent.key"), 2),
+    ],
+)
+def test_what_is_not_there_is_said(argv, code, write_variant, tmp_path):
+    if argv[1] == "build":
+        write_variant(tmp_path / "build")
+    assert call(*argv) == code

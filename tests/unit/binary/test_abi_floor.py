@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+import re
+
+import pytest
+
+from kernforge.binary import abi_floor
+from kernforge.binary.elf import Symbol
+from kernforge.errors import ToolchainError
+
+
+def exported(stub: abi_floor.StubLibrary) -> dict[str, str]:
+    """Version of each symbol by name, as the version script says."""
+    found = {}
+    for version, names in re.findall(r"(\S+) \{ global: (.*); \};", stub.version_script):
+        found |= dict.fromkeys(names.split("; "), version)
+    return found
+
+
+def stubs(cpu: str) -> dict[str, abi_floor.StubLibrary]:
+    return {stub.file: stub for stub in abi_floor.system_stubs(cpu)}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "file", "symbol", "version"),
+    [
+        ("x86_64", "libc.so.6", "memcpy", "GLIBC_2.14"),
+        ("x86_64", "libc.so.6", "malloc", "GLIBC_2.2.5"),
+        ("x86_64", "libc.so.6", "fcntl64", "GLIBC_2.28"),
+        ("x86_64", "libc.so.6", "getrandom", "GLIBC_2.25"),
+        ("x86_64", "libm.so.6", "exp", "GLIBC_2.2.5"),
+        ("x86_64", "libpthread.so.0", "pthread_create", "GLIBC_2.2.5"),
+        ("x86_64", "libdl.so.2", "dlopen", "GLIBC_2.2.5"),
+        ("x86_64", "libmvec.so.1", "_ZGVdN4v_exp", "GLIBC_2.22"),
+        ("x86_64", "ld-linux.so", "__tls_get_addr", "GLIBC_2.3"),
+        ("x86_64", "libgcc_s.so.1", "_Unwind_Resume", "GCC_3.0"),
+        ("x86_64", "libstdc++.so.6", "_ZSt4cout", "GLIBCXX_3.4"),
+        (
+            "x86_64",
+            "libstdc++.so.6",
+            "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE",
+            "GLIBCXX_3.4.11",
+        ),
+        ("aarch64", "libc.so.6", "memcpy", "GLIBC_2.17"),
+        ("aarch64", "libpthread.so.0", "pthread_create", "GLIBC_2.17"),
+        ("aarch64", "ld-linux.so", "__stack_chk_guard", "GLIBC_2.17"),
+        ("aarch64", "libstdc++.so.6", "_ZSt4cout", "GLIBCXX_3.4"),
+    ],
+)
+def test_a_symbol_lies_in_its_library_of_then_at_its_version_of_then(cpu, file, symbol, version):
+    assert exported(stubs(cpu)[file])[symbol] == version
+
+
+@pytest.mark.parametrize("cpu", abi_floor.CPUS)
+def test_nothing_above_the_floor_is_exported(cpu):
+    for stub in abi_floor.system_stubs(cpu):
+        versions = set(exported(stub).values())
+        assert all(abi_floor.within_floor(version) for version in versions), stub.soname
+
+
+@pytest.mark.parametrize(
+    ("file", "symbol"),
+    [
+        ("libc.so.6", "stat"),  # 2.33
+        ("libc.so.6", "pthread_create"),  # moved here in 2.34
+        ("libc.so.6", "__libc_single_threaded"),  # 2.32
+        ("libstdc++.so.6", "_ZSt28__throw_bad_array_new_lengthv"),  # GCC 11
+    ],
+)
+def test_what_came_later_is_absent(file, symbol):
+    assert symbol not in exported(stubs("x86_64")[file])
+
+
+def test_thread_local_objects_are_marked_as_such():
+    assert ".type _ZSt11__once_call,%tls_object" in stubs("x86_64")["libstdc++.so.6"].source
+    assert ".type _ZSt4cout,%object" in stubs("x86_64")["libstdc++.so.6"].source
+
+
+def test_the_dynamic_linkers_name_is_the_cpus():
+    assert stubs("x86_64")["ld-linux.so"].soname == "ld-linux-x86-64.so.2"
+    assert stubs("aarch64")["ld-linux.so"].soname == "ld-linux-aarch64.so.1"
+
+
+def test_an_unknown_cpu_is_refused():
+    with pytest.raises(ToolchainError, match="'riscv64'"):
+        abi_floor.system_stubs("riscv64")
+
+
+@pytest.mark.parametrize(
+    ("backend", "sonames"),
+    [
+        ("cpu", ["libc10.so", "libtorch_cpu.so", "libtorch.so"]),
+        (
+            "cuda",
+            ["libc10.so", "libtorch_cpu.so", "libtorch.so", "libc10_cuda.so", "libtorch_cuda.so"],
+        ),
+    ],
+)
+def test_torchs_stubs_are_sonames_without_symbols(backend, sonames):
+    found = abi_floor.torch_stubs(backend)
+    assert [stub.soname for stub in found] == sonames
+    assert not any(exported(stub) for stub in found)
+
+
+def test_the_link_line_names_every_stub_and_nothing_of_the_machine():
+    arguments = abi_floor.link_args(stub_dir="stubs", backend="cuda")
+    for stub in (*abi_floor.system_stubs("x86_64"), *abi_floor.torch_stubs("cuda")):
+        assert f"stubs/{stub.file}" in arguments
+    assert "-nostdlib" in arguments
+    assert [a for a in arguments if a.startswith("-l")] == ["-l:libstdc++.a", "-lgcc"]
+    assert not [a for a in arguments if a.startswith("/")]
+
+
+def test_a_compiler_without_the_static_library_can_link_too():
+    arguments = abi_floor.link_args(stub_dir="s", backend="cpu", libstdcxx_archive=False)
+    assert "-l:libstdc++.a" not in arguments
+
+
+@pytest.mark.parametrize(
+    ("version", "within"),
+    [
+        ("GLIBC_2.28", True),
+        ("GLIBC_2.29", False),
+        ("GLIBC_2.2.5", True),
+        ("GLIBC_ABI_DT_RELR", False),
+        ("GLIBCXX_3.4.24", True),
+        ("GLIBCXX_3.4.25", False),
+        ("CXXABI_1.3.11", True),
+        ("CXXABI_1.3.13", False),
+        ("CXXABI_FLOAT128", True),
+        ("GCC_7.0.0", True),
+        ("GCC_12.0.0", False),
+        ("LIBFOO_1", False),
+    ],
+)
+def test_the_floor_is_compared_by_numbers(version, within):
+    assert abi_floor.within_floor(version) is within
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        Symbol(name="malloc", version="GLIBC_2.2.5"),
+        Symbol(name="PyModule_Create2"),
+        Symbol(name="aoti_torch_get_dim"),
+        Symbol(name="torch_call_dispatcher"),
+        Symbol(name="cublasGemmEx"),
+        Symbol(name="_ZN3c1019UndefinedTensorImpl10_singletonE"),
+        Symbol(name="_ZNK2at6Tensor3addERKNS_6ScalarE"),
+        Symbol(name="_ZN5torch7LibraryC1ENS0_4KindENSt7__cxx1112basic_stringIcEE"),
+        Symbol(name="_ZNSt6vectorIN2at6TensorESaIS1_EED1Ev"),
+        Symbol(name="Sleef_expf16_u10"),
+        Symbol(name="_ITM_registerTMCloneTable", weak=True),
+    ],
+)
+def test_what_torch_and_python_define_is_no_breach(symbol):
+    assert abi_floor.unversioned([symbol]) == ()
+
+
+@pytest.mark.parametrize(
+    ("symbol", "version"),
+    [
+        (Symbol(name="quick_new_libc_function"), ""),
+        (Symbol(name="cudaMalloc"), ""),
+        (Symbol(name="_ZNSt10filesystem6statusERKNS_7__cxx114pathE"), ""),
+        (Symbol(name="_ZSt21ios_base_library_initv"), ""),
+        (Symbol(name="_ZTISt13runtime_error"), ""),
+        (Symbol(name="_ZTVN10__cxxabiv117__class_type_infoE"), ""),
+        (Symbol(name="_ZNKSt9exception4whatEv"), ""),
+        (Symbol(name="_Znwm"), ""),
+        (Symbol(name="exp", version="GLIBC_2.29"), "GLIBC_2.29"),
+    ],
+)
+def test_what_a_machine_at_the_floor_lacks_is_a_breach(symbol, version):
+    (breach,) = abi_floor.unversioned([symbol])
+    assert (breach.symbol, breach.version) == (symbol.name, version)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shells themselves read the scripts; one that is not installed is skipped."""
+
+import argparse
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from kernforge.cli import main
+from kernforge.cli.completion_scripts import SHELLS, script
+
+pytest.importorskip("shtab")
+# What each shell offers for a line; the last word is the one being completed.
+BASH = """
+source "$1"; shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE}
+function=$(complete -p kernforge | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+"$function" kernforge "${@: -1}" "${@: -2:1}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+FISH = 'source $argv[1]; complete -C (string join " " -- $argv[2..-1])'
+
+
+def shell(name):
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+def offered(name, file, *words):
+    argv = ["-c", BASH, name] if name == "bash" else ["-c", FISH]
+    done = subprocess.run(
+        [shell(name), *argv, str(file), "kernforge", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.stderr
+    return {line.split("\t")[0].strip() for line in done.stdout.splitlines()}
+
+
+@pytest.fixture(params=SHELLS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def file(tmp_path, name):
+    path = tmp_path / f"completion.{name}"
+    path.write_text(script(main.parser(), name))
+    return path
+
+
+def test_the_shell_can_read_it(name, file):
+    done = subprocess.run([shell(name), "-n", file], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_knows_every_command(name, file):
+    text = file.read_text()
+    top = main.parser()
+    verbs = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction))
+    assert len(verbs.choices) > 10
+    assert [verb for verb in verbs.choices if verb not in text] == []
+
+
+@pytest.mark.parametrize("name", ["bash", "fish"])
+def test_a_command_an_option_and_a_file_are_completed(name, file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-build").mkdir()
+    assert offered(name, file, "wh") == {"wheel"}
+    assert "--as-version" in offered(name, file, "wheel", "--as")
+    assert "zsh" in offered(name, file, "completion", "z")
+    places = offered(name, file, "wheel", "--out", "my")
+    assert {place.rstrip("/") for place in places} == {"my-build"}
+
+
+def test_the_command_prints_it(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main.main(["completion", "bash"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "complete -o" in text
+    with pytest.raises(SystemExit):
+        main.main(["completion", "bash", "--json"])
+    assert json.loads(capsys.readouterr().out)["script"].strip() == text.strip()

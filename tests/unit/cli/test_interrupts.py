@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An interrupt ends a command at every moment, and lets it clean up."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kernforge.cli import interrupts
+
+
+def wait():
+    """Longer than any of these tests takes; an interrupt ends it."""
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_an_interrupt(number):
+    def work():
+        os.kill(os.getpid(), number)
+        wait()
+
+    with pytest.raises(KeyboardInterrupt), interrupts.heard():
+        work()
+
+
+def test_an_interrupt_that_a_library_swallows_comes_again():
+    def work():
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            wait()
+        wait()
+
+    with pytest.raises(KeyboardInterrupt), interrupts.heard():
+        work()
+
+
+def test_what_cleans_up_is_left_alone():
+    cleaned = []
+
+    def clean():
+        end = time.monotonic() + 3 * interrupts._AGAIN_S
+        while time.monotonic() < end:
+            with contextlib.suppress(ValueError):
+                raise ValueError
+            time.sleep(0.01)
+        cleaned.append(True)
+
+    def work():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            wait()
+        finally:
+            clean()
+
+    with pytest.raises(KeyboardInterrupt), interrupts.heard():
+        work()
+    assert cleaned
+
+
+def test_handlers_are_as_they_were_and_what_is_ignored_stays_so():
+    before = [signal.getsignal(number) for number in interrupts._HEARD]
+    with interrupts.heard():
+        assert signal.getsignal(signal.SIGTERM) is not before[1]
+    assert [signal.getsignal(number) for number in interrupts._HEARD] == before
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupts.heard():
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, old)
+
+
+@pytest.mark.parametrize("module", ["kernforge.cli.main", "argparse"])
+def test_an_interrupt_while_the_command_starts_leaves_no_traceback(tmp_path, module):
+    # Whoever imports this module is interrupted there.
+    path = tmp_path / "sitecustomize.py"
+    path.write_text(
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n",
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    argv = [sys.executable, "-m", "kernforge", "--version"]
+    env = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kernforge import errors
+from kernforge.cli import main
+from kernforge.cli import project as cli_project
+from kernforge.system import console
+
+VERBS = (
+    *("new", "variants", "lock-toolchain", "build", "check", "publish", "cache", "migrate"),
+    *("benchmark", "schema", "info", "versions", "verify", "sign", "keygen"),
+)
+MANIFEST = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "metal"]
+[torch]
+stable-abi = "2.10"
+[kernel.cpu]
+backend = "cpu"
+depends = []
+src = ["op.cpp"]
+[kernel.metal]
+backend = "metal"
+depends = []
+src = ["op.mm"]
+"""
+
+
+def call(*argv):
+    with pytest.raises(SystemExit) as ended:
+        main.main(list(argv))
+    return ended.value.code
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "build.toml").write_text(MANIFEST)
+    for name in ("op.cpp", "op.mm"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_command_has_help_with_an_example(verb, capsys):
+    assert call(verb, "--help") == 0
+    assert f"example: kernforge {verb}" in capsys.readouterr().out
+
+
+def test_the_help_lists_every_exit_code(capsys):
+    call("--help")
+    out = capsys.readouterr().out
+    for kind in (errors.KernforgeError, *errors.KernforgeError.__subclasses__()):
+        assert f"\n  {kind.exit_code:2}  " in out
+
+
+def test_exit_codes_are_distinct():
+    kinds = (errors.KernforgeError, *errors.KernforgeError.__subclasses__())
+    assert len({kind.exit_code for kind in kinds}) == len(kinds)
+
+
+def test_variants_lists_what_is_left_out_and_why(project, capsys):
+    assert call("variants", str(project), "--json") == 0
+    found = {v["name"]: v for v in json.loads(capsys.readouterr().out)}
+    assert found["metal"]["builds"] is False
+    assert "Mac" in found["metal"]["reason"]
+    assert call("variants", str(project)) == 0
+    assert "left out" in capsys.readouterr().out
+
+
+def test_a_wrong_manifest_exits_3_and_names_the_place(project, capsys):
+    (project / "build.toml").write_text(MANIFEST.replace("license", "licence"))
+    assert call("variants", str(project)) == 3
+    err = capsys.readouterr().err
+    assert "licence" in err
+    assert "license" in err
+
+
+def test_a_source_that_is_not_there_is_named(project, capsys):
+    (project / "op.cpp").unlink()
+    assert call("variants", str(project)) == 3
+    assert "op.cpp" in capsys.readouterr().err
+
+
+def test_no_project_exits_2(tmp_path, capsys):
+    assert call("variants", str(tmp_path)) == 2
+    assert "kernforge new" in capsys.readouterr().err
+
+
+def test_an_error_is_json_when_json_is_asked_for(tmp_path, capsys):
+    assert call("variants", str(tmp_path), "--json") == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "UsageError"
+
+
+def test_a_missing_extra_says_what_to_install(project, capsys, monkeypatch):
+    def lacking(*_):
+        raise ModuleNotFoundError("No module named 'pydantic'", name="pydantic")
+
+    monkeypatch.setattr(cli_project, "_variants", lacking)
+    assert call("variants", str(project)) == 2
+    assert "pip install 'kernforge[build]'" in capsys.readouterr().err
+
+
+def test_a_branch_that_is_not_followed_is_told(tmp_path, write_variant, capsys):
+    hub = '[general.hub]\nbranch = "next"\n[torch]'
+    (tmp_path / "build.toml").write_text(MANIFEST.replace("[torch]", hub))
+    for name in ("op.cpp", "op.mm"):
+        (tmp_path / name).touch()
+    write_variant(tmp_path / "build", name="my-op")
+    said = ("--registry", str(tmp_path / "registry"), "--repo-id", "me/my-op", "--dry-run")
+    assert call("publish", str(tmp_path), *said) == 0
+    assert "branch = 'next' is not followed: a version belongs on v1" in capsys.readouterr().err
+
+
+def test_a_missing_torch_is_no_traceback(project, capsys, monkeypatch):
+    def lacking(*_):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(cli_project, "_variants", lacking)
+    assert call("variants", str(project)) == 2
+    assert "pip install torch\n" in capsys.readouterr().err
+
+
+def test_a_file_where_a_directory_is_meant_is_a_storage_error(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert call("new", "my-op", "--dir", str(tmp_path / "file")) == 11
+    said = capsys.readouterr().err
+    assert str(tmp_path / "file") in said
+    assert "hint: look at what lies there" in said
+
+
+def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):
+    assert call("migrate", str(tmp_path)) == 2
+    assert "no build.toml" in capsys.readouterr().err
+    (tmp_path / "build.toml").write_text(MANIFEST)
+    (tmp_path / "below").mkdir()
+    assert call("migrate", str(tmp_path / "below")) == 0
+
+
+def test_a_misspelt_project_is_not_the_one_around_it(project, capsys):
+    (project / "my-relu").mkdir()
+    (project / "my-relu" / "build.toml").write_text(MANIFEST)
+    for said, hint in (("my-rleu", f"did you mean {project / 'my-relu'}?"), ("x", "kernforge new")):
+        assert call("variants", str(project / said)) == 2
+        told = capsys.readouterr().err
+        assert f"there is no directory {project / said}" in told
+        assert hint in told
+
+
+def test_a_wrong_architecture_is_the_command_lines_fault(project, capsys):
+    assert call("build", str(project), "--arch", "x") == 2
+    assert "9.0a" in capsys.readouterr().err
+
+
+def test_get_asks_for_a_version_in_the_commands_words(capsys):
+    assert call("get", "me/my-op") == 2
+    assert "--version 1" in capsys.readouterr().err
+
+
+def test_a_registry_that_is_not_there_is_said(tmp_path, capsys):
+    assert call("versions", "me/my-op", "--registry", str(tmp_path / "none")) == 8
+    assert "that directory is not there" in capsys.readouterr().err
+
+
+def test_rounds_that_give_no_interval_are_refused(project, capsys):
+    assert call("bench", str(project), "--device", "cpu", "--rounds", "5") == 2
+    assert "--rounds 6 is the least" in capsys.readouterr().err
+
+
+def test_an_interrupt_exits_130(project, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_project, "_variants", interrupted)
+    assert call("variants", str(project)) == 130
+
+
+def test_schema_is_a_json_schema(capsys):
+    assert call("schema") == 0
+    assert "$schema" in json.loads(capsys.readouterr().out)
+
+
+def test_a_reader_that_has_enough_is_no_traceback():
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, "-m", "kernforge", "schema"]
+    done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_columns_are_as_wide_as_their_widest_cell():
+    assert (
+        console.table([("a", "b"), ("long", "c")], head=("x", "y")) == "x     y\na     b\nlong  c"
+    )
+
+
+def test_a_program_reads_one_document_however_a_command_ends(capsys):
+    error = errors.CheckError("it is wrong", hint="mend it")
+    for result, expected in (
+        (None, {"error": "CheckError", "message": "it is wrong", "hint": "mend it"}),
+        ({"ok": False}, {"ok": False, "error": "CheckError", "message": "it is wrong"}),
+        ([1, 2], [1, 2]),
+    ):
+        one = console.Report(as_json=True)
+        if result is not None:
+            one.result(result, "")
+        one.error(error)
+        one.close()
+        told = json.loads(capsys.readouterr().out)
+        assert told == expected if isinstance(told, list) else told.items() >= expected.items()
+    one = console.Report(as_json=True)
+    one.line({"round": 1}, "")
+    one.error(error)
+    lines = capsys.readouterr().out.splitlines()
+    assert [sorted(json.loads(line)) for line in lines] == [["round"], ["error", "hint", "message"]]

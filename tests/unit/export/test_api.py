@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import tomllib
+
+import pytest
+from native import projects
+
+from kernforge.artifact.metadata import Metadata
+from kernforge.errors import StorageError, UsageError
+from kernforge.export import api as export
+from kernforge.export import cmake, python
+from kernforge.manifest.document import parse
+from kernforge.project import api as project
+from kernforge.project import source_files
+from kernforge.system.process import run
+
+RICH = """[general]
+name = "my-kernel"
+version = 3
+edition = 5
+license = "MIT"
+backends = ["cuda", "cpu", "rocm"]
+python-depends = ["einops"]
+
+[general.cuda]
+minver = "12.6"
+python-depends = ["nvidia-cutlass-dsl"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+minver = "2.9"
+maxver = "2.12"
+cxx-flags = ["-DQUOTE=\\"a b\\""]
+
+[kernel.old]
+backend = "cuda"
+depends = ["cutlass_3_8"]
+src = ["a.cu"]
+cuda-capabilities = ["8.0", "9.0a"]
+include = ["inc"]
+
+[kernel.new]
+backend = "cuda"
+depends = []
+src = ["b.cu"]
+cuda-minver = "12.9"
+
+[kernel.cpu]
+backend = "cpu"
+depends = []
+src = ["c.c"]
+"""
+
+NOARCH = """[general]
+name = "my-kernel"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cuda", "cpu"]
+python-depends = ["einops"]
+
+[general.cuda]
+python-depends = ["nvidia-cutlass-dsl"]
+kernel-depends = [{ repo-id = "me/other", version = 1 }]
+
+[torch-noarch]
+cuda_capabilities = ["8.0", "9.0"]
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    def call(**keywords):
+        one = project.read(projects.write(tmp_path / "p", **keywords), run)
+        digests = dict(source_files.read(one).digests)
+        return one, export.texts(one, digests, export.KINDS)
+
+    return call
+
+
+def test_a_source_is_listed_only_where_its_section_reaches():
+    text = cmake.text(parse(RICH, source="build.toml"), "abc", "3.8.0")
+    newest, rest = text.split("VERSION_GREATER_EQUAL 12.9)")
+    newer, older = rest.split("VERSION_GREATER_EQUAL 12.8)")
+    assert '"b.cu"' in newest
+    assert '"b.cu"' in newer
+    assert '"b.cu"' not in older
+    assert "gencode(arch 8.0 9.0a)" in older
+    assert "GIT_TAG v3.8.0" in text
+    assert "TORCH_VERSION VERSION_GREATER_EQUAL 2.13" in text
+    assert '-DQUOTE=\\"a b\\"' in text
+    assert 'STREQUAL "ROCM"' not in text
+
+
+def test_the_packages_metadata_are_the_manifests():
+    document = tomllib.loads(python.pyproject(parse(RICH, source="build.toml")))
+    assert document["project"]["dependencies"] == ["torch>=2.9", "einops"]
+    assert document["project"]["optional-dependencies"] == {"cuda": ["nvidia-cutlass-dsl"]}
+    assert document["project"]["version"] == "3.0.0"
+    assert "cmake>=3.26" in document["build-system"]["requires"]
+
+
+def test_the_flake_names_the_builder_and_this_directory(made):
+    _, texts = made()
+    assert 'kernel-builder.url = "github:huggingface/kernels"' in texts["flake.nix"]
+    assert "kernel-builder.lib.genKernelFlakeOutputs" in texts["flake.nix"]
+
+
+def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path):
+    one, texts = made()
+    to = tmp_path / "out"
+    export.write(one, texts, to, force=False)
+    assert (to / "torch-ext/registration.h").is_file()
+    assert (to / "build.toml").read_bytes() == (one.root / "build.toml").read_bytes()
+    export.write(one, texts, to, force=False)  # the same again is no conflict
+    (to / "setup.py").write_text("mine")
+    with pytest.raises(UsageError, match=r"setup\.py"):
+        export.write(one, texts, to, force=False)
+    assert (to / "setup.py").read_text() == "mine"
+    export.write(one, texts, to, force=True)
+    assert (to / "setup.py").read_text() == texts["setup.py"]
+
+
+def test_what_an_export_wrote_is_no_source_of_the_next(made):
+    one, texts = made()
+    before = source_files.read(one).brought
+    export.write(one, texts, one.root, force=False)
+    for name in ("compile_commands.json", "kernforge.lock"):
+        (one.root / name).write_text("{}")
+    again = project.read(one.root, run)
+    assert source_files.read(again).brought == before  # builds as it did before
+    assert export.texts(again, dict(source_files.read(again).digests), export.KINDS) == texts
+    (one.root / "torch-ext/registration.h").write_text("// mine")
+    again = project.read(one.root, run)
+    changed = export.texts(again, dict(source_files.read(again).digests), export.KINDS)
+    assert "torch-ext/registration.h" not in changed
+    assert changed["CMakeLists.txt"] != texts["CMakeLists.txt"]
+
+
+def test_an_edit_changes_the_op_namespace(made):
+    _, before = made()
+    _, after = made(cpp="// another\n")
+    assert before["CMakeLists.txt"] != after["CMakeLists.txt"]
+
+
+def test_every_backend_has_its_metadata(made):
+    one, texts = made()
+    found = {p: t for p, t in texts.items() if p.startswith("metadata-")}
+    assert len(found) == 8
+    for path, text in found.items():
+        said = Metadata.from_json(text.encode())
+        backend = path.removeprefix("metadata-").removesuffix(".json")
+        assert (said.name, said.backend) == (one.manifest.general.name, backend)
+        prefix, _, end = said.id.rpartition("_")
+        assert prefix == f"_{one.manifest.general.python_name}_{backend}"
+        assert end in texts["CMakeLists.txt"]
+        assert said.digest is None
+        assert said.archs is None
+        assert said.provenance.builder_version.startswith("kernforge-")
+    assert all(f"include {path}\n" in texts["MANIFEST.in"] for path in found)
+
+
+def test_metadata_hold_what_is_the_backends_own(tmp_path):
+    (tmp_path / "torch-ext/my_kernel").mkdir(parents=True)
+    (tmp_path / "torch-ext/my_kernel/__init__.py").write_text("")
+    (tmp_path / "build.toml").write_text(NOARCH)
+    one = project.read(tmp_path, run)
+    texts = export.texts(one, dict(source_files.read(one).digests), ["python"])
+    cuda, cpu = (Metadata.from_json(texts[f"metadata-{b}.json"].encode()) for b in ("cuda", "cpu"))
+    assert cuda.python_depends == ("einops", "nvidia-cutlass-dsl")
+    assert cpu.python_depends == ("einops",)
+    assert cuda.archs == ("8.0", "9.0")
+    assert cpu.archs is None
+    assert [d.repo_id for d in cuda.kernel_depends] == ["me/other"]
+    assert (cuda.kernels_minver, cpu.kernels_minver) == ("0.17.0", "0.14.0")
+
+
+def test_the_hubs_client_reads_the_metadata(made):
+    theirs = pytest.importorskip("kernels._rust").Metadata
+    _, texts = made()
+    for path, text in texts.items():
+        if path.startswith("metadata-"):
+            assert theirs.from_bytes(text.encode()).id == Metadata.from_json(text.encode()).id
+
+
+def test_a_new_directory_appears_whole_or_not_at_all(made, tmp_path, monkeypatch):
+    one, texts = made()
+    real, written = export.files.write_new, []
+
+    def full(path, data):
+        if len(written) == 3:
+            raise StorageError("no space left")
+        written.append(path)
+        real(path, data)
+
+    monkeypatch.setattr(export.files, "write_new", full)
+    with pytest.raises(StorageError):
+        export.write(one, texts, tmp_path / "deep/out", force=False)
+    assert not list((tmp_path / "deep").iterdir())
+
+
+def test_a_pipe_and_a_link_to_nothing_are_no_files_of_a_project(made):
+    one, _ = made()
+    os.mkfifo(one.root / "pipe.h")
+    (one.root / "nothing.h").symlink_to("nowhere")
+    assert project.read(one.root, run).files == one.files

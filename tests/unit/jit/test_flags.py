@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.jit import flags as jit_flags
+
+
+def test_flags_with_several_words_are_split_as_a_shell_does():
+    assert jit_flags.words(["-O3 -g", '-DX="a b"']) == ("-O3", "-g", "-DX=a b")
+    assert jit_flags.words(None) == ()
+
+
+def test_search_paths_are_told_from_flags():
+    found = jit_flags.parted(("-Iinc", "-O3", "-I", "/x/../y", "-include", "first.h"), "/w")
+    assert found.search == ("/w/inc", "/y")
+    assert found.first == ("/w/first.h",)
+    assert found.rest == ("-O3",)
+    assert found.words == ("-include", "w/first.h", "-O3")
+
+
+def test_a_linkers_paths_become_absolute():
+    found = jit_flags.linker(("-Llib", "-L", "../x", "-lm", "a.o"), "/w")
+    assert found == ("-L/w/lib", "-L/x", "-lm", "/w/a.o")
+
+
+def test_other_search_paths_are_the_users_or_the_machines():
+    given = ("-isystem", "inc", "-iquoteq", "-idirafter", "/usr/include/x", "-isystem=/opt/y")
+    found = jit_flags.parted(given, "/w", ["/usr"])
+    assert found.apart == ("/w/inc", "/w/q", "/opt/y")
+    assert found.rest == (
+        *("-isystem", "w/inc", "-iquote", "w/q"),
+        *("-idirafter", "/usr/include/x", "-isystem", "opt/y"),
+    )
+
+
+def test_a_flag_that_no_shell_could_read_is_named():
+    with pytest.raises(UsageError, match="the flag '-DX=\"'"):
+        jit_flags.words(['-DX="'])
+
+
+@pytest.mark.parametrize("name", ["x.o", "libx.a", "libx.so", "libx.so.1.2", "sub/x.ld"])
+def test_a_linkers_files_become_absolute(name):
+    assert jit_flags.linker((name, "@args", "-z"), "/w") == (f"/w/{name}", "@args", "-z")
+
+
+def test_what_a_linker_reads_is_known():
+    flags = ("/a/x.o", "-L/l", "-lfoo", "-l:bar.a", "-Wl,--version-script=/a/map,-T,/a/b.ld", "-O2")
+    assert set(jit_flags.linked(flags)) == {
+        *("/a/x.o", "/l/libfoo.so", "/l/libfoo.a", "/l/bar.a", "/a/map", "/a/b.ld"),
+    }
+
+
+@pytest.mark.parametrize(("path", "below"), [("/usr/include", True), ("/usrx", False)])
+def test_a_directory_below_another_is_recognised(path, below):
+    assert jit_flags.is_below(path, ["/usr"]) is below

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+import types
+
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.jit import machine
+
+
+@pytest.mark.parametrize(
+    ("torch", "toolkit", "runtime"),
+    [
+        ("13.0", (13, 0), "libcudart.so.13"),
+        ("13.2", (13, 0), "libcudart.so.13"),
+        ("12.8", (12, 6), "libcudart.so.12"),
+        ("13.0", (13, 2), ""),  # nvcc may call what torch's runtime does not have
+        ("12.8", (13, 0), ""),
+        ("11.8", (11, 8), ""),
+        (None, (13, 0), ""),
+        ("13.0", None, ""),
+    ],
+)
+def test_the_runtime_is_torchs_where_it_has_what_the_toolkit_calls(torch, toolkit, runtime):
+    version = types.SimpleNamespace(version=types.SimpleNamespace(cuda=torch))
+    assert machine._runtime(version, toolkit) == runtime
+
+
+class Torch:
+    """A torch that sees these GPUs."""
+
+    class cuda:  # noqa: N801 - torch's name
+        device_count = staticmethod(lambda: 2)
+        get_device_capability = staticmethod(lambda number: [(9, 0), (8, 0)][number])
+
+
+@pytest.mark.parametrize(
+    ("named", "archs"),
+    [
+        ("", "8.0 9.0"),
+        ("native", "8.0 9.0"),
+        ("9.0a;10.0+PTX", "9.0a 10.0+PTX"),
+        ("8.0 9.0", "8.0 9.0"),
+        ("Ampere;Hopper", "8.0 8.6+PTX 9.0+PTX"),
+        ("Ampere+Tegra", "8.7"),
+    ],
+)
+def test_architectures_are_named_as_torchs_loader_takes_them(monkeypatch, named, archs):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", named)
+    assert " ".join(map(str, machine._archs(Torch))) == archs
+
+
+def test_a_wrong_architecture_names_the_variable_it_is_in(monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0;Hoper")
+    with pytest.raises(UsageError, match="TORCH_CUDA_ARCH_LIST: 'Hoper'") as caught:
+        machine._archs(Torch)
+    assert "Hopper" in caught.value.hint
+
+
+def test_the_number_of_jobs_is_torchs_variable(monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", " 3 ")
+    assert machine.jobs() == 3
+    monkeypatch.setenv("MAX_JOBS", "")
+    assert machine.jobs() >= 1
+    monkeypatch.setenv("MAX_JOBS", "many")
+    with pytest.raises(UsageError, match="MAX_JOBS is 'many'"):
+        machine.jobs()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+import platform
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from kernforge.artifact.variant import Backend
+from kernforge.errors import UsageError
+from kernforge.loader import host
+from kernforge.loader.facts import Host
+
+
+def torch_of(*, cuda=None, hip=None, mps=False, npu="", backends=(), attributes=(), **version):
+    """What the probe reads of a torch, without one."""
+    return SimpleNamespace(
+        __version__="2.13.0+cu130",
+        version=SimpleNamespace(cuda=cuda, hip=hip, **version),
+        backends=SimpleNamespace(
+            mps=SimpleNamespace(is_available=lambda: mps),
+            **dict.fromkeys(backends),
+        ),
+        compiled_with_cxx11_abi=lambda: True,
+        _C=SimpleNamespace(_get_privateuse1_backend_name=lambda: npu),
+        **dict.fromkeys(attributes),
+    )
+
+
+@pytest.mark.parametrize(
+    ("torch", "backend"),
+    [
+        (torch_of(), Backend("cpu")),
+        (torch_of(cuda="13.0"), Backend("cuda", (13, 0))),
+        (torch_of(hip="7.2.41134-abc"), Backend("rocm", (7, 2))),
+        (torch_of(mps=True), Backend("metal")),
+        (torch_of(xpu="20250301"), Backend("xpu", (2025, 3))),
+        (torch_of(cuda="13.0", backends=["tpu"]), Backend("tpu")),
+        (torch_of(cuda="13.0", attributes=["neuron"]), Backend("neuron")),
+    ],
+)
+def test_the_backend_is_what_torch_is_built_for(monkeypatch, torch, backend):
+    monkeypatch.setattr(host, "_torch", lambda: torch)
+    probed = host.probe.__wrapped__()
+    assert probed.backend == backend
+    assert (probed.torch, probed.cpu) == ((2, 13), platform.machine())
+    assert probed.cxx11 is (True if platform.system() == "Linux" else None)
+    assert host.probe.__wrapped__("cpu").backend == Backend("cpu")
+    assert host.probe.__wrapped__(backend.name).backend == backend
+
+
+def test_another_backend_is_refused(monkeypatch):
+    monkeypatch.setattr(host, "_torch", lambda: torch_of(cuda="13.0"))
+    with pytest.raises(UsageError, match="backend 'rocm' is not what") as caught:
+        host.probe.__wrapped__("rocm")
+    assert caught.value.hint.startswith("pass 'cpu' or 'cuda';")
+
+
+def test_without_torch_the_systems_cuda_runtime_counts(monkeypatch):
+    monkeypatch.setattr(host, "_torch", lambda: None)
+    monkeypatch.setattr(host, "_cudart_version", lambda: (12, 8))
+    probed = host.probe.__wrapped__()
+    assert (probed.backend, probed.torch, probed.cxx11) == (Backend("cuda", (12, 8)), None, None)
+    monkeypatch.setattr(host, "_cudart_version", lambda: None)
+    assert host.probe.__wrapped__().backend == Backend("cpu")
+
+
+def test_the_device_is_asked_for_its_kind_of_architecture(monkeypatch):
+    plain = Host(cpu="x86_64", os="linux", backend=Backend("cpu"))
+    device = SimpleNamespace(
+        is_available=lambda: True,
+        get_device_capability=lambda: (9, 0),
+        current_device=lambda: 0,
+        get_device_properties=lambda _: SimpleNamespace(gcnArchName="gfx90a:x"),
+    )
+    for torch, found in [
+        (torch_of(cuda="13.0"), ((9, 0), None)),
+        (torch_of(hip="7.2"), (None, "gfx90a:x")),
+    ]:
+        torch.cuda = device
+        monkeypatch.setattr(host, "_torch", lambda torch=torch: torch)
+        probed = host.with_device(plain)
+        assert (probed.capability, probed.gcn_arch) == found
+    device.is_available = lambda: False
+    assert host.with_device(plain) is plain
+
+
+def test_the_real_machine_can_be_probed():
+    probed = host.probe()
+    assert probed.python == sys.version_info[:2]
+    assert probed.os == platform.system().lower()
+    assert host.with_device(probed).cpu == probed.cpu

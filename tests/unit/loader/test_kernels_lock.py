@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+import itertools
+import json
+
+import pytest
+
+from kernels import _rust as rust
+from kernforge.artifact.metadata import KernelDepend
+from kernforge.errors import RequestError
+from kernforge.loader.kernels_lock import KernelLocks
+
+COMMIT = "D0610aa58db33b142c86b59598a2a1c730f52996"
+HASH = {"hash": "sha256-" + "0" * 64, "hash_type": "git_lfs_concat"}
+OLD = {"repo_id": "a/b", "sha": COMMIT, "variants": {"torch-cpu": HASH}}
+DEPENDENCIES = [
+    {"repo-id": "a/b", "version": 1},
+    {"repo-id": "a/b", "version": 10},
+    {"repo-id": "a/b", "version": 2, "revision": None},
+    {"repo-id": "a/b", "revision": "main"},
+    {"repo-id": "a/b", "revision": ""},
+    {"repo-id": "z", "version": (1 << 64) - 1},
+    *({"repo-id": "a/b", "version": v} for v in (-1, 1.0, True, "1", None, 1 << 64)),
+    {"repo-id": "a/b", "version": 1, "revision": "x"},
+    {"repo-id": "a/b", "version": 1, "more": 1},
+    {"repo-id": 5, "version": 1},
+    {"repo-id": "a/b", "revision": 5},
+    {"version": 1},
+    {"repo-id": "a/b"},
+    None,
+]
+LOCKS = [
+    {"commit": COMMIT},
+    {"commit": "a" * 64},
+    *({"commit": c} for c in ("abc", "g" * 40, f" {COMMIT}", "", None, 5)),
+    {"commit": COMMIT, "more": 1},
+    {},
+    "a" * 40,
+]
+
+
+def texts():
+    """Locks of the new form, of which some are right."""
+    entries = [
+        {"dependency": dependency, "lock": lock}
+        for dependency, lock in itertools.product(DEPENDENCIES, LOCKS)
+    ]
+    yield from (json.dumps([entry]) for entry in entries)
+    right = [entry for entry in entries[:30] if entry["lock"] == {"commit": COMMIT}]
+    yield json.dumps(right)
+    yield json.dumps(right + right[:1])
+    yield json.dumps([{**right[0], "more": 1}])
+    yield from ("", "[]", "{}", "null", "[[]]", '["a"]', "[{}]", "[] x", "[" * 100000)
+    yield json.dumps(right).replace('"version": 1}', '"version": 1, "version": 1}')
+
+
+def said(locks):
+    return [(k.depend.repo_id, k.depend.version, k.depend.revision, k.commit) for k in locks]
+
+
+def said_by_the_client(text):
+    found = []
+    for dependency, lock in rust.KernelLocks.from_json(text).items():
+        version = getattr(dependency.version, "version", None)
+        revision = getattr(dependency.version, "revision", None)
+        found.append((dependency.repo_id, version, revision, lock.commit))
+    return found
+
+
+def test_the_same_texts_are_locks_and_say_the_same():
+    accepted = 0
+    for text in texts():
+        try:
+            theirs = said_by_the_client(text)
+        except ValueError:
+            with pytest.raises(RequestError, match=r"kernels\.lock"):
+                KernelLocks.from_json(text)
+            continue
+        assert said(KernelLocks.from_json(text).kernels) == theirs, text
+        accepted += 1
+    assert accepted > 10
+
+
+def test_a_lock_is_asked_by_repo_id_or_by_what_a_kernel_depends_on():
+    entries = [
+        {"dependency": {"repo-id": "a/b", "version": n}, "lock": {"commit": str(n) * 40}}
+        for n in (2, 1)
+    ]
+    locks = KernelLocks.from_json(json.dumps(entries))
+    assert locks.of("a/b").commit == "1" * 40
+    assert locks.find(KernelDepend(repo_id="a/b", version=2)).commit == "2" * 40
+    for ask in (
+        lambda: locks.of("a/c"),
+        lambda: locks.find(KernelDepend(repo_id="a/b", version=3)),
+        lambda: locks.find(KernelDepend(repo_id="a/b", revision="1")),
+    ):
+        with pytest.raises(RequestError, match=r"is not locked in kernels\.lock"):
+            ask()
+
+
+def test_an_old_lock_says_a_commit_and_a_hash_for_each_variant():
+    locks = KernelLocks.from_json(json.dumps([OLD]))
+    assert locks.old
+    kernel = locks.find(KernelDepend(repo_id="a/b", version=7))
+    assert kernel == locks.of("a/b")
+    assert (kernel.commit, kernel.hashes) == (COMMIT.lower(), {"torch-cpu": HASH["hash"]})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"sha": "abc"}, "locked to 'abc'"),
+        ({"more": 1}, "unknown key 'more'"),
+        ({"variants": {"x": {"hash": "md5-1", "hash_type": "git_lfs_concat"}}}, "variant 'x'"),
+        ({"variants": {"x": {**HASH, "hash_type": "other"}}}, "variant 'x'"),
+        ({"variants": []}, "'variants' is not an object"),
+    ],
+)
+def test_what_is_wrong_with_an_old_lock_is_told(wrong, words):
+    with pytest.raises(RequestError, match=words) as caught:
+        KernelLocks.from_json(json.dumps([{**OLD, **wrong}]), source="some/kernels.lock")
+    assert caught.value.message.startswith("some/kernels.lock: ")

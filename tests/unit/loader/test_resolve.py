@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from kernforge.artifact.variant import Backend
+from kernforge.loader.facts import Host
+from kernforge.loader.resolve import Step, check_archs, resolve, way_out
+
+CUDA_HOST = Host(
+    cpu="x86_64",
+    os="linux",
+    backend=Backend("cuda", (13, 1)),
+    torch=(2, 12),
+    cxx11=True,
+)
+END = "x86_64-linux"
+
+
+def test_the_order_is_the_hubs():
+    best_first = [
+        f"torch-stable-abi211-cu130-{END}",
+        f"torch-stable-abi210-cu131-{END}",
+        f"torch-stable-abi210-cu130-{END}",
+        f"torch212-cu130-{END}",
+        f"torch212-cxx11-cu131-{END}",
+        f"torch212-cxx11-cu130-{END}",
+        "torch-cuda",
+        "torch-universal",
+    ]
+    resolution = resolve(reversed(best_first), CUDA_HOST)
+    assert [d.name for d in resolution.accepted] == best_first
+    assert resolution.best.name == best_first[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "step", "reason"),
+    [
+        (
+            f"torch-stable-abi213-cu130-{END}",
+            {},
+            Step.FRAMEWORK,
+            "needs torch 2.13 or newer, torch is 2.12",
+        ),
+        (
+            f"torch-stable-abi210-cu130-{END}",
+            {"torch": None},
+            Step.FRAMEWORK,
+            "there is no torch",
+        ),
+        (f"torch211-cxx11-cu130-{END}", {}, Step.FRAMEWORK, "needs torch 2.11, torch is 2.12"),
+        (f"torch212-cxx98-cu130-{END}", {}, Step.FRAMEWORK, "cxx98 ABI, torch has cxx11"),
+        (f"tvm-ffi01-cu130-{END}", {}, Step.FRAMEWORK, "needs tvm-ffi 0.1, there is none"),
+        (f"torch212-cu132-{END}", {}, Step.BACKEND, "needs CUDA 13.2, torch has 13.1"),
+        (f"torch212-cu128-{END}", {}, Step.BACKEND, "needs CUDA 12.8, torch has 13.1"),
+        (f"torch212-cpu-{END}", {}, Step.BACKEND, "built for cpu, kernels are wanted for cu131"),
+        ("torch212-cu130-aarch64-linux", {}, Step.CPU, "built for CPU aarch64, this is x86_64"),
+        ("torch212-cu130-x86_64-windows", {}, Step.OS, "built for windows, this is linux"),
+        ("torch-rocm", {}, Step.BACKEND, "is for rocm, kernels are wanted for cuda"),
+        (
+            f"torch212-cu130-{END}",
+            {"free_threaded": True, "python": (3, 14)},
+            Step.PYTHON,
+            "free-threaded Python 3.14",
+        ),
+        (f"torch212-metal-{END}", {"backend": Backend("metal")}, Step.BACKEND, "macOS 26.0"),
+        (
+            f"torch212-rocm71-{END}",
+            {"backend": Backend("rocm", (7, 2))},
+            Step.BACKEND,
+            "built for rocm71, kernels are wanted for rocm72",
+        ),
+    ],
+)
+def test_a_refusal_says_why(name, changes, step, reason):
+    (decision,) = resolve([name], replace(CUDA_HOST, **changes)).decisions
+    assert decision.step is step
+    assert reason in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("torch-npu", {"backend": Backend("cann", (8, 2))}),
+        ("torch-cuda", {"torch": None}),
+        ("torch-cuda", {"free_threaded": True, "python": (3, 13)}),
+        (f"torch212-cu130-{END}", {"free_threaded": True, "python": (3, 15)}),
+        (f"tvm-ffi01-cu130-{END}", {"tvm_ffi": (0, 1), "torch": None}),
+        (f"torch212-metal-{END}", {"backend": Backend("metal"), "macos": (26, 0)}),
+        (f"torch212-cu130-{END}", {"cxx11": None}),
+    ],
+)
+def test_what_fits_is_accepted(name, changes):
+    assert resolve([name], replace(CUDA_HOST, **changes)).best.name == name
+
+
+def test_the_trace_has_a_line_for_each_variant_and_skips_other_folders():
+    names = ["torch-universal", "torch-cuda", "README", f"torch212-cpu-{END}"]
+    assert resolve(names, CUDA_HOST).trace().splitlines() == [
+        "torch-cuda compatible, preferred ✅",
+        "torch-universal compatible ✅",
+        f"torch212-cpu-{END}: built for cpu, kernels are wanted for cu131",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        ([], "nothing is built"),
+        ([f"torch212-cpu-{END}"], f'pass backend="cpu" to load torch212-cpu-{END}'),
+        ([f"torch211-cxx11-cu130-{END}"], "install torch 2.11, or build it for cu131"),
+        ([f"torch-stable-abi213-cu130-{END}"], "install torch 2.13 or newer, or build it"),
+        ([f"torch212-cu132-{END}"], "install a torch for cu132, or build it for cu131"),
+        (["torch212-cu130-aarch64-linux"], "build it for cu131 on x86_64-linux"),
+    ],
+)
+def test_the_way_out_is_the_shortest(names, advice):
+    assert way_out(resolve(names, CUDA_HOST), CUDA_HOST).startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("arch", "capability", "runs"),
+    [
+        ("8.0", (8, 6), True),
+        ("8.6", (8, 0), False),
+        ("8.0", (9, 0), False),
+        ("8.0+PTX", (9, 0), True),
+        ("9.0+PTX", (8, 9), False),
+        ("9.0a", (9, 0), True),
+        ("10.0a", (10, 3), False),
+        ("10.0a+PTX", (10, 3), False),
+        ("10.0f", (10, 3), True),
+        ("10.3f", (10, 0), False),
+        ("12.0f+PTX", (13, 0), False),
+        ("next", (9, 0), True),
+    ],
+)
+def test_device_code_runs_where_cuda_says(arch, capability, runs):
+    host = replace(CUDA_HOST, capability=capability)
+    assert (check_archs("cuda", [arch], host) == "") is runs
+    assert check_archs("cpu", [arch], host) == ""
+    assert check_archs("cuda", [arch], CUDA_HOST) == ""
+
+
+def test_a_refused_device_is_told_what_there_is():
+    host = replace(CUDA_HOST, capability=(7, 0))
+    assert check_archs("cuda", ["8.0", "9.0a", "odd"], host) == (
+        "the build has device code for 8.0, 9.0a, odd, the device has capability 7.0"
+    )
+    rocm = replace(host, backend=Backend("rocm", (7, 2)), gcn_arch="gfx90a:sramecc+:xnack-")
+    assert check_archs("rocm", ["gfx90a"], rocm) == ""
+    assert "the device is gfx90a" in check_archs("rocm", ["gfx942"], rocm)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading build.toml: values, defaults, and one line for each mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from kernforge.errors import ManifestError
+from kernforge.manifest.document import (
+    CudaKernel,
+    RocmKernel,
+    Torch,
+    TorchNoarch,
+    TvmFfi,
+    Version2,
+    check_files,
+    parse,
+)
+from kernforge.manifest.toml_positions import key_lines
+
+CASES = sorted((Path(__file__).parents[2] / "data" / "manifests").glob("*.toml"))
+MINIMAL = """\
+[general]
+name = "my-kernel"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu"]
+
+[torch]
+"""
+
+
+def _text(path):
+    return path.read_bytes().decode()
+
+
+def _good(name):
+    path = next(path for path in CASES if path.stem == f"good-{name}")
+    return parse(_text(path), source=path.name)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_every_mistake_of_a_case_is_reported_and_nothing_else(path):
+    lines = _text(path).splitlines()
+    mistakes = [line.removeprefix("# expect: ") for line in lines if line.startswith("# expect: ")]
+    hints = [line.removeprefix("# hint: ") for line in lines if line.startswith("# hint: ")]
+    if path.stem.startswith("good-"):
+        assert not mistakes
+        parse(_text(path), source=path.name)
+        return
+    with pytest.raises(ManifestError) as caught:
+        parse(_text(path), source=path.name)
+    assert caught.value.message.splitlines() == mistakes
+    assert not hints or caught.value.hint.splitlines() == hints
+
+
+def test_every_key_has_its_value():
+    manifest = _good("every-key")
+    general, torch = manifest.general, manifest.framework
+    assert (general.name, general.python_name, general.version) == ("every-key2", "every_key2", 3)
+    assert general.upstream == "https://example.com/a/b.git"
+    assert general.source == "git@example.com:a/b.git"
+    assert (general.cuda.minver, general.cuda.maxver) == (Version2(12, 8), Version2(13, 0))
+    assert (general.hub.repo_id, general.hub.branch) == ("o/every-key2", "next")
+    assert isinstance(torch, Torch)
+    assert (torch.minver, torch.maxver) == (Version2(2, 9), Version2(2, 10))
+    assert (torch.src, torch.include) == (("torch-ext/torch_binding.cpp",), (".",))
+    assert (torch.cxx_flags, torch.data_extensions) == (("-O3",), ("json",))
+    cuda, rocm = manifest.kernels["on_cuda"], manifest.kernels["on-rocm"]
+    assert isinstance(cuda, CudaKernel)
+    assert cuda.cuda_capabilities == ("9.0a", "10.0+PTX")
+    assert (cuda.cuda_flags, cuda.cuda_minver) == (("-lineinfo",), Version2(12, 8))
+    assert isinstance(rocm, RocmKernel)
+    assert (rocm.rocm_archs, rocm.hip_flags) == (("gfx942",), ("-O3",))
+    assert manifest.notes == ()
+
+
+def test_dependencies_of_a_backend_follow_the_general_ones():
+    general = _good("every-key").general
+    named = {
+        backend: [item.repo_id for item in general.kernel_depends_for(backend)][2:]
+        for backend in general.backends
+    }
+    assert {key: value for key, value in named.items() if value} == {
+        "cuda": ["o/cuda-only"],
+        "neuron": ["o/neuron-only"],
+        "xpu": ["o/xpu-only"],
+    }
+    assert general.python_depends_for("cuda") == ("einops", "nvidia-cutlass-dsl")
+    # kernel-builder reads those of neuron and uses them nowhere.
+    assert general.python_depends_for("neuron") == ("einops",)
+
+
+@pytest.mark.parametrize(
+    ("stable_abi", "cuda", "cpu"),
+    [
+        ("", None, None),
+        ('stable-abi = "2.11"', (2, 11), (2, 11)),
+        ('stable-abi = { cuda = "2.10" }', (2, 10), None),
+        ("stable-abi = {}", None, None),
+    ],
+)
+def test_the_stable_abi_is_for_all_backends_or_for_those_listed(stable_abi, cuda, cpu):
+    torch = parse(MINIMAL + stable_abi).framework
+    assert (torch.stable_abi_for("cuda"), torch.stable_abi_for("cpu")) == (cuda, cpu)
+
+
+def test_what_is_absent_has_its_default():
+    manifest = parse(MINIMAL)
+    torch, general = manifest.framework, manifest.general
+    assert (torch.src, torch.pyext, torch.stable_abi) == ((), ("py", "pyi"), None)
+    assert (general.cuda.minver, general.hub.repo_id, general.kernel_depends) == (None, None, ())
+    assert manifest.kernels == {}
+
+
+def test_absent_architectures_are_not_an_empty_list():
+    assert _good("noarch").framework.rocm_archs == ()
+    section = '[kernel.x]\nbackend = "cuda"\ndepends = []\nsrc = []\n'
+    assert parse(MINIMAL + section).kernels["x"].cuda_capabilities is None
+
+
+def test_each_framework_has_its_type():
+    assert isinstance(_good("noarch").framework, TorchNoarch)
+    assert isinstance(_good("tvm-ffi").framework, TvmFfi)
+
+
+def test_sections_are_found_by_backend_in_the_order_of_the_file():
+    text = MINIMAL + "".join(
+        f'[kernel.{name}]\nbackend = "{backend}"\ndepends = []\nsrc = []\n'
+        for name, backend in [("z", "cuda"), ("m", "cpu"), ("a", "cuda")]
+    )
+    manifest = parse(text)
+    assert list(manifest.sections("cuda")) == ["z", "a"]
+    assert list(manifest.sections("metal")) == []
+
+
+def test_a_manifest_cannot_be_changed():
+    manifest = parse(MINIMAL)
+    with pytest.raises(ValueError, match="frozen"):
+        manifest.general.name = "other"
+    with pytest.raises(AttributeError):
+        manifest.notes = ("x",)
+
+
+def test_versions_compare_by_number_and_print_as_written():
+    assert Version2.parse("2.10") > Version2.parse("2.9")
+    assert [str(Version2.parse(text)) for text in ("12.0", " 12.08\n", "+1.2")] == [
+        "12.0",
+        "12.8",
+        "1.2",
+    ]
+    for text in ("12", "12.8.0", "12.", "12. 8", "-1.2", "1_0.2", "\u0661.2", f"1.{2**64}"):
+        with pytest.raises(ValueError, match="two numbers"):
+            Version2.parse(text)
+
+
+def test_sources_that_the_project_lacks_are_named():
+    text = MINIMAL + 'src = ["torch-ext/binding.cpp", "./b.h"]\n'
+    text += '[kernel.x]\nbackend = "cpu"\ndepends = []\nsrc = ["csrc/../csrc/reul.cpp"]\n'
+    files = {"torch-ext/binding.cpp", "csrc/relu.cpp", "b.h"}
+    assert check_files(parse(text), files) == [
+        "[kernel.x] src \"csrc/../csrc/reul.cpp\": no such file; did you mean 'csrc/relu.cpp'?",
+    ]
+    assert check_files(parse(text), files | {"csrc/reul.cpp"}) == []
+
+
+def test_lines_are_found_through_every_kind_of_toml():
+    text = '''\
+# "not" = 1
+a.b = """
+x = 1
+""""
+"q.\\"k" = [ # comment ]
+  'one', { t = [1,
+    2] },
+]
+[t]
+c = '\'\''
+]'\'\''
+[[list]]
+k = 1
+[list.sub]
+[[list]]
+k = 2
+'''.replace("'\\'\\''", "'''")
+    lines = key_lines(text)
+    expected = {
+        ("a", "b"): 2,
+        ('q."k',): 5,
+        ('q."k', 0): 6,
+        ('q."k', 1, "t", 1): 7,
+        ("t", "c"): 10,
+        ("list", 0, "k"): 13,
+        ("list", 0, "sub"): 14,
+        ("list", 1, "k"): 16,
+    }
+    assert {path: lines.get(path) for path in expected} == expected
+    assert ("x",) not in lines

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Editions 3 and 4: which is which, and how a broken file is told from an old one."""
+
+import pytest
+
+from kernforge.errors import ManifestError
+from kernforge.manifest.document import Edition, edition_of, parse
+from kernforge.manifest.editions import lacking, newer_keys, upgraded
+
+GENERAL = '[general]\nname = "ab"\nbackends = ["cpu"]\n'
+V4 = f'{GENERAL}version = 1\nlicense = "MIT"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "edition"),
+    [
+        (f"{V4}edition = 5\n[torch]\n", Edition.V5),
+        (f"{V4}[torch]\n", Edition.V4),
+        (f'{V4}[torch]\nstable-abi = "2.11"\n', Edition.V4),
+        (f"{V4}[torch-noarch]\n", Edition.V4),
+        (V4, Edition.V3),
+        (f"{GENERAL}version = 2\n[torch]\n", Edition.V3),
+        (f'{GENERAL}license = "MIT"\n[tvm-ffi]\nsrc = []\n', Edition.V3),
+        (GENERAL, Edition.V3),
+    ],
+)
+def test_the_edition_is_recognised_by_what_the_file_has(text, edition):
+    assert edition_of(text) == edition
+
+
+def test_edition_4_is_read_and_noted():
+    manifest = parse(f'{V4}[torch]\nstable-abi = "2.11"\n', source="x/build.toml")
+    assert manifest.framework.stable_abi == (2, 11)
+    assert manifest.general.edition == 5
+    (note,) = manifest.notes
+    assert note.startswith("x/build.toml is of edition 4")
+    assert "kernforge migrate" in note
+
+
+def test_where_a_manifest_lies_is_no_part_of_its_content():
+    here, there = (parse(f"{V4}[torch-noarch]\n", source=f"{d}/build.toml") for d in "ab")
+    assert here.notes != there.notes
+    assert here.content == there.content
+    assert here.content != parse(f"{V4}[torch]\n", source="a/build.toml").content
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (f"{V4}[torch]\nsrcs = []\n", "did you mean 'src'?"),
+        (f'{V4}[torch]\nstable-abi.cuda = "2.11"\n', "stable-abi: new in edition 5"),
+        (f'{GENERAL}version = 1\n[torch]\ncxx-flag = ["x"]\n', "did you mean 'cxx-flags'?"),
+        (f"{GENERAL}version = 1\n[torch]\ncxx-flags = []\n", "license: missing"),
+        (f'{GENERAL}license = "MIT"\n[torch-noarch]\n', "version: missing"),
+        (f"{GENERAL}version = 1\nlicense = 3\n", "license = 3: expected a string"),
+    ],
+)
+def test_a_broken_file_shows_its_mistakes_and_is_not_called_old(text, mistake):
+    with pytest.raises(ManifestError) as caught:
+        parse(text)
+    assert mistake in caught.value.message
+    assert "edition 3" not in caught.value.message
+
+
+def test_what_edition_3_lets_be_missing_is_named():
+    assert lacking({"general": {"version": 1}}) == (
+        "[general] has no 'license'",
+        "there is no framework table",
+    )
+    assert lacking({"general": {"version": 1, "license": "x"}, "torch": {}}) == ()
+
+
+def test_upgrading_fills_in_and_leaves_the_argument_alone():
+    data = {"general": {"name": "ab"}}
+    assert upgraded(data, Edition.V3) == {
+        "general": {"version": 1, "name": "ab", "edition": 5},
+        "torch-noarch": {},
+    }
+    assert upgraded(data, Edition.V4) == {"general": {"name": "ab", "edition": 5}}
+    assert data == {"general": {"name": "ab"}}
+
+
+def test_keys_of_later_editions_are_found():
+    data = {"general": {"tpu": {}, "source": "x"}, "torch": {"stable-abi": {}, "cxx-flags": []}}
+    assert set(newer_keys(data, Edition.V4)) == {("general", "tpu"), ("torch", "stable-abi")}
+    assert len(newer_keys(data, Edition.V3)) == 4

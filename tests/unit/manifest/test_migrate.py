@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewriting old manifests: lines are added, everything else stays byte for byte."""
+
+import pytest
+
+from kernforge.errors import ManifestError
+from kernforge.manifest.document import Edition, TorchNoarch, edition_of, parse
+from kernforge.manifest.migrate import migrate, migrate_file
+
+V4 = """\
+# A comment.
+[general] # another
+name    =  "ab"
+version = 7  # the seventh
+license = 'MIT'
+backends = [
+  "cuda", # here
+]
+
+[general.hub]
+repo-id = "o/ab"
+
+[torch]
+stable-abi = "2.11"
+"""
+V3 = '[general]\nname = "ab"\nlicense = "MIT"\nbackends = ["cuda"]\n'
+
+
+def test_edition_4_gains_one_line():
+    result, notes = migrate(V4)
+    old, new = V4.splitlines(), result.splitlines()
+    assert new == [*old[:4], "edition = 5", *old[4:]]
+    assert notes == ["[general] edition = 5 is added"]
+    assert parse(result).framework == parse(V4).framework
+
+
+def test_edition_3_gains_its_defaults():
+    result, notes = migrate(V3)
+    assert result == (
+        '[general]\nname = "ab"\nversion = 1\nedition = 5\nlicense = "MIT"\n'
+        'backends = ["cuda"]\n\n[torch-noarch]\n'
+    )
+    assert len(notes) == 3
+    manifest = parse(result)
+    assert isinstance(manifest.framework, TorchNoarch)
+    assert manifest.general.version == 1
+
+
+def test_edition_3_keeps_the_framework_that_it_has():
+    result, notes = migrate(f"{V3}[torch]\n")
+    assert "[torch-noarch]" not in result
+    assert notes == ["[general] version = 1 is added", "[general] edition = 5 is added"]
+
+
+DOTTED = """\
+general.name = "ab"
+general.version = 1
+general.license = "MIT"
+general.backends = []
+
+[torch] # kept
+"""
+INLINE = """\
+general = { name = "ab", version = 1, license = "MIT", backends = [] }
+[torch] # kept
+"""
+GENERAL_LAST = """\
+[torch]
+[general.hub]
+branch = "x"
+[general]
+name = "ab"
+version = 1
+license = "MIT"
+backends = []
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        DOTTED,
+        INLINE,
+        GENERAL_LAST,
+        V4.replace("\n", "\r\n"),
+        "\ufeff" + V4,
+        V4.replace("# A comment.", "# A line\u2028separator and a \x85."),
+    ],
+    ids=["dotted", "inline", "general last", "crlf", "byte order mark", "odd line ends"],
+)
+def test_every_way_to_write_the_general_table_migrates(text):
+    result, _ = migrate(text)
+    assert edition_of(result) == Edition.V5
+    assert parse(result).general.name == parse(text).general.name
+    assert ("\r\n" in text) == ("\r\n" in result)
+    assert "\r" not in result.replace("\r\n", "")
+    assert ("# kept" in text) == ("# kept" in result)
+
+
+def test_edition_5_stays_as_it_is():
+    text, _ = migrate(V4)
+    assert migrate(text) == (text, ["build.toml is of edition 5 already; nothing is changed"])
+
+
+def test_a_missing_license_is_asked_for():
+    with pytest.raises(ManifestError, match=r"x\.toml: \[general\] license: missing") as caught:
+        migrate('[general]\nname = "ab"\nbackends = []\n', source="x.toml")
+    assert 'license = "Apache-2.0"' in caught.value.hint
+
+
+def test_a_broken_framework_table_of_edition_3_is_not_dropped():
+    with pytest.raises(ManifestError, match=r"\[torch\] srcs = \[\]: unknown key"):
+        migrate(f"{V3}[torch]\nsrcs = []\n")
+
+
+def test_a_file_is_rewritten_in_place_or_left_alone(tmp_path):
+    path = tmp_path / "build.toml"
+    path.write_bytes(V4.replace("\n", "\r\n").encode())
+    assert migrate_file(path) == ["[general] edition = 5 is added"]
+    assert path.read_bytes().decode() == migrate(V4)[0].replace("\n", "\r\n")
+    before = path.stat().st_mtime_ns
+    migrate_file(path)
+    assert path.stat().st_mtime_ns == before
+    path.write_text("[general]\n")
+    with pytest.raises(ManifestError):
+        migrate_file(path)
+    assert path.read_text() == "[general]\n"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["build.toml"]

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON schema and the reference page say what the parser does."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from kernforge.manifest.model import KERNELS, TABLES, Document, fields
+from kernforge.manifest.schema import json_schema, reference_markdown
+
+CASES = sorted((Path(__file__).parents[2] / "data" / "manifests").glob("*.toml"))
+# Files that the schema need not judge as the parser does: other editions, and spellings of
+# versions and git addresses that an editor may complain about or let pass.
+BEYOND = {"good-edition-4", "good-spellings", "bad-syntax", "bad-too-large"}
+
+
+def test_the_schema_is_of_the_draft_that_it_names():
+    validators = pytest.importorskip("jsonschema")
+    validators.Draft202012Validator.check_schema(json_schema())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in CASES if path.stem not in BEYOND],
+    ids=lambda path: path.stem,
+)
+def test_the_schema_judges_as_the_parser_does(path):
+    validators = pytest.importorskip("jsonschema")
+    validator = validators.Draft202012Validator(json_schema())
+    data = tomllib.loads(path.read_bytes().decode().removeprefix("\ufeff"))
+    assert validator.is_valid(data) == path.stem.startswith("good-")
+
+
+def test_every_table_is_closed_and_every_key_described():
+    schema = json_schema()
+    tables = [schema, *schema["$defs"].values()]
+    assert len(tables) == len(TABLES) + len(KERNELS) + 2
+    for table in tables:
+        assert table["additionalProperties"] is False
+    for kind in [Document, *TABLES.values(), *KERNELS.values()]:
+        for key, field in fields(kind).items():
+            assert field.description, f"{kind.__name__} {key} has no description"
+
+
+def test_keys_are_spelled_as_in_the_file():
+    definitions = json_schema()["$defs"]
+    assert "cuda-capabilities" in definitions["CudaKernel"]["properties"]
+    assert set(definitions["TorchNoarch"]["properties"]) == {
+        "pyext",
+        "cuda_capabilities",
+        "rocm_archs",
+    }
+    assert {"required": ["torch-noarch"]} in json_schema()["oneOf"]
+    assert set(definitions["CpuKernel"]["required"]) == {"backend", "depends", "src"}
+
+
+def test_the_schema_has_nothing_that_toml_lacks():
+    text = json.dumps(json_schema())
+    assert "null" not in text
+    assert '"title"' not in text.replace('"title": "build.toml"', "")
+
+
+def test_the_reference_page_has_every_table_and_key():
+    page = reference_markdown()
+    for name in TABLES:
+        assert f"## `[{name}]`" in page
+    for kind in [*TABLES.values(), *KERNELS.values()]:
+        for key, field in fields(kind).items():
+            assert f"| `{key}` |" in page
+            assert field.description in page
+    assert '| `pyext` | list of strings | `["py", "pyi"]` |' in page
+    assert "| `stable-abi` | version or table of backend to version |  |" in page
+    assert "| `version` | integer | required |" in page

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new project is whole, says the user's words everywhere, and never touches what is there."""
+
+import ast
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.manifest.document import check_files, parse
+from kernforge.project.scaffold import scaffold
+
+
+def _project(tmp_path, **options):
+    dest = tmp_path / "project"
+    paths = scaffold("my-relu", dest=dest, **options)
+    return dest, {path.relative_to(dest).as_posix(): path.read_text() for path in paths}
+
+
+@pytest.mark.parametrize(
+    ("backends", "sections", "missing"),
+    [
+        (("cuda", "cpu"), {"my_relu_cpu", "my_relu_cuda"}, set()),
+        (("cpu",), {"my_relu_cpu"}, {"my_relu.cu"}),
+        (("cuda",), {"my_relu_cuda"}, {"my_relu_cpu.cpp"}),
+    ],
+)
+def test_a_project_has_what_its_backends_need(tmp_path, backends, sections, missing):
+    dest, files = _project(tmp_path, backends=backends)
+    manifest = parse(files["build.toml"])
+    assert set(manifest.general.backends) == set(backends)
+    assert set(manifest.kernels) == sections
+    assert manifest.notes == ()
+    assert check_files(manifest, files) == []
+    assert {"my_relu.cu", "my_relu_cpu.cpp"} - set(files) == missing
+    assert sorted(files) == sorted(
+        path.relative_to(dest).as_posix() for path in dest.rglob("*") if path.is_file()
+    )
+
+
+def test_every_placeholder_is_filled(tmp_path):
+    _, files = _project(tmp_path, license="MIT OR Apache-2.0")
+    for path, text in files.items():
+        assert set(re.findall(r"__[A-Z_]+__", path + text)) <= {"__CUDACC__"}, path
+    assert tomllib.loads(files["build.toml"])["general"]["license"] == "MIT OR Apache-2.0"
+    assert "SPDX-License-Identifier: MIT OR Apache-2.0\n" in files["my_relu_cpu.cpp"]
+    assert "my-relu" in files["CARD.md"]
+
+
+def test_python_and_hub_names(tmp_path):
+    _, files = _project(tmp_path)
+    module = ast.parse(files["torch-ext/my_relu/__init__.py"])
+    assert "my_relu" in {n.name for n in module.body if isinstance(n, ast.FunctionDef)}
+    assert tomllib.loads(files["build.toml"])["general"]["name"] == "my-relu"
+    for path in (path for path in files if path.endswith(".py")):
+        ast.parse(files[path], filename=path)
+
+
+def test_the_python_files_pass_the_linter(tmp_path):
+    dest, _ = _project(tmp_path)
+    rules = "--select=E,F,W,B,I,UP,SIM,RET,PTH,PT"
+    command = ["ruff", "check", "--isolated", "--line-length=100", rules, "--no-cache", str(dest)]
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "No module named ruff" in done.stderr:
+        pytest.skip("ruff is not installed")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a", "A", "Relu", "9lives", "re_lu", "relu-", "-relu", "re lu", "a/b", "relu\n"],
+)
+def test_bad_names_are_refused(tmp_path, name):
+    with pytest.raises(UsageError, match="is not a kernel name"):
+        scaffold(name, dest=tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["class", "lambda", "ops", "torch", "add-op-namespace-prefix"])
+def test_names_that_the_module_could_not_use_are_refused(tmp_path, name):
+    with pytest.raises(UsageError, match="cannot be the name of a function"):
+        scaffold(name, dest=tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backends": ("cpu", "metal")}, "'metal' is not a backend"),
+        ({"backends": ()}, "no backend is chosen"),
+        ({"license": 'MIT"\nname = "x'}, "is not a license expression"),
+        ({"license": ""}, "is not a license expression"),
+    ],
+)
+def test_other_wrong_choices_are_refused(tmp_path, options, message):
+    with pytest.raises(UsageError, match=message):
+        scaffold("relu", dest=tmp_path / "x", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten(tmp_path):
+    dest = tmp_path / "relu"
+    dest.mkdir()
+    (dest / "mine.cu").write_text("precious")
+    with pytest.raises(UsageError, match=r"exists already and holds mine\.cu"):
+        scaffold("relu", dest=dest)
+    assert [path.name for path in dest.iterdir()] == ["mine.cu"]
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(UsageError, match="exists already"):
+        scaffold("relu", dest=file)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="exists already"):
+        scaffold("relu", dest=link)
+
+
+def test_an_empty_directory_is_filled_and_nothing_stays_beside_it(tmp_path):
+    dest = tmp_path / "relu"
+    dest.mkdir()
+    assert all(path.is_file() for path in scaffold("relu", dest=dest))
+    assert [path.name for path in tmp_path.iterdir()] == ["relu"]
+
+
+def test_a_killed_run_leaves_no_half_project(tmp_path):
+    dest = tmp_path / "relu"
+    script = (
+        "import os, signal\n"
+        "from pathlib import Path\n"
+        "from kernforge import scaffold\n"
+        "real, count = scaffold.write_new, 0\n"
+        "def write_new(*args, **options):\n"
+        "    global count\n"
+        "    count += 1\n"
+        "    if count == 5: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    real(*args, **options)\n"
+        "scaffold.write_new = write_new\n"
+        f"scaffold.scaffold('relu', dest=Path({str(dest)!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not dest.exists()
+    scaffold("relu", dest=dest)
+    assert (dest / "build.toml").is_file()

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files of a project a build sees."""
+
+import pytest
+
+from kernforge.project import api as project
+from kernforge.project import source_files
+from kernforge.system.process import run
+
+MANIFEST = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+[torch]
+src = ["torch-ext/binding.cpp"]
+[kernel.c]
+backend = "cpu"
+depends = []
+include = [".generated"]
+src = ["dist/a.cpp", "b.cpp"]
+"""
+FILES = {
+    "build.toml": MANIFEST,
+    "torch-ext/binding.cpp": "",
+    "torch-ext/my_op/__init__.py": "",
+    "torch-ext/my_op/data.json": "{}",
+    "dist/a.cpp": '#include "../tables/values.txt"\n',
+    "b.cpp": '#include "sub/build/deep.h"\n',
+    "sub/build/deep.h": "",
+    "tables/values.txt": '#include "more.dat"\n',
+    "tables/more.dat": "1, 2",
+    "tables/unused.dat": "3",
+    "build/torch-cpu/old.cpp": "",
+    ".git/config.h": "",
+    ".generated/x.h": "",
+    "__pycache__/x.h": "",
+}
+
+
+@pytest.fixture
+def read(tmp_path):
+    for path, text in FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return source_files.read(project.read(tmp_path, run))
+
+
+def test_results_and_caches_are_not_read_unless_the_manifest_names_them(read):
+    assert {"dist/a.cpp", ".generated/x.h", "sub/build/deep.h"} <= set(read.texts)
+    assert not {"build/torch-cpu/old.cpp", ".git/config.h", "__pycache__/x.h"} & set(read.digests)
+
+
+def test_an_included_file_is_read_whatever_its_extension(read):
+    assert {"tables/values.txt", "tables/more.dat"} <= set(read.texts)
+    assert "tables/unused.dat" not in read.digests
+
+
+def test_the_package_is_hashed_whole_and_its_header_is_brought(read):
+    assert "torch-ext/my_op/data.json" in read.digests
+    assert "torch-ext/registration.h" in read.brought

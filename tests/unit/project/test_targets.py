@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.manifest import document
+from kernforge.project import targets
+
+GENERAL = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = [{backends}]
+"""
+CPU = '[kernel.c]\nbackend = "cpu"\ndepends = []\nsrc = ["c.cpp"]\n'
+CUDA = '[kernel.g]\nbackend = "cuda"\ndepends = []\nsrc = ["g.cu"]\n'
+RELEASES = {
+    (2, 11): ((12, 6), (13, 0)),
+    (2, 12): ((12, 6), (13, 0), (13, 2)),
+    (2, 13): ((13, 0), (13, 2)),
+}
+
+
+def considered(backends, rest):
+    quoted = ", ".join(f'"{b}"' for b in backends)
+    parsed = document.parse(GENERAL.format(backends=quoted) + rest)
+    return targets.candidates(parsed, cpu="x86_64", releases=RELEASES)
+
+
+def test_a_toolkit_of_the_users_makes_its_variants_buildable():
+    parsed = document.parse(GENERAL.format(backends='"cuda"') + "[torch]\n" + CUDA)
+    found = targets.candidates(parsed, cpu="x86_64", releases=RELEASES, own_toolkits=[(12, 6)])
+    (one,) = [c for c in found if c.name == "torch211-cxx11-cu126-x86_64-linux"]
+    assert (one.target.torch, one.target.cuda) == ((2, 11), (12, 6))
+
+
+STABLE = '[torch]\nstable-abi = "2.10"\n'
+
+
+@pytest.mark.parametrize(
+    ("rest", "name"),
+    [
+        ("[torch]\n" + CUDA, "torch211-cxx11-cu126-x86_64-linux"),
+        (STABLE + CUDA, "torch-stable-abi210-cu128-x86_64-linux"),
+        ('[tvm-ffi]\nsrc = ["b.cpp"]\n' + CUDA, "tvm-ffi01-cu129-x86_64-linux"),
+    ],
+)
+def test_what_clang_can_compile_is_built_on_request_alone(rest, name):
+    parsed = document.parse(GENERAL.format(backends='"cuda"') + rest)
+
+    def found(**given):
+        every = targets.candidates(parsed, cpu="x86_64", releases=RELEASES, **given)
+        return next(one for one in every if one.name == name)
+
+    without = found()
+    assert without.target is None
+    assert "--cuda-compiler clang" in without.reason
+    asked = found(by_clang=targets.CLANG)
+    assert asked.target is not None
+    assert not asked.default
+    assert "clang instead of nvcc" in asked.reason
+
+
+def test_tvm_ffi_has_a_variant_per_backend_and_no_torch():
+    text = '[tvm-ffi]\nsrc = ["tvm-ffi-ext/b.cpp"]\n'
+    found = considered(["cpu", "cuda"], text + CPU + CUDA)
+    assert defaults(found) == ["tvm-ffi01-cpu-x86_64-linux", "tvm-ffi01-cu130-x86_64-linux"]
+    assert {c.target.torch for c in found if c.target} == {None}
+
+
+def defaults(found):
+    return [c.name for c in found if c.default]
+
+
+def test_a_stable_abi_project_builds_one_variant_per_backend():
+    found = considered(["cpu", "cuda"], '[torch]\nstable-abi = "2.10"\n' + CPU + CUDA)
+    assert defaults(found) == [
+        "torch-stable-abi210-cpu-x86_64-linux",
+        "torch-stable-abi210-cu130-x86_64-linux",
+    ]
+    assert [c.name for c in found if c.target and not c.default] == [
+        "torch-stable-abi210-cu132-x86_64-linux",
+    ]
+
+
+def test_an_older_target_is_built_with_headers_that_can():
+    found = considered(["cpu"], '[torch]\nstable-abi = "2.9"\n' + CPU)
+    assert found[0].name == "torch-stable-abi29-cpu-x86_64-linux"
+    assert found[0].target.torch == (2, 10)
+
+
+def test_a_full_abi_project_builds_for_the_two_newest_torches():
+    found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA)
+    assert defaults(found) == [
+        "torch212-cxx11-cpu-x86_64-linux",
+        "torch213-cxx11-cpu-x86_64-linux",
+        "torch212-cxx11-cu130-x86_64-linux",
+        "torch212-cxx11-cu132-x86_64-linux",
+        "torch213-cxx11-cu130-x86_64-linux",
+        "torch213-cxx11-cu132-x86_64-linux",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rest", "name", "reason"),
+    [
+        ('[torch]\nminver = "2.12"\n', "torch211-cxx11-cpu-x86_64-linux", "torch minver 2.12"),
+        ('[torch]\nmaxver = "2.12"\n', "torch213-cxx11-cpu-x86_64-linux", "torch maxver 2.12"),
+        (
+            '[general.cuda]\nminver = "13.1"\n[torch]\n',
+            "torch212-cxx11-cu130-x86_64-linux",
+            "CUDA minver 13.1",
+        ),
+        ("[torch]\n", "torch211-cxx11-cu126-x86_64-linux", "no nvcc of CUDA 12.6"),
+    ],
+)
+def test_what_is_left_out_says_why(rest, name, reason):
+    (found,) = [c for c in considered(["cpu", "cuda"], rest + CPU + CUDA) if c.name == name]
+    assert found.target is None
+    assert reason in found.reason
+
+
+def test_bounds_move_the_defaults():
+    found = considered(["cpu"], '[torch]\nmaxver = "2.11"\n' + CPU)
+    assert defaults(found) == ["torch211-cxx11-cpu-x86_64-linux"]
+
+
+def test_a_minimum_above_the_usual_toolkit_makes_the_next_one_the_default():
+    text = '[general.cuda]\nminver = "13.1"\n[torch]\nstable-abi = "2.10"\n' + CUDA
+    assert defaults(considered(["cuda"], text)) == ["torch-stable-abi210-cu132-x86_64-linux"]
+
+
+def test_a_backend_without_a_section_is_python_alone():
+    found = considered(["cpu", "rocm"], "[torch]\n" + CPU)
+    assert "torch-rocm" in defaults(found)
+
+
+@pytest.mark.parametrize("backend", ["rocm", "xpu", "metal"])
+def test_backends_of_other_toolchains_are_left_out(backend):
+    section = f'[kernel.x]\nbackend = "{backend}"\ndepends = []\nsrc = ["x.cpp"]\n'
+    (found,) = considered([backend], "[torch]\n" + section)
+    assert found.target is None
+    assert found.reason
+
+
+def test_patterns_choose_and_keep_the_order():
+    found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA)
+    chosen = targets.choose(found, ["*-cu132-*", "torch211-*-cpu-*"])
+    assert [t.name for t in chosen] == [
+        "torch212-cxx11-cu132-x86_64-linux",
+        "torch213-cxx11-cu132-x86_64-linux",
+        "torch211-cxx11-cpu-x86_64-linux",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("torch213-cxx11-cpu-x86_64-linx", "did you mean torch213-cxx11-cpu-x86_64-linux?"),
+        ("torch211-cxx11-cu126-x86_64-linux", "left out: the package index"),
+        ("*-cu126-*", "-cu126-x86_64-linux is left out: the package index"),
+        ("cpu", "'*cpu*'"),
+        ("zzz", "kernforge variants"),
+    ],
+)
+def test_a_pattern_that_names_nothing_gets_a_hint(pattern, hint):
+    with pytest.raises(UsageError) as caught:
+        targets.choose(considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA), [pattern])
+    assert hint in caught.value.hint
+
+
+def test_nothing_to_build_lists_the_reasons():
+    section = '[kernel.x]\nbackend = "metal"\ndepends = []\nsrc = ["x.mm"]\n'
+    with pytest.raises(UsageError, match="Apple's compiler"):
+        targets.choose(considered(["metal"], "[torch]\n" + section), [])
+
+
+def test_the_real_table_of_releases_is_in_order():
+    releases = targets.torch_releases()
+    assert list(releases) == sorted(releases)
+    assert releases[2, 11] == ((12, 6), (12, 8), (13, 0))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which sources a target compiles, and with whose flags."""
+
+import pytest
+
+from kernforge.manifest import document
+from kernforge.project import units
+
+GENERAL = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "cuda"]
+[torch]
+src = ["torch-ext/binding.cpp", "torch-ext/binding.h"]
+include = ["torch-ext"]
+cxx-flags = ["-DBINDING"]
+"""
+SECTION = """
+[kernel.{name}]
+backend = "cuda"
+depends = [{depends}]
+src = [{src}]
+{rest}
+"""
+
+
+def parse(*sections):
+    return document.parse(GENERAL + "".join(sections))
+
+
+def section(name, src, rest="", depends=""):
+    quoted = ", ".join(f'"{s}"' for s in src)
+    return SECTION.format(name=name, src=quoted, rest=rest, depends=depends)
+
+
+def find(parsed, path, cuda=(13, 0)):
+    (found,) = [u for u in units.units(parsed, "cuda", cuda) if u.path == path]
+    return found
+
+
+def test_headers_are_no_units_and_the_framework_comes_first():
+    found = units.units(parse(section("a", ["a.cu", "a.cuh"])), "cuda", (13, 0))
+    assert [u.path for u in found] == ["torch-ext/binding.cpp", "a.cu"]
+    assert found[0].cxx_flags == ("-DBINDING",)
+
+
+def test_a_source_of_two_sections_is_one_unit_with_the_flags_of_both():
+    parsed = parse(
+        section(
+            "a",
+            ["both.cu"],
+            'include = ["x"]\ncuda-flags = ["-DA"]\ncuda-capabilities = ["8.0"]',
+        ),
+        section(
+            "b",
+            ["./both.cu"],
+            'include = ["y"]\ncuda-flags = ["-DB"]\ncuda-capabilities = ["9.0a"]',
+        ),
+        section("c", ["both.cu"]),
+    )
+    found = find(parsed, "both.cu")
+    assert found.include == ("y",)
+    assert found.cuda_flags == ("-DA", "-DB")
+    assert [str(a) for a in found.archs((13, 0))][:3] == ["7.5", "8.0", "8.6"]
+
+
+def test_the_architectures_of_a_shared_source_are_those_of_its_sections():
+    parsed = parse(
+        section("a", ["both.cu"], 'cuda-capabilities = ["8.0"]'),
+        section("b", ["both.cu"], 'cuda-capabilities = ["9.0a"]'),
+    )
+    assert [str(a) for a in find(parsed, "both.cu").archs((13, 0))] == ["8.0", "9.0a"]
+
+
+def test_a_source_that_one_section_names_twice_has_its_flags_once():
+    parsed = parse(section("a", ["a.cu", "./a.cu"], 'cuda-flags = ["-DA"]'))
+    assert find(parsed, "a.cu").cuda_flags == ("-DA",)
+
+
+def test_a_section_for_a_newer_toolkit_is_left_out():
+    parsed = parse(section("a", ["a.cu"], 'cuda-minver = "13.2"'), section("b", ["b.cu"]))
+    assert [u.path for u in units.units(parsed, "cuda", (13, 0))][1:] == ["b.cu"]
+    assert [u.path for u in units.units(parsed, "cuda", (13, 2))][1:] == ["a.cu", "b.cu"]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "expected"),
+    [((12, 6), ("-DX",)), ((12, 8), ("-static-global-template-stub=false", "-DX"))],
+)
+def test_a_flag_that_old_toolkits_do_not_know_is_left_out(cuda, expected):
+    rest = 'cuda-flags = ["-static-global-template-stub=false", "-DX"]'
+    assert find(parse(section("a", ["a.cu"], rest)), "a.cu", cuda).cuda_flags == expected
+
+
+def test_csrc_and_directories_in_flags_are_searched():
+    files = {
+        "a.cu": '#include <in_csrc.h>\n#include "in_flag.h"\n',
+        "csrc/in_csrc.h": "",
+        "inc/in_flag.h": "",
+        "first.h": '#include "second.h"\n',
+        "second.h": "",
+    }
+    rest = 'cuda-flags = ["-Iinc", "-include", "first.h", "-I", "/elsewhere"]'
+    parsed = parse(section("a", ["a.cu"], rest))
+    sources = units.Sources(digests=dict.fromkeys(files, "0"), texts=files, bundled={})
+    found = units.closure(find(parsed, "a.cu"), sources)
+    assert found.files == tuple(sorted(files))
+    assert found.foreign == ()
+
+
+def test_a_bundled_header_lies_where_kernel_builder_puts_it():
+    files = {"sub/a.cpp": '#include "../torch-ext/registration.h"\n'}
+    parsed = parse(section("a", ["sub/a.cpp"]))
+    bundled = {"registration.h": "// brought"}
+    sources = units.Sources(digests={"sub/a.cpp": "0"}, texts=files, bundled=bundled)
+    found = units.closure(find(parsed, "sub/a.cpp"), sources)
+    assert found.files == ("sub/a.cpp", "torch-ext/registration.h")
+
+
+def test_one_cutlass_is_for_every_unit():
+    parsed = parse(section("a", ["a.cu"]), section("b", ["b.cu"], depends='"torch", "cutlass_3_6"'))
+    assert units.cutlass(parsed) == "cutlass_3_6"
+    assert units.cutlass(parse(section("a", ["a.cu"]))) == ""

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kernforge.publish.api_diff import Level, Offer, after, compare, level_of, step
+from kernforge.source.op_schema import read_operators
+from kernforge.source.python_api import read_package
+
+CPU = "torch-stable-abi210-cpu-x86_64-linux"
+CUDA = "torch-stable-abi210-cu130-x86_64-linux"
+
+
+def offer(name=CPU, source="", ops=(), archs=None, depends=()):
+    return Offer(
+        name=name,
+        backend="cuda" if "-cu" in name else "cpu",
+        archs=archs,
+        api=read_package({"__init__.py": source}),
+        ops=None if ops is None else read_operators(ops),
+        python_depends=depends,
+    )
+
+
+def told(old, new, **options):
+    return [(str(change.level), change.what) for change in compare(old, new, **options)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("f(x)", "f(x)", []),
+        ("f(x)", "f(x, y=1)", ["minor: parameter y is new"]),
+        ("f(x)", "f(x, *a, **k)", ["minor: parameter a is new", "minor: parameter k is new"]),
+        ("f(x)", "f(x, y)", ["major: parameter y is new and required"]),
+        ("f(x, y=1)", "f(x)", ["major: parameter y is gone"]),
+        ("f(x, y=1)", "f(x, y=2)", ["major: parameter y is 2 by default, was 1"]),
+        ("f(x, y=1)", "f(x, y)", ["major: parameter y is required, was 1 by default"]),
+        ("f(x, y)", "f(x, y=1)", ["minor: parameter y is 1 by default, was required"]),
+        ("f(x, y)", "f(x, *, y)", ["major: parameter y is given by name, was either way"]),
+        ("f(x)", "f(x, /)", ["major: parameter x is given by position, was either way"]),
+        ("f(x, *, y)", "f(x, y)", []),
+        ("f(x, /)", "f(other, /)", []),
+        ("f(x, /)", "f()", ["major: parameter number 1 is gone"]),
+        ("f(x, *a)", "f(x)", ["major: parameter a is gone"]),
+        (
+            "f(x, y)",
+            "f(y, x)",
+            ["major: parameter x is number 2, was 1", "major: parameter y is number 1, was 2"],
+        ),
+        (
+            "f(x, y=1)",
+            "f(x, n=0, y=1)",
+            ["major: parameter y is number 3, was 2", "minor: parameter n is new"],
+        ),
+    ],
+)
+def test_a_function_keeps_its_callers_or_is_a_major_change(old, new, changes):
+    old, new = (offer(source=f"def {text}: ...\n") for text in (old, new))
+    expected = [tuple(change.replace(": ", ": f: ", 1).split(": ", 1)) for change in changes]
+    assert told([old], [new]) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("def f(): ...", "def g(): ...", [("major", "f is gone"), ("minor", "g is new")]),
+        ("f = 1", "def f(): ...", [("major", "f is a function, was a value")]),
+        ("class A:\n  def f(self): ...", "", [("major", "A is gone")]),
+        ("", "class A:\n  def f(self): ...", [("minor", "A is new")]),
+        ("class A:\n  def f(self): ...", "class A: ...", [("major", "A.f is gone")]),
+    ],
+)
+def test_names_that_come_and_go_are_told_once(old, new, changes):
+    assert told([offer(source=old)], [offer(source=new)]) == changes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        ("f(Tensor x) -> Tensor", "f(Tensor x) -> Tensor", None),
+        ("f(Tensor x) -> Tensor", "f(Tensor x, int n=1) -> Tensor", "minor: parameter n is new"),
+        ("f(Tensor x) -> ()", "f(Tensor? x) -> ()", "major: parameter x is Tensor?, was Tensor"),
+        ("f(Tensor x) -> ()", "f(Tensor! x) -> ()", "major: parameter x is Tensor!, was Tensor"),
+        ("f(Tensor x) -> ()", "f(Tensor x) -> int", "major: it returns int, was ()"),
+        ("f", "f(Tensor x) -> ()", None),
+    ],
+)
+def test_operators_are_held_to_their_schemas_with_types(old, new, change):
+    expected = (
+        [] if change is None else [tuple(change.replace(": ", ": ops.f: ", 1).split(": ", 1))]
+    )
+    assert told([offer(ops=[old])], [offer(ops=[new])]) == expected
+
+
+def test_operators_that_a_build_did_not_record_are_not_compared():
+    assert told([offer(ops=None)], [offer(ops=["f() -> ()"])]) == []
+    assert told([offer(ops=["f() -> ()"])], [offer(ops=None)]) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lost"),
+    [
+        (["8.0"], ["8.0", "9.0"], ""),
+        (["8.0", "9.0"], ["8.0"], "9.0"),
+        (["8.0"], ["8.6"], "8.0"),
+        (["8.6"], ["8.0"], ""),
+        (["9.0a"], ["9.0"], ""),
+        (["9.0"], ["8.0+PTX"], ""),
+        (["8.0+PTX"], ["8.0"], "9.0, 10.0, 10.1, 10.3, 11.0, 12.0, 12.1"),
+    ],
+)
+def test_device_code_is_compared_by_the_gpus_that_it_runs_on(old, new, lost):
+    expected = [("major", f"there is no device code for {lost} any more")] if lost else []
+    assert told([offer(CUDA, archs=tuple(old))], [offer(CUDA, archs=tuple(new))]) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "served"),
+    [
+        (CPU, "torch-stable-abi29-cpu-x86_64-linux", True),
+        (CPU, "torch-stable-abi211-cpu-x86_64-linux", False),
+        (CPU, "torch210-cxx11-cpu-x86_64-linux", False),
+        ("torch212-cxx11-cpu-x86_64-linux", CPU, True),
+        ("torch-stable-abi210-cu132-x86_64-linux", CUDA, True),
+        (CUDA, "torch-stable-abi210-cu132-x86_64-linux", False),
+        (CUDA, "torch-cuda", True),
+        ("torch-cuda", CUDA, False),
+        ("torch-universal", "torch-cuda", False),
+        ("tvm-ffi01-cpu-x86_64-linux", "tvm-ffi02-cpu-x86_64-linux", False),
+        ("notes", CPU, True),
+    ],
+)
+def test_a_machine_that_was_served_must_be_served(old, new, served):
+    gone = [] if served else [("major", f"nothing serves the machines of {old} any more")]
+    assert told([offer(old)], [offer(new)]) == gone
+    assert told([offer(old)], [offer(new)], part=True) == []
+
+
+def test_a_change_is_told_once_with_all_variants_that_have_it():
+    old = [offer(CPU, "def f(): ...\n"), offer(CUDA, "def f(): ...\n")]
+    new = [offer(CPU), offer(CUDA, depends=("einops",))]
+    found = compare(old, new)
+    assert [(c.what, c.variants) for c in found] == [
+        ("f is gone", (CPU, CUDA)),
+        ("the Python package einops is needed", (CUDA,)),
+    ]
+    assert level_of(found) is Level.MAJOR
+    assert level_of(found, major=0) is Level.MINOR
+    assert level_of(()) is Level.PATCH
+
+
+def test_numbers_follow_levels():
+    assert [after((1, 2, 3), level) for level in Level] == [(1, 2, 4), (1, 3, 0), (2, 0, 0)]
+    for level in Level:
+        assert step((1, 2, 3), after((1, 2, 3), level)) is level

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from native import projects
+
+from kernforge.errors import UsageError
+from kernforge.project import api as project
+from kernforge.publish import source_pack
+from kernforge.system.process import run
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open"),
+    [
+        ("Apache-2.0", True),
+        ("MIT", True),
+        ("apache-2.0", True),
+        ("(MIT OR Apache-2.0) AND BSD-3-Clause", True),
+        ("GPL-3.0-only WITH GCC-exception-3.1", True),
+        ("MIT AND LicenseRef-Secret", False),
+        ("Proprietary", False),
+        ("other", False),
+        ("", False),
+    ],
+)
+def test_an_open_licence_is_known(text, is_open):
+    assert source_pack.is_open(text) is is_open
+
+
+@pytest.mark.parametrize(
+    ("licence", "locked", "wanted", "packed"),
+    [
+        ("Apache-2.0", True, None, True),
+        ("Apache-2.0", True, False, False),
+        ("Apache-2.0", False, None, False),
+        ("Proprietary", True, None, False),
+        ("Proprietary", True, True, True),
+    ],
+)
+def test_what_a_build_reads_is_packed(tmp_path, licence, locked, wanted, packed):
+    root = projects.write(tmp_path)
+    manifest = root / "build.toml"
+    manifest.write_text(manifest.read_text().replace("Apache-2.0", licence))
+    for path in ("LICENSE", "notes.txt", "tests/test_x.py", "torch-ext/times_two/table.py"):
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text("")
+    if locked:
+        (root / "kernforge.lock").write_text("{}")
+    found = source_pack.pack(project.read(root, run), wanted=wanted)
+    assert bool(found) is packed
+    if packed:
+        assert {"LICENSE", "build.toml", "kernforge.lock", "times_two.cpp"} <= set(found)
+        assert "torch-ext/times_two/table.py" in found
+        assert not {"notes.txt", "tests/test_x.py"} & set(found)
+
+
+def test_a_source_without_a_lock_is_refused_when_it_is_wanted(tmp_path):
+    with pytest.raises(UsageError, match=r"has no kernforge\.lock"):
+        source_pack.pack(project.read(projects.write(tmp_path), run), wanted=True)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who takes the op namespace at link time, and who must be compiled with it."""
+
+import pytest
+
+from kernforge.source.op_namespace import Use, use
+
+NAME = "TORCH_EXTENSION_NAME"
+STABLE = f"STABLE_TORCH_LIBRARY_EXPAND({NAME}, ops) {{}}\n"
+FULL = f"TORCH_LIBRARY_EXPAND( {NAME} , ops) {{}}\nTORCH_LIBRARY_IMPL_EXPAND({NAME}, CPU, m) {{}}\n"
+MODULE = f"REGISTER_EXTENSION({NAME})\n"
+COMPILED, LINKED = Use(compiled=True), Use(linked=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("int x;", Use(), id="no use"),
+        pytest.param(STABLE + MODULE, LINKED, id="stable"),
+        pytest.param(FULL + MODULE, LINKED, id="full"),
+        pytest.param(STABLE, COMPILED, id="another unit is the module"),
+        pytest.param(STABLE + MODULE + f"auto s = STRINGIFY({NAME});", COMPILED, id="as text"),
+        pytest.param(STABLE + MODULE + f"#define NS {NAME}", COMPILED, id="by another name"),
+        pytest.param(f"TORCH_LIBRARY({NAME}, m) {{}}" + MODULE, COMPILED, id="torch's own macro"),
+        pytest.param(STABLE + MODULE + "TORCH_LIBRARY_EXPAND(mine, m) {}", COMPILED, id="own name"),
+        pytest.param(
+            "#define REGISTER_EXTENSION(NAME)\n" + STABLE + MODULE,
+            COMPILED,
+            id="own macro",
+        ),
+        pytest.param("TVM_FFI_EXTENSION_NAME", COMPILED, id="tvm-ffi"),
+    ],
+)
+def test_how_a_source_names_it(text, expected):
+    assert use([text], bundled=True, torch=(2, 13)) == expected
+    if expected.linked:
+        assert use([text], bundled=False, torch=(2, 13)) == COMPILED
+        assert use([text], bundled=True, torch=None) == COMPILED
+
+
+def test_torch_before_its_stable_classes_had_a_namespace():
+    assert use([STABLE + MODULE], bundled=True, torch=(2, 9)) == COMPILED
+    assert use([FULL + MODULE], bundled=True, torch=(2, 8)) == LINKED

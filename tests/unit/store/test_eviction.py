@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.store import eviction
+from kernforge.store.local import Store
+from kernforge.system import files
+
+NOW = time.time()
+LEASED = """
+import sys, time
+from pathlib import Path
+from kernforge.store import Store
+store = Store(Path(sys.argv[1]))
+with store.lease():
+    store.use("actions", sys.argv[2])
+    print("using", flush=True)
+    time.sleep(60)
+"""
+
+
+def key(number):
+    return f"{number:02x}" + "0" * 62
+
+
+def put(store, number, *, age_s, kb=64, shelf="actions"):
+    def fill(tree):
+        files.write_new(tree / "content", b"x" * (kb * 1024))
+
+    path = store.tree(shelf, key(number), fill)
+    os.utime(store.mark(shelf, key(number)), (NOW - age_s,) * 2)
+    return path
+
+
+def there(store):
+    return sorted(int(e.path.name[:2], 16) for e in eviction.entries(store))
+
+
+def test_the_least_recently_used_go_first(tmp_path):
+    store = Store(tmp_path)
+    for number, age in ((1, 300), (2, 100), (3, 200)):
+        put(store, number, age_s=age)
+    removed = eviction.trim(store, 2 * 64 * 1024)
+    assert (removed.entries, removed.size, removed.kept) == (1, 64 * 1024, 0)
+    assert there(store) == [2, 3]
+
+
+def test_use_makes_young(tmp_path):
+    store = Store(tmp_path)
+    for number, age in ((1, 300), (2, 100)):
+        put(store, number, age_s=age)
+    store.use("actions", key(1))
+    eviction.trim(store, 64 * 1024)
+    assert there(store) == [1]
+
+
+def test_toolchains_and_results_are_one_queue(tmp_path):
+    store = Store(tmp_path)
+    put(store, 1, age_s=300, shelf="toolchains")
+    put(store, 2, age_s=100)
+    eviction.trim(store, 64 * 1024)
+    assert there(store) == [2]
+
+
+def test_what_a_running_build_uses_stays_until_the_build_dies(tmp_path):
+    store = Store(tmp_path)
+    for number in (1, 2):
+        put(store, number, age_s=300)
+    argv = [sys.executable, "-c", LEASED, str(tmp_path), key(1)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as build:
+        assert build.stdout.readline() == b"using\n"
+        removed = eviction.trim(store, 0)
+        assert (removed.entries, removed.kept) == (1, 1)
+        assert there(store) == [1]
+        os.kill(build.pid, signal.SIGKILL)
+    assert eviction.trim(store, 0).entries == 1
+    assert there(store) == []
+
+
+def test_the_time_of_a_tree_itself_says_nothing(tmp_path):
+    store = Store(tmp_path)
+    os.utime(put(store, 1, age_s=100), (0, 0))
+    put(store, 2, age_s=200)
+    eviction.trim(store, 64 * 1024)
+    assert there(store) == [1]
+
+
+def test_clearing_takes_one_shelf(tmp_path):
+    store = Store(tmp_path)
+    put(store, 1, age_s=0, shelf="toolchains")
+    put(store, 2, age_s=0)
+    assert eviction.clear(store, "actions").entries == 1
+    assert there(store) == [1]
+    with pytest.raises(UsageError, match="no shelf 'things'"):
+        eviction.clear(store, "things")
+
+
+def test_a_shelf_behind_a_link_is_not_ours_to_clear(tmp_path):
+    theirs, ours = Store(tmp_path / "theirs"), Store(tmp_path / "ours")
+    put(theirs, 1, age_s=300, shelf="toolchains")
+    ours.root.mkdir()
+    (ours.root / "toolchains").symlink_to(theirs.root / "toolchains")
+    eviction.trim(ours, 0)
+    eviction.clear(ours, "toolchains")
+    assert there(theirs) == [1]
+
+
+def test_old_locks_go_and_held_ones_stay(tmp_path):
+    store = Store(tmp_path)
+    for number in (1, 2):
+        put(store, number, age_s=0)
+        os.utime(tmp_path / "locks" / f"actions-{key(number)}", (NOW - 2 * 86400,) * 2)
+    with files.gate(tmp_path / "locks" / f"actions-{key(1)}", alone=True):
+        eviction.trim(store, 0)
+    assert [p.name for p in (tmp_path / "locks").glob("actions-*")] == [f"actions-{key(1)}"]
+
+
+def test_the_survey_adds_up(tmp_path):
+    store = Store(tmp_path)
+    put(store, 1, age_s=100)
+    put(store, 2, age_s=50)
+    shelves = {shelf.name: shelf for shelf in eviction.survey(store)}
+    assert (shelves["actions"].entries, shelves["actions"].size) == (2, 128 * 1024)
+    assert shelves["actions"].oldest == pytest.approx(NOW - 100, abs=1)
+    assert shelves["toolchains"].entries == 0
+
+
+@pytest.mark.parametrize(("text", "size"), [("20GB", 20 * 10**9), ("1.5GiB", 3 * 2**29), ("7", 7)])
+def test_the_limit_is_read_as_people_write_it(text, size):
+    assert eviction.limit({"KERNFORGE_STORE_SIZE": text}) == size
+
+
+def test_a_limit_that_is_no_size_is_a_usage_error():
+    with pytest.raises(UsageError, match="KERNFORGE_STORE_SIZE: 'much' is not a size"):
+        eviction.limit({"KERNFORGE_STORE_SIZE": "much"})

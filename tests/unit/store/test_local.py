@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from kernforge.errors import StorageError
+from kernforge.store.local import Store
+from kernforge.system import files
+
+KEY = "ab" + "0" * 62
+SLOW_WRITER = """
+import sys, time
+from pathlib import Path
+from kernforge import files
+from kernforge.store import Store
+def fill(tree):
+    for number in range(200):
+        files.write_new(tree / f"{number}.txt", "x" * 1000)
+        if number == 20:
+            print("writing", flush=True)
+        time.sleep(0.005)
+Store(Path(sys.argv[1])).tree("things", sys.argv[2], fill)
+"""
+
+
+def fill_with(text):
+    return lambda tree: files.write_new(tree / "content", text)
+
+
+def test_a_tree_is_made_once(tmp_path):
+    store = Store(tmp_path)
+    first = store.tree("things", KEY, fill_with("one"))
+    assert store.tree("things", KEY, fill_with("two")) == first
+    assert (first / "content").read_text() == "one"
+
+
+def test_what_is_forgotten_is_made_again(tmp_path):
+    store = Store(tmp_path)
+    store.tree("things", KEY, fill_with("one"))
+    store.forget("things", KEY)
+    store.forget("things", KEY)
+    assert not store.has("things", KEY)
+    assert (store.tree("things", KEY, fill_with("two")) / "content").read_text() == "two"
+
+
+def test_nothing_is_stored_when_making_it_fails(tmp_path):
+    store = Store(tmp_path)
+
+    def fail(tree):
+        files.write_new(tree / "half", "half")
+        raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        store.tree("things", KEY, fail)
+    assert not store.has("things", KEY)
+    assert not list(tmp_path.rglob("half"))
+    assert (store.tree("things", KEY, fill_with("one")) / "content").read_text() == "one"
+
+
+def test_a_killed_process_leaves_the_store_usable(tmp_path):
+    for _ in range(5):
+        argv = [sys.executable, "-c", SLOW_WRITER, str(tmp_path), KEY]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout.readline() == b"writing\n"
+            os.kill(writer.pid, signal.SIGKILL)
+        assert not Store(tmp_path).has("things", KEY)
+    tree = Store(tmp_path).tree("things", KEY, fill_with("whole"))
+    assert [p.name for p in tree.iterdir()] == ["content"]
+
+
+def test_old_leavings_are_swept_and_young_ones_are_not(tmp_path):
+    shelf = tmp_path / "things" / KEY[:2]
+    for name, age in (("tmp-old", 3 * 86400), ("tmp-young", 60)):
+        (shelf / name).mkdir(parents=True)
+        os.utime(shelf / name, times=(time.time() - age,) * 2)
+    Store(tmp_path).tree("things", KEY, fill_with("one"))
+    assert sorted(p.name for p in shelf.glob("tmp-*")) == ["tmp-young"]
+
+
+def test_a_full_disk_is_a_storage_error_with_a_hint(tmp_path):
+    def fill(tree):
+        with files.disk_errors(f"writing {tree}"):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(StorageError) as caught:
+        Store(tmp_path).tree("things", KEY, fill)
+    assert "KERNFORGE_HOME" in caught.value.hint
+
+
+def test_replacing_a_tree_leaves_no_trace_of_the_old_one(tmp_path):
+    final = tmp_path / "final"
+    for text in ("one", "two"):
+        with files.staging(tmp_path) as staged:
+            files.write_new(staged / "new" / text, text)
+            files.replace_tree(staged / "new", final)
+    assert [p.name for p in final.iterdir()] == ["two"]
+    assert [p.name for p in tmp_path.iterdir()] == ["final"]

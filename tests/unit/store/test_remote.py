@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second level can only help: whatever is wrong with it, the build goes on."""
+
+import os
+import uuid
+
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.store.local import Store
+from kernforge.store.remote import SharedStore
+from kernforge.system import files
+
+KEY = "ab" + "0" * 62
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request, tmp_path):
+    return f"file://{tmp_path}/far" if request.param == "file" else f"memory://{uuid.uuid4().hex}"
+
+
+def fill_with(text, calls):
+    def fill(tree):
+        calls.append(text)
+        files.write_new(tree / "content", text)
+
+    return fill
+
+
+def make(root, url, text, *, kind="actions"):
+    """Ask a store on another machine for the tree; returns its text, whether made, and notes."""
+    calls, notes = [], []
+    tree = Store(root, SharedStore(url, notes.append)).tree(kind, KEY, fill_with(text, calls))
+    return (tree / "content").read_text(), bool(calls), notes
+
+
+def test_what_one_machine_made_another_uses(tmp_path, url):
+    assert make(tmp_path / "a", url, "one") == ("one", True, [])
+    assert make(tmp_path / "b", url, "two") == ("one", False, [])
+
+
+def test_shelves_are_apart(tmp_path, url):
+    make(tmp_path / "a", url, "one")
+    assert make(tmp_path / "b", url, "two", kind="toolchains") == ("two", True, [])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda d: d[:-7], lambda d: b"", lambda d: b"rubbish" * 40, lambda d: d[:60] + b"0" + d[61:]],
+    ids=["cut off", "empty", "rubbish", "another hash"],
+)
+def test_a_damaged_object_is_made_anew_and_replaced(tmp_path, spoil):
+    url = f"file://{tmp_path}/far"
+    make(tmp_path / "a", url, "one")
+    (path,) = (tmp_path / "far").rglob("*.tree")
+    path.write_bytes(spoil(path.read_bytes()))
+    text, made, notes = make(tmp_path / "b", url, "two")
+    assert (text, made) == ("two", True)
+    assert "is not used" in notes[0]
+    assert [p.name for p in (tmp_path / "b").rglob("content")] == ["content"]
+    assert make(tmp_path / "c", url, "three") == ("two", False, [])
+
+
+def test_a_store_that_cannot_be_reached_is_named_once(tmp_path):
+    (tmp_path / "far").write_text("a file where a directory should be")
+    url = f"file://{tmp_path}/far"
+    notes = []
+    store = Store(tmp_path / "a", SharedStore(url, notes.append))
+    for number in range(3):
+        store.tree("actions", f"{number}b" + "0" * 62, fill_with("one", []))
+    assert 1 <= len(notes) <= 2
+    assert url in notes[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_store_that_may_only_be_read_still_serves(tmp_path):
+    url = f"file://{tmp_path}/far"
+    make(tmp_path / "a", url, "one")
+    for path in (tmp_path / "far").rglob("*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    assert make(tmp_path / "b", url, "two") == ("one", False, [])
+
+
+def test_no_half_object_is_left_in_a_directory(tmp_path):
+    make(tmp_path / "a", f"file://{tmp_path}/far", "one")
+    assert not list((tmp_path / "far").rglob("*.tmp-*"))
+
+
+def test_a_url_that_nobody_knows_is_a_usage_error():
+    with pytest.raises(UsageError, match="cannot be a shared store"):
+        SharedStore("nosuch://x", print)
+
+
+def test_pulling_never_makes(tmp_path, url):
+    store = Store(tmp_path / "b", SharedStore(url, print))
+    assert not store.pull("actions", KEY)
+    make(tmp_path / "a", url, "one")
+    assert store.pull("actions", KEY)
+    assert store.fetched == {KEY}
+
+
+def test_what_a_store_does_not_accept_is_made_here_and_replaced_there(tmp_path, url):
+    make(tmp_path / "a", url, "one")
+    store, calls = Store(tmp_path / "b", SharedStore(url, print)), []
+    store.accepts = lambda kind, tree: (kind, (tree / "content").read_text()) != ("actions", "one")
+    assert not store.pull("actions", KEY)
+    assert (store.tree("actions", KEY, fill_with("two", calls)) / "content").read_text() == "two"
+    assert (calls, store.refused, store.fetched) == (["two"], {KEY}, set())
+    assert make(tmp_path / "c", url, "three") == ("two", False, [])

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kernforge.errors import ToolchainError
+from kernforge.system import process
+from kernforge.system.process import Command, Completed
+from kernforge.toolchain import host_compiler
+
+
+def test_a_program_gets_exactly_the_environment_that_is_named():
+    done = process.run(
+        Command(argv=(sys.executable, "-c", "import os; print(*os.environ)"), env={"A": "1"}),
+    )
+    assert set(done.stdout.split()) - {"LC_CTYPE"} == {"A"}
+
+
+def test_how_it_ended_is_told(tmp_path):
+    done = process.run(Command(argv=("sh", "-c", "pwd; echo oops >&2; exit 3"), cwd=tmp_path))
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (3, str(tmp_path), "oops\n")
+
+
+def test_a_missing_program_is_an_error_of_its_own():
+    with pytest.raises(FileNotFoundError):
+        process.run(Command(argv=("no-such-program",)))
+
+
+def test_the_whole_group_is_killed_when_time_runs_out():
+    start = time.monotonic()
+    done = process.run(Command(argv=("sh", "-c", "sleep 60 & sleep 60"), timeout=0.2))
+    assert done.timed_out
+    assert time.monotonic() - start < 10
+
+
+TIDY = "trap 'echo tidied; exit 3' TERM; echo ready; while :; do sleep 0.1; done"
+
+
+def test_a_program_that_tidies_up_is_told_first():
+    done = process.run(Command(argv=("sh", "-c", TIDY), timeout=0.5, tidies=True))
+    assert (done.timed_out, done.returncode, done.stdout.split()) == (True, 3, ["ready", "tidied"])
+    told = []
+    command = Command(argv=("sh", "-c", TIDY), tidies=True)
+    thread = threading.Thread(target=lambda: told.append(process.run(command)))
+    thread.start()
+    time.sleep(0.5)
+    while thread.is_alive():
+        process.kill_all()
+        thread.join(0.02)
+    assert told[0].stdout.split() == ["ready", "tidied"]
+
+
+def test_one_that_does_not_end_is_killed_all_the_same(monkeypatch):
+    monkeypatch.setattr(process, "_TIDY_S", 0.2)
+    stubborn = "trap '' TERM; while :; do sleep 0.1; done"
+    done = process.run(Command(argv=("sh", "-c", stubborn), timeout=0.2, tidies=True))
+    assert done.returncode == -9
+
+
+def test_kill_all_ends_what_another_thread_started():
+    done = []
+    thread = threading.Thread(
+        target=lambda: done.append(process.run(Command(argv=("sleep", "60"))))
+    )
+    thread.start()
+    while not process._running:
+        time.sleep(0.01)
+    process.kill_all()
+    thread.join(10)
+    assert done[0].returncode == -9
+
+
+def answers(table):
+    def runner(command):
+        for start, text in table.items():
+            if command.argv[: len(start)] == start:
+                return Completed(returncode=0, stdout=text, stderr="")
+        raise FileNotFoundError(command.argv[0])
+
+    return runner
+
+
+def test_the_compiler_here_is_found_and_named():
+    found = host_compiler.find(os.environ, process.run)
+    assert Path(found.path).is_absolute()
+    assert found.target.split("-")[0] in {"x86_64", "aarch64"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "there"),
+    [("/usr/lib/gcc/libstdc++.a", True), ("libstdc++.a", False)],
+)
+def test_a_distribution_without_a_static_libstdcxx_is_recognised(answer, there):
+    table = {
+        ("g++", "--version"): "g++ 14",
+        ("g++", "-dumpfullversion"): "14.2.1",
+        ("g++", "-dumpmachine"): "x86_64-redhat-linux",
+        ("g++", "-print-file-name=libstdc++.a"): answer,
+        ("g++", "-print-libgcc-file-name"): "/usr/lib/gcc/x86_64-redhat-linux/14/libgcc.a",
+        ("/bin/sh",): "/usr/bin/g++",
+    }
+    found = host_compiler.find({}, answers(table))
+    assert found.static_libstdcxx is there
+    assert found.directory == "/usr/lib/gcc/x86_64-redhat-linux/14"
+
+
+def test_no_compiler_says_how_to_get_one():
+    with pytest.raises(ToolchainError, match="no C\\+\\+ compiler is installed") as caught:
+        host_compiler.find({}, answers({}))
+    assert "apt install g++" in caught.value.hint
+
+
+def test_a_compiler_named_in_cxx_must_be_there():
+    with pytest.raises(ToolchainError, match="CXX names 'g\\+\\+-99'"):
+        host_compiler.find({"CXX": "g++-99"}, answers({}))
+
+
+@pytest.mark.parametrize(
+    ("identity", "version", "said"),
+    [
+        ("g++ 8.5", "8.5.0", "torch's headers need"),
+        ("clang version 18", "4.2.1", "builds with GCC"),
+    ],
+)
+def test_a_compiler_that_cannot_serve_is_refused(identity, version, said):
+    table = {
+        ("g++", "--version"): identity,
+        ("g++", "-dumpfullversion"): version,
+        ("g++", "-dumpmachine"): "x86_64-linux-gnu",
+        ("/bin/sh",): "/usr/bin/g++",
+    }
+    with pytest.raises(ToolchainError, match=said):
+        host_compiler.find({}, answers(table))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is drawn for a case: numbers of its own for each tensor, in the layout that is asked for."""
+
+import pytest
+import torch
+
+from kernforge.errors import UsageError
+from kernforge.testing import VIEWS, Draw, op_tests
+from kernforge.testing.case import Case
+
+SHAPE = (6, 9)
+DRAW = Draw(device="cpu", dtype=torch.float32)
+
+
+def case_of(draw, count=2):
+    checks = op_tests(
+        op=torch.add,
+        reference=torch.add,
+        inputs=lambda draw, shape: tuple(draw(shape) for _ in range(count)),
+    )
+    return Case.make(checks.declared, draw, SHAPE)
+
+
+def test_tensors_of_a_case_differ_and_cases_do_not():
+    (a, b), (c, d) = case_of(DRAW).args, case_of(DRAW).args
+    assert not torch.equal(a, b)
+    assert torch.equal(a, c)
+    assert torch.equal(b, d)
+
+
+@pytest.mark.parametrize("layout", [v for v in VIEWS if v != "one repeated"])
+def test_a_layout_changes_no_value(layout):
+    plain = DRAW.afresh()(SHAPE)
+    laid_out = Draw(device="cpu", dtype=torch.float32, layout=layout)(SHAPE)
+    assert torch.equal(plain, laid_out)
+    assert not laid_out.is_contiguous() or laid_out.storage_offset()
+
+
+def test_a_crop_has_rows_of_the_larger_tensor():
+    made = Draw(device="cpu", dtype=torch.float32, layout="cropped")(SHAPE)
+    assert (made.stride(), made.storage_offset()) == ((12, 1), 13)
+
+
+def test_one_tensor_alone_may_have_a_layout():
+    draw = Draw(device="cpu", dtype=torch.float32, layout="transposed", only=1)
+    assert [a.is_contiguous() for a in case_of(draw, 3).args] == [True, False, True]
+
+
+def test_an_operator_may_be_called_otherwise_than_by_its_arguments():
+    checks = op_tests(
+        op=torch.add,
+        call=lambda op, a, out: op(a, a, out=out),
+        reference=lambda a, out: a + a,
+        inputs=lambda draw, shape: (draw(shape), draw.out(shape)),
+    )
+    case = Case.make(checks.declared, DRAW, SHAPE)
+    assert case.written == {1}
+    assert case.results(checks.declared.call(torch.add, *case.args))[0] is case.args[1]
+
+
+@pytest.mark.parametrize(("dtype", "said"), [("fp16", "no dtype 'fp16'"), ("complex64", "no rule")])
+def test_a_dtype_that_cannot_be_drawn_is_refused_where_it_is_named(dtype, said):
+    with pytest.raises(UsageError, match=said):
+        DRAW(SHAPE, dtype)
+    with pytest.raises(UsageError, match=said):
+        op_tests(op=torch.add, reference=torch.add, inputs=lambda d, s: (d(s),), dtypes=(dtype,))

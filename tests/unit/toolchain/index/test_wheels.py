@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetching wheels and trees from a real index over HTTP."""
+
+import hashlib
+import threading
+
+import pytest
+from wheelmaker import make_wheel
+
+from kernforge.errors import IntegrityError, NetworkError, ToolchainError
+from kernforge.store.local import Store
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.lockfile import LockedCompiler, LockedWheel, from_json
+from kernforge.toolchain.provision import Toolchains
+from kernforge.toolchain.resolver import Needs, lacking, make
+
+TORCH = "torch-2.10.0-3-cp310-cp310-manylinux_2_28_x86_64.whl"
+HEADERS = {"torch/include/ATen/ATen.h": b"// ATen", "torch/include/torch/library.h": b"// lib"}
+COMPILER = LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")
+
+
+@pytest.fixture
+def index(index_server, transport):
+    return Index(index_server.config, transport)
+
+
+@pytest.fixture
+def wheels(index, tmp_path, progress):
+    return Wheels(lambda: index, tmp_path / "downloads", progress)
+
+
+@pytest.fixture
+def toolchains(tmp_path, wheels):
+    return Toolchains(Store(tmp_path / "store"), wheels)
+
+
+@pytest.fixture
+def torch_wheel(index_server):
+    members = {"torch/lib/libtorch_cuda.so": b"\0" * 1000, **HEADERS}
+    path = make_wheel(index_server.root / "files" / TORCH, members)
+    index_server.add(path)
+    return path
+
+
+def lock_torch(wheels):
+    needs = Needs(cuda=frozenset(), torch=frozenset({"2.10"}))
+    return make(needs, wheels, cpu="x86_64", compiler=COMPILER)
+
+
+def test_a_lock_of_torch_pins_the_record_and_names_no_host(wheels, torch_wheel, index_server):
+    lock = lock_torch(wheels)
+    assert lock.torch["2.10"].wheel.file == TORCH
+    assert lock.torch["2.10"].wheel.sha256 == hashlib.sha256(torch_wheel.read_bytes()).hexdigest()
+    assert index_server.url not in lock.to_json()
+    assert "127.0.0.1" not in lock.to_json()
+    assert from_json(lock.to_json()) == lock
+
+
+def test_the_newest_patch_release_and_build_is_locked(wheels, torch_wheel, index_server):
+    for older in (
+        "torch-2.10.0-cp310-cp310-manylinux_2_28_x86_64.whl",
+        TORCH.replace("3-", "1-", 1),
+    ):
+        index_server.add(make_wheel(index_server.root / "files" / older, HEADERS))
+    cpu_only = "torch-2.10.1+cpu-cp310-cp310-manylinux_2_28_x86_64.whl"
+    index_server.add(make_wheel(index_server.root / "files" / cpu_only, HEADERS))
+    assert lock_torch(wheels).torch["2.10"].wheel.file == TORCH
+
+
+def test_headers_arrive_alone_and_stay(toolchains, wheels, torch_wheel, index_server):
+    wheel = lock_torch(wheels).torch["2.10"].wheel
+    tree = toolchains.torch_headers(wheel)
+    found = {p.relative_to(tree).as_posix() for p in tree.rglob("*") if p.is_file()}
+    assert found == {"include/ATen/ATen.h", "include/torch/library.h"}
+    requests = len(index_server.requests)
+    assert toolchains.torch_headers(wheel) == tree
+    assert len(index_server.requests) == requests
+
+
+def test_a_server_without_ranges_gives_the_same_headers(
+    toolchains,
+    wheels,
+    torch_wheel,
+    index_server,
+    progress,
+):
+    index_server.ranges = False
+    tree = toolchains.torch_headers(lock_torch(wheels).torch["2.10"].wheel)
+    assert (tree / "include/ATen/ATen.h").read_bytes() == b"// ATen"
+    assert any("whole wheel" in note for note in progress.notes)
+
+
+def test_a_replaced_wheel_is_refused(toolchains, wheels, torch_wheel, index_server):
+    wheel = lock_torch(wheels).torch["2.10"].wheel
+    other = LockedWheel(file=wheel.file, sha256=wheel.sha256, record="0" * 64)
+    with pytest.raises(IntegrityError, match="its RECORD has sha256"):
+        toolchains.torch_headers(other)
+    assert not list((toolchains._store.root / "toolchains").rglob("include"))
+
+
+def test_a_tampered_header_is_refused_and_nothing_is_stored(toolchains, wheels, index_server):
+    members = dict(HEADERS)
+    path = make_wheel(
+        index_server.root / "files" / TORCH,
+        members,
+        tampered=("torch/include/torch/library.h",),
+    )
+    index_server.add(path)
+    wheel = lock_torch(wheels).torch["2.10"].wheel
+    with pytest.raises(IntegrityError, match=r"torch/include/torch/library\.h"):
+        toolchains.torch_headers(wheel)
+    assert not list((toolchains._store.root / "toolchains").rglob("*.h"))
+
+
+def test_a_whole_wheel_with_another_hash_is_refused(wheels, index_server):
+    path = make_wheel(index_server.root / "files" / "kit-1.0-py3-none-any.whl", {"a": b"a"})
+    index_server.add(path, sha256="0" * 64)
+    with pytest.raises(IntegrityError, match="was promised"):
+        wheels.whole(path.name, "0" * 64)
+
+
+def test_the_index_contradicting_the_lock_is_said(wheels, index_server):
+    path = make_wheel(index_server.root / "files" / "kit-1.0-py3-none-any.whl", {"a": b"a"})
+    index_server.add(path)
+    with pytest.raises(ToolchainError, match="the lock says sha256 1111"):
+        wheels.whole(path.name, "1" * 64)
+
+
+def test_a_wheel_that_no_index_lists_is_said(wheels):
+    with pytest.raises(ToolchainError, match="no configured package index lists it"):
+        wheels.whole("kit-1.0-py3-none-any.whl", "1" * 64)
+
+
+def test_an_interrupted_download_goes_on_where_it_stopped(wheels, index_server):
+    members = {"a": b"a" * 10, "noise": hashlib.shake_256(b"x").digest(600_000)}
+    path = make_wheel(index_server.root / "files" / "kit-1.0-py3-none-any.whl", members)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    index_server.add(path)
+    wheels.index.wheels("kit")  # the index page itself must arrive whole
+    index_server.truncate_next = 300_000
+    with pytest.raises(NetworkError):
+        wheels.whole(path.name, sha256)
+    assert dict(wheels.whole(path.name, sha256).fetch(["a"])) == {"a": b"a" * 10}
+    assert any("bytes=262144-" in r or "bytes=300000-" in r for r in index_server.requests)
+
+
+def test_a_dead_index_is_a_network_error_with_a_hint(wheels, index_server):
+    index_server.close()
+    with pytest.raises(NetworkError) as caught:
+        wheels.whole("kit-1.0-py3-none-any.whl", "1" * 64)
+    assert "check the network" in caught.value.hint
+
+
+def test_many_threads_make_a_tree_once(toolchains, wheels, torch_wheel, index_server):
+    wheel = lock_torch(wheels).torch["2.10"].wheel
+    requests = len(index_server.requests)
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(toolchains.torch_headers(wheel)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(found) == 8
+    assert len(index_server.requests) - requests <= 2
+
+
+def test_a_link_page_on_this_machine_needs_no_network(tmp_path, transport, index_server, progress):
+    path = make_wheel(tmp_path / "links" / "kit-1.0-py3-none-any.whl", {"a": b"a"})
+    config = index_server.config.__class__(index_urls=(), find_links=(str(path.parent),))
+    wheels = Wheels(lambda: Index(config, transport), tmp_path / "downloads", progress)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert dict(wheels.whole(path.name, sha256).fetch(["a"])) == {"a": b"a"}
+    assert path.is_file()
+
+
+def test_what_a_lock_lacks_is_only_what_is_new(wheels, torch_wheel):
+    lock = lock_torch(wheels)
+    needs = Needs(cuda=frozenset({"13.0"}), torch=frozenset({"2.10", "2.11"}))
+    assert lacking(needs, lock) == Needs(cuda=frozenset({"13.0"}), torch=frozenset({"2.11"}))
+    assert lacking(needs, None) == needs
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not a toolchain lock"),
+        ("[]", "is not a toolchain lock"),
+        ('{"lock-version": 9}', "has lock-version 9"),
+        ('{"lock-version": 1, "platform": "x"}', "is not a toolchain lock"),
+    ],
+)
+def test_a_damaged_lock_is_refused(text, said):
+    with pytest.raises(ToolchainError, match=said):
+        from_json(text)

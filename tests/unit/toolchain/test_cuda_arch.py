@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kernforge.errors import ManifestError
+from kernforge.toolchain import cuda_arch
+from kernforge.toolchain.cuda_arch import Arch
+
+
+@pytest.mark.parametrize("text", ["7.5", "9.0a", "10.0f", "12.1+PTX", "9.0a+PTX"])
+def test_parse_and_print_are_inverse(text):
+    assert str(Arch.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["9", "sm_90", "9.0b", "9.0+ptx", "", "9.0.1"])
+def test_what_is_no_architecture_is_refused(text):
+    with pytest.raises(ManifestError, match="is not a CUDA compute capability"):
+        Arch.parse(text)
+
+
+def test_what_nvcc_is_told():
+    assert Arch.parse("9.0a").gencode() == ("-gencode", "arch=compute_90a,code=sm_90a")
+    assert Arch.parse("12.1+PTX").gencode() == (
+        *("-gencode", "arch=compute_121,code=sm_121"),
+        *("-gencode", "arch=compute_121,code=compute_121"),
+    )
+
+
+def names(found):
+    return [str(one) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "toolkit", "expected"),
+    [
+        # The case of the reference builder's relu-archs-subset example.
+        (["5.0", "7.5", "8.0", "9.0"], (12, 6), ["7.5", "8.0", "9.0"]),
+        (["5.0", "7.5", "8.0", "9.0"], (13, 0), ["7.5", "8.0", "9.0"]),
+        (["9.0a", "8.0"], (13, 0), ["8.0", "9.0a"]),
+        (["9.0", "9.0a"], (13, 0), ["9.0a"]),
+        (["8.0"], (13, 0), ["8.0"]),
+        (["8.0+PTX"], (13, 0), ["8.0+PTX"]),
+        (["10.0f", "9.0"], (13, 0), ["9.0", "10.0f"]),
+    ],
+)
+def test_the_loose_intersection(wanted, toolkit, expected):
+    assert names(cuda_arch.choose(wanted, toolkit)) == expected
+
+
+def test_nothing_left_is_an_error_that_names_what_there_is():
+    with pytest.raises(ManifestError, match="empty set of capabilities") as caught:
+        cuda_arch.choose(["10.0f"], (12, 6))
+    assert "9.0" in caught.value.hint
+
+
+def test_without_a_wish_the_toolkit_decides():
+    assert names(cuda_arch.choose(None, (13, 2)))[-1] == "12.1+PTX"
+    assert names(cuda_arch.choose(None, (12, 9)))[-1] == "12.0+PTX"
+    assert names(cuda_arch.choose(None, (12, 6)))[0] == "7.0"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "only", "expected"),
+    [
+        (["8.0", "9.0"], [], ["8.0", "9.0"]),
+        (["8.0", "9.0", "12.0+PTX"], ["9.0"], ["9.0"]),
+        (["8.0", "9.0a"], ["9.0"], ["9.0a"]),
+        (["8.0", "9.0"], ["8.6", "9.0"], ["8.0", "9.0"]),
+    ],
+)
+def test_a_build_narrowed_to_some_gpus(chosen, only, expected):
+    found = cuda_arch.narrow(tuple(map(Arch.parse, chosen)), tuple(map(Arch.parse, only)))
+    assert names(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "only"),
+    [(["9.0a"], "9.1"), (["8.6"], "8.0"), (["8.0"], "9.0")],
+)
+def test_narrowing_to_a_gpu_that_nothing_serves_is_an_error(chosen, only):
+    with pytest.raises(ManifestError, match="serves a GPU of capability"):
+        cuda_arch.narrow(tuple(map(Arch.parse, chosen)), (Arch.parse(only),))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("9.0", "9.0"),
+        ("9.0; 8.0+PTX", "8.0+PTX 9.0"),
+        (" Hopper 9.0a", "9.0+PTX 9.0a"),
+        ("Ampere", "8.0 8.6+PTX"),
+    ],
+)
+def test_a_list_as_torchs_loader_reads_it(text, found):
+    assert " ".join(map(str, cuda_arch.listed(text))) == found
+
+
+@pytest.mark.parametrize("text", ["9", "hopper", "9.0,8.0", ";", "sm_90"])
+def test_what_is_no_list_is_refused_with_the_names_that_there_are(text):
+    with pytest.raises(ManifestError, match="TORCH_CUDA_ARCH_LIST: ") as told:
+        cuda_arch.listed(text)
+    assert "Hopper" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("code", "runs", "fails"),
+    [
+        ("8.0", [(8, 0), (8, 9)], [(7, 5), (9, 0)]),
+        ("8.0+PTX", [(8, 0), (12, 1)], [(7, 5)]),
+        ("9.0a", [(9, 0)], [(9, 1), (10, 0)]),
+        ("10.0f", [(10, 0), (10, 3)], [(11, 0), (12, 0)]),
+    ],
+)
+def test_which_gpus_run_code_for_an_architecture(code, runs, fails):
+    target = cuda_arch.Arch.parse(code)
+    assert [target.serves(one) for one in (*runs, *fails)] == [True] * len(runs) + [False] * len(
+        fails,
+    )

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUTLASS from a wheel of a real index, and from files that the user names."""
+
+import io
+import tarfile
+import zipfile
+
+import pytest
+from wheelmaker import make_wheel
+
+from kernforge.errors import ToolchainError, UsageError
+from kernforge.store.local import Store
+from kernforge.toolchain import header_libraries
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.local_parts import Own
+from kernforge.toolchain.lockfile import LockedCompiler, from_json
+from kernforge.toolchain.provision import Toolchains
+from kernforge.toolchain.resolver import Needs, lacking, make
+
+COMPILER = LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")
+VERSION = b"#define CUTLASS_MAJOR 4\n#define CUTLASS_MINOR 0\n#define CUTLASS_PATCH 0\n"
+TREE = {
+    "include/cutlass/cutlass.h": b"// cutlass",
+    "include/cutlass/version.h": VERSION,
+    "include/cute/tensor.hpp": b"// cute",
+    "tools/util/include/cutlass/util/packed_stride.hpp": b"// util",
+    "README.md": b"text",
+}
+HEADERS = [
+    "cute/tensor.hpp",
+    "cutlass/cutlass.h",
+    "cutlass/util/packed_stride.hpp",
+    "cutlass/version.h",
+]
+
+
+def needs(*names):
+    return Needs(cuda=frozenset(), torch=frozenset(), headers=frozenset(names))
+
+
+@pytest.fixture
+def wheels(index_server, transport, tmp_path, progress):
+    found = Index(index_server.config, transport)
+    return Wheels(lambda: found, tmp_path / "downloads", progress)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    for path, data in TREE.items():
+        (tmp_path / "cutlass" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cutlass" / path).write_bytes(data)
+    return tmp_path / "cutlass"
+
+
+def as_tar(path):
+    with tarfile.open(path, "w:gz") as archive:
+        for name, data in TREE.items():
+            info = tarfile.TarInfo(f"cutlass-4.0.0/{name}")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
+def as_zip(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in TREE.items():
+            archive.writestr(f"cutlass-4.0.0/{name}", data)
+    return path
+
+
+def headers_in(tree):
+    below = tree / "include"
+    return sorted(p.relative_to(below).as_posix() for p in below.rglob("*") if p.is_file())
+
+
+def test_a_wheel_of_the_release_is_read_by_ranges_and_pinned(wheels, index_server, tmp_path):
+    members = {f"cutlass_library/source/{name}": data for name, data in TREE.items()}
+    members["cutlass_library/big.bin"] = bytes(100)
+    file = "nvidia_cutlass-3.6.0.0-py3-none-any.whl"
+    index_server.add(make_wheel(index_server.root / "files" / file, members))
+    lock = make(needs("cutlass_3_6"), wheels, cpu="x86_64", compiler=COMPILER)
+    assert lock.headers["cutlass_3_6"].wheel.file == file
+    assert from_json(lock.to_json()) == lock
+    tree = Toolchains(Store(tmp_path / "store"), wheels).headers(
+        "cutlass_3_6",
+        lock.headers["cutlass_3_6"],
+    )
+    assert headers_in(tree) == HEADERS
+
+
+@pytest.mark.parametrize("name", ["cutlass_2_10", "cutlass_4_0", "cutlass_4_5"])
+def test_a_release_without_a_wheel_says_where_to_put_it(wheels, name):
+    with pytest.raises(ToolchainError, match="no package index carries it") as caught:
+        make(needs(name), wheels, cpu="x86_64", compiler=COMPILER)
+    assert f"--depends {name}=PATH" in caught.value.hint
+    assert "CUTLASS_SRC_DIR" in caught.value.hint
+
+
+@pytest.mark.parametrize("form", ["directory", "tar", "zip"])
+def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_path, form):
+    place = {"directory": lambda: checkout, "tar": lambda: as_tar(tmp_path / "c.tar.gz")}.get(
+        form,
+        lambda: as_zip(tmp_path / "c.zip"),
+    )()
+    found = header_libraries.read(place)
+    assert found.release == "4.0.0"
+    assert found.digest == header_libraries.read(checkout).digest
+    own = Own(headers={"cutlass_4_0": found})
+    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, own=own)
+    assert str(place) not in lock.to_json()
+    tree = Toolchains(Store(tmp_path / "store"), wheels, own).headers(
+        "cutlass_4_0",
+        lock.headers["cutlass_4_0"],
+    )
+    assert headers_in(tree) == HEADERS
+    # Once in the store they need not be named again.
+    again = Toolchains(Store(tmp_path / "store"), wheels)
+    assert again.headers("cutlass_4_0", lock.headers["cutlass_4_0"]) == tree
+
+
+def test_other_files_than_the_locked_ones_are_noticed(wheels, checkout, tmp_path):
+    own = Own(headers={"cutlass_4_0": header_libraries.read(checkout)})
+    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, own=own)
+    assert not lacking(needs("cutlass_4_0"), lock, own).names
+    (checkout / "include/cute/tensor.hpp").write_bytes(b"// edited")
+    edited = Own(headers={"cutlass_4_0": header_libraries.read(checkout)})
+    assert lacking(needs("cutlass_4_0"), lock, edited).names == ("cutlass_4_0",)
+    with pytest.raises(ToolchainError, match="which differ from"):
+        Toolchains(Store(tmp_path / "store"), wheels, edited).headers(
+            "cutlass_4_0",
+            lock.headers["cutlass_4_0"],
+        )
+
+
+def test_what_is_no_cutlass_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no such file"):
+        header_libraries.read(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="holds no CUTLASS"):
+        header_libraries.read(tmp_path)
+    (tmp_path / "broken.tar.gz").write_bytes(b"not an archive")
+    with pytest.raises(UsageError, match="is not an archive"):
+        header_libraries.read(tmp_path / "broken.tar.gz")

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+import base64
+import json
+import subprocess
+import sys
+
+import pytest
+from kernels.verify import VerificationResult, verify_variant
+from sigstores import IDENTITY, ISSUER, SOURCE, Sigstore, token
+
+from kernforge.errors import IntegrityError, TrustError, UsageError
+from kernforge.trust import signature
+from kernforge.trust.policy import IdentitySigner, KeySigner, public_key
+
+DOCUMENT = b'{"name": "toy"}'
+
+
+@pytest.fixture(scope="module")
+def key():
+    private, public = signature.new_key(None)
+    return private, KeySigner(name="acme", key=public_key(public.decode(), "k"))
+
+
+@pytest.fixture(scope="module")
+def stranger():
+    private, public = signature.new_key(None)
+    return private, KeySigner(name="stranger", key=public_key(public.decode(), "k"))
+
+
+def test_a_key_signs_and_the_same_bytes_come_each_time(key, stranger):
+    private, signer = key
+    bundle = signature.sign_with_key(DOCUMENT, private, None)
+    assert signature.verify(DOCUMENT, bundle, [stranger[1], signer]) is signer
+    assert signature.sign_with_key(DOCUMENT, private, None) == bundle
+    assert signature.is_key_bundle(bundle)
+
+
+def test_what_a_key_did_not_sign_is_refused(key, stranger):
+    private, signer = key
+    bundle = json.loads(signature.sign_with_key(DOCUMENT, private, None))
+    with pytest.raises(IntegrityError, match="does not fit its bytes"):
+        signature.verify(DOCUMENT + b" ", json.dumps(bundle).encode(), [signer])
+    with pytest.raises(TrustError, match="none of stranger"):
+        signature.verify(DOCUMENT, json.dumps(bundle).encode(), [stranger[1]])
+    forged = json.loads(signature.sign_with_key(DOCUMENT, stranger[0], None))
+    forged["verificationMaterial"] = bundle["verificationMaterial"]
+    for made in (forged["messageSignature"], {"signature": "no"}, {"signature": 1}, {}, None):
+        with pytest.raises(IntegrityError, match="does not fit its bytes"):
+            signature.verify(
+                DOCUMENT,
+                json.dumps({**bundle, "messageSignature": made}).encode(),
+                [signer],
+            )
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [b"", b"\xff", b"[]", b"{}", b'{"verificationMaterial": 1}', b"[" * 100_000, b" " * (2 << 20)],
+    ids=["empty", "binary", "list", "no-material", "number", "deep", "huge"],
+)
+def test_what_is_no_bundle_is_refused(key, bundle):
+    with pytest.raises(IntegrityError, match="no Sigstore bundle"):
+        signature.verify(DOCUMENT, bundle, [key[1]])
+
+
+def test_a_key_with_a_passphrase_needs_it():
+    private, public = signature.new_key(b"secret words")
+    signer = KeySigner(name="acme", key=public_key(public.decode(), "k"))
+    made = signature.sign_with_key(DOCUMENT, private, b"secret words")
+    assert signature.verify(DOCUMENT, made, [signer]) is signer
+    for wrong in (None, b"other words"):
+        with pytest.raises(UsageError, match="key cannot be read"):
+            signature.sign_with_key(DOCUMENT, private, wrong)
+
+
+def test_openssl_verifies_what_a_key_signed(key, tmp_path):
+    private, signer = key
+    bundle = json.loads(signature.sign_with_key(DOCUMENT, private, None))
+    (tmp_path / "key").write_bytes(private)
+    (tmp_path / "document").write_bytes(DOCUMENT)
+    made = base64.b64decode(bundle["messageSignature"]["signature"])
+    (tmp_path / "signature").write_bytes(made)
+    files = ["-inkey", "key", "-rawin", "-in", "document", "-sigfile", "signature"]
+    done = subprocess.run(
+        ["openssl", "pkeyutl", "-verify", *files],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    assert b"Successfully" in done.stdout
+    assert signer.name == "acme"
+
+
+# -- identities --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def instance():
+    return Sigstore()
+
+
+@pytest.fixture
+def root(instance, tmp_path):
+    path = tmp_path / "trusted_root.json"
+    path.write_text(json.dumps(instance.trusted_root()))
+    return str(path)
+
+
+def builder(root, **fields):
+    told = {"issuer": ISSUER, "identities": (IDENTITY,), "source_repository": SOURCE} | fields
+    return IdentitySigner(name="builder", trusted_root=root, **told)
+
+
+def test_an_identity_that_signed_is_found_among_signers(instance, root, key):
+    other = builder(root, identities=("me@example.org",))
+    signer = builder(root)
+    bundle = instance.sign(DOCUMENT)
+    assert signature.verify(DOCUMENT, bundle, [key[1], other, signer]) is signer
+    assert not signature.is_key_bundle(bundle)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"issuer": "https://other.example"},
+        {"identity": IDENTITY.replace("main", "feature")},
+        {"identity": "me@example.org"},
+        {"source": "https://git.example/acme/fork"},
+        {"source": None},
+    ],
+    ids=["issuer", "ref", "person", "fork", "no-source"],
+)
+def test_another_identity_is_refused_by_name(instance, root, claims):
+    bundle = instance.sign(DOCUMENT, **claims)
+    with pytest.raises(TrustError, match="none of builder") as caught:
+        signature.verify(DOCUMENT, bundle, [builder(root)])
+    assert claims.get("identity", IDENTITY) in str(caught.value)
+
+
+def tampered(bundle, *path, value):
+    document = json.loads(bundle)
+    inner = document
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return json.dumps(document).encode()
+
+
+ENTRY = ("verificationMaterial", "tlogEntries", 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("messageSignature", "signature"), "MEUCIQ=="),
+        (("messageSignature", "messageDigest", "digest"), base64.b64encode(bytes(32)).decode()),
+        (("verificationMaterial", "tlogEntries"), []),
+        ((*ENTRY, "integratedTime"), "1700000000"),
+        ((*ENTRY, "inclusionPromise", "signedEntryTimestamp"), "MEUCIQ=="),
+        ((*ENTRY, "inclusionProof", "rootHash"), base64.b64encode(bytes(32)).decode()),
+        ((*ENTRY, "inclusionProof", "checkpoint", "envelope"), "log\n1\nAAAA\n\nx"),
+        ((*ENTRY, "canonicalizedBody"), base64.b64encode(b"{}").decode()),
+        (("verificationMaterial", "certificate", "rawBytes"), "AAAA"),
+        (("mediaType",), "application/json"),
+    ],
+)
+def test_a_tampered_bundle_is_refused(instance, root, path, value):
+    bundle = tampered(instance.sign(DOCUMENT), *path, value=value)
+    with pytest.raises(IntegrityError, match="does not hold"):
+        signature.verify(DOCUMENT, bundle, [builder(root)])
+
+
+def test_a_bundle_of_other_bytes_or_of_another_instance_is_refused(instance, root):
+    with pytest.raises(IntegrityError, match="does not hold"):
+        signature.verify(DOCUMENT + b" ", instance.sign(DOCUMENT), [builder(root)])
+    with pytest.raises(IntegrityError, match="does not hold"):
+        signature.verify(DOCUMENT, Sigstore().sign(DOCUMENT), [builder(root)])
+    with pytest.raises(IntegrityError, match="does not hold"):
+        signature.verify(DOCUMENT, instance.sign(DOCUMENT), [builder(None)])
+
+
+def test_a_key_is_no_identity_and_an_identity_no_key(instance, root, key):
+    with pytest.raises(TrustError, match="Sigstore identity"):
+        signature.verify(DOCUMENT, instance.sign(DOCUMENT), [key[1]])
+    made = signature.sign_with_key(DOCUMENT, key[0], None)
+    with pytest.raises(TrustError, match="none of builder"):
+        signature.verify(DOCUMENT, made, [builder(root)])
+
+
+def test_a_root_of_trust_that_cannot_be_read_is_named(instance, tmp_path):
+    (tmp_path / "root.json").write_text("{}")
+    for path in (tmp_path / "root.json", tmp_path / "absent.json"):
+        with pytest.raises(TrustError, match=path.name):
+            signature.verify(DOCUMENT, instance.sign(DOCUMENT), [builder(str(path))])
+
+
+def test_an_identity_signs_through_fulcio_and_rekor(instance, root):
+    with instance.serve() as config:
+        made = signature.sign_with_identity([DOCUMENT, b"other"], token("me@example.org"), config)
+    claims = [
+        signature.verified_claims(document, bundle, root)
+        for document, bundle in zip((DOCUMENT, b"other"), made, strict=True)
+    ]
+    assert [c.identities for c in claims] == [("me@example.org",)] * 2
+
+
+def test_without_an_identity_or_an_instance_nothing_is_signed(instance, monkeypatch):
+    for name in ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match="cannot be used"):
+        signature.sign_with_identity([DOCUMENT], "no token", None)
+    with instance.serve() as config:
+        gone = config
+    with pytest.raises(TrustError, match="Sigstore did not sign"):
+        signature.sign_with_identity([DOCUMENT], token("me@example.org"), gone)
+
+
+def test_the_hubs_client_calls_a_key_bundle_invalid_and_does_not_crash(
+    key,
+    tmp_path,
+    write_variant,
+):
+    directory = write_variant(tmp_path)
+    document = (directory / "metadata.json").read_bytes()
+    bundle = signature.sign_with_key(document, key[0], None)
+    (directory / "metadata.json.sigstore").write_bytes(bundle)
+    assert isinstance(verify_variant(directory), VerificationResult.SignatureBundleInvalid)
+
+
+def test_importing_the_module_imports_no_cryptography():
+    code = (
+        "import sys, kernforge.loader.api, kernforge.trust.signature; "
+        "sys.exit(bool({'cryptography', 'sigstore', 'tomllib'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

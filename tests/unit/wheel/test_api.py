@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+import base64
+import csv
+import hashlib
+import os
+import zipfile
+
+import pytest
+
+from kernforge.artifact.metadata import Metadata
+from kernforge.errors import IntegrityError, RegistryError, UsageError
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.wheel.api import from_directory, from_registry, make, write_index
+
+REPO = "me/toy"
+
+
+@pytest.fixture
+def project(tmp_path, write_variant):
+    """A project with two built variants, a card and a licence."""
+    for variant in ("torch-cpu", "torch-cuda"):
+        write_variant(tmp_path / "project" / "build", variant=variant)
+    (tmp_path / "project" / "CARD.md").write_text("# Toy\n")
+    (tmp_path / "project" / "LICENSE").write_bytes(b"\xa9 Do what you like.\n")
+    return tmp_path / "project"
+
+
+def names(made):
+    return [one.path.name for one in made]
+
+
+def test_every_variant_becomes_a_wheel(project, tmp_path):
+    made = make(from_directory(project), tmp_path / "dist", version="1.4.0")
+    expected = ["toy-1.4.0+cpu-py3-none-any.whl", "toy-1.4.0+cuda-py3-none-any.whl"]
+    assert names(made) == expected
+    assert sorted(path.name for path in (tmp_path / "dist").iterdir()) == expected
+
+
+def test_a_wheel_is_called_the_same_whatever_else_is_asked_for(project, tmp_path):
+    made = make(from_directory(project), tmp_path, patterns=["*-cuda"])
+    assert names(made) == ["toy-1.0.0+cuda-py3-none-any.whl"]
+    with pytest.raises(UsageError, match="no variant fits"):
+        make(from_directory(project), tmp_path, patterns=["*-rocm"])
+
+
+def test_record_holds_every_file_with_its_hash(project, tmp_path):
+    wheel = make(from_directory(project), tmp_path, patterns=["*-cpu"])[0].path
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    record = list(members)[-1]
+    rows = {row[0]: row[1:] for row in csv.reader(members[record].decode().splitlines())}
+    assert rows.pop(record) == ["", ""]
+    assert set(rows) == set(members) - {record}
+    for name, (digest, size) in rows.items():
+        found = base64.urlsafe_b64encode(hashlib.sha256(members[name]).digest())
+        assert (digest, int(size)) == (f"sha256={found.decode().rstrip('=')}", len(members[name]))
+    assert members["toy-1.0.0+cpu.dist-info/licenses/LICENSE"] == b"\xa9 Do what you like.\n"
+    # The variant is there byte for byte, so that its own digest can still be checked.
+    kept = Metadata.from_json(members["toy/metadata.json"])
+    for name, digest in kept.digest.files.items():
+        assert base64.b64encode(hashlib.sha256(members[f"toy/{name}"]).digest()).decode() == digest
+
+
+def test_the_same_variant_is_the_same_wheel_anywhere(tmp_path, write_variant):
+    wheels = []
+    for place, umask, moment in (("a", 0o022, 1_000_000_000), ("deep/b", 0o077, 2_000_000_000)):
+        before = os.umask(umask)
+        try:
+            variant = write_variant(tmp_path / place / "build")
+            for path in variant.rglob("*"):
+                os.utime(path, (moment, moment))
+            made = make(from_directory(tmp_path / place), tmp_path / place / "dist")
+        finally:
+            os.umask(before)
+        wheels.append(made[0].path.read_bytes())
+    assert wheels[0] == wheels[1]
+
+
+def test_the_time_of_members_can_be_given(project, tmp_path):
+    wheel = make(from_directory(project), tmp_path, seconds=1_700_000_000)[0].path
+    with zipfile.ZipFile(wheel) as archive:
+        assert {one.date_time for one in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
+        assert {one.external_attr >> 16 for one in archive.infolist()} == {0o100644}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda variant: (variant / "_ops.py").write_text("evil"),
+        lambda variant: (variant / "_ops.py").unlink(),
+        lambda variant: (variant / "more.py").write_text("evil"),
+    ],
+)
+def test_a_variant_that_is_not_what_was_built_is_refused(project, tmp_path, damage):
+    damage(project / "build" / "torch-cuda")
+    with pytest.raises(IntegrityError):
+        make(from_directory(project), tmp_path / "dist")
+    assert not (tmp_path / "dist").exists()
+
+
+def test_variants_of_two_versions_are_refused(project, tmp_path, write_variant):
+    write_variant(project / "build", variant="torch-rocm", version=2)
+    with pytest.raises(RegistryError, match="toy 1, toy 2"):
+        make(from_directory(project), tmp_path)
+
+
+def test_a_version_of_another_major_is_refused(project, tmp_path):
+    with pytest.raises(UsageError, match="does not begin with 1"):
+        make(from_directory(project), tmp_path, version="2.0.0")
+
+
+def test_variants_that_would_be_one_wheel_are_told(tmp_path, write_variant):
+    for variant in ("torch212-cu130-x86_64-linux", "torch212-cxx11-cu130-x86_64-linux"):
+        write_variant(tmp_path / "build", variant=variant, backend="cuda")
+    with pytest.raises(UsageError, match="would be one wheel"):
+        make(from_directory(tmp_path), tmp_path / "dist")
+
+
+@pytest.mark.parametrize(
+    ("asked", "version"),
+    [((None, None), "1.0.1"), (("1.0.0", None), "1.0.0"), ((None, "v1.0.0"), "1.0.0")],
+)
+def test_a_published_kernel_gives_the_wheels_of_its_version(
+    project,
+    tmp_path,
+    write_variant,
+    asked,
+    version,
+):
+    registry = DirectoryRegistry(tmp_path / "registry")
+    publish(project / "build", registry, REPO, card="# Toy\n")
+    write_variant(project / "build", variant="torch-cpu", unique="bbbbbbb")
+    publish(project / "build", registry, REPO, card="# Toy\n")
+    sources, found = from_registry(registry, REPO, *asked)
+    assert found == version
+    make(sources, tmp_path / "dist", version=found)
+    wheel = tmp_path / "dist" / f"toy-{version}+cpu-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        assert "aaaaaaa" in archive.read("toy/metadata.json").decode() or version == "1.0.1"
+        assert "# Toy" in archive.read(f"toy-{version}+cpu.dist-info/METADATA").decode()
+
+
+def test_a_published_build_without_a_digest_is_refused(tmp_path, write_variant):
+    snapshot = tmp_path / "kernels--me--toy" / "snapshots" / ("5" * 40)
+    write_variant(snapshot / "build", digest=False)
+    sources, version = from_registry(DirectoryRegistry(tmp_path), REPO, None, "5" * 40)
+    assert version is None
+    with pytest.raises(IntegrityError, match="no digest"):
+        make(sources, tmp_path / "dist")
+
+
+def test_an_index_lists_every_wheel_there(project, tmp_path):
+    make(from_directory(project), tmp_path, version="1.0.0")
+    make(from_directory(project), tmp_path, version="1.1.0", name="Acme.Toy")
+    pages = write_index(tmp_path)
+    assert [str(page.relative_to(tmp_path)) for page in pages] == [
+        "index.html",
+        "acme-toy/index.html",
+        "toy/index.html",
+    ]
+    text = pages[2].read_text()
+    wheel = tmp_path / "toy-1.0.0+cpu-py3-none-any.whl"
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert f'href="../toy-1.0.0%2Bcpu-py3-none-any.whl#sha256={digest}"' in text
+    assert text.count("<a ") == 2
+
+
+def test_an_index_over_what_is_no_wheel_is_refused(tmp_path):
+    (tmp_path / "toy-1-py3-none-any.whl").write_text("no")
+    with pytest.raises(IntegrityError, match="is no wheel"):
+        write_index(tmp_path)

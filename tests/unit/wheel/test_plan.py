@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from packaging.metadata import Metadata as CoreMetadata
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from kernforge.artifact.metadata import GitState, KernelDepend, Metadata, Provenance
+from kernforge.artifact.variant import Variant
+from kernforge.errors import CheckError, UsageError
+from kernforge.wheel.plan import Library, Texts, local_version, needs_label, plan
+
+STABLE = "torch-stable-abi210-cu130-x86_64-linux"
+FULL = "torch213-cxx11-cpu-x86_64-linux"
+LINUX = "manylinux_2_28_x86_64"
+
+
+def document(**fields):
+    given = {"name": "toy-op", "id": "_toy_op_cpu_1", "version": 1, "license": "apache-2.0"}
+    return Metadata(**{**given, "backend": "cuda", **fields})
+
+
+def planned(variant, *libraries, texts=None, siblings=(), version="1.2.0", name=None, **fields):
+    parsed = Variant.parse(variant)
+    return plan(
+        parsed,
+        document(**fields),
+        libraries,
+        texts or Texts(),
+        version=version,
+        siblings=[parsed, *map(Variant.parse, siblings)],
+        name=name,
+    )
+
+
+def module(**fields):
+    return Library(**{"path": "_toy_op.abi3.so", "python": (3, 2), "platform": LINUX, **fields})
+
+
+@pytest.mark.parametrize(
+    ("variant", "library", "tag"),
+    [
+        (STABLE, module(), f"cp39-abi3-{LINUX}"),
+        (STABLE, module(python=(3, 11)), f"cp311-abi3-{LINUX}"),
+        ("tvm-ffi01-cpu-x86_64-linux", module(python=None), f"py3-none-{LINUX}"),
+        (
+            STABLE,
+            module(path="a.cpython-312-x86_64-linux-gnu.so", outside=("_PyX",)),
+            f"cp312-cp312-{LINUX}",
+        ),
+        (STABLE, module(platform="manylinux_2_17_x86_64"), "cp39-abi3-manylinux_2_17_x86_64"),
+        ("torch213-metal-aarch64-darwin", module(platform=""), "cp39-abi3-macosx_15_0_arm64"),
+        ("torch213-cu130-x86_64-windows", module(platform=""), "cp39-abi3-win_amd64"),
+    ],
+)
+def test_tags_say_what_the_library_needs(variant, library, tag):
+    assert "-".join(planned(variant, library).tag) == tag
+
+
+def test_the_most_demanding_library_decides():
+    other = module(path="lib.so", python=None, platform="manylinux_2_34_x86_64")
+    assert planned(STABLE, module(), other).tag == ("cp39", "abi3", other.platform)
+    nowhere = module(path="new.so", platform="linux_x86_64")
+    assert planned(STABLE, module(), other, nowhere).tag[2] == "linux_x86_64"
+
+
+def test_a_kernel_of_python_alone_is_for_any_machine():
+    assert planned("torch-universal").file == "toy_op-1.2.0-py3-none-any.whl"
+
+
+def test_a_library_that_no_tag_can_promise_is_refused():
+    with pytest.raises(CheckError, match="_PyThreadState_Get"):
+        planned(STABLE, module(outside=("_PyThreadState_Get",)))
+
+
+@pytest.mark.parametrize(
+    ("variant", "requires"),
+    [
+        (STABLE, ("torch>=2.10",)),
+        (FULL, ("torch==2.13.*",)),
+        ("tvm-ffi01-cpu-x86_64-linux", ("apache-tvm-ffi==0.1.*",)),
+        ("torch-cuda", ("torch",)),
+    ],
+)
+def test_torch_is_asked_for_in_the_versions_that_serve(variant, requires):
+    assert planned(variant).requires == requires
+
+
+def test_python_depends_are_asked_for_by_their_packages():
+    asked = planned(STABLE, python_depends=("tvm-ffi", "nvidia-cutlass-dsl")).requires
+    assert asked == ("torch>=2.10", "apache-tvm-ffi", "nvidia-cutlass-dsl")
+    assert len(planned("tvm-ffi01-cpu-x86_64-linux", python_depends=("tvm-ffi",)).requires) == 1
+    with pytest.raises(CheckError, match="left-pad"):
+        planned(STABLE, python_depends=("left-pad",))
+
+
+@pytest.mark.parametrize(
+    ("variant", "label"),
+    [
+        (STABLE, "torchabi2.10.cu130"),
+        (FULL, "torch2.13.cpu"),
+        ("torch29-cxx98-cu126-x86_64-linux", "torch2.9.cxx98.cu126"),
+        ("tvm-ffi01-cu130-x86_64-linux", "tvmffi0.1.cu130"),
+        ("torch-cuda", "cuda"),
+    ],
+)
+def test_the_local_version_names_interface_and_backend(variant, label):
+    assert local_version(Variant.parse(variant)) == label
+    wheel = planned(variant, siblings=["torch29-cpu-x86_64-linux", "torch-npu"])
+    assert wheel.version == str(Version(f"1.2.0+{label}"))
+    name, version, _, _ = parse_wheel_filename(wheel.file)
+    assert (name, str(version)) == ("toy-op", wheel.version)
+
+
+@pytest.mark.parametrize(
+    ("variants", "needed"),
+    [
+        ([STABLE], False),
+        ([STABLE, STABLE.replace("x86_64", "aarch64")], False),
+        ([STABLE, "torch213-metal-aarch64-darwin"], False),
+        ([STABLE, STABLE.replace("cu130", "cpu")], True),
+        (["torch-universal"], False),
+        (["torch-cuda", "torch-rocm"], True),
+        ([STABLE, "torch-cpu"], True),
+    ],
+)
+def test_a_local_version_is_there_only_where_tags_cannot_tell(variants, needed):
+    assert needs_label([Variant.parse(name) for name in variants]) == needed
+
+
+def test_installers_try_newer_torch_last_and_the_stable_abi_first():
+    labels = [f"torch2{minor}-cxx11-cu130-x86_64-linux" for minor in (9, 10, 13)] + [STABLE]
+    versions = [Version(f"1+{local_version(Variant.parse(name))}") for name in labels]
+    assert versions == sorted(versions)
+
+
+def test_metadata_is_what_an_index_accepts():
+    provenance = Provenance(
+        builder_version="kernforge-9",
+        kernel=GitState(commit="a" * 40, dirty=True),
+    )
+    wheel = planned(
+        STABLE,
+        texts=Texts(card="---\ntags: x\n---\n# Toy\n", licences=(("LICENSE", b"text"),)),
+        source="https://example.org/toy",
+        provenance=provenance,
+        name="acme-toy",
+    )
+    found = CoreMetadata.from_email(wheel.metadata, validate=True)
+    assert (found.name, found.license_expression) == ("acme-toy", "Apache-2.0")
+    assert found.license_files == ["LICENSE"]
+    assert found.description.startswith("# Toy\n")
+    assert found.project_urls["Source commit"] == f"git+https://example.org/toy@{'a' * 40}"
+    assert "changes that it does not hold" in found.description
+    assert wheel.file.startswith("acme_toy-1.2.0-")
+    assert wheel.module == "toy_op"
+
+
+def test_a_licence_cannot_smuggle_in_a_header():
+    text = planned(STABLE, license="mine\nRequires-Dist: evil").metadata
+    found = CoreMetadata.from_email(text, validate=True)
+    assert found.license == "mine Requires-Dist: evil"
+    assert [str(one) for one in found.requires_dist] == ["torch>=2.10"]
+
+
+@pytest.mark.parametrize("wrong", ["one", "1.0+cu130", "../1"])
+def test_a_version_that_cannot_be_one_is_refused(wrong):
+    with pytest.raises(UsageError, match="version"):
+        planned(STABLE, version=wrong)
+
+
+def test_a_name_that_cannot_be_one_is_refused():
+    with pytest.raises(UsageError, match="name"):
+        planned(STABLE, name="../toy")
+
+
+def test_a_kernel_that_asks_a_loader_for_others_is_refused():
+    with pytest.raises(UsageError, match="owner/other"):
+        planned(STABLE, kernel_depends=(KernelDepend(repo_id="owner/other", version=1),))
