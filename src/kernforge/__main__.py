@@ -11,10 +11,10 @@ _INTERRUPTED = 130
 def main() -> None:
     """Run a command and exit; an interrupt while its modules are imported is one like others."""
     try:
-        from kernforge.cli import main as cli_main  # noqa: PLC0415 - see above
+        from kernforge.cli import main as cli  # noqa: PLC0415 - see above
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
-    cli_main.main()
+    cli.main()
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ def eager(x, alpha):
 """
 CHILD = """
 import sys, torch
-from kernforge import bench_exchange
-theirs = bench_exchange.enter({"handle": sys.argv[1], "size": 1024})
+from kernforge.bench.engine import exchange
+theirs = exchange.enter({"handle": sys.argv[1], "size": 1024})
 assert theirs[:4].tolist() == [1, 2, 3, 4]
 theirs[4:8].fill_(9)
 torch.cuda.synchronize()

@@ -20,7 +20,8 @@ FILES = 12
 CHILDREN = """
 import json, os, signal, sys
 import kernforge
-from kernforge import host, loading, locate, registry
+from kernforge.loader import api, host, search
+from kernforge.registry import api as registry, directory
 
 host._torch = lambda: None  # it takes seconds, and this kernel needs none
 options = json.loads(sys.argv[1])
@@ -49,7 +50,7 @@ def child(deadly):
         if kernel.total() != options["total"]:
             os._exit(3)
         os._exit(0)
-    except locate.NotPublishedError:
+    except search.NotPublishedError:
         os._exit(4 if options["early"] else 5)
     except BaseException:
         import traceback

@@ -30,7 +30,7 @@ THEIRS = f"from kernels import get_kernel\nkernel = get_kernel({REPO!r}, version
 OURS = f"import kernforge as kernels\nkernel = kernels.get_kernel({REPO!r}, version=1)\n{USE}"
 PUBLISH = f"""
 import pathlib, sys
-from kernforge.publish import publish
+from kernforge.publish.api import publish
 from kernforge.registry import open_registry
 
 publish(pathlib.Path(sys.argv[1]), open_registry("hf://"), {REPO!r}, card="# shift")

@@ -148,13 +148,13 @@ def test_an_unchanged_build_starts_no_check(kernforge_cli, warm_home, tmp_path):
     first = json.loads(kernforge_cli("build", root, "--json", home=warm_home).stdout)
     # The compiler is asked who it is, git where it is; nothing imports torch or runs abi3audit.
     code = (
-        "import sys, kernforge.system.process as run\nfrom kernforge import cli\n"
+        "import sys, kernforge.system.process as run\nfrom kernforge.cli import main\n"
         "real = run.subprocess.Popen\n"
         "def popen(argv, **rest):\n"
         "    print('started', *argv[:3], file=sys.stderr)\n"
         "    return real(argv, **rest)\n"
         "run.subprocess.Popen = popen\n"
-        f"cli.main(['build', {str(root)!r}, '--json'])\n"
+        f"main.main(['build', {str(root)!r}, '--json'])\n"
     )
     env = {**os.environ, "KERNFORGE_HOME": str(warm_home)}
     done = subprocess.run(

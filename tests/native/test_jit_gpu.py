@@ -343,13 +343,13 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from native.test_jit_gpu import KERNEL, LAUNCH, STABLE
 import kernforge, torch
-from kernforge import jit_build
+from kernforge.jit import build_module
 for number in range(20):
     body, block = f"a * x[i] + {number}", 256 if sys.argv[2] == "nvrtc" else 32 * (1 + number)
     kernforge.load_inline("jit_gpu", STABLE, KERNEL % body + LAUNCH.replace("256", str(block)),
                           is_python_module=False)
     if not number:
-        jit_build.wait()
+        build_module.wait()
         print("begun", flush=True)
 """
 

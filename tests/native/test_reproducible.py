@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from native import another_day, projects
 
+import kernforge
 from kernforge.build import provenance
 from kernforge.store.local import Store
 from kernforge.toolchain.provision import SHELF
@@ -220,7 +221,7 @@ def somebody_else(base: Path) -> tuple[tuple[str, ...], dict[str, str]]:
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("only root can become another user, with setpriv")
     become = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
-    source = Path(provenance.__file__).parents[1]
+    source = Path(kernforge.__file__).parents[1]
     env = {"PYTHONPATH": f"{source}:{sysconfig.get_path('purelib')}", "HOME": str(base)}
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     for python in (sys.executable, f"/usr/bin/python{version}"):

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 SHELF = "findings"
 _FILE = "findings.json"
-_RULES = (
-    *("abirules", "arch", "check", "elf", "fatbin", "finding", "floor", "integrity"),
-    *("metadata", "run", "sourcerules", "variant"),
-)
+# What a finding is made of: every rule, table and reader of machine code.
+_RULES = ("check", "binary", "data")
 _TOOLS = ("abi3audit", "auditwheel", "pyelftools", "torch", "apache-tvm-ffi")
 
 
@@ -64,13 +62,18 @@ def _key(variant: Path) -> str:
         for path in variant.rglob("*")
         if path.is_file()
     }
-    here = Path(__file__).parent
+    package = Path(__file__).parents[1]
     return digest.key(
         "findings",
         name=variant.name,
         content=content,
         version=__version__,
-        rules=[files.sha256_file(here / f"{name}.py") for name in _RULES],
+        rules={
+            path.relative_to(package).as_posix(): files.sha256_file(path)
+            for folder in _RULES
+            for path in (package / folder).rglob("*")
+            if path.is_file() and path.suffix != ".pyc"
+        },
         python=[sys.executable, sys.version],
         installed=_installed(),
         tools=[_version(name) for name in _TOOLS],

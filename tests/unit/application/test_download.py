@@ -198,8 +198,8 @@ def test_a_tar_has_the_same_bytes_wherever_and_whenever_it_is_made(registry, out
 
 CHILD = """
 import os, pathlib, signal, sys
-from kernforge import download
-from kernforge.metadata import KernelDepend
+from kernforge.application import download
+from kernforge.artifact.metadata import KernelDepend
 from kernforge.registry import DirectoryRegistry
 
 source, root, deadly = sys.argv[1], sys.argv[2], int(sys.argv[3])

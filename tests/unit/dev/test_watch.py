@@ -313,7 +313,7 @@ def test_the_machine_is_looked_at_once_for_a_manifest(monkeypatch):
         asked.append((cxx, mine))
         return types.SimpleNamespace(compiler="g++", own="torch")
 
-    monkeypatch.setattr(dev_build.workbench, "set_up", set_up)
+    monkeypatch.setattr(dev_build.workspace, "set_up", set_up)
     project = types.SimpleNamespace(manifest=types.SimpleNamespace(content="a"))
     kept = {}
     library = Brought(depends={"cutlass": Path("cutlass")})

@@ -231,8 +231,8 @@ def test_a_tree_of_the_store_that_lost_its_files_is_found(doctor, tmp_path):
 def test_a_full_disk_is_found_by_writing():
     script = (
         "mount -t tmpfs -o size=256k none /mnt && head -c 300000 /dev/zero > /mnt/x 2>/dev/null; "
-        f"{sys.executable} -c 'from pathlib import Path; from kernforge import volume; "
-        'print(volume.room(Path("/mnt/kernforge/store")))\''
+        f"{sys.executable} -c 'from pathlib import Path; from kernforge.system import disk; "
+        'print(disk.room(Path("/mnt/kernforge/store")))\''
     )
     argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

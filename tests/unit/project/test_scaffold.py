@@ -135,7 +135,7 @@ def test_a_killed_run_leaves_no_half_project(tmp_path):
     script = (
         "import os, signal\n"
         "from pathlib import Path\n"
-        "from kernforge import scaffold\n"
+        "from kernforge.project import scaffold\n"
         "real, count = scaffold.write_new, 0\n"
         "def write_new(*args, **options):\n"
         "    global count\n"

@@ -255,7 +255,7 @@ def test_narrower_device_code_is_a_major_change(version_of):
 
 CHILD = """
 import os, pathlib, signal, sys
-from kernforge.publish import publish
+from kernforge.publish.api import publish
 from kernforge.registry import DirectoryRegistry
 
 build, root, deadly = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -191,7 +191,7 @@ def test_a_reference_that_another_machine_replaces_is_read_again(registry, monke
 
 PUBLISHER = """
 import pathlib, sys
-from kernforge.publish import publish
+from kernforge.publish.api import publish
 from kernforge.registry import open_registry
 
 for build in sys.argv[2:]:

@@ -426,8 +426,8 @@ def test_without_huggingface_hub_the_extra_is_named(tmp_path, monkeypatch):
 
 CHILD = """
 import pathlib, sys
-from kernforge.hub import HubRegistry
-from kernforge.hubplace import HubPlace
+from kernforge.registry.hub import HubRegistry
+from kernforge.registry.hub_endpoint import HubPlace
 
 place = HubPlace(endpoint=sys.argv[1], cache=pathlib.Path(sys.argv[2]), offline=False,
                  own_token=False)

@@ -16,7 +16,7 @@ NOW = time.time()
 LEASED = """
 import sys, time
 from pathlib import Path
-from kernforge.store import Store
+from kernforge.store.local import Store
 store = Store(Path(sys.argv[1]))
 with store.lease():
     store.use("actions", sys.argv[2])

@@ -15,8 +15,8 @@ KEY = "ab" + "0" * 62
 SLOW_WRITER = """
 import sys, time
 from pathlib import Path
-from kernforge import files
-from kernforge.store import Store
+from kernforge.system import files
+from kernforge.store.local import Store
 def fill(tree):
     for number in range(200):
         files.write_new(tree / f"{number}.txt", "x" * 1000)

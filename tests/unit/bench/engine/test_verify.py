@@ -50,9 +50,7 @@ def test_a_reference_that_gives_no_result_is_told(reference, said):
     with pytest.raises(UsageError, match="the reference of workload w") as told:
         verify.expected(work, drawn(work))
     assert said in told.value.message
-    assert ("test_bench_check.py, line" in told.value.message) == (
-        "nosuch" in said or "has no" in said
-    )
+    assert ("test_verify.py, line" in told.value.message) == ("nosuch" in said or "has no" in said)
 
 
 def test_inputs_that_cannot_be_made_are_told():

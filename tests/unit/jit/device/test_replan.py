@@ -5,7 +5,7 @@ import hashlib
 from dataclasses import replace
 
 import pytest
-from unit import test_plan
+from unit.build.plan import test_planner as test_plan
 
 from kernforge.build.plan import graph
 from kernforge.build.plan.graph import Action
