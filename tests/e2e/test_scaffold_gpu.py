@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.toolchain import installed_cuda
+from kernforge.toolchain.installed import find_cuda
 
 torch = pytest.importorskip("torch")
 
@@ -29,7 +29,7 @@ LOCK = Path(__file__).parents[2] / "kernels" / "relu-scale" / "kernforge.lock"
 
 
 def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_path, kept_home):
-    toolkit = installed_cuda.installed(os.environ)
+    toolkit = find_cuda(os.environ)
     if toolkit is None:
         pytest.skip("no CUDA toolkit here")
 

@@ -20,7 +20,7 @@ from kernforge.jit import build_module
 from kernforge.jit.device import lambdas, nvcc_stages, nvrtc, swap
 from kernforge.project import scaffold
 from kernforge.system.process import Command, run
-from kernforge.toolchain import installed_cuda
+from kernforge.toolchain.installed import find_cuda
 
 pytest.importorskip("torch")
 
@@ -288,7 +288,7 @@ def test_unnamed_namespaces_keep_their_names(ask, home):
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.replace("return x", "return nonsense")])
 def test_stages_side_by_side_make_the_same_bytes(tmp_path, source):
     """Messages are the same too."""
-    nvcc = installed_cuda.installed(os.environ)
+    nvcc = find_cuda(os.environ)
     if nvcc is None:
         pytest.skip("there is no installed toolkit")
     outcomes = []
@@ -347,7 +347,7 @@ EXTENDED = LAMBDAS.replace("Twice{}", "[=] __device__ (float v) { return 3 * v; 
     ],
 )
 def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_path, which):
-    nvcc = installed_cuda.installed(os.environ)
+    nvcc = find_cuda(os.environ)
     if nvcc is None:
         pytest.skip("there is no installed toolkit")
     own = {"lambdas": LAMBDAS, "extended": EXTENDED, "mistake": LAMBDAS.replace("2 * x", "y")}

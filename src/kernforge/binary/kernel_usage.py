@@ -12,7 +12,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernforge.binary import cubin_usage, fatbin, occupancy
+from kernforge.binary import cubin_usage, fatbin, occupancy, symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,24 +102,12 @@ def _kernel(use: Use, arch: str) -> Kernel:
             for threads in ((said,) if said else _BLOCKS)
         )
     )
-    return Kernel(name=demangled(use.symbol), arch=arch, use=use, fills=fills)
+    return Kernel(name=symbols.demangled(use.symbol), arch=arch, use=use, fills=fills)
 
 
 def _number(arch: str) -> tuple[int, str]:
     major, _, minor = arch.partition(".")
     return int(major) * 10 + int(minor.rstrip("af")), arch
-
-
-def demangled(symbol: str) -> str:
-    """A symbol's name in C++, if the package for it is installed; else the symbol."""
-    try:
-        import cxxfilt  # noqa: PLC0415 - an extra's
-    except ImportError:
-        return symbol
-    try:
-        return str(cxxfilt.demangle(symbol, external_only=False))
-    except cxxfilt.InvalidName:
-        return symbol
 
 
 def document(kernel: Kernel) -> dict[str, Any]:

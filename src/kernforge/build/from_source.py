@@ -38,7 +38,7 @@ from kernforge.project import targets as project_targets
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
 from kernforge.system.paths import home
-from kernforge.toolchain import installed_cuda, lockfile
+from kernforge.toolchain import installed, lockfile
 from kernforge.toolchain.local_parts import NOTHING, Brought
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def own_parts(host: Host, why: KernforgeError) -> Brought:
     """
     import torch  # noqa: PLC0415 - it is loaded: a kernel for it is
 
-    toolkit = installed_cuda.installed(os.environ) if host.backend.name == "cuda" else None
+    toolkit = installed.find_cuda(os.environ) if host.backend.name == "cuda" else None
     if host.backend.name == "cuda" and toolkit is None:
         raise NetworkError(
             f"{why.message}, and there is no CUDA toolkit on this machine",

@@ -11,7 +11,7 @@ from kernforge.errors import StorageError, ToolchainError
 from kernforge.project import units
 from kernforge.system import files
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, lockfile, python_headers, resolver
+from kernforge.toolchain import host_compiler, installed, lockfile, resolver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ def write_lock(bench: Bench, wanted: resolver.Needs, *, upgrade: bool) -> Lock:
     old = read_lock(bench.project.root)
     missing = wanted if upgrade else resolver.lacking(wanted, old, bench.own)
     here = locked_compiler(bench)
-    python = python_headers.locked() if wanted.python else None
+    python = installed.identify_python() if wanted.python else None
     found = resolver.make(
         missing,
         bench.wheels,
@@ -114,7 +114,7 @@ def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tup
             f"{lockfile.FILE_NAME} names {wrong}",
             hint="build with that Python, or build without --locked",
         )
-    python = python_headers.locked() if wanted.python else None
+    python = installed.identify_python() if wanted.python else None
     if complete and old is not None:
         return lockfile.on_machine(old, here, python), False
     return lockfile.on_machine(write_lock(bench, wanted, upgrade=False), here, python), True
@@ -126,9 +126,9 @@ def other_python(wanted: Lock) -> str:
     Raises:
         ToolchainError: the lock names some, and none are installed here.
     """
-    if wanted.python is None or wanted.python.headers == python_headers.locked().headers:
+    if wanted.python is None or wanted.python.headers == installed.identify_python().headers:
         return ""
-    here = python_headers.locked().release
+    here = installed.identify_python().release
     return f"other headers of Python ({wanted.python.release}) than those that are here ({here})"
 
 

@@ -11,7 +11,7 @@ from kernforge.build.execute import results, sandbox
 from kernforge.build.plan import flags
 from kernforge.errors import ToolchainError
 from kernforge.system import files
-from kernforge.toolchain import python_headers
+from kernforge.toolchain import installed
 from kernforge.toolchain.provision import SHELF, Toolchains
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
     if kind == "gcc":
         return bench.compiler.directory
     if kind == "python":
-        return str(python_headers.directory())
+        return str(installed.python_headers())
     if kind == "torch" and name in locked.headers:
         return _own_torch(name, bench.own, locked)
     if kind == "torch":

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from kernforge.binary import abi_floor
-from kernforge.binary.kernel_usage import demangled
+from kernforge.binary.symbols import demangled
 from kernforge.check.finding import Finding
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ The toolkit is the installed one (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on the 
 from __future__ import annotations
 
 import functools
-import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,17 +20,10 @@ from kernforge.errors import ManifestError, ToolchainError, UsageError
 from kernforge.jit.plan import PRECOMPILED, TORCH, Machine
 from kernforge.loader.host import cores
 from kernforge.store.local import Store
-from kernforge.system import digest, extras, files
+from kernforge.system import extras, files
 from kernforge.system.paths import home
 from kernforge.system.process import run
-from kernforge.toolchain import (
-    cuda_arch,
-    host_compiler,
-    installed_cuda,
-    lockfile,
-    python_headers,
-    resolver,
-)
+from kernforge.toolchain import cuda_arch, host_compiler, installed, lockfile, resolver
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit
@@ -123,7 +115,7 @@ def _look(progress: Progress, *, cuda: bool, libraries: bool, python: bool, devi
     roots = {"cxx": compiler_here.path, TORCH: str(top)}
     here: LockedPython | None = None
     if python:
-        here, roots["python"] = python_headers.locked(), str(python_headers.directory())
+        here, roots["python"] = installed.identify_python(), str(installed.python_headers())
     nothing = store.root / "nothing"
     files.make_dir(nothing)
     roots[PRECOMPILED] = str(nothing)
@@ -133,7 +125,12 @@ def _look(progress: Progress, *, cuda: bool, libraries: bool, python: bool, devi
         headers={
             TORCH: LockedHeaders(
                 release=torch.__version__,
-                digest=_torch_digest(torch, top, store),
+                digest=installed.torch_key(
+                    top,
+                    torch.__version__,
+                    torch.version.git_version or "",
+                    store.root / "compilers",
+                ),
             ),
             # A compiled header changes no result: it is what its text is.
             PRECOMPILED: LockedHeaders(release="", digest="none"),
@@ -192,9 +189,9 @@ def _with_cuda(
     libraries: bool,
 ) -> tuple[Version2, Lock, dict[str, str]]:
     wanted = torch.version.cuda
-    path = installed_cuda.installed(os.environ)
+    path = installed.find_cuda(os.environ)
     if path is not None:
-        there = installed_cuda.identify(path, run)
+        there = installed.identify_cuda(path, run)
         if wanted is None or there.version[0] == _version2(wanted)[0]:
             kit = LockedToolkit(release=there.release, directory=there.digest)
             name = f"{there.version[0]}.{there.version[1]}"
@@ -282,30 +279,6 @@ def _runtime(torch: Any, cuda: Version2 | None) -> str:
         return ""
     there = _version2(torch.version.cuda)
     return f"libcudart.so.{cuda[0]}" if there[0] == cuda[0] and there >= cuda else ""
-
-
-def _torch_digest(torch: Any, top: Path, store: Store) -> str:
-    """Of torch's version and of the names and sizes of its headers, which are 10,000 files."""
-    about = top / "version.py"
-    found = about.stat()
-    stamp: list[str | int] = [str(about), found.st_size, found.st_mtime_ns, found.st_ino]
-    kept = store.root / "compilers" / f"torch-{digest.key('torch', of=stamp)[:24]}.json"
-    if kept.is_file():
-        known: str = json.loads(kept.read_text())
-        return known
-    sizes = {}
-    for directory, _, names in os.walk(top / "include"):
-        for name in names:
-            path = f"{directory}/{name}"
-            sizes[os.path.relpath(path, top)] = os.stat(path).st_size  # noqa: PTH116 - many files
-    whole = digest.key(
-        "installed-torch",
-        version=torch.__version__,
-        git=torch.version.git_version or "",
-        sizes=sizes,
-    )
-    files.write_atomic(kept, json.dumps(whole))
-    return whole
 
 
 def _version2(text: str) -> Version2:

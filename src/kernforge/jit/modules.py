@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernforge.binary.symbols import demangled
 from kernforge.errors import BuildError
 from kernforge.jit import undefined
 
@@ -114,7 +115,7 @@ def _import(path: Path, name: str) -> ModuleType:
 def _readable(words: str) -> str:
     """A dynamic loader's words, with the C++ name of the symbol that it misses."""
     symbol = undefined.symbol(words)
-    name = undefined.readable(symbol)
+    name = demangled(symbol)
     return words if name == symbol else f"{words} ({name})"
 
 

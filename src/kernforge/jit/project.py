@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Variant
+from kernforge.binary.symbols import demangled
 from kernforge.build import from_source, locking, steps, trees, workspace
 from kernforge.build.execute import executor, sandbox
 from kernforge.build.execute.results import SHELF
@@ -116,7 +117,7 @@ def _undefined(one: Project, variant: Path, words: str) -> BuildError | None:
     }
     return undefined.error(
         one.manifest.general.name,
-        undefined.readable(symbol),
+        demangled(symbol),
         texts,
         [path for table in tables for path in table.src],
     )

@@ -16,7 +16,7 @@ from kernforge.jit import ask, flags, machine, plan
 from kernforge.jit.files import closure
 from kernforge.source.extension_source import CUDA_SUFFIXES
 from kernforge.system import digest
-from kernforge.toolchain import installed_cuda
+from kernforge.toolchain import installed
 
 if TYPE_CHECKING:
     from kernforge.jit.files import Tree
@@ -65,16 +65,16 @@ def read(
     """
     if not question.texts:
         ask.check_sources(question.sources, question.cflags)
-    cuda_home = installed_cuda.installed(os.environ)
+    cuda_home = installed.find_cuda(os.environ)
     torch = Path(machine.import_torch().__file__).parent
-    installed = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
-    compiled = flags.parted(question.cflags, question.here, installed)
-    for_cuda = flags.parted(question.cuda_cflags, question.here, installed)
+    toolchain_dirs = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
+    compiled = flags.parted(question.cflags, question.here, toolchain_dirs)
+    for_cuda = flags.parted(question.cuda_cflags, question.here, toolchain_dirs)
     named = [flags.absolute(path, question.here) for path in question.includes]
     search = list(dict.fromkeys((*named, *compiled.search, *for_cuda.search)))
     if question.build_directory:
         search.append(flags.absolute(question.build_directory, question.here))
-    mine = tuple(d.lstrip("/") for d in search if not flags.is_below(d, installed))
+    mine = tuple(d.lstrip("/") for d in search if not flags.is_below(d, toolchain_dirs))
     first = tuple(path.lstrip("/") for path in (*compiled.first, *for_cuda.first))
     apart = (d.lstrip("/") for d in (*compiled.apart, *for_cuda.apart))
     searched = tuple(dict.fromkeys((*mine, *apart)))

@@ -11,9 +11,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
-from kernforge.binary import kernel_usage
 from kernforge.errors import BuildError
-from kernforge.system.process import Command, run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -31,17 +29,6 @@ def symbol(words: str) -> str:
     """The symbol that a dynamic loader's words name as missing; empty where they name none."""
     found = _SYMBOL.search(words)
     return found[1] if found else ""
-
-
-def readable(name: str) -> str:
-    """A symbol as C++ writes it, where something here can tell."""
-    spoken = kernel_usage.demangled(name)
-    if spoken != name or not name.startswith("_Z"):
-        return spoken
-    try:
-        return run(Command(argv=("c++filt", name))).stdout.strip() or name
-    except FileNotFoundError:
-        return name
 
 
 def error(

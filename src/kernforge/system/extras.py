@@ -14,7 +14,7 @@ EXTRAS = {
     "cluster": ("fsspec", "distributed", "dask"),
     "testing": ("pytest",),
     "completion": ("shtab",),
-    "dev": ("cxxfilt", "watchfiles"),
+    "dev": ("watchfiles",),
     "jupyter": ("IPython",),
 }
 """Modules that each extra brings."""

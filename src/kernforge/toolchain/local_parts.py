@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from kernforge.errors import UsageError
 from kernforge.project.targets import CLANG
 from kernforge.system.process import run
-from kernforge.toolchain import header_libraries, installed_cuda, installed_torch
+from kernforge.toolchain import header_libraries, installed
 from kernforge.toolchain.redist import Redist
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from kernforge.toolchain.header_libraries import HeaderFiles
     from kernforge.toolchain.index.http import Transport
     from kernforge.toolchain.index.wheels import Progress
-    from kernforge.toolchain.installed_cuda import CudaHome
-    from kernforge.toolchain.installed_torch import TorchHome
+    from kernforge.toolchain.installed import CudaHome, TorchHome
 
 
 CudaCompiler: TypeAlias = Literal["nvcc", "clang"]
@@ -113,11 +112,11 @@ def find(
         )
     place = (brought.depends.get(cutlass) or brought.depends.get("")) if cutlass else None
     return Own(
-        cuda_home=installed_cuda.identify(home, run) if home else None,
+        cuda_home=installed.identify_cuda(home, run) if home else None,
         redist=Redist(_address(redist), connect, downloads, progress) if redist else None,
         headers={cutlass: header_libraries.read(place)} if place else {},
         cuda_compiler=brought.cuda_compiler,
-        torch=installed_torch.identify(brought.torch_home) if brought.torch_home else None,
+        torch=installed.identify_torch(brought.torch_home) if brought.torch_home else None,
     )
 
 

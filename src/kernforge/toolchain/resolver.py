@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernforge.toolchain.index.wheels import Wheels
-    from kernforge.toolchain.installed_torch import TorchHome
+    from kernforge.toolchain.installed import TorchHome
     from kernforge.toolchain.lockfile import LockedCompiler, LockedPython, LockedWheel
 
 # The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries.

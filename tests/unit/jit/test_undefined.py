@@ -46,8 +46,3 @@ def test_where_no_source_includes_the_header_any_may_define_it():
 
 def test_a_function_that_the_project_does_not_name_is_not_its_own():
     assert undefined.error("relu", "at::empty(long)", TEXTS, KERNELS) is None
-
-
-def test_a_symbol_of_c_is_its_own_name():
-    assert undefined.readable("relu") == "relu"
-    assert undefined.readable("_Z4reluPKf") == "relu(float const*)"

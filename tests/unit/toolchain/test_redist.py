@@ -11,7 +11,7 @@ import pytest
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.store.local import Store
 from kernforge.system.process import run
-from kernforge.toolchain import installed_cuda
+from kernforge.toolchain.installed import identify_cuda
 from kernforge.toolchain.local_parts import Own
 from kernforge.toolchain.lockfile import LockedCompiler, from_json, toolkit_key
 from kernforge.toolchain.provision import Toolchains
@@ -249,7 +249,7 @@ def installed(tmp_path):
 
 
 def test_an_installed_toolkit_is_used_where_it_is(installed, tmp_path):
-    home = installed_cuda.identify(installed, run)
+    home = identify_cuda(installed, run)
     assert (home.version, home.release) == ((12, 8), "12.8.1")
     own = Own(cuda_home=home)
     lock = lock_of(own)
@@ -261,14 +261,14 @@ def test_an_installed_toolkit_is_used_where_it_is(installed, tmp_path):
 
 
 def test_a_changed_installation_is_another_toolkit(installed):
-    own = Own(cuda_home=installed_cuda.identify(installed, run))
+    own = Own(cuda_home=identify_cuda(installed, run))
     lock = lock_of(own)
     assert not lacking(NEEDS, lock, own).names
     (installed / "include/cub/cub.cuh").write_text("// longer than before")
-    changed = Own(cuda_home=installed_cuda.identify(installed, run))
+    changed = Own(cuda_home=identify_cuda(installed, run))
     assert lacking(NEEDS, lock, changed).names == ("CUDA 12.8",)
 
 
 def test_a_directory_without_a_compiler_is_refused(tmp_path):
     with pytest.raises(UsageError, match="bin/nvcc"):
-        installed_cuda.identify(tmp_path, run)
+        identify_cuda(tmp_path, run)

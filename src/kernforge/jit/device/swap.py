@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from kernforge.binary import cubin, elf, fatbin
+from kernforge.binary.symbols import demangled
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute.results import SHELF
 from kernforge.build.plan.graph import Action
@@ -346,13 +347,9 @@ def _compare(host: _Host, program: Program, shop: Place) -> None:
 
 def _instantiations(kernels: list[str]) -> str:
     """Lines that instantiate kernels of these mangled names; empty where names do not say how."""
-    try:
-        done = run(Command(argv=("c++filt", *kernels)))
-    except FileNotFoundError:
-        return ""
     # What is in an unnamed namespace is found without it.
-    names = done.stdout.replace("(anonymous namespace)::", "").splitlines()
-    if done.returncode or any("<" not in n or "{" in n for n in names):
+    names = [demangled(symbol).replace("(anonymous namespace)::", "") for symbol in kernels]
+    if any("<" not in n or "{" in n for n in names):
         return ""
     return "".join(f"template __global__ {name};\n" for name in names)
 

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is installed on this machine and not fetched: a CUDA toolkit, torch's and Python's headers.
+
+Each is identified by its content, or by the names and sizes of its files where reading all of them
+would take longer than the build.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import platform
+import re
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.errors import ToolchainError, UsageError
+from kernforge.system import digest, files
+from kernforge.system.process import Command
+from kernforge.toolchain.lockfile import LockedPython
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kernforge.artifact.variant import Version2
+    from kernforge.system.process import Runner
+
+_RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
+_PARTS = ("bin", "include", "lib64", "nvvm")
+_NEEDED = ("bin/nvcc", "include/cuda_runtime.h", "lib64/libcudart_static.a")
+_TORCH_VERSION = re.compile(r"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaHome:
+    """An installed toolkit.
+
+    Attributes:
+        path: its directory.
+        version: major and minor.
+        release: its full version.
+        digest: of its version.json, of what nvcc says, and of the names and sizes of its files.
+    """
+
+    path: Path
+    version: Version2
+    release: str
+    digest: str
+
+
+def _missing_in(path: Path) -> list[str]:
+    """Files of a toolkit that a directory does not have."""
+    return [part for part in _NEEDED if not (path / part).is_file()]
+
+
+def find_cuda(env: Mapping[str, str]) -> Path | None:
+    """Directory of the CUDA toolkit that this environment names or has in the usual place."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if env.get(name):
+            return Path(env[name])
+    for directory in env.get("PATH", "").split(os.pathsep):
+        nvcc = Path(directory) / "nvcc"
+        if directory and os.access(nvcc, os.X_OK):
+            found = nvcc.resolve().parent.parent
+            if not _missing_in(found):  # a wrapper lies where no toolkit is
+                return found
+    usual = Path("/usr/local/cuda")
+    return None if _missing_in(usual) else usual
+
+
+def identify_cuda(path: Path, runner: Runner) -> CudaHome:
+    """Say which toolkit lies in a directory.
+
+    Raises:
+        UsageError: there is none, or a part of it is missing.
+    """
+    path = path.resolve()
+    missing = _missing_in(path)
+    if missing:
+        raise UsageError(
+            f"{path} is not a CUDA toolkit: it has no {', '.join(missing)}",
+            hint="name the directory that holds bin/nvcc, include and lib64",
+        )
+    env = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
+    said = runner(Command(argv=(str(path / "bin" / "nvcc"), "--version"), env=env)).stdout
+    match = _RELEASE.search(said)
+    if match is None:
+        raise UsageError(
+            f"{path}/bin/nvcc does not say its version: {' '.join(said.split())[:200]!r}",
+            hint="run it with --version by hand",
+        )
+    stated = path / "version.json"
+    text = stated.read_text(errors="replace") if stated.is_file() else ""
+    return CudaHome(
+        path=path,
+        version=(int(match[1]), int(match[2])),
+        release=_stated_release(text) or match[3],
+        digest=digest.key(
+            "cuda-home",
+            nvcc=said,
+            stated=text,
+            files=_sizes(path, _PARTS, follow=True),
+        ),
+    )
+
+
+def _stated_release(text: str) -> str:
+    try:
+        return str(json.loads(text)["cuda"]["version"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchHome:
+    """An installed torch, whose headers stand in for those of a wheel.
+
+    Attributes:
+        path: directory of its package, which holds ``include``.
+        release: its full version.
+        digest: of its version and of the names and sizes of its headers, as locks record it.
+    """
+
+    path: Path
+    release: str
+    digest: str
+
+
+def identify_torch(path: Path) -> TorchHome:
+    """Say which torch lies in the directory of a package.
+
+    Raises:
+        UsageError: there is none, or its headers were left out.
+    """
+    stated = path / "version.py"
+    match = _TORCH_VERSION.search(stated.read_text()) if stated.is_file() else None
+    if match is None or not (path / "include" / "torch").is_dir():
+        raise UsageError(
+            f"{path} holds no torch with its headers",
+            hint="install torch from its own wheel",
+        )
+    return TorchHome(
+        path=path,
+        release=match[1],
+        digest=digest.key("torch-home", version=match[1], sizes=_sizes(path, ("include",))),
+    )
+
+
+def torch_key(path: Path, release: str, commit: str, records: Path) -> str:
+    """Digest of an installed torch as keys of the JIT's results have it.
+
+    It is of the same files as ``TorchHome.digest``, and of torch's commit. Those 10,000 files are
+    looked at once: the digest is recorded until the package's ``version.py`` changes.
+
+    Args:
+        path: directory of torch's package.
+        release: its full version.
+        commit: of its sources; empty if it does not say.
+        records: directory of what is recorded.
+    """
+    about = path / "version.py"
+    found = about.stat()
+    stamp: list[str | int] = [str(about), found.st_size, found.st_mtime_ns, found.st_ino]
+    record = records / f"torch-{digest.key('torch', of=stamp)[:24]}.json"
+    if record.is_file():
+        known: str = json.loads(record.read_text())
+        return known
+    key = digest.key(
+        "installed-torch",
+        version=release,
+        git=commit,
+        sizes=_sizes(path, ("include",)),
+    )
+    files.write_atomic(record, json.dumps(key))
+    return key
+
+
+def python_headers() -> Path:
+    """Directory of Python's own headers.
+
+    Raises:
+        ToolchainError: they are not installed.
+    """
+    found = Path(sysconfig.get_path("include"))
+    if not (found / "Python.h").is_file():
+        raise ToolchainError(
+            f"a source includes Python's headers, and {found}/Python.h is not there",
+            hint="install them (Debian, Ubuntu: python3-dev; Fedora: python3-devel), or keep the "
+            "binding to torch's stable ABI, which does not need them",
+        )
+    return found
+
+
+@functools.cache
+def identify_python() -> LockedPython:
+    """Python's own headers as a lock records them.
+
+    Raises:
+        ToolchainError: they are not installed.
+    """
+    top = python_headers()
+    found = {str(path.relative_to(top)): path for path in top.rglob("*") if path.is_file()}
+    # Debian's pyconfig.h only includes another one, among the system's headers.
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    apart = top.parent / multiarch / top.name / "pyconfig.h"
+    if multiarch and apart.is_file():
+        found[f"{multiarch}/pyconfig.h"] = apart
+    contents = {name: files.sha256_file(path) for name, path in found.items()}
+    return LockedPython(
+        release=platform.python_version(),
+        headers=digest.key("python-headers", files=contents),
+    )
+
+
+def _sizes(root: Path, parts: Iterable[str], *, follow: bool = False) -> dict[str, int]:
+    """Size of each file below some directories of ``root``, by its path from there."""
+    sizes = {}
+    for part in parts:
+        for directory, _, names in os.walk(root / part, followlinks=follow):
+            for name in names:
+                path = f"{directory}/{name}"
+                with contextlib.suppress(OSError):  # a link to nothing
+                    sizes[path.removeprefix(f"{root}/")] = os.stat(path).st_size  # noqa: PTH116
+    return sizes
