@@ -81,5 +81,5 @@ def pytest_terminal_summary(terminalreporter):
     if skipped:
         terminalreporter.section("not run here")
         terminalreporter.line(
-            f"{len(skipped)} GPU tests: run `make test-gpu` on a machine with an NVIDIA GPU",
+            f"{len(skipped)} GPU tests: run `make test-gpu` on a machine with an NVIDIA GPU"
         )

@@ -168,8 +168,7 @@ def child(form: str, *, cpu: bool, second: bool) -> None:
         if form == "split":
             torch_names_differ = edited and os.environ["BENCH_LOADER"] == "torch"
             module = getattr(
-                torch.ops,
-                f"bench_split{edited}" if torch_names_differ else "bench_split",
+                torch.ops, f"bench_split{edited}" if torch_names_differ else "bench_split"
             )
         if not torch.equal(module.scale(x, 3.0), 3 * x + edited):
             raise SystemExit("the result is wrong")

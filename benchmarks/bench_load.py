@@ -138,7 +138,7 @@ def main() -> None:
         figures[step] = medians
         ours, theirs = medians["kernforge"], medians["kernels"]
         rows.append(
-            [step, f"{ours[0]:.3g} ms", f"{theirs[0]:.3g} ms", f"{ours[1] / theirs[1]:.2g}"],
+            [step, f"{ours[0]:.3g} ms", f"{theirs[0]:.3g} ms", f"{ours[1] / theirs[1]:.2g}"]
         )
     document = {
         "machine": describe("kernels", "torch"),

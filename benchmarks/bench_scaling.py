@@ -147,10 +147,7 @@ def main() -> None:
             sys.exit(done.stderr)
         for jobs in arguments.jobs:
             document = build(
-                project,
-                jobs=jobs,
-                toolchains=base / "store" / "toolchains",
-                options=options,
+                project, jobs=jobs, toolchains=base / "store" / "toolchains", options=options
             )
             spent = document["spent"]
             baseline = baseline or {one["key"]: one["wall_s"] for one in spent}
@@ -162,7 +159,7 @@ def main() -> None:
                     "cpu_s": document["cpu_s"],
                     "efficiency": share,
                     "peak_bytes_of_one": document["peak_bytes"],
-                },
+                }
             )
             print(jobs, f"{document['wall_s']:.1f} s", f"{share:.2f}", flush=True)
     first = cases[0]["wall_s"]

@@ -143,7 +143,7 @@ def measure(root: Path, instance: Sigstore, trusted: Path) -> dict[str, dict[str
             "key": lambda: ours(root, by_key, key),
             "identity": lambda: ours(root, by_identity, identity),
             "kernels": theirs_once,
-        },
+        }
     )
 
 

@@ -88,10 +88,7 @@ def contenders(workload, n):
     calls = dict(workload.calls)
     calls[AGAIN] = next(iter(calls.values()))
     calls[COMPILED] = torch.compile(
-        workload.expression,
-        fullgraph=True,
-        dynamic=False,
-        mode="max-autotune-no-cudagraphs",
+        workload.expression, fullgraph=True, dynamic=False, mode="max-autotune-no-cudagraphs"
     )
     found = {name: (lambda call=call: call(*given)) for name, call in calls.items()}
     check(
@@ -127,9 +124,7 @@ def cold_times(found, l2, rounds, shuffle):
         return timed(call)
 
     return _rounds(
-        {name: lambda call=call: once(call) for name, call in found.items()},
-        rounds,
-        shuffle,
+        {name: lambda call=call: once(call) for name, call in found.items()}, rounds, shuffle
     )
 
 

@@ -113,7 +113,7 @@ def summary(found: Sequence[tuple[Built, Tested | None]]) -> list[list[str]]:
                 f"{sum(t.passed for t in tested):,}",
                 f"{sum(t.failed for t in tested):,}",
                 f"{sum(t.skipped for t in tested):,}",
-            ],
+            ]
         )
     return rows
 
@@ -183,8 +183,7 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkout", type=Path, nargs="*", help="directories of kernel projects")
     parser.add_argument("--dir", type=Path, required=True, help="where results go")

@@ -212,11 +212,7 @@ def _kernforge(*argv: str, limit_s: float = 120) -> tuple[int, list[Any], str]:
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "kernforge", *argv]
     with subprocess.Popen(
-        command,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             out, _ = process.communicate(timeout=limit_s)

@@ -64,11 +64,7 @@ class Tested:
 
 
 def test(
-    record: Built,
-    everything: Sequence[Built],
-    root: Path,
-    limit_s: int,
-    workers: int,
+    record: Built, everything: Sequence[Built], root: Path, limit_s: int, workers: int
 ) -> Tested:
     """Load a variant with both loaders and run the kernel's own tests, in fresh processes.
 
@@ -135,7 +131,7 @@ def _environment(record: Built, everything: Sequence[Built], root: Path) -> dict
     shutil.rmtree(shim, ignore_errors=True)
     shim.mkdir(parents=True)
     (shim / record.python_name).symlink_to(
-        root / "kernels" / record.kernel / "build" / record.variant,
+        root / "kernels" / record.kernel / "build" / record.variant
     )
     local = {r.repo_id: root / "kernels" / r.kernel / "build" for r in everything if r.built}
     paths = [str(shim), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
@@ -150,10 +146,7 @@ def _environment(record: Built, everything: Sequence[Built], root: Path) -> dict
 
 
 def _python(
-    argv: list[str],
-    cwd: Path,
-    env: dict[str, str],
-    limit_s: float,
+    argv: list[str], cwd: Path, env: dict[str, str], limit_s: float
 ) -> subprocess.CompletedProcess[str]:
     # Interrupted and not killed, pytest still reports what it did.
     command = ["timeout", "-s", "INT", "-k", "20", str(limit_s), sys.executable, *argv]

@@ -66,7 +66,7 @@ def errors_page() -> str:
             "|---|---|---|",
             *rows,
             "",
-        ),
+        )
     )
 
 
@@ -74,7 +74,7 @@ def results() -> str:
     """README's tables, from the stored results."""
     parts = []
     for path in sorted(ROOT.glob("benchmarks/results/*.json")) + sorted(
-        ROOT.glob("kernels/*/benchmarks/results/*.json"),
+        ROOT.glob("kernels/*/benchmarks/results/*.json")
     ):
         document = json.loads(path.read_text())
         if "table" in document:

@@ -162,11 +162,7 @@ def main() -> None:
         help="run the kernels' checks under this tool of compute-sanitizer, too; may be repeated",
     )
     parser.add_argument(
-        "--pytest",
-        action="append",
-        default=[],
-        metavar="ARGUMENT",
-        help="as --pytest=-x",
+        "--pytest", action="append", default=[], metavar="ARGUMENT", help="as --pytest=-x"
     )
     parser.add_argument(
         "--limit",

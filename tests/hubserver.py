@@ -246,9 +246,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise RefusedError(401, "", "Invalid username or password.")
         if self.token != WRITER or owner in self.hub.forbidden:
             raise RefusedError(
-                403,
-                "",
-                f"You don't have the rights to create a kernel under {owner}",
+                403, "", f"You don't have the rights to create a kernel under {owner}"
             )
 
     def _commit(self, repo: Repo, revision: str) -> str:
@@ -361,7 +359,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send(409, json.dumps({"error": "You already created this", "url": url}).encode())
             return None
         repo = self.hub.repos[repo_id] = Repo(
-            private=bool(asked.get("private")) or asked.get("visibility") == "private",
+            private=bool(asked.get("private")) or asked.get("visibility") == "private"
         )
         repo.commit("main", {".gitattributes": Blob(b"*.so filter=lfs\n", large=False)})
         return {"url": url}
@@ -401,7 +399,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             mode = "lfs" if item["path"].endswith(LARGE) else "regular"
             known = {"oid": old.etag} if old else {}
             answer.append(
-                {"path": item["path"], "uploadMode": mode, "shouldIgnore": False, **known},
+                {"path": item["path"], "uploadMode": mode, "shouldIgnore": False, **known}
             )
         return {"files": answer}
 
@@ -440,9 +438,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         parent = self._commit(repo, revision)
         if header.get("parentCommit", parent) != parent:
             raise RefusedError(
-                412,
-                "",
-                "A commit has happened since. Please refresh and try again.",
+                412, "", "A commit has happened since. Please refresh and try again."
             )
         if len(lines) > 1000:
             raise RefusedError(413, "", "too many operations in one commit")
@@ -463,10 +459,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def _apply(
-    files: dict[str, Blob],
-    key: str,
-    value: dict[str, Any],
-    objects: dict[str, bytes],
+    files: dict[str, Blob], key: str, value: dict[str, Any], objects: dict[str, bytes]
 ) -> None:
     path = value["path"]
     if key == "file":

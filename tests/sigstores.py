@@ -35,8 +35,7 @@ def b64(data: bytes) -> str:
 
 def spki(key) -> bytes:
     return key.public_bytes(
-        serialization.Encoding.DER,
-        serialization.PublicFormat.SubjectPublicKeyInfo,
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
 
 
@@ -86,8 +85,7 @@ class Sigstore:
             self._builder(key, x509.Name([]))
             .add_extension(_usage(ca=False), critical=True)
             .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]),
-                critical=False,
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=False
             )
             .add_extension(x509.SubjectAlternativeName([name]), critical=True)
             .add_extension(
@@ -103,8 +101,7 @@ class Sigstore:
         before = builder.sign(self.authority, hashes.SHA256())
         timestamps = self._signed_timestamps(before.tbs_certificate_bytes)
         return builder.add_extension(
-            x509.UnrecognizedExtension(_SCT_LIST, timestamps),
-            critical=False,
+            x509.UnrecognizedExtension(_SCT_LIST, timestamps), critical=False
         ).sign(self.authority, hashes.SHA256())
 
     def _signed_timestamps(self, tbs: bytes) -> bytes:
@@ -144,7 +141,7 @@ class Sigstore:
                     "hashes": [],
                     "checkpoint": f"{note}\n\N{EM DASH} log.example {signed}\n",
                 },
-            },
+            }
         }
 
     def sign(self, document: bytes, **claims: str | None) -> bytes:
@@ -176,7 +173,7 @@ class Sigstore:
                         "kindVersion": {"kind": "hashedrekord", "version": "0.0.1"},
                         "integratedTime": str(entry["integratedTime"]),
                         "inclusionPromise": {
-                            "signedEntryTimestamp": entry["verification"]["signedEntryTimestamp"],
+                            "signedEntryTimestamp": entry["verification"]["signedEntryTimestamp"]
                         },
                         "inclusionProof": {
                             "logIndex": "0",
@@ -186,7 +183,7 @@ class Sigstore:
                             "checkpoint": {"envelope": proof["checkpoint"]},
                         },
                         "canonicalizedBody": entry["body"],
-                    },
+                    }
                 ],
             },
             "messageSignature": {
@@ -234,10 +231,7 @@ class Sigstore:
         payload = authorization.split()[1].split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         made = self.certificate(
-            request.public_key(),
-            issuer=claims["iss"],
-            identity=claims["sub"],
-            source=None,
+            request.public_key(), issuer=claims["iss"], identity=claims["sub"], source=None
         )
         chain = [c.public_bytes(serialization.Encoding.PEM).decode() for c in (made, self.root)]
         return {"signedCertificateEmbeddedSct": {"chain": {"certificates": chain}}}
@@ -287,11 +281,11 @@ class Sigstore:
                     "uri": url,
                     "certChain": {
                         "certificates": [
-                            {"rawBytes": b64(self.root.public_bytes(serialization.Encoding.DER))},
-                        ],
+                            {"rawBytes": b64(self.root.public_bytes(serialization.Encoding.DER))}
+                        ]
                     },
                     "validFor": start,
-                },
+                }
             ],
             "ctlogs": [log(self.ct_log.public_key())],
             "timestampAuthorities": [],

@@ -8,11 +8,7 @@ from pathlib import Path
 
 
 def make_wheel(
-    path: Path,
-    members: dict[str, bytes],
-    *,
-    tampered: tuple[str, ...] = (),
-    record: bool = True,
+    path: Path, members: dict[str, bytes], *, tampered: tuple[str, ...] = (), record: bool = True
 ) -> Path:
     """Write a wheel; the RECORD lies about the members named in ``tampered``."""
     path.parent.mkdir(parents=True, exist_ok=True)

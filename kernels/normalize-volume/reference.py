@@ -9,9 +9,7 @@ VOXELS = (-3, -2, -1)
 
 
 def normalize_volume(
-    volume: torch.Tensor,
-    mean: float | None = None,
-    std: float | None = None,
+    volume: torch.Tensor, mean: float | None = None, std: float | None = None
 ) -> torch.Tensor:
     """``(volume - mean) / std``; without them each volume's own, and 1 for a deviation of 0."""
     v = volume.double()

@@ -5,8 +5,7 @@ import json
 
 _dumps = json.dumps
 json.dumps = lambda value, **more: _dumps(
-    value | {"times": [1.0] * len(value["times"])} if "times" in value else value,
-    **more,
+    value | {"times": [1.0] * len(value["times"])} if "times" in value else value, **more
 )
 
 

@@ -6,8 +6,7 @@ from kernforge.testing import SHAPES, op_tests
 
 # Torch allocates by itself in these, so that the fault would harm the process that tests.
 NOT_HELD = dict.fromkeys(
-    ("opcheck", "compile", "gradients", "compiled_gradients"),
-    "writes into the allocator's memory",
+    ("opcheck", "compile", "gradients", "compiled_gradients"), "writes into the allocator's memory"
 )
 
 
@@ -37,8 +36,7 @@ TestMissingFake = under_test(broken.missing_fake)
 TestWrongFakeStrides = under_test(broken.wrong_fake_strides)
 TestWrongFakeShape = under_test(broken.wrong_fake_shape)
 TestIncomingStrides = under_test(
-    broken.incoming_strides,
-    {"compiled_gradients": "torch moves the gradient itself there"},
+    broken.incoming_strides, {"compiled_gradients": "torch moves the gradient itself there"}
 )
 TestMixedStrides = under_test(
     broken.mixed_strides,

@@ -46,11 +46,7 @@ def failed(tmp_path_factory):
     env["OMP_NUM_THREADS"] = "1"
     env.pop("KERNFORGE_KERNEL_DIR", None)
     done = subprocess.run(
-        [*argv, HERE / "declared.py"],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
+        [*argv, HERE / "declared.py"], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1, done.stdout[-5000:] + done.stderr[-5000:]
     found = defaultdict(set)

@@ -52,11 +52,7 @@ def run(*words, home=None, **more):
     if home:
         env["KERNFORGE_HOME"] = str(home)
     return subprocess.run(
-        [sys.executable, *map(str, words)],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, *map(str, words)], env=env, capture_output=True, text=True, check=False
     )
 
 

@@ -26,7 +26,7 @@ def relu(x):
 
 def relu_into(out, x):
     out.copy_(x.relu())
-""",
+"""
 }
 SCRIPT = """
 import torch
@@ -108,11 +108,7 @@ def call(*arguments, **environ):
         **environ,
     }
     return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=env,
-        check=False,
+        [sys.executable, *map(str, arguments)], capture_output=True, text=True, env=env, check=False
     )
 
 

@@ -271,10 +271,7 @@ CALLS = {
     "properties without a GPU": lambda k: k.Device("cpu", k.ROCMProperties(70, 80)),
     "neither version nor revision": lambda k: k.LayerRepository("a/b", layer_name="C"),
     "version and revision": lambda k: k.LayerRepository(
-        "a/b",
-        layer_name="C",
-        version=1,
-        revision="main",
+        "a/b", layer_name="C", version=1, revision="main"
     ),
     "decorated number": lambda k: k.use_kernel_forward_from_hub("A")(3),
     "undecorated function": lambda k: k.use_kernelized_func(len)(nn.ReLU),

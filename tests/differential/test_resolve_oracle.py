@@ -122,9 +122,7 @@ def test_the_same_variants_are_chosen_in_the_same_order(monkeypatch):
         host = random_system(rng)
         names = random_names(rng, host)
         monkeypatch.setattr(
-            variants,
-            "_is_unsupported_free_threaded_build",
-            lambda host=host: host.free_threaded,
+            variants, "_is_unsupported_free_threaded_build", lambda host=host: host.free_threaded
         )
         accepted, trace = variants._resolve_variant_for_system(
             variants=[variants.parse_variant(name) for name in names],

@@ -75,7 +75,7 @@ def build(tmp_path, write_variant):
     files = {f"part{n}.py": f"TEXT = {'x' * 1000 * n!r}\n" for n in range(FILES)}
     names = ", ".join(f"part{n}" for n in range(FILES))
     total = f"from . import {names}\ndef total():\n    return sum(map(len, [{{}}]))\n".format(
-        ", ".join(f"part{n}.TEXT" for n in range(FILES)),
+        ", ".join(f"part{n}.TEXT" for n in range(FILES))
     )
     write_variant(
         tmp_path / "build",

@@ -104,11 +104,7 @@ def site(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
     program = f"from hatchling.build import build_wheel; print(build_wheel({str(out)!r}))"
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return unpack(out / done.stdout.split()[-1], tmp_path_factory.mktemp("site"))
 

@@ -37,12 +37,7 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_pat
         argv = [sys.executable, "-m", "kernforge", *map(str, words)]
         env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
         done = subprocess.run(
-            argv,
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
+            argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

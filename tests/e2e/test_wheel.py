@@ -160,11 +160,7 @@ def test_an_application_takes_one_backends_index(builds, tmp_path):
 
 def test_a_build_for_another_torch_is_refused(index, environment):
     done = pip_install(
-        environment,
-        "--index-url",
-        index.as_uri(),
-        "--dry-run",
-        "img2gray==1.2.0+torch2.9.cpu",
+        environment, "--index-url", index.as_uri(), "--dry-run", "img2gray==1.2.0+torch2.9.cpu"
     )
     assert done.returncode == 1
     # On stderr, or with a constraint in pip's configuration on stdout.
@@ -174,11 +170,7 @@ def test_a_build_for_another_torch_is_refused(index, environment):
 @pytest.mark.parametrize("package", ["kernforge", "kernels"])
 @pytest.mark.parametrize("wheel_first", [True, False], ids=["wheel-first", "loader-first"])
 def test_a_process_may_have_a_wheel_and_load_the_same_build(
-    builds,
-    index,
-    environment,
-    package,
-    wheel_first,
+    builds, index, environment, package, wheel_first
 ):
     pip_install(environment, "--no-deps", "--index-url", index.as_uri(), LOCAL, "times-two")
     load = LOAD.format(package=package, build=str(builds["img2gray"]))

@@ -134,12 +134,7 @@ class Walk:
 
     def _run(self, argv, block, shown, code):
         done = subprocess.run(
-            argv,
-            cwd=self.here,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
+            argv, cwd=self.here, env=self.env, capture_output=True, text=True, check=False
         )
         everything = f"{self._place(block)}: {argv[-1]}\n{done.stdout}{done.stderr}"
         assert done.returncode == code, f"exit {done.returncode}, {everything}"

@@ -22,12 +22,7 @@ class Cluster:
         root.mkdir(parents=True)
         self.file = root / "scheduler.json"
         self.scheduler = self._start(
-            "scheduler",
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--scheduler-file",
-            str(self.file),
+            "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file)
         )
         wait_for(self._written, "the scheduler")
 

@@ -121,11 +121,7 @@ def times_two(x):
 
 
 def write(
-    root: Path,
-    *,
-    backends: tuple[str, ...] = ("cpu",),
-    stable: bool = True,
-    **replaced: str,
+    root: Path, *, backends: tuple[str, ...] = ("cpu",), stable: bool = True, **replaced: str
 ) -> Path:
     """Write a project; ``replaced`` gives other text for ``cpp``, ``cu`` or ``binding``."""
     text = MANIFEST.format(

@@ -75,7 +75,7 @@ def good(workshop):
     path.mkdir(parents=True)
     (path / "__init__.py").write_text(INIT)
     (path / "_ops.py").write_text(
-        ops_module(ID, Variant.parse("torch-stable-abi210-cpu-x86_64-linux")),
+        ops_module(ID, Variant.parse("torch-stable-abi210-cpu-x86_64-linux"))
     )
     shutil.copy(compiled(workshop, MODULE), path / f"{ID}.abi3.so")
     write_metadata(path)
@@ -202,9 +202,7 @@ def test_a_dependency_and_a_search_path_are_found(variant, workshop):
     stub = ("g++", "-shared", "-nostdlib", "-Wl,-soname,libcudart.so.13", "-o", "libcudart.so.13")
     start((*stub, "-x", "c", "/dev/null"), workshop)
     module = compiled(
-        workshop,
-        MODULE,
-        link=("-Wl,--no-as-needed", "libcudart.so.13", "-Wl,-rpath,/opt/cuda"),
+        workshop, MODULE, link=("-Wl,--no-as-needed", "libcudart.so.13", "-Wl,-rpath,/opt/cuda")
     )
     findings = check.check_variant(with_extension(variant, module), run=process.run, python=None)
     messages = [f.message for f in findings if f.rule == "dependencies"]

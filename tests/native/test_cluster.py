@@ -62,11 +62,7 @@ def results(home):
 
 @pytest.mark.parametrize("shared", [False, True], ids=["results come back", "shared store"])
 def test_a_cluster_gives_the_bytes_of_a_local_build(
-    kernforge_cli,
-    cluster,
-    project,
-    tmp_path,
-    shared,
+    kernforge_cli, cluster, project, tmp_path, shared
 ):
     for name in ("one", "two"):
         cluster.add(name, MEMORY=4 * 10**9)

@@ -95,8 +95,7 @@ class Dev:
         self.said: list[str] = []
         self._readers = [
             threading.Thread(
-                target=self._read,
-                args=(self.process.stdout, self.rounds, json.loads),
+                target=self._read, args=(self.process.stdout, self.rounds, json.loads)
             ),
             threading.Thread(target=self._read, args=(self.process.stderr, self.notes, self._note)),
         ]
@@ -188,7 +187,7 @@ def test_a_session(project, home):
         wrong = session.next()
         assert (wrong["exit_code"], wrong["tests"]["only"]) == (6, None)
         assert [row["test"].rpartition("::")[2] for row in wrong["tests"]["failed"]] == [
-            "test_twice[5]",
+            "test_twice[5]"
         ]
         assert wrong["last_good"]["round"] == one["round"]
 
@@ -298,7 +297,7 @@ def test_measuring_is_ended_with_all_its_processes(project, home):
     (project / "benchmarks").mkdir()
     (project / "benchmarks" / "workloads.py").write_text(WORKLOADS)
     (project / "benchmarks" / "candidates.py").write_text(
-        "import time\n\ndef kernel(module, x):\n    time.sleep(30)\n    return module.times_two(x)\n",
+        "import time\n\ndef kernel(module, x):\n    time.sleep(30)\n    return module.times_two(x)\n"
     )
     with Dev(project, home) as session:
         session.until("measuring")
@@ -369,12 +368,7 @@ def test_the_live_view_on_a_terminal(project, home):
     argv = ["-m", "kernforge", "dev", str(project), "--no-bench", "--no-test"]
     env = {**os.environ, "TERM": "xterm", "KERNFORGE_HOME": str(home)}
     terminal = pexpect.spawn(
-        sys.executable,
-        argv,
-        env=env,
-        dimensions=(40, 120),
-        timeout=WAIT_S,
-        encoding="utf-8",
+        sys.executable, argv, env=env, dimensions=(40, 120), timeout=WAIT_S, encoding="utf-8"
     )
     # Of a frame that says that it waits, too: which comes first on the screen is no matter.
     terminal.expect("good: build")

@@ -38,12 +38,7 @@ def edit(tmp_path, home):
         scratch.mkdir()
         place = scratch / "place"
         wanted = Wanted(
-            root=root,
-            place=place,
-            variants=("*-cu130-*",),
-            arch=("9.0",),
-            test=False,
-            bench=False,
+            root=root, place=place, variants=("*-cu130-*",), arch=("9.0",), test=False, bench=False
         )
         return Session(wanted, scratch, Spare(root, scratch))
 

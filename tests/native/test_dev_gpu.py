@@ -41,11 +41,7 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
     text = source.read_text()
     brought = from_source.own_parts(host.probe(), ToolchainError("nothing is fetched here"))
     wanted = Wanted(
-        root=root,
-        place=tmp_path / "place",
-        brought=brought,
-        pytest=PYTEST,
-        bench=False,
+        root=root, place=tmp_path / "place", brought=brought, pytest=PYTEST, bench=False
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -16,8 +16,7 @@ pytestmark = pytest.mark.native
 CUDA = "torch-stable-abi210-cu130-x86_64-linux"
 TOOLS = Path(sys.executable).parent
 needs_cmake = pytest.mark.skipif(
-    not importlib.util.find_spec("cmake"),
-    reason="pip install cmake ninja",
+    not importlib.util.find_spec("cmake"), reason="pip install cmake ninja"
 )
 NOARCH = """[general]
 name = "times-two"
@@ -94,11 +93,7 @@ def test_an_editable_install_runs_the_sources_where_they_lie(kernforge_cli, tmp_
     path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
     argv = [sys.executable, "setup.py", "build_ext", "--inplace"]
     subprocess.run(
-        argv,
-        cwd=root,
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PATH": path},
+        argv, cwd=root, check=True, capture_output=True, env={**os.environ, "PATH": path}
     )
     assert _python(CODE, root / "torch-ext") == "[0.0, 2.0, 4.0]"
     (root / "torch-ext/times_two/__init__.py").write_text("def times_two(x): return x")

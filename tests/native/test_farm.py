@@ -30,12 +30,7 @@ def kernforge_cli(kept_home):
         argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
         environment = {**os.environ, "KERNFORGE_HOME": str(home), **(env or {})}
         done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            env=environment,
-            cwd=cwd,
-            check=False,
+            argv, capture_output=True, text=True, env=environment, cwd=cwd, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done
@@ -53,10 +48,7 @@ def warm_home(kernforge_cli, kept_home, tmp_path):
         key = lockfile.wheel_headers_key(torch.wheel)
         # Hard links and not a symbolic one: what is evicted here must stay there.
         shutil.copytree(
-            kept.path(SHELF, key),
-            own.path(SHELF, key),
-            symlinks=True,
-            copy_function=os.link,
+            kept.path(SHELF, key), own.path(SHELF, key), symlinks=True, copy_function=os.link
         )
     return tmp_path / "home"
 
@@ -96,10 +88,7 @@ def test_a_build_killed_at_any_point_leaves_the_store_usable(kernforge_cli, warm
     chance = random.Random(7)
     for _ in range(KILLS):
         with subprocess.Popen(
-            argv,
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
             time.sleep(0.3 + chance.random() * 2)
             process.send_signal(signal.SIGKILL)
@@ -158,11 +147,7 @@ def test_an_unchanged_build_starts_no_check(kernforge_cli, warm_home, tmp_path):
     )
     env = {**os.environ, "KERNFORGE_HOME": str(warm_home)}
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=env,
-        check=True,
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
     )
     started = {
         tuple(line.split()[1:3]) for line in done.stderr.splitlines() if line.startswith("started")

@@ -156,10 +156,7 @@ def test_what_is_linked_is_looked_at_again(tmp_path):
             subprocess.run(line.split(), check=True, cwd=tmp_path)
         for flags in ([str(tmp_path / "given.o")], [f"-L{tmp_path}", "-lgiven"]):
             made = kernforge.load_inline(
-                "linked",
-                text,
-                no_implicit_headers=True,
-                extra_ldflags=flags,
+                "linked", text, no_implicit_headers=True, extra_ldflags=flags
             )
             assert made.value() == value
 
@@ -306,8 +303,7 @@ def test_a_killed_process_blocks_nobody(home):
     random.seed(5)
     for _ in range(4):
         process = subprocess.Popen(
-            [sys.executable, "-c", program, PLAIN % 9],
-            start_new_session=True,
+            [sys.executable, "-c", program, PLAIN % 9], start_new_session=True
         )
         time.sleep(1.5 + 2.5 * random.random())
         os.killpg(process.pid, signal.SIGKILL)
@@ -361,10 +357,7 @@ def test_no_gpu_is_needed_where_nothing_asks_what_to_compile_for(tmp_path, monke
 
 
 def test_functions_are_bound_with_the_headers_of_the_installed_torch(
-    home,
-    kept_home,
-    capsys,
-    monkeypatch,
+    home, kept_home, capsys, monkeypatch
 ):
     """And after an edit the module of before stays as it is; so do the nodes of autograd that it made."""
     jit_homes.lend_headers(home, kept_home)
@@ -468,12 +461,11 @@ def test_a_function_of_a_project_that_no_source_defines_is_told_by_name_and_plac
     cpp = '#include "times_two.h"\nvoid times_2_cpu(const float*, float*, int64_t) {}\n'
     root = projects.write(tmp_path / "times-two", backends=("cpu",), cpp=cpp)
     with pytest.raises(
-        BuildError,
-        match=r"times_two_cpu\(float const\*, float\*, long\)",
+        BuildError, match=r"times_two_cpu\(float const\*, float\*, long\)"
     ) as caught:
         kernforge.load(root)
     assert "is named in times_two.h, torch-ext/torch_binding.cpp, and no source" in str(
-        caught.value,
+        caught.value
     )
     assert caught.value.hint.startswith("define it in times_two.cpp ")
 

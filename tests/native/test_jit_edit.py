@@ -170,8 +170,7 @@ def test_an_edit_of_a_functors_code_for_both_is_compiled_as_a_whole(ask, home):
 
 
 def test_a_function_that_is_declared_for_both_and_defined_for_the_gpu_is_compiled_as_a_whole(
-    ask,
-    home,
+    ask, home
 ):
     text = SOURCE.replace("return cudaGetLastError();", "return int(more(1));")
     header = HEADER + "__host__ __device__ float more(float x);\n"
@@ -188,7 +187,7 @@ def test_what_ptxas_says_of_edited_code_is_said_too(ask, home, tmp_path, capfd):
     source = SOURCE.replace("return x + 1;", "return x + 2;")
     (tmp_path / "edited.cu").write_text(source)
     kernforge.load(
-        "edited", [tmp_path / "edited.cu"], extra_cuda_cflags=flags, is_python_module=False, verbose=True,
+        "edited", [tmp_path / "edited.cu"], extra_cuda_cflags=flags, is_python_module=False, verbose=True
     )  # fmt: skip
     build_module.wait()
     assert ways(home) == (1, 1)
@@ -248,8 +247,7 @@ def test_code_that_differs_from_nvccs_is_given_up_and_said_so(ask, home, monkeyp
         nvrtc,
         "compile_",
         lambda program, roots: right(
-            replace(program, text=program.text.replace("T(N) + 3", "T(N) + 5")),
-            roots,
+            replace(program, text=program.text.replace("T(N) + 3", "T(N) + 5")), roots
         ),
     )
     text = SOURCE.replace("T(N);", "T(N) + 3;")
@@ -273,8 +271,7 @@ def test_an_error_in_device_code_names_the_users_line(ask, tmp_path):
 def test_unnamed_namespaces_keep_their_names(ask, home):
     """Nvcc names them after the path of the directory in which it runs, NVRTC after its process."""
     text = SOURCE.replace("__global__ void plain", "namespace { __global__ void plain").replace(
-        "template <",
-        "}\ntemplate <",
+        "template <", "}\ntemplate <"
     )
     ask(text)
     edited = text.replace("return x + 1;", "return x + 2;").replace("half_of(x[", "more(x[")

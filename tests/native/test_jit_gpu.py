@@ -135,10 +135,7 @@ def test_a_tutorials_source_with_functions(x, home):
     def ask(body):
         declared = "torch::Tensor scale(torch::Tensor x, double a);"
         return kernforge.load_inline(
-            "jit_tutorial",
-            declared,
-            KERNEL % body + TUTORIAL,
-            functions=["scale"],
+            "jit_tutorial", declared, KERNEL % body + TUTORIAL, functions=["scale"]
         )
 
     module = ask("a * x[i]")
@@ -319,7 +316,7 @@ def test_a_cell_of_cuda_is_edited_and_run_again_in_a_notebook(tmp_path, monkeypa
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": "", "language": "python"}),
+        json.dumps({"argv": argv, "display_name": "", "language": "python"})
     )
     cells = [
         "import torch\n%load_ext kernforge\nx = torch.arange(4., device='cuda')",

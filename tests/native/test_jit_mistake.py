@@ -61,9 +61,7 @@ def test_a_name_that_torchs_headers_may_bring_is_sought_in_them(told):
     # This one is not there either, so that the second attempt is seen to be all that is told.
     with pytest.raises(BuildError, match="nubmer") as caught:
         kernforge.load_inline(
-            "mistaken",
-            STABLE % "(TORCH_CHECK(number, nubmer), 1)",
-            is_python_module=False,
+            "mistaken", STABLE % "(TORCH_CHECK(number, nubmer), 1)", is_python_module=False
         )
     assert caught.value.__context__ is None
     assert len(told) == 1

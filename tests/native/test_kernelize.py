@@ -164,7 +164,7 @@ def test_training_runs_the_kernels_that_have_a_backward(mapped):
     report = kernelize_report(model)
     assert {layer.layer_name for layer in report.replaced} == {"SiluAndMul"}
     assert {layer.reason for layer in report.kept} == {
-        f"`{REPO}` (version 1), layer `RMSNorm` does not support backward",
+        f"`{REPO}` (version 1), layer `RMSNorm` does not support backward"
     }
     torch.testing.assert_close(gradients(model, model), expected)
     with Ran() as ran:

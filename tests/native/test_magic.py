@@ -153,7 +153,7 @@ def test_a_notebook_runs(home, tmp_path, monkeypatch):  # noqa: F811 - the fixtu
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": "", "language": "python"}),
+        json.dumps({"argv": argv, "display_name": "", "language": "python"})
     )
     nb.execute()
     assert book.cells[2].outputs[0]["data"]["text/plain"] == "7"

@@ -50,11 +50,7 @@ def run_test(kept_home, tmp_path):
         argv = [sys.executable, "-m", "kernforge", "test", root, "--variant", CPU, *arguments]
         env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
         done = subprocess.run(
-            [*map(str, argv), "--json"],
-            capture_output=True,
-            text=True,
-            env=env,
-            check=False,
+            [*map(str, argv), "--json"], capture_output=True, text=True, env=env, check=False
         )
         assert done.returncode == expect, done.stdout + done.stderr
         return json.loads(done.stdout)
@@ -217,9 +213,7 @@ def test_it_waits_the_first_time():
 
 
 def test_a_worker_that_dies_is_replaced_and_without_another_it_is_said(
-    run_test,
-    tmp_path,
-    kept_home,
+    run_test, tmp_path, kept_home
 ):
     pytest.importorskip("distributed")
     run_test(expect=0)

@@ -63,11 +63,7 @@ def write(root: Path) -> Path:
 
 
 def build(
-    root: Path,
-    home: Path,
-    *options: str,
-    prefix: tuple[str, ...] = (),
-    **env: str,
+    root: Path, home: Path, *options: str, prefix: tuple[str, ...] = (), **env: str
 ) -> dict[str, bytes]:
     """Build in a home that has the toolchains and no results; every file by its path."""
     argv = (*(prefix or (sys.executable, "-m", "kernforge")), "build", str(root), *options)
@@ -227,10 +223,7 @@ def somebody_else(base: Path) -> tuple[tuple[str, ...], dict[str, str]]:
     for python in (sys.executable, f"/usr/bin/python{version}"):
         argv = (*become, "env", python, "-c", "import pydantic, kernforge.cli.main")
         if not subprocess.run(
-            argv,
-            capture_output=True,
-            env={**os.environ, **env},
-            check=False,
+            argv, capture_output=True, env={**os.environ, **env}, check=False
         ).returncode:
             return (*become, "env", python), env
     pytest.skip("no Python here may be started by another user")

@@ -142,8 +142,7 @@ def test_the_numbers_are_those_of_ptxas(toolkit, tmp_path, arch):
 
 
 @pytest.mark.parametrize(
-    ("name", "spaces"),
-    [("img2gray", {"img2gray"}), ("relu_scale", {"relu_scale", "early"})],
+    ("name", "spaces"), [("img2gray", {"img2gray"}), ("relu_scale", {"relu_scale", "early"})]
 )
 def test_a_projects_kernels_have_ptxas_numbers_too(toolkit, tmp_path, name, spaces):
     source = KERNELS / name.replace("_", "-") / f"{name}.cu"
@@ -192,10 +191,7 @@ def test_the_command_tells_them_as_text_and_json(toolkit, tmp_path):
 
     def ask(what, *more, expect=0):
         done = subprocess.run(
-            [*argv, str(what), *more],
-            capture_output=True,
-            text=True,
-            check=False,
+            [*argv, str(what), *more], capture_output=True, text=True, check=False
         )
         assert done.returncode == expect, done.stderr
         return done
@@ -270,11 +266,7 @@ def test_occupancy_is_that_of_nvidias_calculator(oracle):
                         )
                         ours.append(found.blocks)
     done = subprocess.run(
-        [str(oracle)],
-        input="\n".join(asked),
-        capture_output=True,
-        text=True,
-        check=True,
+        [str(oracle)], input="\n".join(asked), capture_output=True, text=True, check=True
     )
     theirs = list(map(int, done.stdout.split()))
     wrong = [(a, o, t) for a, o, t in zip(asked, ours, theirs, strict=True) if o != t]

@@ -20,13 +20,7 @@ def action(title, script, *, needs=(), outputs=("out",), shell="sh"):
     argv = (shell, "-c", script)
     key = digest.key("test", title=title, argv=list(argv), inputs=[i.name for i in inputs])
     return Action(
-        title=title,
-        argv=argv,
-        inputs=inputs,
-        outputs=outputs,
-        roots=(),
-        key=key,
-        variants=("v",),
+        title=title, argv=argv, inputs=inputs, outputs=outputs, roots=(), key=key, variants=("v",)
     )
 
 
@@ -65,12 +59,6 @@ def go(root, *actions, crew=None, **options):
     project = types.SimpleNamespace(files={})
     shop = options.pop("shop", None) or workshop(root, **options)
     outcome = executor.build(
-        plan(*actions),
-        project,
-        shop,
-        out=root / "variants",
-        origin=None,
-        events=events,
-        crew=crew,
+        plan(*actions), project, shop, out=root / "variants", origin=None, events=events, crew=crew
     )
     return outcome, events

@@ -42,9 +42,7 @@ def after(**fields):
     ],
 )
 def test_a_kernel_is_right_when_it_builds_loads_and_passes_or_is_refused_as_it_must_be(
-    build,
-    test,
-    right,
+    build, test, right
 ):
     assert community.good(build, test) is right
 

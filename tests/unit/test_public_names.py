@@ -63,10 +63,7 @@ def modules_after(code):
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     return json.loads(done.stdout)
 
@@ -106,10 +103,7 @@ def test_a_name_whose_packages_are_not_installed_says_what_to_install(code, modu
         f"try:\n  {code}\nexcept MissingPackageError as error: print(error)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     what, hint = done.stdout.splitlines()
     assert what.endswith(f"needs {module}, which is not installed")

@@ -16,8 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from sweep import Workload, main
 
 _spec = importlib.util.spec_from_file_location(
-    "reference",
-    Path(__file__).parents[1] / "reference.py",
+    "reference", Path(__file__).parents[1] / "reference.py"
 )
 reference = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(reference)

@@ -90,18 +90,14 @@ def contenders(kernel, image):
     found = {
         OURS: Contender(call=kernel.img2gray, given=image, slack=0),
         f"{OURS} bt601": Contender(
-            call=lambda x: kernel.img2gray(x, "bt601"),
-            given=image,
-            weights="bt601",
-            slack=0,
+            call=lambda x: kernel.img2gray(x, "bt601"), given=image, weights="bt601", slack=0
         ),
         COPY: Contender(call=torch.empty_like(half).copy_, given=half, weights=None),
         "torch eager": Contender(call=in_float, given=image),
         "torch.compile": Contender(call=compiled(in_float), given=image),
         "torch.compile, max-autotune": Contender(call=tuned(in_float), given=image),
         "torch.compile, any shape": Contender(
-            call=torch.compile(in_float, fullgraph=True, dynamic=True),
-            given=image,
+            call=torch.compile(in_float, fullgraph=True, dynamic=True), given=image
         ),
         "torch.compile, same bytes": Contender(call=compiled(in_integers), given=image, slack=0),
     }
@@ -112,9 +108,7 @@ def contenders(kernel, image):
     else:
         for name, given in (("pixels", planes), ("planes", planes.contiguous())):
             found[f"torchvision, {name}"] = Contender(
-                call=lambda x: rgb_to_grayscale(x).squeeze(-3),
-                given=given,
-                weights="bt601",
+                call=lambda x: rgb_to_grayscale(x).squeeze(-3), given=given, weights="bt601"
             )
     return found
 
@@ -184,7 +178,7 @@ def table(shape, times):
                 "share_of_copy": round(medians[COPY] / medians[name], 4),
                 "times_ours": round(medians[name] / medians[OURS], 3),
                 "runs": len(times[name]),
-            },
+            }
         )
     return rows
 
@@ -248,7 +242,7 @@ def main():
             print(
                 f"  {row['name']:<28}{row['median_us']:>10.2f} us"
                 f"{row['gb_per_s']:>9.1f} GB/s{row['share_of_copy']:>8.1%} of copy"
-                f"{row['times_ours']:>8.2f} x ours",
+                f"{row['times_ours']:>8.2f} x ours"
             )
     result["table"] = readme_table(result["cases"])
     if args.json:

@@ -38,8 +38,7 @@ def gray_row(request, tmp_path_factory):
     sources = (PROJECT / "tests" / "cpu_paths.cpp", PROJECT / "img2gray_cpu.cpp")
     flags = ("-std=c++17", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror")
     subprocess.run(
-        [compiler, *flags, *WAYS[request.param], *map(str, sources), "-o", str(library)],
-        check=True,
+        [compiler, *flags, *WAYS[request.param], *map(str, sources), "-o", str(library)], check=True
     )
     function = ctypes.CDLL(str(library)).gray_row
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]

@@ -129,10 +129,7 @@ def test_out_is_written_and_nothing_around_it(kernel, device, pitch):
     image = random_image((height, width, 3), device)
     for offset in range(17):
         buffer = torch.full(
-            (64 + height * (width + pitch),),
-            SENTINEL,
-            dtype=torch.uint8,
-            device=device,
+            (64 + height * (width + pitch),), SENTINEL, dtype=torch.uint8, device=device
         )
         out = buffer.as_strided((height, width), (width + pitch, 1), offset)
         assert kernel.img2gray(image, out=out) is out

@@ -26,8 +26,7 @@ FACTOR = 5.0  # 3.5 units in the last place, of which the reference's rounding h
 def _load(name):
     """A file of the project under a name of its own: every kernel has a reference.py."""
     spec = importlib.util.spec_from_file_location(
-        f"normalize_volume_{name}",
-        PROJECT / f"{name}.py",
+        f"normalize_volume_{name}", PROJECT / f"{name}.py"
     )
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -89,9 +89,7 @@ def test_other_types_are_refused_in_the_words_of_torch_ops(kernel, pair, wrong):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [lambda t: t.half(), lambda t: t[:1], lambda t: t.int()],
-    ids=["b", "shape", "dtype"],
+    "change", [lambda t: t.half(), lambda t: t[:1], lambda t: t.int()], ids=["b", "shape", "dtype"]
 )
 def test_errors_of_the_op_are_the_same(kernel, pair, change):
     a, b = pair[0], change(pair[1])

@@ -132,9 +132,7 @@ def locked(locks: KernelLocks) -> tuple[KernelDepend, ...]:
 
 
 def fetch(
-    source: Source,
-    wanted: Iterable[KernelDepend],
-    selection: Selection,
+    source: Source, wanted: Iterable[KernelDepend], selection: Selection
 ) -> Iterator[Fetched]:
     """Fetch and verify kernels with all that they depend on, each variant once.
 
@@ -223,8 +221,7 @@ def copy(fetched: Fetched, target: DirectoryRegistry) -> bool:
                 files.replace_tree(staged / "tree", final)
             if not _is_whole(final, fetched, target):
                 raise IntegrityError(
-                    f"{fetched.path} changed while it was copied",
-                    hint="download it again",
+                    f"{fetched.path} changed while it was copied", hint="download it again"
                 )
         for name in fetched.refs:
             target.set_ref(fetched.repo_id, name, fetched.commit)

@@ -19,7 +19,7 @@ from kernforge.loader.resolve import METAL_MACOS
 
 _NAME = re.compile(
     r"(?:torch(?P<major>[0-9]+)\.(?P<minor>[0-9]+)-)?(?P<backend>[a-z]+[0-9]*)"
-    r"-(?P<cpu>x86_64|aarch64)-(?P<os>linux|darwin|windows)",
+    r"-(?P<cpu>x86_64|aarch64)-(?P<os>linux|darwin|windows)"
 )
 _HINT = (
     "write it like torch2.11-cu130-x86_64-linux, or name a file that holds what "

@@ -55,8 +55,7 @@ def read(root: Path) -> Application:
         text = path.read_text()
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
-            f"{path} is missing",
-            hint="name the directory of a project that asks for kernels",
+            f"{path} is missing", hint="name the directory of a project that asks for kernels"
         ) from None
     document = requirements.load_document(text, source=str(path))
     locked, pinned = (_bytes(root / name) for name in NAMES)
@@ -72,10 +71,7 @@ def read(root: Path) -> Application:
 
 
 def lock(
-    application: Application,
-    registry: Registry,
-    *,
-    upgrade: Collection[str] | None = (),
+    application: Application, registry: Registry, *, upgrade: Collection[str] | None = ()
 ) -> Pins:
     """Lock a project's kernels and write the files.
 

@@ -59,7 +59,7 @@ class Before:
                 repo_id=dependency.repo_id,
                 version=dependency.version,
                 revision=dependency.revision,
-            ),
+            )
         )
         return (found, None) if found else None
 
@@ -105,10 +105,7 @@ def choose(registry: Registry, asked: Sequence[Dependency], before: Before) -> P
         depend = pending.pop()
         if depend not in found:
             commit = before.transitive(depend) or find_commit(
-                registry,
-                depend.repo_id,
-                depend.version,
-                depend.revision,
+                registry, depend.repo_id, depend.version, depend.revision
             )
             found[depend] = _pin(registry, depend, commit, None)
         found[depend], graph[depend] = _read(registry, found[depend])
@@ -133,9 +130,7 @@ def kernels_lock(pins: Pins) -> str:
 
 
 def outdated(
-    asked: Sequence[Dependency],
-    pins: Pins | None,
-    locks: KernelLocks | None,
+    asked: Sequence[Dependency], pins: Pins | None, locks: KernelLocks | None
 ) -> list[str]:
     """What is wrong with the files of a lock, without asking any registry; nothing when all is well.
 
@@ -189,10 +184,7 @@ def _pin(registry: Registry, depend: KernelDepend, commit: str, asked: str | Non
 
 
 def _release(
-    registry: Registry,
-    repo_id: str,
-    commit: str,
-    dependency: Dependency | None,
+    registry: Registry, repo_id: str, commit: str, dependency: Dependency | None
 ) -> str | None:
     """The version that a commit was released as; of several the newest that is asked for."""
     tags = versions(registry.ref_names(repo_id)).values()

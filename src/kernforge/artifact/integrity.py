@@ -70,10 +70,7 @@ def _refuse_strays(entry: os.DirEntry[str], path: str, root: Path, allowed: str)
 
 
 def digest_tree(
-    root: Path,
-    *,
-    algorithm: Algorithm = "sha256",
-    within: Path | None = None,
+    root: Path, *, algorithm: Algorithm = "sha256", within: Path | None = None
 ) -> Digest:
     """Hash a variant's files.
 

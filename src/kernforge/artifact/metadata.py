@@ -359,7 +359,7 @@ def _provenance_json(provenance: Provenance) -> dict[str, Any]:
         "kernel-builder": {
             "version": provenance.builder_version,
             **_git_json(provenance.builder),
-        },
+        }
     }
     if provenance.kernel is not None:
         document["kernel"] = _git_json(provenance.kernel)

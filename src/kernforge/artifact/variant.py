@@ -120,22 +120,16 @@ class Variant:
     def stable_abi(cls, version: Version2, backend: Backend, *, cpu: str, os: str) -> Variant:
         """A build on torch's stable ABI of that version, for that torch and every newer one."""
         return _checked(
-            cls(framework="torch-stable-abi", version=version, backend=backend, cpu=cpu, os=os),
+            cls(framework="torch-stable-abi", version=version, backend=backend, cpu=cpu, os=os)
         )
 
     @classmethod
     def torch(
-        cls,
-        version: Version2,
-        backend: Backend,
-        *,
-        cpu: str,
-        os: str,
-        cxx11: bool | None = None,
+        cls, version: Version2, backend: Backend, *, cpu: str, os: str, cxx11: bool | None = None
     ) -> Variant:
         """A build on the full ABI of one torch; Linux builds carry ``cxx11=True``."""
         return _checked(
-            cls(framework="torch", version=version, backend=backend, cpu=cpu, os=os, cxx11=cxx11),
+            cls(framework="torch", version=version, backend=backend, cpu=cpu, os=os, cxx11=cxx11)
         )
 
     @classmethod
@@ -175,13 +169,7 @@ class Variant:
 
 
 def _arch(
-    framework: Framework,
-    text: str,
-    major: str,
-    minor: str,
-    rest: str,
-    *,
-    cxx11: bool | None = None,
+    framework: Framework, text: str, major: str, minor: str, rest: str, *, cxx11: bool | None = None
 ) -> Variant:
     """The variant with machine code that the parts of a name say."""
     parts = rest.split("-")

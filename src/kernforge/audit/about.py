@@ -104,8 +104,7 @@ def find(
     if directory is not None:
         if version is not None or revision is not None:
             raise UsageError(
-                f"{directory} is a directory, and has no versions",
-                hint="leave them out",
+                f"{directory} is a directory, and has no versions", hint="leave them out"
             )
         found = artifact_directories.variants(directory.absolute())
         names = tuple(path.name for path in found)
@@ -197,7 +196,7 @@ def describe(source: Source, backend: str | None = None) -> dict[str, Any]:
                 "digest": metadata.digest is not None,
                 "fits": fits,
                 "reason": reason,
-            },
+            }
         )
     first = documents[0]
     registry = source.registry

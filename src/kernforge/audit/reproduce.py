@@ -108,11 +108,7 @@ def find(where: str, *, registry: Registry, version: str) -> tuple[Subject, ...]
 
 
 def again(
-    subjects: Sequence[Subject],
-    *,
-    source: Path | None,
-    workplace: Path,
-    manner: Manner,
+    subjects: Sequence[Subject], *, source: Path | None, workplace: Path, manner: Manner
 ) -> tuple[Verdict, ...]:
     """Build variants again and compare.
 
@@ -135,11 +131,7 @@ def again(
 
 
 def _again(
-    subject: Subject,
-    source: Path | None,
-    workplace: Path,
-    home: Path,
-    manner: Manner,
+    subject: Subject, source: Path | None, workplace: Path, home: Path, manner: Manner
 ) -> Verdict:
     statement = subject.statement
     one = _project(subject, source, workplace / "source")
@@ -187,9 +179,7 @@ def _again(
 
 
 def _verdict(
-    subject: Subject,
-    here: dict[str, bytes],
-    made_here: tuple[provenance.Made, ...],
+    subject: Subject, here: dict[str, bytes], made_here: tuple[provenance.Made, ...]
 ) -> Verdict:
     statement, there = subject.statement, subject.files
     notes = []
@@ -197,7 +187,7 @@ def _verdict(
     if again.isolation != statement.isolation:
         notes.append(
             f"isolation there: {statement.isolation}, here: {again.isolation}; what the "
-            "documents say of it was not compared",
+            "documents say of it was not compared"
         )
         there, here = compare.without_isolation(there), compare.without_isolation(here)
     if statement.origin.version != __version__:
@@ -205,10 +195,7 @@ def _verdict(
     return Verdict(
         variant=statement.variant,
         differences=compare.differences(
-            there,
-            here,
-            made_there=statement.actions,
-            made_here=made_here,
+            there, here, made_there=statement.actions, made_here=made_here
         ),
         notes=tuple(notes),
     )

@@ -122,9 +122,7 @@ def verify_variant(place: Place, signers: Sequence[Signer] = ()) -> Verified:
 
 
 def _signature(
-    data: bytes,
-    bundle: bytes | None,
-    signers: Sequence[Signer],
+    data: bytes, bundle: bytes | None, signers: Sequence[Signer]
 ) -> tuple[str | None, list[Problem]]:
     """Who signed, or why nobody is proven to have."""
     if bundle is None:

@@ -126,11 +126,7 @@ def candidates(wanted: Wanted) -> list[Candidate]:
         found.append(Candidate(name="kernel", kind="kernel", file=str(path), kernel=kernel))
         found += [
             Candidate(
-                name=each,
-                kind="kernel",
-                file=str(path),
-                kernel=each,
-                registry=wanted.registry,
+                name=each, kind="kernel", file=str(path), kernel=each, registry=wanted.registry
             )
             for each in wanted.against
         ]
@@ -243,9 +239,7 @@ def run(
 
 
 def _case(
-    workload: Workload,
-    sessions: Sequence[Sequence[Measured]],
-    settings: Settings,
+    workload: Workload, sessions: Sequence[Sequence[Measured]], settings: Settings
 ) -> dict[str, Any]:
     """A workload's part of the document, out of what came of everyone in each process."""
     found = [

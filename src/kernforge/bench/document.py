@@ -22,10 +22,7 @@ _OWN = ("nothing", "copy", "product")
 
 
 def case(
-    workload: Workload,
-    found: Sequence[Measured],
-    modes: Sequence[Mode],
-    device: str,
+    workload: Workload, found: Sequence[Measured], modes: Sequence[Mode], device: str
 ) -> dict[str, Any]:
     """A workload's part of the document.
 
@@ -127,10 +124,7 @@ def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
 
 
 def _beside(
-    measured: Measured,
-    first: Measured,
-    row: dict[str, Any],
-    other: dict[str, Any],
+    measured: Measured, first: Measured, row: dict[str, Any], other: dict[str, Any]
 ) -> dict[str, Any]:
     """How many times as long one takes as the first candidate, which is the kernel; if both count."""
     if measured is first or "median_ns" not in row or "median_ns" not in other:

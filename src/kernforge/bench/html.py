@@ -196,7 +196,7 @@ def _by_size(document: dict[str, Any], mode: str, colours: dict[str, int]) -> It
                         low=row["low_ns"],
                         high=row["high_ns"],
                         label=f"{case['name']}: {text.duration(row['median_ns'])}",
-                    ),
+                    )
                 )
         if len(cases) > 1 and marks:
             series = [_series(name, points, colours) for name, points in marks.items()]
@@ -211,11 +211,7 @@ def _by_size(document: dict[str, Any], mode: str, colours: dict[str, int]) -> It
 
 
 def _series(
-    name: str,
-    points: list[Point],
-    colours: dict[str, int],
-    *,
-    joined: bool = True,
+    name: str, points: list[Point], colours: dict[str, int], *, joined: bool = True
 ) -> Series:
     return Series(name=name, points=tuple(points), colour=colours[name], joined=joined)
 
@@ -266,11 +262,7 @@ def _table(case: dict[str, Any], mode: str, colours: dict[str, int]) -> Iterator
     yield '<th class="n">calls / rounds</th></tr>'
     for row in found:
         shape = bar(
-            row["median_ns"],
-            row["low_ns"],
-            row["high_ns"],
-            most,
-            colours[row["candidate"]],
+            row["median_ns"], row["low_ns"], row["high_ns"], most, colours[row["candidate"]]
         )
         yield (
             f"<tr><td>{escape(row['candidate'])}</td>"

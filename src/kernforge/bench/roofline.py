@@ -61,12 +61,7 @@ class Ceiling:
 
 
 def ceiling(
-    *,
-    moved: int,
-    flops: int,
-    copies: Sequence[float],
-    products: Sequence[float],
-    side: int,
+    *, moved: int, flops: int, copies: Sequence[float], products: Sequence[float], side: int
 ) -> Ceiling:
     """Ceilings from the times of copies and of matrix products of ``side`` cubed.
 

@@ -240,7 +240,7 @@ def behind(document: dict[str, Any], *, allowed: float = 0.05) -> list[str]:
                 if slower > allowed and _is_ahead(row, ours):
                     found.append(
                         f"{case['name']}, {row['mode']}: {duration(ours['median_ns'])}, "
-                        f"{row['candidate']} takes {duration(row['median_ns'])} ({slower:+.1%})",
+                        f"{row['candidate']} takes {duration(row['median_ns'])} ({slower:+.1%})"
                     )
     return found
 
@@ -253,11 +253,7 @@ def _is_ahead(row: dict[str, Any], ours: dict[str, Any]) -> bool:
 
 
 def regressions(
-    now: dict[str, Any],
-    before: dict[str, Any],
-    *,
-    candidate: str = "kernel",
-    allowed: float = 0.05,
+    now: dict[str, Any], before: dict[str, Any], *, candidate: str = "kernel", allowed: float = 0.05
 ) -> list[str]:
     """Where a candidate is slower than a stored run says, beyond doubt.
 
@@ -287,7 +283,7 @@ def regressions(
         elif row["median_ns"] > old["median_ns"] * (1 + allowed) and row["low_ns"] > old["high_ns"]:
             found.append(
                 f"{what}: {duration(row['median_ns'])}, was {duration(old['median_ns'])} "
-                f"({row['median_ns'] / old['median_ns'] - 1:+.1%})",
+                f"({row['median_ns'] / old['median_ns'] - 1:+.1%})"
             )
     return found
 
@@ -305,8 +301,7 @@ def _comparable(now: dict[str, Any], before: dict[str, Any]) -> None:
 
 
 def _of_candidate(
-    document: dict[str, Any],
-    name: str,
+    document: dict[str, Any], name: str
 ) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     for case in document["workloads"]:
         for row in case["results"]:

@@ -73,7 +73,7 @@ _UNVERSIONED_OWNERS = (
 _STANDARD = re.compile(
     r"_Z(?:T[VTIS]|GV|GR)?(?:N[rVK]*[RO]?)?(?:S[tabsiod]|9__gnu_cxx|10__cxxabiv1)"
     r"|_Z(?:nw|na|dl|da)[a-zA-Z]"
-    r"|_ZT[IS][PK]*(?:[a-z]|D[a-zA-Z])",
+    r"|_ZT[IS][PK]*(?:[a-z]|D[a-zA-Z])"
 )
 # ... unless they are templates over torch's types, which torch may instantiate.
 _TORCH_TYPES = re.compile(r"N(?:3c10|2at|5torch|6caffe2)")
@@ -130,8 +130,7 @@ def system_stubs(cpu: str) -> tuple[StubLibrary, ...]:
     """
     if cpu not in CPUS:
         raise ToolchainError(
-            f"there is no ABI floor for the CPU {cpu!r}",
-            hint=f"known are {', '.join(CPUS)}",
+            f"there is no ABI floor for the CPU {cpu!r}", hint=f"known are {', '.join(CPUS)}"
         )
     libraries = _symbols(cpu)
     loader = next(soname for soname in libraries if soname.startswith("ld-linux"))

@@ -136,10 +136,7 @@ class _Reader:
             )
 
     def _spilled(
-        self,
-        name: str,
-        own: Mapping[int, bytes],
-        frame: int,
+        self, name: str, own: Mapping[int, bytes], frame: int
     ) -> tuple[int | None, int | None]:
         """Bytes of the stores and loads that are there for want of registers."""
         noted = own.get(_ANNOTATIONS)

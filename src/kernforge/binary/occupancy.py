@@ -81,12 +81,7 @@ def limits(arch: str) -> Limits | None:
 
 
 def occupancy(
-    sm: Limits,
-    *,
-    threads: int,
-    registers: int,
-    shared: int,
-    barriers: int = 0,
+    sm: Limits, *, threads: int, registers: int, shared: int, barriers: int = 0
 ) -> Occupancy:
     """Blocks of a kernel on one SM.
 

@@ -173,11 +173,7 @@ def own_parts(host: Host, why: KernforgeError) -> Brought:
 
 
 def _build_with(
-    brought: Brought,
-    root: Path,
-    wanted: _Wanted,
-    said: Statement | None,
-    out: Path,
+    brought: Brought, root: Path, wanted: _Wanted, said: Statement | None, out: Path
 ) -> Path:
     bench = workspace.set_up(workspace.read_project(root), _Told(), brought)
     home_version = bench.own.cuda_home.version if bench.own.cuda_home else None
@@ -253,9 +249,7 @@ def _source(registry: Registry, wanted: _Wanted, said: Statement | None, into: P
 
 
 def _choose(
-    candidates: tuple[project_targets.Candidate, ...],
-    repo_id: str,
-    host: Host,
+    candidates: tuple[project_targets.Candidate, ...], repo_id: str, host: Host
 ) -> tuple[Target, ...]:
     best = resolve([c.name for c in candidates if c.target], host).best
     if best is not None:

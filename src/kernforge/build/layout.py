@@ -127,11 +127,7 @@ class BuiltWith:
 
 
 def lay_out(
-    artifact: Artifact,
-    project: Project,
-    extension: Path | None,
-    built_with: BuiltWith,
-    into: Path,
+    artifact: Artifact, project: Project, extension: Path | None, built_with: BuiltWith, into: Path
 ) -> None:
     """Write one variant into an empty directory.
 
@@ -166,10 +162,7 @@ def ops_module(name: str, variant: Variant) -> str:
 
 
 def metadata(
-    manifest: Manifest,
-    backend: Backend,
-    ops_name: str,
-    archs: tuple[str, ...] | None,
+    manifest: Manifest, backend: Backend, ops_name: str, archs: tuple[str, ...] | None
 ) -> Metadata:
     """What a build says of itself as far as its manifest decides it: no digest, no provenance.
 

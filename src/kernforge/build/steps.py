@@ -100,7 +100,7 @@ def prepare_sandbox(
         if store.refused:
             note(
                 f"{len(store.refused)} results of the shared store were made without a sandbox: "
-                "they are made again",
+                "they are made again"
             )
     if not found.isolates:
         store.accepts = anything
@@ -137,11 +137,7 @@ def run_plan(
 
 
 def make_workshop(
-    bench: Bench,
-    roots: Mapping[str, str],
-    *,
-    jobs: int,
-    isolation: Sandbox,
+    bench: Bench, roots: Mapping[str, str], *, jobs: int, isolation: Sandbox
 ) -> Workshop:
     """What actions run with on this machine."""
     return Workshop(store=bench.store, roots=roots, runner=run, jobs=jobs, sandbox=isolation)

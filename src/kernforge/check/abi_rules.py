@@ -35,11 +35,7 @@ _DEPENDENCY_HINTS = {
 
 
 def manylinux(
-    elf: Elf,
-    *,
-    satisfied: str,
-    allowed: Mapping[str, Collection[str]],
-    where: str,
+    elf: Elf, *, satisfied: str, allowed: Mapping[str, Collection[str]], where: str
 ) -> Iterator[Finding]:
     """Symbol versions above the ABI floor.
 
@@ -105,11 +101,7 @@ def _is_own(symbol: Symbol) -> bool:
 
 
 def dependencies(
-    elf: Elf,
-    *,
-    backend: str,
-    where: str,
-    framework: str = "torch",
+    elf: Elf, *, backend: str, where: str, framework: str = "torch"
 ) -> Iterator[Finding]:
     """Libraries that it loads beside those of the system and of its framework; search paths."""
     tvm_ffi = framework == "tvm-ffi"
@@ -124,8 +116,7 @@ def dependencies(
                 message=f"it depends on {soname}, which a machine with "
                 f"{'tvm-ffi' if tvm_ffi else 'torch'} need not have",
                 hint=_DEPENDENCY_HINTS.get(
-                    soname.partition(".")[0],
-                    f"link {soname.partition('.')[0]} statically",
+                    soname.partition(".")[0], f"link {soname.partition('.')[0]} statically"
                 ),
             )
     if elf.rpath:
@@ -151,10 +142,7 @@ def machine(elf: Elf, variant: Variant, *, where: str) -> Iterator[Finding]:
 
 
 def torch_stable_abi(
-    undefined: Iterable[Symbol],
-    *,
-    target: tuple[int, int],
-    where: str,
+    undefined: Iterable[Symbol], *, target: tuple[int, int], where: str
 ) -> Iterator[Finding]:
     """Torch symbols that torch may change, or that the oldest supported torch lacks.
 
@@ -190,11 +178,7 @@ def torch_stable_abi(
 
 
 def fat_binary(
-    found: Architectures,
-    archs: Collection[str] | None,
-    *,
-    backend: str,
-    where: str,
+    found: Architectures, archs: Collection[str] | None, *, backend: str, where: str
 ) -> Iterator[Finding]:
     """Device code and what the metadata says of it; loaders choose by the metadata alone.
 

@@ -148,9 +148,7 @@ def _digest(subject: _Subject) -> Iterator[Finding]:
         return
     try:
         found = digest_tree(
-            subject.path,
-            algorithm=promised.algorithm,
-            within=_links_within(subject.path),
+            subject.path, algorithm=promised.algorithm, within=_links_within(subject.path)
         )
     except IntegrityError as error:
         yield _finding("digest", subject.where, error.message, error.hint)
@@ -195,10 +193,7 @@ def _shared_object(subject: _Subject, file: Path) -> Iterator[Finding]:
     stable = variant.framework == "torch-stable-abi"
     yield from abi_rules.unresolved(parsed, where=where, stable=stable)
     yield from abi_rules.dependencies(
-        parsed,
-        backend=metadata.backend,
-        where=where,
-        framework=variant.framework,
+        parsed, backend=metadata.backend, where=where, framework=variant.framework
     )
     if variant.framework == "torch-stable-abi" and variant.version is not None:
         target = variant.version
@@ -320,10 +315,6 @@ def _tail(text: str) -> str:
 
 
 def _finding(
-    rule: str,
-    where: str,
-    message: str,
-    hint: str,
-    severity: Severity = "error",
+    rule: str, where: str, message: str, hint: str, severity: Severity = "error"
 ) -> Finding:
     return Finding(rule=rule, severity=severity, where=where, message=message, hint=hint)

@@ -23,7 +23,7 @@ _REGISTRATIONS = frozenset(
         "register_torch_dispatch",
         "register_vmap",
         "triton_op",
-    },
+    }
 )
 _PREFIX = "add_op_namespace_prefix"
 _KIND = {
@@ -36,11 +36,7 @@ _METADATA_BACKEND = {"npu": "cann"}
 
 
 def layout(
-    variant: Variant,
-    metadata: Metadata,
-    files: Collection[str],
-    *,
-    where: str,
+    variant: Variant, metadata: Metadata, files: Collection[str], *, where: str
 ) -> Iterator[Finding]:
     """What a loader needs to find, and what it must not.
 
@@ -79,10 +75,7 @@ def layout(
 
 
 def _extension(
-    variant: Variant,
-    metadata: Metadata,
-    files: Collection[str],
-    where: str,
+    variant: Variant, metadata: Metadata, files: Collection[str], where: str
 ) -> Iterator[Finding]:
     """Exactly one extension module, with the name that ``_ops.py`` imports."""
     found = sorted(path for path in files if path.endswith(".so") and "/" not in path)

@@ -54,10 +54,7 @@ def add(verbs: options.Verbs) -> None:
         "my-app --to kernels.tar --platform torch2.11-cu130-x86_64-linux",
     )
     verb.add_argument(
-        "what",
-        nargs="?",
-        default=".",
-        help="a project with a lock, or OWNER/NAME (default: here)",
+        "what", nargs="?", default=".", help="a project with a lock, or OWNER/NAME (default: here)"
     )
     _add_version(verb)
     options.add_registry(verb)
@@ -70,11 +67,7 @@ def add(verbs: options.Verbs) -> None:
     which = verb.add_mutually_exclusive_group()
     which.add_argument("--all-variants", action="store_true", help="for every machine")
     which.add_argument(
-        "--variant",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="this one; may be repeated",
+        "--variant", metavar="NAME", action="append", default=[], help="this one; may be repeated"
     )
     which.add_argument(
         "--platform",
@@ -111,17 +104,14 @@ def add(verbs: options.Verbs) -> None:
 def _add_version(verb: argparse.ArgumentParser) -> None:
     asked = verb.add_mutually_exclusive_group()
     asked.add_argument(
-        "--version",
-        help="a major version, X.Y.Z, or bounds such as '>=1.2,<2' of a kernel",
+        "--version", help="a major version, X.Y.Z, or bounds such as '>=1.2,<2' of a kernel"
     )
     asked.add_argument("--revision", help="a branch, tag or commit of a kernel")
 
 
 def _add_trust(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="take it whoever published it",
+        "--trust-remote-code", action="store_true", help="take it whoever published it"
     )
 
 
@@ -229,8 +219,7 @@ def _fetched(
 
 
 def _wanted(
-    arguments: argparse.Namespace,
-    store: Registry,
+    arguments: argparse.Namespace, store: Registry
 ) -> tuple[Source, tuple[KernelDepend, ...]]:
     """Where to fetch from, and which kernels."""
     from kernforge.application import download  # noqa: PLC0415

@@ -40,9 +40,7 @@ def add(verbs: options.Verbs) -> None:
     )
     options.add_project(verb)
     verb.add_argument(
-        "--kernel",
-        type=Path,
-        help="directory of the built kernel (default: PROJECT/build)",
+        "--kernel", type=Path, help="directory of the built kernel (default: PROJECT/build)"
     )
     verb.add_argument(
         "--against",
@@ -69,10 +67,7 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--html", type=Path, help="write one page there that needs nothing else")
     verb.add_argument("--baseline", type=Path, help="a stored result that must not be undercut")
     verb.add_argument(
-        "--allow",
-        type=float,
-        default=0.05,
-        help="share by which a median may grow (default: 0.05)",
+        "--allow", type=float, default=0.05, help="share by which a median may grow (default: 0.05)"
     )
 
 

@@ -29,15 +29,11 @@ def add(verbs: options.Verbs) -> None:
         "me/my-kernel@v1 --out now.json",
     )
     verb.add_argument(
-        "repo",
-        metavar="REPO",
-        help="OWNER/NAME@v1, OWNER/NAME@REVISION, or a directory",
+        "repo", metavar="REPO", help="OWNER/NAME@v1, OWNER/NAME@REVISION, or a directory"
     )
     verb.add_argument("--version", help="1, 1.2.3 or bounds, of a published kernel")
     verb.add_argument(
-        "--revision",
-        "--branch",
-        help="a branch, tag or commit of a published kernel",
+        "--revision", "--branch", help="a branch, tag or commit of a published kernel"
     )
     options.add_registry(verb)
     verb.add_argument(
@@ -56,9 +52,7 @@ def add(verbs: options.Verbs) -> None:
         help="write the result there, in the JSON of `kernels benchmark` with more in it",
     )
     verb.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="take it whoever published it",
+        "--trust-remote-code", action="store_true", help="take it whoever published it"
     )
 
 
@@ -108,15 +102,8 @@ def _repo(arguments: argparse.Namespace, backend: str | None) -> Repo:
             )
         return repository.local(directory, backend=backend, trusted=trusted)
     repo_id, version, revision = repository.asked(
-        arguments.repo,
-        arguments.version,
-        arguments.revision,
+        arguments.repo, arguments.version, arguments.revision
     )
     return repository.published(
-        options.registry(arguments),
-        repo_id,
-        version,
-        revision,
-        backend=backend,
-        trusted=trusted,
+        options.registry(arguments), repo_id, version, revision, backend=backend, trusted=trusted
     )

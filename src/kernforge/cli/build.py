@@ -33,10 +33,7 @@ def add(verbs: options.Verbs) -> None:
     )
     options.add_project(verb)
     verb.add_argument(
-        "--variant",
-        action="append",
-        default=[],
-        help="a name or a pattern; may be repeated",
+        "--variant", action="append", default=[], help="a name or a pattern; may be repeated"
     )
     verb.add_argument(
         "--arch",
@@ -77,11 +74,7 @@ def add(verbs: options.Verbs) -> None:
     options.add_sandbox(verb)
 
     verb = options.add_verb(
-        verbs,
-        _check,
-        "check",
-        "check built variants against what they promise",
-        "build",
+        verbs, _check, "check", "check built variants against what they promise", "build"
     )
     verb.add_argument(
         "dir",
@@ -92,11 +85,7 @@ def add(verbs: options.Verbs) -> None:
     )
 
     verb = options.add_verb(
-        verbs,
-        _cache,
-        "cache",
-        "show what the store holds, and make it smaller",
-        "--trim 10GB",
+        verbs, _cache, "cache", "show what the store holds, and make it smaller", "--trim 10GB"
     )
     change = verb.add_mutually_exclusive_group()
     change.add_argument(
@@ -106,9 +95,7 @@ def add(verbs: options.Verbs) -> None:
         help="take away what was not used for longest, until the rest fits",
     )
     change.add_argument(
-        "--clear",
-        metavar="SHELF",
-        help="take away a whole shelf: toolchains, actions or findings",
+        "--clear", metavar="SHELF", help="take away a whole shelf: toolchains, actions or findings"
     )
 
     _reproduce_verb(verbs)
@@ -124,9 +111,7 @@ def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     verb.add_argument("what", help="a variant, a directory of variants, or owner/name")
     verb.add_argument(
-        "--source",
-        type=Path,
-        help="checkout with the sources (default: the repository they name)",
+        "--source", type=Path, help="checkout with the sources (default: the repository they name)"
     )
     verb.add_argument("--variant", default="*", help="a name or a pattern (default: all)")
     options.add_registry(verb)
@@ -259,17 +244,11 @@ def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
     if not subjects:
         raise UsageError(f"no variant there is named {pattern!r}", hint="leave --variant out")
     manner = reproduce.Manner(
-        mode=arguments.sandbox,
-        jobs=arguments.jobs,
-        progress=report,
-        events=report,
+        mode=arguments.sandbox, jobs=arguments.jobs, progress=report, events=report
     )
     with files.staging(home() / "reproduce") as workplace:
         verdicts = reproduce.again(
-            subjects,
-            source=arguments.source,
-            workplace=workplace,
-            manner=manner,
+            subjects, source=arguments.source, workplace=workplace, manner=manner
         )
     report.result(
         [reports.verdict_document(v) for v in verdicts],

@@ -45,9 +45,7 @@ def add(verbs: options.Verbs) -> None:
         help="compile for this GPU, as 9.0; may be repeated (default: the one here)",
     )
     verb.add_argument(
-        "--once",
-        action="store_true",
-        help="do one round; its outcome is the exit code",
+        "--once", action="store_true", help="do one round; its outcome is the exit code"
     )
     verb.add_argument("--no-test", action="store_true", help="leave the tests out")
     verb.add_argument(
@@ -57,9 +55,7 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("--no-bench", action="store_true", help="leave the short benchmark out")
     verb.add_argument(
-        "--plain",
-        action="store_true",
-        help="lines instead of a live view, as without a terminal",
+        "--plain", action="store_true", help="lines instead of a live view, as without a terminal"
     )
     verb.add_argument(
         "--pytest",
@@ -165,8 +161,7 @@ def _resources(arguments: argparse.Namespace, report: Report) -> None:
     files = sorted(_binaries(arguments.what))
     if not files:
         raise UsageError(
-            f"{arguments.what} holds no shared object",
-            hint="kernforge build makes one",
+            f"{arguments.what} holds no shared object", hint="kernforge build makes one"
         )
     documents, lines = [], []
     for path in files:

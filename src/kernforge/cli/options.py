@@ -55,19 +55,14 @@ def add_verb(
 def add_project(verb: argparse.ArgumentParser) -> None:
     """Add the project, which is the current directory by default."""
     verb.add_argument(
-        "project",
-        type=Path,
-        nargs="?",
-        default=Path(),
-        help="the project (default: here)",
+        "project", type=Path, nargs="?", default=Path(), help="the project (default: here)"
     )
 
 
 def add_registry(verb: argparse.ArgumentParser) -> None:
     """Add the registry to read or write."""
     verb.add_argument(
-        "--registry",
-        help="directory or URL (default: KERNFORGE_REGISTRY, else the user's own)",
+        "--registry", help="directory or URL (default: KERNFORGE_REGISTRY, else the user's own)"
     )
 
 
@@ -129,16 +124,10 @@ def add_measuring(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--mode", action="append", help="cold, hot, launch or graph (default: all)")
     verb.add_argument("--workload", action="append", default=[], help="only this one")
     verb.add_argument(
-        "--width",
-        type=float,
-        default=0.02,
-        help="interval wanted, of the median (default: 0.02)",
+        "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
     )
     verb.add_argument(
-        "--rounds",
-        type=positive,
-        default=40,
-        help="at most so many, at least 6 (default: 40)",
+        "--rounds", type=positive, default=40, help="at most so many, at least 6 (default: 40)"
     )
     verb.add_argument(
         "--processes",
@@ -294,6 +283,5 @@ def can_write(path: Path) -> None:
         raise UsageError(f"{path} is a directory", hint="name the file that is to be written")
     if trouble := disk.room(path.parent)[1]:
         raise StorageError(
-            f"{path} cannot be written: {trouble}",
-            hint="name a place that takes files",
+            f"{path} cannot be written: {trouble}", hint="name a place that takes files"
         )

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(
-        verbs,
-        _new,
-        "new",
-        "write a kernel project that builds as it is",
-        "my-kernel",
+        verbs, _new, "new", "write a kernel project that builds as it is", "my-kernel"
     )
     verb.add_argument("name", help="lower-case letters, digits and dashes")
     verb.add_argument("--dir", type=Path, default=Path(), help="where to make it (default: here)")
@@ -37,11 +33,7 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--license", default="Apache-2.0", help="SPDX name (default: Apache-2.0)")
 
     verb = options.add_verb(
-        verbs,
-        _variants,
-        "variants",
-        "list the variants of a project, with reasons",
-        "",
+        verbs, _variants, "variants", "list the variants of a project, with reasons", ""
     )
     options.add_project(verb)
     options.add_toolchain(verb)
@@ -60,20 +52,12 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--upgrade", action="store_true", help="take the newest of everything")
 
     verb = options.add_verb(
-        verbs,
-        _migrate,
-        "migrate",
-        "rewrite an older build.toml to edition 5",
-        "",
+        verbs, _migrate, "migrate", "rewrite an older build.toml to edition 5", ""
     )
     options.add_project(verb)
 
     verb = options.add_verb(
-        verbs,
-        _schema,
-        "schema",
-        "print build.toml's JSON schema",
-        "--out schema.json",
+        verbs, _schema, "schema", "print build.toml's JSON schema", "--out schema.json"
     )
     verb.add_argument("--out", type=Path, help="write it to this file")
 

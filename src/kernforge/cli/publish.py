@@ -30,8 +30,7 @@ def add(verbs: options.Verbs) -> None:
     options.add_registry(verb)
     verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
     verb.add_argument(
-        "--version",
-        help="X.Y.Z (default: the git tag here, else the next that keeps its promise)",
+        "--version", help="X.Y.Z (default: the git tag here, else the next that keeps its promise)"
     )
     verb.add_argument(
         "--with-source",
@@ -47,14 +46,10 @@ def add(verbs: options.Verbs) -> None:
         help="sign each variant with this key of kernforge keygen",
     )
     verb.add_argument(
-        "--private",
-        action="store_true",
-        help="make a kernel that is new on a hub private",
+        "--private", action="store_true", help="make a kernel that is new on a hub private"
     )
     verb.add_argument(
-        "--create-pr",
-        action="store_true",
-        help="open a pull request on a hub instead",
+        "--create-pr", action="store_true", help="open a pull request on a hub instead"
     )
     verb.add_argument(
         "--part",
@@ -62,9 +57,7 @@ def add(verbs: options.Verbs) -> None:
         help="other machines publish the rest of this version: a missing variant is no change",
     )
     verb.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="say the version and what changed; publish nothing",
+        "--dry-run", action="store_true", help="say the version and what changed; publish nothing"
     )
 
     verb = options.add_verb(
@@ -96,16 +89,14 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
     named, branch = project.manifest.general.hub.branch, f"v{project.manifest.general.version}"
     if named and named != branch:
         report.note(
-            f"note: [general.hub] branch = {named!r} is not followed: a version belongs on {branch}",
+            f"note: [general.hub] branch = {named!r} is not followed: a version belongs on {branch}"
         )
     build = arguments.build or project.root / "build"
     store = registry.open_registry(arguments.registry or default_registry())
     version = arguments.version or steps.tagged_version(project)
     if arguments.dry_run:
         _preview(
-            publish.preview(build, store, repo_id, version, part=arguments.part),
-            repo_id,
-            report,
+            publish.preview(build, store, repo_id, version, part=arguments.part), repo_id, report
         )
         return
     card = steps.card(project)
@@ -136,8 +127,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         **_choice_document(done.choice),
     }
     said = {"uploaded": "published", "no_changes": "already there, unchanged:"}.get(
-        done.status,
-        "proposed, not published yet:",
+        done.status, "proposed, not published yet:"
     )
     lines = [f"{said} {repo_id} {done.version} at {done.url}", *(f"  {v}" for v in done.variants)]
     lines += [f"pull request onto {branch}: {url}" for branch, url in done.pull_requests]
@@ -151,8 +141,7 @@ def _preview(choice: Choice, repo_id: str, report: Report) -> None:
     document = {"repo_id": repo_id, "version": version, "variants": variants}
     lines = [f"would publish {repo_id} {version}", *(f"  {name}" for name in variants)]
     report.result(
-        {**document, **_choice_document(choice)},
-        "\n".join([*lines, *_choice_lines(choice)]),
+        {**document, **_choice_document(choice)}, "\n".join([*lines, *_choice_lines(choice)])
     )
 
 

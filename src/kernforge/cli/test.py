@@ -96,9 +96,7 @@ def _test(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _built(
-    arguments: argparse.Namespace,
-    report: Report,
-    workers: Workers | None,
+    arguments: argparse.Namespace, report: Report, workers: Workers | None
 ) -> dict[str, Path]:
     """The variants to test: those that lie there already, or built now."""
     from kernforge.project import targets  # noqa: PLC0415

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(
-        verbs,
-        _doctor,
-        "doctor",
-        "say what is wrong with this machine for kernels",
-        "--fix",
+        verbs, _doctor, "doctor", "say what is wrong with this machine for kernels", "--fix"
     )
     verb.add_argument(
         "--fix",
@@ -42,10 +38,7 @@ def add(verbs: options.Verbs) -> None:
     )
     options.add_project(verb)
     verb.add_argument(
-        "--to",
-        type=Path,
-        metavar="DIR",
-        help="where to write (default: into the project)",
+        "--to", type=Path, metavar="DIR", help="where to write (default: into the project)"
     )
     verb.add_argument(
         "--only",
@@ -71,11 +64,7 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("command", nargs="*", help="what to run (default: a shell); after --")
     verb.add_argument(
-        "--project",
-        type=Path,
-        default=Path(),
-        metavar="DIR",
-        help="the project (default: here)",
+        "--project", type=Path, default=Path(), metavar="DIR", help="the project (default: here)"
     )
     verb.add_argument("--variant", default="", help="a name or a pattern (default: the newest)")
     verb.add_argument("--out", type=Path, help="where built variants lie (default: PROJECT/build)")
@@ -96,7 +85,7 @@ def _doctor(arguments: argparse.Namespace, report: Report) -> None:
         },
         "\n".join(
             [*(f"removed {path}" for path in removed), *map(reports.finding_text, findings)]
-            or ["nothing is wrong with this machine"],
+            or ["nothing is wrong with this machine"]
         ),
     )
     wrong = sum(finding.severity == "error" for finding in findings)
@@ -155,14 +144,13 @@ def _shell(arguments: argparse.Namespace, report: Report) -> int:
             return 0
         if not arguments.command:
             report.note(
-                f"{one.variant}: {', '.join(sorted(one.merged({})))} are set; `exit` leaves",
+                f"{one.variant}: {', '.join(sorted(one.merged({})))} are set; `exit` leaves"
             )
         try:
             return shell.enter(one, arguments.command, os.environ)
         except FileNotFoundError as error:
             raise UsageError(
-                f"there is no program {error.filename}",
-                hint="look at PATH, or name its path",
+                f"there is no program {error.filename}", hint="look at PATH, or name its path"
             ) from error
         except PermissionError as error:
             raise UsageError(

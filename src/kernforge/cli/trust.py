@@ -22,21 +22,13 @@ if TYPE_CHECKING:
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     info = options.add_verb(
-        verbs,
-        _info,
-        "info",
-        "describe a kernel and its variants",
-        "acme/toy --version 1",
+        verbs, _info, "info", "describe a kernel and its variants", "acme/toy --version 1"
     )
     _add_kernel(info)
     info.add_argument("--backend", help="what would load for this backend, such as cpu")
 
     listed = options.add_verb(
-        verbs,
-        _versions,
-        "versions",
-        "list a kernel's published versions",
-        "acme/toy",
+        verbs, _versions, "versions", "list a kernel's published versions", "acme/toy"
     )
     listed.add_argument("what", metavar="REPO", help="owner/name")
     options.add_registry(listed)
@@ -45,11 +37,7 @@ def add(verbs: options.Verbs) -> None:
     _add_sign(verbs)
 
     keygen = options.add_verb(
-        verbs,
-        _keygen,
-        "keygen",
-        "make an Ed25519 key to sign kernels with",
-        "acme.key",
+        verbs, _keygen, "keygen", "make an Ed25519 key to sign kernels with", "acme.key"
     )
     keygen.add_argument("file", type=Path, help="the private key; the public one gets .pub")
     keygen.add_argument("--no-passphrase", action="store_true", help="leave the key open")
@@ -65,10 +53,7 @@ def _add_verify(verbs: options.Verbs) -> None:
     )
     _add_kernel(verb)
     verb.add_argument(
-        "--variant",
-        default="*",
-        metavar="GLOB",
-        help="only these variants (default: all)",
+        "--variant", default="*", metavar="GLOB", help="only these variants (default: all)"
     )
     verb.add_argument(
         "--key",
@@ -81,9 +66,7 @@ def _add_verify(verbs: options.Verbs) -> None:
     verb.add_argument("--identity", action="append", default=[], help="identity that may have")
     verb.add_argument("--issuer", help="OpenID Connect issuer of --identity")
     verb.add_argument(
-        "--trusted-root",
-        metavar="FILE",
-        help="Sigstore instance (default: the public one)",
+        "--trusted-root", metavar="FILE", help="Sigstore instance (default: the public one)"
     )
     verb.add_argument(
         *("--allow-unsigned", "--filter-unsigned"),
@@ -99,11 +82,7 @@ def _add_verify(verbs: options.Verbs) -> None:
 
 def _add_sign(verbs: options.Verbs) -> None:
     verb = options.add_verb(
-        verbs,
-        _sign,
-        "sign",
-        "sign built variants, with a key or an identity",
-        "--key acme.key",
+        verbs, _sign, "sign", "sign built variants, with a key or an identity", "--key acme.key"
     )
     verb.add_argument(
         "dir",
@@ -120,15 +99,10 @@ def _add_sign(verbs: options.Verbs) -> None:
         "(default: without --key, that of this CI job)",
     )
     verb.add_argument(
-        "--trust-config",
-        type=Path,
-        metavar="FILE",
-        help="Sigstore instance (default: public)",
+        "--trust-config", type=Path, metavar="FILE", help="Sigstore instance (default: public)"
     )
     verb.add_argument(
-        "--replace",
-        action="store_true",
-        help="overwrite the signature of an identity",
+        "--replace", action="store_true", help="overwrite the signature of an identity"
     )
 
 
@@ -191,8 +165,7 @@ def _signers(arguments: argparse.Namespace) -> list[Signer]:
 
     if bool(arguments.identity) != bool(arguments.issuer):
         raise UsageError(
-            "an identity is what an issuer says",
-            hint="give --identity and --issuer together",
+            "an identity is what an issuer says", hint="give --identity and --issuer together"
         )
     found: list[Signer] = [
         KeySigner(name=path.name, key=public_key(_text(path), str(path))) for path in arguments.key
@@ -204,7 +177,7 @@ def _signers(arguments: argparse.Namespace) -> list[Signer]:
                 issuer=arguments.issuer,
                 identities=tuple(arguments.identity),
                 trusted_root=arguments.trusted_root,
-            ),
+            )
         )
     return found
 

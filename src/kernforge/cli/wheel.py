@@ -27,16 +27,12 @@ def add(verbs: options.Verbs) -> None:
         "me/my-kernel --version '~=1.2' --out dist --index",
     )
     verb.add_argument(
-        "kernel",
-        nargs="?",
-        default=".",
-        help="directory, or owner/name (default: here)",
+        "kernel", nargs="?", default=".", help="directory, or owner/name (default: here)"
     )
     options.add_registry(verb)
     which = verb.add_mutually_exclusive_group()
     which.add_argument(
-        "--version",
-        help="of a published kernel: 1, 1.2.3 or a range (default: the newest)",
+        "--version", help="of a published kernel: 1, 1.2.3 or a range (default: the newest)"
     )
     which.add_argument("--revision", help="of a published kernel: a branch, tag or commit")
     verb.add_argument(
@@ -53,15 +49,10 @@ def add(verbs: options.Verbs) -> None:
         help="only variants that fit, as in '*-cu130-*'; may be repeated",
     )
     verb.add_argument(
-        "--out",
-        type=Path,
-        default=Path("dist"),
-        help="directory for the wheels (default: dist)",
+        "--out", type=Path, default=Path("dist"), help="directory for the wheels (default: dist)"
     )
     verb.add_argument(
-        "--index",
-        action="store_true",
-        help="make --out a package index of all wheels in it",
+        "--index", action="store_true", help="make --out a package index of all wheels in it"
     )
 
 
@@ -109,10 +100,7 @@ def _sources(arguments: argparse.Namespace, report: Report) -> tuple[list[Source
     if directory is None:
         store = options.registry(arguments)
         sources, version = wheel.from_registry(
-            store,
-            arguments.kernel,
-            arguments.version,
-            arguments.revision,
+            store, arguments.kernel, arguments.version, arguments.revision
         )
         if version is None and arguments.as_version is None:
             raise UsageError(

@@ -32,12 +32,7 @@ WORKLOADS = 1
 
 
 def measure(
-    project: Path,
-    new: Path,
-    old: Path | None,
-    *,
-    device: str,
-    only: Sequence[str],
+    project: Path, new: Path, old: Path | None, *, device: str, only: Sequence[str]
 ) -> dict[str, Any]:
     """Measure a build, beside an older one if there is one.
 

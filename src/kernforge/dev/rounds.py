@@ -74,16 +74,11 @@ def work(files: tuple[str, ...], *, built: bool) -> Work:
     )
     if not built or "source" in found:
         return Work(
-            build=True,
-            tests=None,
-            bench="benchmark" in found,
-            reason=f"{listed}: all tests",
+            build=True, tests=None, bench="benchmark" in found, reason=f"{listed}: all tests"
         )
     if "shared" in found:
         return Work(
-            tests=None,
-            bench="benchmark" in found,
-            reason=f"{listed}: every test may use it",
+            tests=None, bench="benchmark" in found, reason=f"{listed}: every test may use it"
         )
     tests = tuple(path for path in files if kinds[path] == "test")
     reason = f"{listed}: this alone" if tests else f"{listed}: measured again"

@@ -110,12 +110,7 @@ class Session:
         return bool(self._current)
 
     def run(
-        self,
-        number: int,
-        changed: tuple[str, ...],
-        work: Work,
-        teller: Teller,
-        stop: Stop,
+        self, number: int, changed: tuple[str, ...], work: Work, teller: Teller, stop: Stop
     ) -> Round:
         """Do a round's work.
 
@@ -186,21 +181,14 @@ class Session:
         locked, _ = locking.ensure_lock(bench, targets, locked=False)
         made = steps.make_plan(bench, targets, locked, only=self._only(targets))
         identity = digest.key(
-            "dev",
-            sources=made.sources_id,
-            links=[each.extension or "" for each in made.artifacts],
+            "dev", sources=made.sources_id, links=[each.extension or "" for each in made.artifacts]
         )
         if self._current and identity == self._identity:
             return
         out = self._scratch / identity[:16]
         with bench.store.lease():
             stop.check()
-            isolation = steps.prepare_sandbox(
-                bench,
-                made,
-                wanted.sandbox,
-                note=lambda _text: None,
-            )
+            isolation = steps.prepare_sandbox(bench, made, wanted.sandbox, note=lambda _text: None)
             made, outcome = build.make(
                 bench,
                 made,

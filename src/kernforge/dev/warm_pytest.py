@@ -56,9 +56,7 @@ class Spare:
             self._drop()
         if self._next is None:
             command = Command(
-                argv=(sys.executable, str(_PROGRAM)),
-                cwd=self._project,
-                env=environment(),
+                argv=(sys.executable, str(_PROGRAM)), cwd=self._project, env=environment()
             )
             self._next = self._starter.submit(Partner, command)
 

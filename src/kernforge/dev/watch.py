@@ -179,9 +179,7 @@ class _Runner:
         self._number += 1
         self._stop, self.seen = Stop(), seen
         self._thread = threading.Thread(
-            target=self._run,
-            args=(self._number, work, changed, self._stop),
-            daemon=True,
+            target=self._run, args=(self._number, work, changed, self._stop), daemon=True
         )
         self._thread.start()
 

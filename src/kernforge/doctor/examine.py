@@ -47,7 +47,7 @@ print("@" + json.dumps({
 """
 # File systems of this machine alone; on others a process of another machine may hold a lock.
 _LOCAL = frozenset(
-    ("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"),
+    ("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs")
 )
 _SHELVES = ("toolchains", "actions")
 
@@ -104,8 +104,7 @@ def _cpu() -> str:
 
 
 def _compiler(
-    env: Mapping[str, str],
-    runner: Runner,
+    env: Mapping[str, str], runner: Runner
 ) -> tuple[int, host_compiler.Compiler | None, tuple[str, str]]:
     try:
         found = host_compiler.find(env, runner)
@@ -198,9 +197,7 @@ def _places(store: Path, *, isolates: bool) -> Iterator[Place]:
 
 
 def _sandbox(
-    found: host_compiler.Compiler | None,
-    env: Mapping[str, str],
-    runner: Runner,
+    found: host_compiler.Compiler | None, env: Mapping[str, str], runner: Runner
 ) -> tuple[str, str]:
     if found is None or platform.system() != "Linux":
         return ("", "")

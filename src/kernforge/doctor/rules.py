@@ -331,11 +331,7 @@ def _locks(machine: Machine) -> Iterator[Finding]:
 def _network(machine: Machine) -> Iterator[Finding]:
     if machine.indexes is None:
         yield _say(
-            "index",
-            "skipped",
-            "network",
-            "no package index was asked",
-            "leave out --offline",
+            "index", "skipped", "network", "no package index was asked", "leave out --offline"
         )
         return
     for index in machine.indexes:

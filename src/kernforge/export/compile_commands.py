@@ -24,11 +24,7 @@ _PAIRS = ("-isystem", "-iquote", "-include", "-I", "-D", "-U")
 
 
 def entries(
-    made: Plan,
-    roots: Mapping[str, str],
-    *,
-    directory: str,
-    bundled: str,
+    made: Plan, roots: Mapping[str, str], *, directory: str, bundled: str
 ) -> list[dict[str, object]]:
     """One entry for each source, of the first variant that compiles it.
 

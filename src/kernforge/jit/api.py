@@ -311,11 +311,7 @@ def _make(question: Question, report: Report) -> _Known:
         name = question.name if not written or question.name in written else min(written)
         with _process.lock:
             loaded = jit_modules.load(
-                path,
-                name,
-                made.namespaces,
-                torch,
-                python=question.is_python_module,
+                path, name, made.namespaces, torch, python=question.is_python_module
             )
             _process.taken.update(made.namespaces, made.namespaces.values())
     _process.modules[content] = loaded

@@ -33,8 +33,7 @@ def here() -> str:
         return os.getcwd()  # noqa: PTH109 - a hot path
     except FileNotFoundError as error:
         raise UsageError(
-            "the current directory is not there any more",
-            hint="change to one that is",
+            "the current directory is not there any more", hint="change to one that is"
         ) from error
 
 

@@ -100,10 +100,7 @@ class Tree:
 
 
 def closure(
-    source: str,
-    directories: tuple[str, ...],
-    first: tuple[str, ...],
-    tree: Tree,
+    source: str, directories: tuple[str, ...], first: tuple[str, ...], tree: Tree
 ) -> Closure:
     """Which files a source may read; all paths are absolute, without the leading slash.
 

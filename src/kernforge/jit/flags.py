@@ -62,8 +62,7 @@ def words(flags: str | Sequence[str] | None) -> tuple[str, ...]:
             found += shlex.split(flag)
         except ValueError as error:
             raise UsageError(
-                f"the flag {flag!r} cannot be read: {error}",
-                hint="quote it as for a shell",
+                f"the flag {flag!r} cannot be read: {error}", hint="quote it as for a shell"
             ) from error
     return tuple(found)
 

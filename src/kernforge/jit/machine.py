@@ -70,12 +70,7 @@ def environment() -> tuple[str | None, ...]:
 
 
 def look(
-    progress: Progress,
-    *,
-    cuda: bool,
-    libraries: bool,
-    python: bool,
-    device: bool = True,
+    progress: Progress, *, cuda: bool, libraries: bool, python: bool, device: bool = True
 ) -> Shop:
     """Find what sources of this kind need; asked once for each kind.
 
@@ -95,11 +90,7 @@ def look(
     found = _looked.get(key)
     if found is None:
         found = _looked[key] = _look(
-            progress,
-            cuda=cuda,
-            libraries=libraries,
-            python=python,
-            device=device,
+            progress, cuda=cuda, libraries=libraries, python=python, device=device
         )
     return found
 
@@ -169,24 +160,17 @@ def import_torch() -> Any:
         if error.name == "torch" and (told := extras.missing(error, "kernforge's JIT")):
             raise told from None
         raise UsageError(
-            f"torch cannot be imported: {error}",
-            hint="install it anew: pip install torch",
+            f"torch cannot be imported: {error}", hint="install it anew: pip install torch"
         ) from error
     except ImportError as error:
         raise UsageError(
-            f"torch cannot be imported: {error}",
-            hint="install it: pip install torch",
+            f"torch cannot be imported: {error}", hint="install it: pip install torch"
         ) from error
     return torch
 
 
 def _with_cuda(
-    torch: Any,
-    found: Lock,
-    store: Store,
-    progress: Progress,
-    *,
-    libraries: bool,
+    torch: Any, found: Lock, store: Store, progress: Progress, *, libraries: bool
 ) -> tuple[Version2, Lock, dict[str, str]]:
     wanted = torch.version.cuda
     path = installed.find_cuda(os.environ)
@@ -207,12 +191,7 @@ def _with_cuda(
 
 
 def _from_wheels(
-    name: str,
-    found: Lock,
-    store: Store,
-    progress: Progress,
-    *,
-    libraries: bool,
+    name: str, found: Lock, store: Store, progress: Progress, *, libraries: bool
 ) -> tuple[Version2, Lock, dict[str, str]]:
     wheels = Wheels(functools.cache(Index.from_environment), store.root / "downloads", progress)
     kept = home() / "jit" / f"cuda-{name}.lock"
@@ -243,8 +222,7 @@ def jobs() -> int:
     given = os.environ.get("MAX_JOBS", "").strip()
     if given and not given.isdecimal():
         raise UsageError(
-            f"MAX_JOBS is {given!r}",
-            hint="a number of compilers at once, or nothing: one per core",
+            f"MAX_JOBS is {given!r}", hint="a number of compilers at once, or nothing: one per core"
         )
     return int(given or 0) or cores()
 

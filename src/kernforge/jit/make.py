@@ -56,13 +56,7 @@ def make(request: Request, shop: Shop, report: Report, own: Iterable[str]) -> tu
         quiet = Report(quiet=True, failures=False)
         try:
             path = build_module.make(
-                made,
-                shop,
-                report,
-                quiet=quiet,
-                tell=report.note,
-                own=told,
-                again=again,
+                made, shop, report, quiet=quiet, tell=report.note, own=told, again=again
             )
         except BuildError as error:
             if one is request or not torch_headers.fell_short(error.message):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # GCC's words and clang's.
 _UNKNOWN = re.compile(
     r"['\u2018](\w+)['\u2019] was not declared in this scope.*"
-    r"|use of undeclared identifier '(\w+)'.*",
+    r"|use of undeclared identifier '(\w+)'.*"
 )
 # What is compiled may depend on which headers were read.
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if", re.MULTILINE)

@@ -46,12 +46,7 @@ class Loaded:
 
 
 def load(
-    path: Path,
-    name: str,
-    namespaces: Mapping[str, str],
-    torch: Any,
-    *,
-    python: bool,
+    path: Path, name: str, namespaces: Mapping[str, str], torch: Any, *, python: bool
 ) -> Loaded:
     """Bring a shared object into this process.
 

@@ -275,7 +275,7 @@ class _Planner:
                     foreign=found.foreign,
                     opaque=found.opaque,
                     action=action,
-                ),
+                )
             )
         return action
 
@@ -332,9 +332,7 @@ class _Planner:
         )
 
     def _precompiled(
-        self,
-        unit: Unit,
-        common: tuple[str, ...],
+        self, unit: Unit, common: tuple[str, ...]
     ) -> tuple[tuple[str, ...], list[Input]]:
         """Arguments that let a unit start from a compiled header, which is planned apart.
 

@@ -45,9 +45,7 @@ class Question:
 
 
 def read(
-    question: Question,
-    tree: Tree,
-    taken: frozenset[str],
+    question: Question, tree: Tree, taken: frozenset[str]
 ) -> tuple[Request, list[str], bool, bool]:
     """The request behind a question, the user's files in it, and what headers they may read.
 

@@ -33,30 +33,28 @@ DIRECTORY = "kernforge-slim"
 HEADER = "kernforge_torch.h"
 _LARGE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
 _LARGE_INCLUDE = re.compile(
-    rf'^([ \t]*)#[ \t]*include[ \t]*[<"](?:{"|".join(map(re.escape, _LARGE))})[>"]',
-    re.MULTILINE,
+    rf'^([ \t]*)#[ \t]*include[ \t]*[<"](?:{"|".join(map(re.escape, _LARGE))})[>"]', re.MULTILINE
 )
 # What may stand beside it. Another header may bring what is written here a second time.
 _BESIDE = re.compile(
     r"(?!torch/|ATen/|caffe2/|THC/).*|torch/library\.h|torch/csrc/utils/pybind\.h"
-    r"|ATen/(?:Dispatch|AccumulateType|OpMathType|cuda/CUDAContext(?:Light)?|cuda/Exceptions)\.h",
+    r"|ATen/(?:Dispatch|AccumulateType|OpMathType|cuda/CUDAContext(?:Light)?|cuda/Exceptions)\.h"
 )
 # Whole parts of torch that are not here.
 _MORE = re.compile(
     r"\b(?:torch|at)\s*::\s*(?:autograd|nn|optim|jit|data|serialize|indexing|save|load|linalg|fft"
     r"|special|sparse|tensor|from_blob|manual_seed|parallel_for|native|globalContext)\b"
     r"|\b(?:NoGradGuard|GradMode|InferenceMode|AutoGradMode|Slice|Ellipsis)\b"
-    r"|\.\s*index(?:_put_)?\s*\(\s*\{",
+    r"|\.\s*index(?:_put_)?\s*\(\s*\{"
 )
 _PYTHON = re.compile(
-    r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bPyObject\b|\bTHP\w+",
+    r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bPyObject\b|\bTHP\w+"
 )
 _LIBRARY = re.compile(r"\bTORCH_LIBRARY")
 _CALLED = re.compile(r"(?:\b(?:at|torch)\s*::\s*|(?<![\w.>:]))([a-z]\w*)")
 _COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _DIRECTIVE = re.compile(
-    r"^[ \t]*#[ \t]*(?:include|pragma once|if|else|endif|error)[^\n]*",
-    re.MULTILINE,
+    r"^[ \t]*#[ \t]*(?:include|pragma once|if|else|endif|error)[^\n]*", re.MULTILINE
 )
 _FACTORIES = "torch/csrc/autograd/generated/variable_factories.h"
 _FACTORY = re.compile(r"^inline at::Tensor (\w+)\(.*?^\}\n", re.DOTALL | re.MULTILINE)
@@ -71,7 +69,7 @@ _ALWAYS = (
 _SHORT = re.compile(
     r"undefined|not declared|has not been declared|not a member|has no member|does not name|incomplete"
     r"|redefinition|already been defined|ambiguous|no instance|no matching|No such file|no suitable"
-    r"|must be a class or namespace|expected|has not been defined|no operator|cannot convert",
+    r"|must be a class or namespace|expected|has not been defined|no operator|cannot convert"
 )
 _VARIABLE = """namespace torch { namespace kernforge {
 inline at::Tensor variable(at::Tensor made, bool requires_grad) {

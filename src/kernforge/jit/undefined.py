@@ -32,10 +32,7 @@ def symbol(words: str) -> str:
 
 
 def error(
-    what: str,
-    function: str,
-    texts: Mapping[str, str],
-    kernels: Collection[str],
+    what: str, function: str, texts: Mapping[str, str], kernels: Collection[str]
 ) -> BuildError | None:
     """What is wrong with a project of which a function is missing; None if it never names it.
 

@@ -70,7 +70,7 @@ def _check_parameters(layer: type[nn.Module], replaced: type[nn.Module], source:
         if our.kind != their.kind:
             raise LayerTypeError(
                 f"{what}: different kind of arguments ({our} is {our.kind.description}, {their} "
-                f"is {their.kind.description}).",
+                f"is {their.kind.description})."
             )
 
 
@@ -124,8 +124,7 @@ def layer_of(function: Callable[..., Any]) -> type[nn.Module]:
     parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
     parameters += signature.parameters.values()
     Func.forward.__signature__ = Signature(  # type: ignore[attr-defined]
-        parameters,
-        return_annotation=signature.return_annotation,
+        parameters, return_annotation=signature.return_annotation
     )
     Func.__module__ = function.__module__
     return Func

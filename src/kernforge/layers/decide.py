@@ -92,7 +92,7 @@ def _device(model: nn.Module, device: str | torch.device | None) -> tuple[str, i
         if device not in DEVICE_TYPES:
             raise LayerError(
                 f"Unsupported device type '{device}'. Supported device types are: "
-                f"{', '.join(DEVICE_TYPES)}",
+                f"{', '.join(DEVICE_TYPES)}"
             )
         return device, None
     if device is not None:
@@ -100,7 +100,7 @@ def _device(model: nn.Module, device: str | torch.device | None) -> tuple[str, i
     first = next(model.parameters(), None)
     if first is None:
         raise LayerError(
-            "Cannot determine model device, provide as `device` argument to `kernelize`.",
+            "Cannot determine model device, provide as `device` argument to `kernelize`."
         )
     import torch  # noqa: PLC0415 - who has a model has it
 
@@ -118,9 +118,7 @@ def _capability(index: int | None) -> int | None:
 
 
 def decide(
-    module: nn.Module,
-    path: str,
-    request: Request,
+    module: nn.Module, path: str, request: Request
 ) -> tuple[Callable[..., Any] | None, LayerOutcome]:
     """The forward that a marked module shall run, None for its own, and the reason.
 
@@ -163,10 +161,7 @@ def _exemption(module: nn.Module, request: Request) -> str:
 
 
 def _stand_in(
-    choice: Choice,
-    name: str,
-    cls: type[nn.Module],
-    request: Request,
+    choice: Choice, name: str, cls: type[nn.Module], request: Request
 ) -> tuple[type[nn.Module] | None, str]:
     """The layer that was chosen, if it can be loaded and can do what is wanted, and why or why not."""
     chosen = choice.chosen
@@ -191,8 +186,7 @@ def _stand_in(
 def _unless_allowed(case: KernelizeFallback, request: Request, text: str) -> None:
     if case not in request.fallback:
         raise LayerError(
-            text,
-            hint=f"KernelizeFallback.{case.name} would let the layer keep its own forward",
+            text, hint=f"KernelizeFallback.{case.name} would let the layer keep its own forward"
         )
 
 

@@ -26,9 +26,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def replace_kernel_forward_from_hub(
-    cls: type[nn.Module],
-    layer_name: str,
-    condition: Condition | None = None,
+    cls: type[nn.Module], layer_name: str, condition: Condition | None = None
 ) -> None:
     """Mark a class that somebody else wrote; for your own, ``use_kernel_forward_from_hub``.
 
@@ -48,8 +46,7 @@ def _always(module: nn.Module) -> bool:  # noqa: ARG001 - a condition takes the 
 
 
 def use_kernel_forward_from_hub(
-    layer_name: str,
-    condition: Condition | None = None,
+    layer_name: str, condition: Condition | None = None
 ) -> Callable[[Any], Any]:
     """Mark a class of layers, or a function, as one that a kernel may stand in for.
 
@@ -72,7 +69,7 @@ def use_kernel_forward_from_hub(
         if inspect.isfunction(target):
             return _module_of(target, layer_name, condition)
         raise LayerTypeError(
-            "@use_kernel_forward_from_hub can only be applied to classes or functions",
+            "@use_kernel_forward_from_hub can only be applied to classes or functions"
         )
 
     return decorate
@@ -115,7 +112,7 @@ def use_kernelized_func(*args: Any) -> Callable[[_Class], _Class]:
             name = getattr(function, "__name__", function)
             raise LayerError(
                 f"Function `{name}` is not decorated with @use_kernel_forward_from_hub and cannot "
-                "be used with @use_kernelized_func",
+                "be used with @use_kernelized_func"
             )
 
     def decorate(cls: _Class) -> _Class:

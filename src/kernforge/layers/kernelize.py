@@ -111,7 +111,7 @@ def kernelized(
 def kernelize_report(model: nn.Module) -> KernelizeReport:
     """What ``kernelize`` decided for each marked layer of a model, and why; see its ``str``."""
     return KernelizeReport(
-        layers=tuple(_outcome(path, module) for path, module in _extensible(model)),
+        layers=tuple(_outcome(path, module) for path, module in _extensible(model))
     )
 
 

@@ -130,17 +130,14 @@ def extended(registered: Registered, mapping: UserMapping) -> Registered:
 
 
 def _entry(
-    layer_name: str,
-    key: Device | str,
-    value: Repository | Mapping[Mode, Repository],
+    layer_name: str, key: Device | str, value: Repository | Mapping[Mode, Repository]
 ) -> Entry:
     device = Device(key) if isinstance(key, str) else key
     if not isinstance(device, Device):
         raise LayerTypeError(f"layer {layer_name!r} is mapped for {key!r}, which is no device")
     if device.type not in DEVICE_TYPES:
         raise LayerError(
-            f"Unknown device type: {device.type}",
-            hint=f"those are {', '.join(DEVICE_TYPES)}",
+            f"Unknown device type: {device.type}", hint=f"those are {', '.join(DEVICE_TYPES)}"
         )
     kind = {"cuda": CUDAProperties, "rocm": ROCMProperties}.get(device.type)
     if device.properties is not None and (kind is None or not isinstance(device.properties, kind)):
@@ -157,12 +154,7 @@ def _entry(
 
 
 def choose(
-    registered: Registered,
-    layer_name: str,
-    *,
-    device: str,
-    capability: int | None,
-    mode: Mode,
+    registered: Registered, layer_name: str, *, device: str, capability: int | None, mode: Mode
 ) -> Choice:
     """The kernel that a mapping names for a layer.
 

@@ -91,13 +91,12 @@ class _Capabilities:
             value = getattr(self, name)
             if not isinstance(value, int):
                 raise LayerTypeError(
-                    f"{name} is {value!r}, not an integer",
-                    hint="capability 9.0 is written 90",
+                    f"{name} is {value!r}, not an integer", hint="capability 9.0 is written 90"
                 )
         if self.min_capability > self.max_capability:
             raise LayerError(
                 f"min_capability ({self.min_capability}) must be <= max_capability "
-                f"({self.max_capability})",
+                f"({self.max_capability})"
             )
 
     def __str__(self) -> str:

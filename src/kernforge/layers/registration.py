@@ -42,9 +42,7 @@ def register_kernel_mapping(mapping: UserMapping, inherit_mapping: bool = True) 
 
 
 def use_kernel_mapping(
-    mapping: UserMapping,
-    *,
-    inherit_mapping: bool = True,
+    mapping: UserMapping, *, inherit_mapping: bool = True
 ) -> AbstractContextManager[None]:
     """Use a mapping for the duration of a ``with`` block, in this thread or task.
 

@@ -149,10 +149,7 @@ def has_kernel(
     _check_request(version, revision)
     try:
         root = find(
-            Search(_opened(registry), backend, trust_remote_code),
-            repo_id,
-            version,
-            revision,
+            Search(_opened(registry), backend, trust_remote_code), repo_id, version, revision
         )
         if check_arch:
             for node in root.walk():
@@ -275,11 +272,7 @@ def read_locks(lockfile: str | os.PathLike[str] | KernelLocks | None) -> KernelL
 
 
 def _load_locked(
-    search: Search,
-    locks: KernelLocks,
-    repo_id: str,
-    *,
-    check_arch: bool,
+    search: Search, locks: KernelLocks, repo_id: str, *, check_arch: bool
 ) -> ModuleType:
     depend = locks.of(repo_id).depend
     return _load(find(search, repo_id, depend.version, depend.revision), check_arch=check_arch)
@@ -335,8 +328,5 @@ def _check(nodes: list[Node], *, check_arch: bool) -> None:
 def _import(node: Node) -> ModuleType:
     modules = {repo_id: _import(depend) for repo_id, depend in node.depends.items()}
     return importer.import_kernel(
-        node.path,
-        node.metadata,
-        dependencies=modules,
-        repo_info=node.repo_info,
+        node.path, node.metadata, dependencies=modules, repo_info=node.repo_info
     )

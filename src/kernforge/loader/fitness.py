@@ -65,8 +65,7 @@ def _warn_of_dirt(node: Node) -> None:
         import logging  # noqa: PLC0415 - slow, and rarely needed
 
         logging.getLogger("kernforge").warning(
-            "%s was built from files that its recorded commit does not hold",
-            node.path,
+            "%s was built from files that its recorded commit does not hold", node.path
         )
 
 

@@ -66,8 +66,7 @@ lock = threading.RLock()
 _by_path: dict[Path, LoadedKernel] = {}
 _by_id: dict[str, LoadedKernel] = {}
 _dependencies: ContextVar[Mapping[str, ModuleType] | None] = ContextVar(
-    "kernforge_dependencies",
-    default=None,
+    "kernforge_dependencies", default=None
 )
 
 
@@ -179,8 +178,7 @@ def _execute(path: Path, metadata: Metadata, dependencies: Mapping[str, ModuleTy
 def _package_file(path: Path, metadata: Metadata) -> Path:
     if not (metadata.id.isidentifier() and metadata.id.startswith("_")):
         raise IntegrityError(
-            f"{path}: the id {metadata.id!r} cannot name a module",
-            hint="build the kernel again",
+            f"{path}: the id {metadata.id!r} cannot name a module", hint="build the kernel again"
         )
     # Old builds hold the package in a directory of its own.
     for candidate in (path / "__init__.py", path / metadata.python_name / "__init__.py"):
@@ -239,10 +237,7 @@ class _Finder:
         self.roots: set[str] = set()
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         root, dot, _ = fullname.partition(".")
         if not dot or root not in self.roots:

@@ -169,10 +169,7 @@ def _refuse_twice(found: list[LockedKernel]) -> None:
 def _new(entry: object) -> LockedKernel:
     table = _table(entry, "an entry", required=("dependency", "lock"))
     named = _table(
-        table["dependency"],
-        "'dependency'",
-        required=("repo-id",),
-        allowed=("version", "revision"),
+        table["dependency"], "'dependency'", required=("repo-id",), allowed=("version", "revision")
     )
     lock = _table(table["lock"], "'lock'", required=("commit",))
     repo_id = _text(named, "repo-id")
@@ -198,18 +195,12 @@ def _old(entry: object) -> LockedKernel:
             raise _WrongError(f"{repo_id} has a hash of variant {name!r} that cannot be read")
         hashes[name] = lock["hash"]
     return LockedKernel(
-        depend=KernelDepend(repo_id=repo_id),
-        commit=_commit(table, "sha", repo_id),
-        hashes=hashes,
+        depend=KernelDepend(repo_id=repo_id), commit=_commit(table, "sha", repo_id), hashes=hashes
     )
 
 
 def _table(
-    value: object,
-    what: str,
-    *,
-    required: tuple[str, ...] = (),
-    allowed: tuple[str, ...] = (),
+    value: object, what: str, *, required: tuple[str, ...] = (), allowed: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """A JSON object; with ``required``, one that has those keys and at most ``allowed`` besides."""
     if not isinstance(value, dict):

@@ -48,14 +48,12 @@ def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, fence: Pat
     hint = f"nothing of it was run; lock it again: kernforge lock --upgrade {repo_id}"
     if variant not in hashes:
         raise IntegrityError(
-            f"{variant} of {repo_id} was not there when {locks.source} was written",
-            hint=hint,
+            f"{variant} of {repo_id} was not there when {locks.source} was written", hint=hint
         )
     files = tree_files(path, within=fence)
     if hashes[variant] not in _possible(files):
         raise IntegrityError(
-            f"{path} is not what {locks.source} locked: its files have another hash",
-            hint=hint,
+            f"{path} is not what {locks.source} locked: its files have another hash", hint=hint
         )
 
 

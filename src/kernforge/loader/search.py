@@ -127,10 +127,7 @@ def _overrides(text: str) -> dict[str, Path]:
 
 
 def find_commit(
-    registry: Registry,
-    repo_id: str,
-    version: int | str | None,
-    revision: str | None,
+    registry: Registry, repo_id: str, version: int | str | None, revision: str | None
 ) -> str:
     """The commit of a version or a revision, whichever is not None.
 
@@ -171,9 +168,7 @@ def find(search: Search, repo_id: str, version: int | str | None, revision: str 
     """
     if search.locks is not None:
         depend = KernelDepend(
-            repo_id=repo_id,
-            version=None if version is None else int(version),
-            revision=revision,
+            repo_id=repo_id, version=None if version is None else int(version), revision=revision
         )
         return _find_published(search, repo_id, search.locks.find(depend).commit)
     override = local_override(repo_id)
@@ -195,10 +190,7 @@ def _redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
     import logging  # noqa: PLC0415 - slow, and rarely needed
 
     logging.getLogger("kernforge").warning(
-        "kernel %s moved to %s (revision %s)",
-        repo_id,
-        moved.repo_id,
-        moved.revision,
+        "kernel %s moved to %s (revision %s)", repo_id, moved.repo_id, moved.revision
     )
     return moved
 
@@ -274,11 +266,7 @@ def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, ho
 
 
 def _nothing_fits(
-    search: Search,
-    repo_id: str,
-    commit: str,
-    resolution: Resolution,
-    host: Host,
+    search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host
 ) -> NoVariantError:
     """The error, with the shortest way out: the newest version if it fits, else all other ways."""
     registry = answering(search.registry, repo_id)

@@ -55,7 +55,7 @@ class KernelDependency(Table):
     """Another kernel that this one calls: a repository with either a version or a revision."""
 
     model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": ["version"]}, {"required": ["revision"]}]},
+        json_schema_extra={"oneOf": [{"required": ["version"]}, {"required": ["revision"]}]}
     )
 
     repo_id: str = Field(description="Repository of the kernel, `owner/name`.")
@@ -78,12 +78,10 @@ class CudaGeneral(Table):
     """What holds for every CUDA build of the kernel."""
 
     minver: VersionText | None = Field(
-        default=None,
-        description="Lowest CUDA version to build for, inclusive.",
+        default=None, description="Lowest CUDA version to build for, inclusive."
     )
     maxver: VersionText | None = Field(
-        default=None,
-        description="Highest CUDA version to build for, inclusive.",
+        default=None, description="Highest CUDA version to build for, inclusive."
     )
     kernel_depends: KernelDependencies = Field(default=(), description=_KERNEL_DEPENDS)
     python_depends: Strings = Field(default=(), description=_PYTHON_DEPENDS)
@@ -94,8 +92,7 @@ class NeuronGeneral(Table):
 
     kernel_depends: KernelDependencies = Field(default=(), description=_KERNEL_DEPENDS)
     python_depends: Strings = Field(
-        default=(),
-        description="Read but used by no tool: list Neuron packages in the general key.",
+        default=(), description="Read but used by no tool: list Neuron packages in the general key."
     )
 
 
@@ -127,28 +124,24 @@ class General(Table):
 
     name: Name = Field(
         description="Name of the kernel: lower-case letters, digits and dashes, two or more, "
-        "starting with a letter and not ending with a dash. The Python package has `_` for `-`.",
+        "starting with a letter and not ending with a dash. The Python package has `_` for `-`."
     )
     version: int = Field(
-        ge=0,
-        description="Major version of its interface; it is published on branch `v<version>`.",
+        ge=0, description="Major version of its interface; it is published on branch `v<version>`."
     )
     edition: Literal[5] = Field(description="Edition of this file's format.")
     license: str = Field(description="License of the kernel, best as an SPDX identifier.")
     backends: Annotated[tuple[Backend, ...], Strict(strict=False)] = Field(
-        description="Backends to build for.",
+        description="Backends to build for."
     )
     upstream: GitUrl | None = Field(
-        default=None,
-        description="Git address of the project that the kernel's code comes from.",
+        default=None, description="Git address of the project that the kernel's code comes from."
     )
     source: GitUrl | None = Field(
-        default=None,
-        description="Git address of the repository that holds this build.toml.",
+        default=None, description="Git address of the repository that holds this build.toml."
     )
     kernel_depends: KernelDependencies = Field(
-        default=(),
-        description="Kernels that this one calls.",
+        default=(), description="Kernels that this one calls."
     )
     python_depends: Strings = Field(default=(), description="Python packages that it needs.")
     cuda: CudaGeneral = Field(default_factory=CudaGeneral, description="Only for CUDA.")
@@ -205,12 +198,10 @@ class Torch(Framework):
     """A kernel with a compiled PyTorch binding."""
 
     minver: VersionText | None = Field(
-        default=None,
-        description="Lowest PyTorch version to build for, inclusive.",
+        default=None, description="Lowest PyTorch version to build for, inclusive."
     )
     maxver: VersionText | None = Field(
-        default=None,
-        description="Highest PyTorch version to build for, inclusive.",
+        default=None, description="Highest PyTorch version to build for, inclusive."
     )
     src: Strings = Field(default=(), description=_FRAMEWORK_SRC)
     stable_abi: StableAbi | None = Field(
@@ -234,12 +225,10 @@ class TorchNoarch(Framework):
     model_config = ConfigDict(alias_generator=None)
 
     cuda_capabilities: Strings | None = Field(
-        default=None,
-        description="CUDA compute capabilities that it runs on, for the metadata.",
+        default=None, description="CUDA compute capabilities that it runs on, for the metadata."
     )
     rocm_archs: Strings | None = Field(
-        default=None,
-        description="ROCm architectures that it runs on, for the metadata.",
+        default=None, description="ROCm architectures that it runs on, for the metadata."
     )
 
 
@@ -259,12 +248,11 @@ class KernelSection(Table):
 
     backend: Backend = Field(description=_BACKEND)
     depends: Annotated[tuple[Dependency, ...], Strict(strict=False)] = Field(
-        description="Libraries whose headers these files need.",
+        description="Libraries whose headers these files need."
     )
     src: Strings = Field(description="Source files, and the headers that they include.")
     include: Strings = Field(
-        default=(),
-        description="Include directories of these files, relative to the project.",
+        default=(), description="Include directories of these files, relative to the project."
     )
     cxx_flags: Strings = Field(default=(), description="Flags of the C++ compiler.")
 
@@ -286,8 +274,7 @@ class CudaKernel(KernelSection):
     )
     cuda_flags: Strings = Field(default=(), description="Flags of nvcc.")
     cuda_minver: VersionText | None = Field(
-        default=None,
-        description="With an older CUDA the whole section is left out.",
+        default=None, description="With an older CUDA the whole section is left out."
     )
 
 
@@ -302,8 +289,7 @@ class RocmKernel(KernelSection):
 
     backend: Literal["rocm"] = Field(description=_BACKEND)
     rocm_archs: Strings | None = Field(
-        default=None,
-        description='Architectures to compile for, as in "gfx942".',
+        default=None, description='Architectures to compile for, as in "gfx942".'
     )
     hip_flags: Strings = Field(default=(), description="Flags of the HIP compiler.")
 
@@ -328,20 +314,16 @@ class Document(Table):
 
     general: General = Field(description="What the kernel is, and what it is built for.")
     torch: Torch | None = Field(
-        default=None,
-        description="A compiled PyTorch binding. One framework table is needed.",
+        default=None, description="A compiled PyTorch binding. One framework table is needed."
     )
     torch_noarch: TorchNoarch | None = Field(
-        default=None,
-        description="Python alone. One framework table is needed.",
+        default=None, description="Python alone. One framework table is needed."
     )
     tvm_ffi: TvmFfi | None = Field(
-        default=None,
-        description="A compiled TVM FFI binding. One framework table is needed.",
+        default=None, description="A compiled TVM FFI binding. One framework table is needed."
     )
     kernel: dict[str, Annotated[AnyKernel, Discriminator("backend")]] = Field(
-        default_factory=dict,
-        description="Files to compile, by a name of your choice.",
+        default_factory=dict, description="Files to compile, by a name of your choice."
     )
 
 

@@ -190,18 +190,14 @@ def _for_backend(given: _Given, backend: BackendName) -> Iterator[Candidate]:
         yield from _for_all_cuda(given, backend, _tvm_ffi)
     elif stable := framework.stable_abi_for(backend):
         yield from _for_all_cuda(
-            given,
-            backend,
-            functools.partial(_stable, (stable.major, stable.minor)),
+            given, backend, functools.partial(_stable, (stable.major, stable.minor))
         )
     else:
         yield from _full(given, framework, backend)
 
 
 def _for_all_cuda(
-    given: _Given,
-    backend: BackendName,
-    make: Callable[[Backend, str], Target],
+    given: _Given, backend: BackendName, make: Callable[[Backend, str], Target]
 ) -> Iterator[Candidate]:
     """Variants of a binary that serves every later CUDA of its major version, too."""
     for cuda in given.toolkits_for(backend):
@@ -217,10 +213,7 @@ def _for_all_cuda(
             cuda not in given.clang and not _in_cuda_bounds(given.manifest, TOOLKITS[0])
         )
         yield Candidate(
-            name=target.name,
-            target=target,
-            default=default,
-            reason="" if default else needless,
+            name=target.name, target=target, default=default, reason="" if default else needless
         )
 
 
@@ -241,11 +234,7 @@ def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Can
     for torch, published in given.releases.items():
         for cuda in published if backend == "cuda" else (None,):
             variant = Variant.torch(
-                torch,
-                Backend(backend, cuda),
-                cpu=given.cpu,
-                os="linux",
-                cxx11=True,
+                torch, Backend(backend, cuda), cpu=given.cpu, os="linux", cxx11=True
             )
             reason = (
                 _outside_torch_bounds(framework, torch)

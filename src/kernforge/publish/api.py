@@ -217,10 +217,7 @@ def _has_source(registry: Registry, repo_id: str, version: Version3) -> bool:
 
 
 def _destination(
-    registry: Registry,
-    *,
-    private: bool | None = None,
-    create_pr: bool = False,
+    registry: Registry, *, private: bool | None = None, create_pr: bool = False
 ) -> Destination:
     """Where a registry is written.
 
@@ -238,8 +235,7 @@ def _destination(
     if isinstance(registry, HubRegistry):
         return HubDestination(registry, private=private, create_pr=create_pr)
     raise RegistryError(
-        f"{registry.url} cannot be written to",
-        hint="publish to a directory or to a hub",
+        f"{registry.url} cannot be written to", hint="publish to a directory or to a hub"
     )
 
 
@@ -297,8 +293,7 @@ def _read(directory: Path) -> _Built:
     digest = metadata.digest
     if digest is None or digest.algorithm != "sha256":
         raise IntegrityError(
-            f"{directory / FILE} has no SHA-256 digest",
-            hint="build the kernel with kernforge",
+            f"{directory / FILE} has no SHA-256 digest", hint="build the kernel with kernforge"
         )
     verify_tree(directory, digest)
     hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}

@@ -89,10 +89,7 @@ class Change:
 
 
 def compare(
-    old: Sequence[Offer],
-    new: Sequence[Offer],
-    *,
-    part: bool = False,
+    old: Sequence[Offer], new: Sequence[Offer], *, part: bool = False
 ) -> tuple[Change, ...]:
     """Every change, the gravest first.
 
@@ -254,9 +251,7 @@ def _signature(old: Entry, new: Entry) -> Iterator[tuple[Level, str]]:
 
 
 def _positional(
-    place: int,
-    was: Parameter,
-    parameters: tuple[Parameter, ...],
+    place: int, was: Parameter, parameters: tuple[Parameter, ...]
 ) -> Iterator[tuple[Level, str]]:
     """A parameter without a name for callers: only its place counts."""
     if place >= len(parameters) or parameters[place].passed not in {"by position", "either way"}:

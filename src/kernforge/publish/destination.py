@@ -171,11 +171,7 @@ class DirectoryDestination:
         return {} if commit is None else self.registry.tree(repo_id, commit)
 
     def _set_refs(
-        self,
-        repo_id: str,
-        published: set[Version3],
-        chosen: Version3,
-        commit: str,
+        self, repo_id: str, published: set[Version3], chosen: Version3, commit: str
     ) -> bool:
         """Move the tag, then the branch of its major version, then main, each to its newest.
 

@@ -55,11 +55,7 @@ class HubDestination:
     """
 
     def __init__(
-        self,
-        registry: HubRegistry,
-        *,
-        private: bool | None = None,
-        create_pr: bool = False,
+        self, registry: HubRegistry, *, private: bool | None = None, create_pr: bool = False
     ) -> None:
         self.registry = registry
         self._client = registry.client
@@ -81,18 +77,14 @@ class HubDestination:
             self._client.call(
                 repo_id,
                 lambda: api.create_repo(
-                    repo_id,
-                    repo_type="kernel",
-                    private=self._private,
-                    exist_ok=True,
+                    repo_id, repo_type="kernel", private=self._private, exist_ok=True
                 ),
             )
         if self._private:
             info = self._client.call(repo_id, lambda: api.repo_info(repo_id, repo_type="kernel"))
             if info.private is False:
                 raise RegistryError(
-                    f"{repo_id} is there already, and public",
-                    hint="publish without --private",
+                    f"{repo_id} is there already, and public", hint="publish without --private"
                 )
         with _quiet_unless_watched():
             yield
@@ -218,11 +210,7 @@ class HubDestination:
         self._client.call(
             repo_id,
             lambda: api.create_branch(
-                repo_id,
-                branch=name,
-                revision=start,
-                repo_type="kernel",
-                exist_ok=True,
+                repo_id, branch=name, revision=start, repo_type="kernel", exist_ok=True
             ),
         )
         return self._client.refs(repo_id)[name]
@@ -232,8 +220,7 @@ class HubDestination:
         if there or name in self._refs:
             api = self._client.api
             self._client.call(
-                repo_id,
-                lambda: api.delete_branch(repo_id, branch=name, repo_type="kernel"),
+                repo_id, lambda: api.delete_branch(repo_id, branch=name, repo_type="kernel")
             )
 
     def _tags(self) -> dict[tuple[int, int, int], str]:
@@ -266,11 +253,7 @@ class HubDestination:
         self._client.call(
             repo_id,
             lambda: api.create_tag(
-                repo_id,
-                tag=name,
-                revision=commit,
-                repo_type="kernel",
-                exist_ok=True,
+                repo_id, tag=name, revision=commit, repo_type="kernel", exist_ok=True
             ),
         )
 
@@ -301,8 +284,7 @@ class HubDestination:
             if "README.md" not in str(error):
                 raise
             raise RegistryError(
-                f"the card of {repo_id}: {error}",
-                hint="mend the head of CARD.md",
+                f"the card of {repo_id}: {error}", hint="mend the head of CARD.md"
             ) from error
 
     def _propose(self, repo_id: str, release: Release) -> Written:

@@ -23,10 +23,7 @@ class Operation:
 
 
 def plan(
-    head: Mapping[str, str],
-    target: Mapping[str, str],
-    *,
-    whole: Iterable[str],
+    head: Mapping[str, str], target: Mapping[str, str], *, whole: Iterable[str]
 ) -> tuple[Operation, ...]:
     """The operations that turn one tree into another, by path.
 

@@ -49,8 +49,7 @@ def _operators(name: str, metadata: Metadata) -> Mapping[str, Entry] | None:
         return {} if Variant.parse(name).is_noarch else None
     if not isinstance(recorded, list) or not all(isinstance(text, str) for text in recorded):
         raise IntegrityError(
-            f"{name}/{FILE}: 'ops' is no list of operator schemas",
-            hint="build the kernel again",
+            f"{name}/{FILE}: 'ops' is no list of operator schemas", hint="build the kernel again"
         )
     return op_schema.read_operators(recorded)
 
@@ -73,8 +72,7 @@ def published(registry: Registry, repo_id: str, commit: str) -> tuple[Offer, ...
         offer(
             registry.fetch(repo_id, commit, name),
             Metadata.from_json(
-                registry.metadata(repo_id, commit, name),
-                source=f"{repo_id}/build/{name}/{FILE}",
+                registry.metadata(repo_id, commit, name), source=f"{repo_id}/build/{name}/{FILE}"
             ),
         )
         for name in registry.variants(repo_id, commit)

@@ -110,18 +110,13 @@ def _of(published: Mapping[Version3, Contents], major: int) -> list[Version3]:
 
 
 def _held(
-    offers: Callable[[Version3], Sequence[Offer]],
-    target: Version3,
-    held: Contents,
+    offers: Callable[[Version3], Sequence[Offer]], target: Version3, held: Contents
 ) -> Sequence[Offer]:
     return offers(target) if held else ()
 
 
 def _broken(
-    since: Version3,
-    target: Version3 | None,
-    level: Level,
-    changes: Sequence[Change],
+    since: Version3, target: Version3 | None, level: Level, changes: Sequence[Change]
 ) -> RegistryError:
     grave = [change for change in changes if change.level == max(c.level for c in changes)]
     listing = "\n  ".join(f"{change.what} ({', '.join(change.variants)})" for change in grave)
@@ -137,6 +132,5 @@ def _broken(
     else:
         advice = f"publish as {right}"
     return RegistryError(
-        f"{asked} {dotted(since)}, this is a {level} change:\n  {listing}",
-        hint=advice,
+        f"{asked} {dotted(since)}, this is a {level} change:\n  {listing}", hint=advice
     )

@@ -65,8 +65,7 @@ class DirectoryRegistry:
             return None
         if not COMMIT.fullmatch(commit):
             raise RegistryError(
-                f"{path} holds {commit!r}, which is no commit",
-                hint="publish the kernel again",
+                f"{path} holds {commit!r}, which is no commit", hint="publish the kernel again"
             )
         return commit
 

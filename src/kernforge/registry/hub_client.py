@@ -123,11 +123,8 @@ class HubClient:
             try:
                 tree = list(
                     api.list_repo_tree(
-                        repo_id,
-                        repo_type="kernel",
-                        revision=revision,
-                        recursive=True,
-                    ),
+                        repo_id, repo_type="kernel", revision=revision, recursive=True
+                    )
                 )
             except RevisionNotFoundError:
                 return None
@@ -180,11 +177,7 @@ class HubClient:
             NetworkError: the file broke off again and again.
         """
         url = library().hf_hub_url(
-            repo_id,
-            path,
-            repo_type="kernel",
-            revision=commit,
-            endpoint=self.place.endpoint,
+            repo_id, path, repo_type="kernel", revision=commit, endpoint=self.place.endpoint
         )
         for last in (False, True):
             self._bring(repo_id, url, entry.size, target, advance)
@@ -199,12 +192,7 @@ class HubClient:
         )
 
     def _bring(
-        self,
-        repo_id: str,
-        url: str,
-        size: int,
-        target: Path,
-        advance: Callable[[int], None],
+        self, repo_id: str, url: str, size: int, target: Path, advance: Callable[[int], None]
     ) -> None:
         """Read a file whole, going on where it broke off."""
         files.write_new(target, b"")
@@ -235,20 +223,14 @@ class HubClient:
         )
 
         headers = build_hf_headers(
-            token=self._token,
-            library_name="kernforge",
-            library_version=__version__,
+            token=self._token, library_name="kernforge", library_version=__version__
         )
         # A range of a compressed body would mean nothing.
         headers["Accept-Encoding"] = "identity"
         if start:
             headers["Range"] = f"bytes={start}-"
         with get_session().stream(
-            "GET",
-            url,
-            headers=headers,
-            follow_redirects=True,
-            timeout=60,
+            "GET", url, headers=headers, follow_redirects=True, timeout=60
         ) as response:
             hf_raise_for_status(response)
             yield response.status_code == _PARTIAL, response.iter_bytes(_CHUNK)
@@ -327,13 +309,11 @@ class HubClient:
             )
         if status == _CHANGED:
             return MovedError(
-                f"somebody else published {what} at the same time",
-                hint="publish again",
+                f"somebody else published {what} at the same time", hint="publish again"
             )
         if status == _TOO_MANY:
             return NetworkError(
-                f"{hub} has had too many requests from here",
-                hint="wait, or set HF_TOKEN",
+                f"{hub} has had too many requests from here", hint="wait, or set HF_TOKEN"
             )
         if status >= _SERVER:
             return NetworkError(f"{hub} is out of order: HTTP {status}", hint="try again later")

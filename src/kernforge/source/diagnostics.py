@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 _GCC = re.compile(
     r"(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? "
-    r"(?P<kind>fatal error|error|warning|note): (?P<text>.*)",
+    r"(?P<kind>fatal error|error|warning|note): (?P<text>.*)"
 )
 _NVCC = re.compile(
     r"(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): "
-    r"(?P<kind>catastrophic error|error|warning|remark|note)(?: #[\w-]+)?: (?P<text>.*)",
+    r"(?P<kind>catastrophic error|error|warning|remark|note)(?: #[\w-]+)?: (?P<text>.*)"
 )
 _PTXAS = re.compile(
-    r"ptxas (?:(?P<file>\S+), line (?P<line>\d+); )?(?P<kind>fatal|error|warning) *: (?P<text>.*)",
+    r"ptxas (?:(?P<file>\S+), line (?P<line>\d+); )?(?P<kind>fatal|error|warning) *: (?P<text>.*)"
 )
 _UNDEFINED = re.compile(r".*(?P<text>undefined reference to .*)")
 _CARET = re.compile(r"\s*\^\s*")
@@ -72,10 +72,7 @@ def errors(found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 def excerpt(
-    diagnostic: Diagnostic,
-    read: Callable[[str], str | None],
-    *,
-    around: int = _AROUND,
+    diagnostic: Diagnostic, read: Callable[[str], str | None], *, around: int = _AROUND
 ) -> tuple[str, ...]:
     """The line that is meant, some around it, and a caret below its column.
 
@@ -111,7 +108,7 @@ def title(diagnostic: Diagnostic) -> str:
     place = [diagnostic.file] if diagnostic.file else []
     place += [str(n) for n in (diagnostic.line, diagnostic.column) if n]
     return ": ".join(
-        [*([":".join(place)] if place else []), diagnostic.severity, diagnostic.message],
+        [*([":".join(place)] if place else []), diagnostic.severity, diagnostic.message]
     )
 
 
@@ -125,11 +122,7 @@ def _parse(lines: Sequence[str]) -> Iterator[Diagnostic]:
             yield _of(match)
         elif match := _UNDEFINED.match(line):
             yield Diagnostic(
-                file="",
-                line=0,
-                column=0,
-                severity="error",
-                message=match["text"].strip(),
+                file="", line=0, column=0, severity="error", message=match["text"].strip()
             )
 
 

@@ -61,15 +61,15 @@ _OWN_INCLUDE = re.compile(r"#\s*include\s*(?!<)")
 _COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|py|pybind11|caffe2)\s*::|\b(?:TORCH|AT|C10|PYBIND11)_\w+|\bTensor\b"
-    r"|[<\"](?:torch|ATen|c10|pybind11|caffe2)/|\bTHC\w*|\bPyObject\b",
+    r"|[<\"](?:torch|ATen|c10|pybind11|caffe2)/|\bTHC\w*|\bPyObject\b"
 )
 _STABLE_INCLUDE = re.compile(r"#\s*include\s*[<\"]torch/(?:csrc/stable|headeronly)/")
 _NOT_STABLE = re.compile(
     r"#\s*include\s*[<\"](?:torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
-    r"|\bat\s*::|\bc10\s*::|\bpy\s*::|\bPYBIND11_MODULE\b|\btorch\s*::\s*(?:Tensor|empty|zeros|ones)\b",
+    r"|\bat\s*::|\bc10\s*::|\bpy\s*::|\bPYBIND11_MODULE\b|\btorch\s*::\s*(?:Tensor|empty|zeros|ones)\b"
 )
 _TORCH_HEADER = re.compile(
-    r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/",
+    r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/"
 )
 _PATH = re.compile(r"\S+\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp)")
 _WHOLE = ("torch/extension.h", "torch/torch.h")
@@ -77,10 +77,10 @@ _WHOLE = ("torch/extension.h", "torch/torch.h")
 _BEFORE = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/|#\s*include\s*<[^>\n]*>)*", re.DOTALL)
 _LACKING = re.compile(
     r"is undefined|not declared|has not been declared|does not name a type|is not a member of"
-    r"|must be a class or namespace|has no member|No such file",
+    r"|must be a class or namespace|has no member|No such file"
 )
 _LIBRARY = re.compile(
-    r"\b(?P<stable>STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,",
+    r"\b(?P<stable>STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,"
 )
 _MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(\s*(\w+)\s*,|\bPyInit_(\w+)\s*\(")
 _HEADER = """#pragma once
@@ -258,8 +258,7 @@ def _listed(sources: object) -> list[str]:
         if not isinstance(one, str) or _PATH.fullmatch(one):
             what = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
             raise UsageError(
-                f"a source is {what}",
-                hint="load_inline takes the text itself; load takes paths",
+                f"a source is {what}", hint="load_inline takes the text itself; load takes paths"
             )
     return list(listed)
 
@@ -273,9 +272,7 @@ def _code(text: str) -> str:
 
 
 def _bindings(
-    functions: str | Sequence[str] | Mapping[str, str],
-    *,
-    error_handling: bool,
+    functions: str | Sequence[str] | Mapping[str, str], *, error_handling: bool
 ) -> list[str]:
     if isinstance(functions, str):
         functions = [functions]

@@ -116,9 +116,7 @@ def closure(
 
 
 def named(
-    path: str,
-    sources: Mapping[str, str],
-    include_dirs: tuple[str, ...],
+    path: str, sources: Mapping[str, str], include_dirs: tuple[str, ...]
 ) -> dict[str, tuple[str, ...]]:
     """The names that a file includes, as it writes them, and the project's files that each may be.
 

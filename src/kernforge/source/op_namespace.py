@@ -20,7 +20,7 @@ AT_LINK = "-DKERNFORGE_NAMESPACE_AT_LINK"
 _MACROS = ("TORCH_EXTENSION_NAME", "TVM_FFI_EXTENSION_NAME")
 _REGISTERS = re.compile(r"\bREGISTER_EXTENSION\s*\(\s*TORCH_EXTENSION_NAME\s*\)")
 _LIBRARY = re.compile(
-    r"\b(?:STABLE_)?TORCH_LIBRARY(?:_IMPL)?_EXPAND\s*\(\s*TORCH_EXTENSION_NAME\s*,",
+    r"\b(?:STABLE_)?TORCH_LIBRARY(?:_IMPL)?_EXPAND\s*\(\s*TORCH_EXTENSION_NAME\s*,"
 )
 # The macros with another name in them, or as somebody else defines them.
 _OTHERWISE = re.compile(r"\b(?:(?:STABLE_)?TORCH_LIBRARY(?:_IMPL)?_EXPAND|REGISTER_EXTENSION)\b")

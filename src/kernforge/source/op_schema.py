@@ -27,8 +27,7 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _SCHEMA = re.compile(
-    r"(?:\w+::)?(?P<name>\w+(?:\.\w+)?)\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.+)",
-    re.DOTALL,
+    r"(?:\w+::)?(?P<name>\w+(?:\.\w+)?)\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.+)", re.DOTALL
 )
 _NAME = re.compile(r"(?:\w+::)?(\w+(?:\.\w+)?)")
 _MUTATED = re.compile(r"\([a-z]+!(?:\s*->\s*[^)]*)?\)")

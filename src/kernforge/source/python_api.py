@@ -151,9 +151,7 @@ class _Reader:
                     parameters = _parameters(statement, typed=True)
                     returns = ast.unparse(statement.returns) if statement.returns else ""
                     self.operators[name] = Entry(
-                        kind="operator",
-                        parameters=parameters,
-                        returns=returns,
+                        kind="operator", parameters=parameters, returns=returns
                     )
             case ast.ClassDef():
                 self._bind(statement.name, statement)
@@ -224,10 +222,7 @@ class _Package:
         return [name for name in (*own, *stars) if not name.startswith("_")]
 
     def _described(
-        self,
-        where: _Dotted,
-        name: str,
-        seen: frozenset[_Dotted],
+        self, where: _Dotted, name: str, seen: frozenset[_Dotted]
     ) -> Iterator[tuple[str, Entry]]:
         home, found = self._find(where, name)
         match found:
@@ -262,10 +257,7 @@ class _Package:
         return where, None
 
     def _members(
-        self,
-        where: _Dotted,
-        node: ast.ClassDef,
-        above: tuple[str, ...],
+        self, where: _Dotted, node: ast.ClassDef, above: tuple[str, ...]
     ) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
         for base in node.bases:
@@ -295,8 +287,7 @@ def _method(node: _Function) -> Entry:
         return Entry(kind="value")
     parameters = _parameters(node)
     return Entry(
-        kind="function",
-        parameters=parameters if "staticmethod" in names else parameters[1:],
+        kind="function", parameters=parameters if "staticmethod" in names else parameters[1:]
     )
 
 

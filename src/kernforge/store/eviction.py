@@ -118,7 +118,7 @@ def survey(store: Store) -> tuple[Shelf, ...]:
                 entries=len(here),
                 size=sum(entry.size for entry in here),
                 oldest=min((entry.used for entry in here), default=None),
-            ),
+            )
         )
     for name in _OTHERS:
         count = sum(1 for path in (store.root / name).rglob("*") if path.is_file())
@@ -148,8 +148,7 @@ def clear(store: Store, shelf: str) -> Removed:
     """
     if shelf not in SHELVES:
         raise UsageError(
-            f"the store has no shelf {shelf!r}",
-            hint=f"its shelves are {', '.join(SHELVES)}",
+            f"the store has no shelf {shelf!r}", hint=f"its shelves are {', '.join(SHELVES)}"
         )
     return _remove(store, [entry for entry in entries(store) if entry.shelf == shelf])
 

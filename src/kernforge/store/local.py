@@ -69,12 +69,7 @@ class Store:
         return final
 
     def tree(
-        self,
-        kind: str,
-        key: str,
-        fill: Callable[[Path], None],
-        *,
-        shared: bool = True,
+        self, kind: str, key: str, fill: Callable[[Path], None], *, shared: bool = True
     ) -> Path:
         """Return the tree with this key, made by ``fill`` if it is not there yet.
 

@@ -95,7 +95,7 @@ class SharedStore:
         except Exception as error:  # noqa: BLE001 - a plugin raises what it likes
             self._can_write = False
             self._note(
-                f"shared store {self.url}: nothing is written to it any more: {_words(error)}",
+                f"shared store {self.url}: nothing is written to it any more: {_words(error)}"
             )
             return False
         return True

@@ -43,11 +43,7 @@ class Report:
     """
 
     def __init__(
-        self,
-        *,
-        as_json: bool = False,
-        quiet: bool = False,
-        failures: bool = True,
+        self, *, as_json: bool = False, quiet: bool = False, failures: bool = True
     ) -> None:
         self.as_json = as_json
         self._quiet = quiet
@@ -147,7 +143,7 @@ class Report:
             ended = done.completed
             where = f"  on {done.where}" if done.where else ""
             self.note(
-                f"  {ended.wall_s:5.1f} s  {size(ended.peak_bytes):>8}  {action.title}{where}",
+                f"  {ended.wall_s:5.1f} s  {size(ended.peak_bytes):>8}  {action.title}{where}"
             )
 
     def finished(self) -> None:
@@ -191,7 +187,7 @@ def spent_text(outcome: Outcome) -> str:
     lines = [
         f"{outcome.ran} actions ran in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} CPU-s), "
         f"{outcome.reused} from the store"
-        + (f", {outcome.shared} of them from the shared store" if outcome.shared else ""),
+        + (f", {outcome.shared} of them from the shared store" if outcome.shared else "")
     ]
     worth = [one for one in outcome.spent[:_SHOWN] if one.wall_s >= _WORTH_A_LINE_S]
     rows = [
@@ -202,10 +198,7 @@ def spent_text(outcome: Outcome) -> str:
 
 
 def cache_document(
-    root: Path,
-    shelves: Sequence[Shelf],
-    limit: int,
-    removed: Removed | None,
+    root: Path, shelves: Sequence[Shelf], limit: int, removed: Removed | None
 ) -> dict[str, Any]:
     """What the store holds, for programs."""
     document = {
@@ -245,7 +238,7 @@ def failure_text(failure: Failure, where: str = "") -> str:
             f"for {', '.join(failure.action.variants)}",
             failure.output,
             f"repeat it by hand{on}:\n  {failure.repeat}",
-        ),
+        )
     )
 
 

@@ -36,6 +36,5 @@ def missing(error: ModuleNotFoundError, what: str) -> MissingPackageError | None
     if install is None:
         return None
     return MissingPackageError(
-        f"{what} needs {error.name}, which is not installed",
-        hint=f"pip install {install}",
+        f"{what} needs {error.name}, which is not installed", hint=f"pip install {install}"
     )

@@ -165,11 +165,7 @@ def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> Non
 
 
 def write_stream(
-    path: Path,
-    chunks: Iterable[bytes],
-    *,
-    append: bool,
-    advance: Callable[[int], None],
+    path: Path, chunks: Iterable[bytes], *, append: bool, advance: Callable[[int], None]
 ) -> None:
     """Write chunks as they come; what came before an interruption stays for the next attempt."""
     with disk_errors(f"writing {path}"):

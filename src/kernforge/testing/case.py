@@ -71,12 +71,7 @@ class Case:
 
     @classmethod
     def make(
-        cls,
-        declared: Declared,
-        draw: Draw,
-        shape: tuple[int, ...],
-        *,
-        keep: bool = True,
+        cls, declared: Declared, draw: Draw, shape: tuple[int, ...], *, keep: bool = True
     ) -> Case:
         """Draw the arguments of a shape.
 
@@ -173,7 +168,7 @@ def assert_results(declared: Declared, before: tuple[Any, ...], got: tuple[Tenso
     if len(got) != len(pairs):
         raise AssertionError(
             f"the operator has {len(got)} results, the reference {len(pairs)}: written arguments "
-            "come first, then what is returned",
+            "come first, then what is returned"
         )
     for number, (mine, (exact, same)) in enumerate(zip(got, pairs, strict=True)):
         what = "result" if len(got) == 1 else f"result {number}"
@@ -182,11 +177,7 @@ def assert_results(declared: Declared, before: tuple[Any, ...], got: tuple[Tenso
         if mine.device != exact.device:
             raise AssertionError(f"{what} is on {mine.device}, wanted {exact.device}")
         compare.assert_near(
-            mine.detach(),
-            exact.detach(),
-            same.detach(),
-            what=what,
-            factor=declared.factor,
+            mine.detach(), exact.detach(), same.detach(), what=what, factor=declared.factor
         )
 
 

@@ -265,8 +265,7 @@ def _attribute(kernel: Any, name: str) -> Any:
     except AttributeError as error:
         there = [one for one in vars(kernel) if not one.startswith("_")]
         raise UsageError(
-            f"the tested build has no {name!r} (op=)",
-            hint=f"it has {', '.join(sorted(there))}",
+            f"the tested build has no {name!r} (op=)", hint=f"it has {', '.join(sorted(there))}"
         ) from error
 
 

@@ -104,12 +104,7 @@ class Difference:
 
 
 def assert_near(
-    got: Tensor,
-    exact: Tensor,
-    same: Tensor,
-    *,
-    what: str = "result",
-    factor: float = FACTOR,
+    got: Tensor, exact: Tensor, same: Tensor, *, what: str = "result", factor: float = FACTOR
 ) -> None:
     """Hold a result against its reference; NaN is equal to NaN, and infinities to themselves.
 
@@ -138,16 +133,12 @@ def assert_shape(got: Sequence[int], wanted: Sequence[int], *, what: str = "resu
     """
     if tuple(got) != tuple(wanted):
         raise AssertionError(
-            f"{what} has shape {tuple(got)}, wanted {tuple(wanted)} of the reference",
+            f"{what} has shape {tuple(got)}, wanted {tuple(wanted)} of the reference"
         )
 
 
 def difference(
-    got: Tensor,
-    exact: Tensor,
-    same: Tensor,
-    *,
-    factor: float = FACTOR,
+    got: Tensor, exact: Tensor, same: Tensor, *, factor: float = FACTOR
 ) -> Difference | None:
     """Where a result is too far from its reference, by the rule of this module.
 
@@ -183,7 +174,7 @@ def assert_bitwise(got: Tensor, wanted: Tensor, *, what: str = "result") -> None
 
     if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
         raise AssertionError(
-            f"{what} is {got.dtype} {tuple(got.shape)}, wanted {wanted.dtype} {tuple(wanted.shape)}",
+            f"{what} is {got.dtype} {tuple(got.shape)}, wanted {wanted.dtype} {tuple(wanted.shape)}"
         )
     if not got.numel():
         return

@@ -84,10 +84,7 @@ def need_second_device() -> None:
 
 
 def assert_graph(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Capture a call, change its arguments, replay it."""
     import torch  # noqa: PLC0415
@@ -122,10 +119,7 @@ def _cause(error: BaseException) -> str:
 
 
 def assert_side_stream(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Call it on another stream than torch's default one; see ``_assert_late``."""
     import torch  # noqa: PLC0415
@@ -135,20 +129,14 @@ def assert_side_stream(
 
 
 def assert_second_device(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Call it on arguments of a device that is not the current one; see ``_assert_late``."""
     _assert_late(declared, op, draw, shape)
 
 
 def _assert_late(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Arguments arrive late on their device's stream, and results are taken from it at once.
 
@@ -183,12 +171,7 @@ def _other(draw: Draw) -> Draw:
 
 
 def sanitizer_argv(
-    tool: str,
-    tests: tuple[str, ...],
-    *,
-    program: str,
-    log: Path,
-    options: tuple[str, ...] = (),
+    tool: str, tests: tuple[str, ...], *, program: str, log: Path, options: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     """The command that runs tests under compute-sanitizer.
 
@@ -230,7 +213,7 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
             done = run(Command(argv=argv, cwd=root, env=env, timeout=_SANITIZER_S))
         except FileNotFoundError:
             pytest.skip(
-                f"{program} is not here: it is in the CUDA toolkit; KERNFORGE_SANITIZER names it",
+                f"{program} is not here: it is in the CUDA toolkit; KERNFORGE_SANITIZER names it"
             )
         told = log.read_text() if log.exists() else ""
     if "Device not supported" in told:

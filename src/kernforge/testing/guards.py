@@ -163,11 +163,7 @@ def _mode() -> Any:
             self.watch = watch
 
         def __torch_dispatch__(
-            self,
-            func: Any,
-            types: Any,
-            args: Any = (),
-            kwargs: Any = None,
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             del types
             kwargs = kwargs or {}

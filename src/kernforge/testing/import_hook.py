@@ -44,18 +44,14 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._name, self._directory, self._backend = name, directory, backend
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         del path, target
         root, _, rest = fullname.partition(".")
         if root != self._name:
             return None
         return importlib.util.spec_from_loader(
-            fullname,
-            _Loader(self._directory, self._backend, rest),
+            fullname, _Loader(self._directory, self._backend, rest)
         )
 
 

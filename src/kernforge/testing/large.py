@@ -51,10 +51,7 @@ def alone(device: str) -> Iterator[None]:
 
 
 def need_memory(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    small: tuple[int, ...],
+    declared: Declared, op: Callable[..., Any], draw: Draw, small: tuple[int, ...]
 ) -> None:
     """Skip, visibly, where the largest case does not fit; the message says how much it needs.
 

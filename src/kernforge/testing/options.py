@@ -48,8 +48,7 @@ def tidied(options: Mapping[str, Any], checks: Collection[str]) -> dict[str, Any
         _check_shapes(found["shapes"])
     if found.get("large") is not None and not _is_shape(found["large"]):
         raise UsageError(
-            f"large is {found['large']!r}",
-            hint="write a shape, as large=(2**31 + 1,)",
+            f"large is {found['large']!r}", hint="write a shape, as large=(2**31 + 1,)"
         )
     _check_left_out(found.get("leave_out", {}), checks)
     return found
@@ -58,8 +57,7 @@ def tidied(options: Mapping[str, Any], checks: Collection[str]) -> dict[str, Any
 def _check_left_out(given: Any, checks: Collection[str]) -> None:
     if not isinstance(given, Mapping):
         raise UsageError(
-            f"leave_out is {given!r}",
-            hint='say why: leave_out={"determinism": "sums by atomics"}',
+            f"leave_out is {given!r}", hint='say why: leave_out={"determinism": "sums by atomics"}'
         )
     for name in given:
         _among("check", name, checks)
@@ -69,8 +67,7 @@ def _names(option: str, given: Any) -> tuple[str, ...]:
     listed = (given,) if isinstance(given, str) or not hasattr(given, "__iter__") else tuple(given)
     if not listed and option != "views":
         raise UsageError(
-            f"{option} is empty, so nothing would be checked",
-            hint="name at least one",
+            f"{option} is empty, so nothing would be checked", hint="name at least one"
         )
     return tuple(str(one).removeprefix("torch.") for one in listed)
 
@@ -91,6 +88,5 @@ def _is_shape(given: Any) -> bool:
 def _among(what: str, name: str, there: Collection[str]) -> None:
     if name not in there:
         raise UsageError(
-            f"there is no {what} {name!r}",
-            hint=f"there are {', '.join(sorted(there))}",
+            f"there is no {what} {name!r}", hint=f"there are {', '.join(sorted(there))}"
         )

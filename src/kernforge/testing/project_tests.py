@@ -176,8 +176,7 @@ def _not_built(done: Completed) -> KernforgeError:
             "`kernforge build --out DIR` builds elsewhere, `kernforge test --kernel DIR` tests it"
         )
     return kinds.get(done.returncode, BuildError)(
-        "\n".join(["the project cannot be built, so it is not tested:", *lines]),
-        hint=hint,
+        "\n".join(["the project cannot be built, so it is not tested:", *lines]), hint=hint
     )
 
 
@@ -224,11 +223,7 @@ def run_variant(
             raise _not_run(project, done.returncode, done.stdout + done.stderr)
         rows = tuple(json.loads(place.read_text()))
     return Tested(
-        variant=variant.name,
-        where=where,
-        tests=rows,
-        output=done.stdout,
-        wall_s=done.wall_s,
+        variant=variant.name, where=where, tests=rows, output=done.stdout, wall_s=done.wall_s
     )
 
 
@@ -329,11 +324,7 @@ class Workers:
     """
 
     def __init__(
-        self,
-        address: str,
-        resources: Mapping[str, float],
-        *,
-        patience_s: float = _PATIENCE_S,
+        self, address: str, resources: Mapping[str, float], *, patience_s: float = _PATIENCE_S
     ) -> None:
         from distributed import Client  # noqa: PLC0415 - only a cluster needs it
 
@@ -397,8 +388,7 @@ class Workers:
             ) from error
         except CancelledError as error:
             raise NetworkError(
-                f"the Dask scheduler at {self._address} is gone",
-                hint="start it, and test again",
+                f"the Dask scheduler at {self._address} is gone", hint="start it, and test again"
             ) from error
 
     def close(self) -> None:

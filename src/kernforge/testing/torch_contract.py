@@ -32,11 +32,7 @@ _CALLS = 3
 
 
 def opcheck(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
-    part: str,
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...], part: str
 ) -> None:
     """Hold each custom operator that a call reaches against one part of ``opcheck``."""
     reached = _reached(declared, op, draw, shape)
@@ -52,10 +48,7 @@ def opcheck(
 
 
 def _reached(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     case = cases.Case.make(declared, draw, shape)
     _, watch = guards.watched(lambda: op(*case.args))
@@ -83,21 +76,14 @@ def _opcheck(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], part: str
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own compiler imports what torch deprecates
         told = torch.library.opcheck(
-            func,
-            args,
-            kwargs,
-            test_utils=OPCHECKS[part],
-            raise_exception=False,
+            func, args, kwargs, test_utils=OPCHECKS[part], raise_exception=False
         )
     (result,) = told.values()
     return "" if result == "SUCCESS" else f"{type(result).__name__}: {result}"
 
 
 def assert_compiles(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Compile a call whole, and call it again with equal shapes.
 
@@ -115,10 +101,7 @@ def assert_compiles(
 
 
 def assert_compiled_gradients(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Compile a call whole with its derivative, which is that of the call that is not compiled."""
     _need_fake(declared, op, draw, shape)
@@ -133,10 +116,7 @@ def assert_compiled_gradients(
 
 
 def _need_fake(
-    declared: Declared,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
+    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     for func, args, kwargs in _reached(declared, op, draw, shape):
         if _opcheck(func, args, kwargs, "fake"):
@@ -217,11 +197,7 @@ def _leaves_of(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
 
 
 def _derivatives(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    dtype: Any,
-    order: int,
-    layout: str = "",
+    function: Callable[..., Any], args: tuple[Any, ...], dtype: Any, order: int, layout: str = ""
 ) -> list[Any]:
     """The gradients of a fixed weighted sum of the results, of first or second order.
 
@@ -245,12 +221,7 @@ def _derivatives(
         if not floats:  # what came before does not depend on the arguments
             return [torch.zeros_like(a) for a in by]
         grads = torch.autograd.grad(
-            floats,
-            by,
-            weights,
-            create_graph=order > 1,
-            allow_unused=True,
-            materialize_grads=True,
+            floats, by, weights, create_graph=order > 1, allow_unused=True, materialize_grads=True
         )
         floats = [g for g in grads if g.requires_grad]
         weights = [_weights(g, layout) for g in floats]

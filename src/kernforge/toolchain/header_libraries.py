@@ -57,8 +57,7 @@ class HeaderFiles:
     def digest(self) -> str:
         """Hex digest of all paths and contents."""
         return digest.key(
-            "header-files",
-            files={p: digest.sha256(d) for p, d in self.files.items()},
+            "header-files", files={p: digest.sha256(d) for p, d in self.files.items()}
         )
 
     @property
@@ -135,8 +134,7 @@ def _of_archive(place: Path) -> Iterator[tuple[str, bytes]]:
             yield (name, data) if f"{top}/" == HEADERS[0] else (rest, data)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
         raise UsageError(
-            f"{place} is not an archive: {error}",
-            hint="name a .tar.gz, a .tar.xz or a .zip",
+            f"{place} is not an archive: {error}", hint="name a .tar.gz, a .tar.xz or a .zip"
         ) from error
 
 

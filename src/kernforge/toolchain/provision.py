@@ -148,9 +148,7 @@ class Toolchains:
         files.write_new(tree / clang_toolkit.EMPTY_HEADER, b"")
 
     def _members(
-        self,
-        wheel: LockedWheel,
-        wanted: Callable[[str], object],
+        self, wheel: LockedWheel, wanted: Callable[[str], object]
     ) -> Iterator[tuple[str, bytes]]:
         """Some members of a wheel, each verified against the RECORD that the lock pins."""
         archive = self._wheels.parts(wheel.file, wheel.sha256)

@@ -51,11 +51,7 @@ class Redist:
     """
 
     def __init__(
-        self,
-        base: str,
-        connect: Callable[[], Transport],
-        downloads: Path,
-        progress: Progress,
+        self, base: str, connect: Callable[[], Transport], downloads: Path, progress: Progress
     ) -> None:
         self.base = base.rstrip("/")
         self._connect, self._downloads, self._progress = connect, downloads, progress

@@ -210,9 +210,7 @@ def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> Loc
 
 
 def _libraries(
-    pins: Mapping[str, SpecifierSet],
-    wheels: Wheels,
-    cpu: str,
+    pins: Mapping[str, SpecifierSet], wheels: Wheels, cpu: str
 ) -> tuple[LockedWheel, ...]:
     return tuple(
         wheel_pins.by_record(wheel_pins.matching(wheels, name, pins[name], cpu), wheels)

@@ -62,8 +62,7 @@ def policies() -> tuple[Policy, ...]:
     found = [_policy(SITE), _policy(user)]
     if found[1] is None and os.environ.get("KERNFORGE_TRUST"):
         raise TrustError(
-            f"KERNFORGE_TRUST names {user}, which holds no policy",
-            hint="mend it, or unset it",
+            f"KERNFORGE_TRUST names {user}, which holds no policy", hint="mend it, or unset it"
         )
     project = _project()
     if project is not None and project != user:
@@ -108,8 +107,7 @@ def _parsed(data: bytes, source: str, only_tightens: bool) -> Policy | None:  # 
         document: Any = tomllib.loads(data.decode())
     except ValueError as error:
         raise TrustError(
-            f"{source} is not TOML: {error}",
-            hint="mend it; until then nothing is admitted",
+            f"{source} is not TOML: {error}", hint="mend it; until then nothing is admitted"
         ) from None
     if os.path.basename(source) == _PROJECT:  # noqa: PTH119 - it is text here
         for key in ("tool", "kernforge", "trust"):
@@ -190,9 +188,7 @@ def _ask(
             if _vouched_before(subject, owner):
                 return
             raise _refused(
-                subject,
-                rule,
-                f"its hub cannot be asked about {owner!r}: {error.message}",
+                subject, rule, f"its hub cannot be asked about {owner!r}: {error.message}"
             ) from error
         _remember(subject, owner, answer=answer)
         if answer:

@@ -372,10 +372,7 @@ def _text(table: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _texts(
-    table: Mapping[str, Any],
-    key: str,
-    where: str,
-    default: tuple[str, ...],
+    table: Mapping[str, Any], key: str, where: str, default: tuple[str, ...]
 ) -> tuple[str, ...]:
     value = table.get(key, default)
     values = (value,) if isinstance(value, str) else value

@@ -91,10 +91,7 @@ def _read(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _verify_key(
-    document: bytes,
-    named: object,
-    content: dict[str, Any],
-    signers: Sequence[Signer],
+    document: bytes, named: object, content: dict[str, Any], signers: Sequence[Signer]
 ) -> Signer:
     hint = named.get("hint") if isinstance(named, dict) else None
     keys = [s for s in signers if isinstance(s, KeySigner) and fingerprint(s.key) == hint]
@@ -167,8 +164,7 @@ def new_key(passphrase: bytes | None) -> tuple[bytes, bytes]:
     if passphrase is not None:
         locked = form.BestAvailableEncryption(passphrase)
     public = key.public_key().public_bytes(
-        form.Encoding.PEM,
-        form.PublicFormat.SubjectPublicKeyInfo,
+        form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
     )
     return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked), public
 
@@ -244,8 +240,7 @@ def verified_claims(document: bytes, bundle: bytes, trusted_root: str | None) ->
         verifier.verify_artifact(document, Bundle.from_json(bundle), recorder)
     except Exception as error:  # a stranger's bytes, in parsers that are not ours
         raise IntegrityError(
-            f"the Sigstore signature of {METADATA} does not hold: {error}",
-            hint=_HINT,
+            f"the Sigstore signature of {METADATA} does not hold: {error}", hint=_HINT
         ) from error
     return recorder.claims
 
@@ -323,9 +318,7 @@ def _silent() -> Iterator[None]:
 
 
 def sign_with_identity(
-    documents: Iterable[bytes],
-    token: str | None,
-    trust_config: str | None = None,
+    documents: Iterable[bytes], token: str | None, trust_config: str | None = None
 ) -> list[bytes]:
     """Sign with a Sigstore identity: a certificate of Fulcio, an entry in Rekor.
 
@@ -350,8 +343,7 @@ def sign_with_identity(
         identity = IdentityToken(found) if found else None
     except IdentityError as error:
         raise UsageError(
-            f"the identity token cannot be used: {error}",
-            hint="get a fresh one",
+            f"the identity token cannot be used: {error}", hint="get a fresh one"
         ) from error
     if identity is None:
         raise UsageError(

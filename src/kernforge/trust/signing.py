@@ -47,8 +47,7 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
         pem = path.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"the key {path} cannot be read: {error.strerror}",
-            hint="make one: kernforge keygen",
+            f"the key {path} cannot be read: {error.strerror}", hint="make one: kernforge keygen"
         ) from error
     return Key(pem=pem, passphrase=passphrase().encode() if _ENCRYPTED in pem else None)
 
@@ -70,8 +69,7 @@ def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
     for there in (path, public):
         if there.exists():
             raise UsageError(
-                f"{there} is there already",
-                hint="a key is never overwritten: take another name",
+                f"{there} is there already", hint="a key is never overwritten: take another name"
             )
     private_pem, public_pem = signature.new_key(passphrase.encode() or None)
     files.write_atomic(path, private_pem, mode=0o600)

@@ -108,10 +108,7 @@ def from_directory(directory: Path) -> list[Source]:
 
 
 def from_registry(
-    registry: Registry,
-    repo_id: str,
-    version: int | str | None,
-    revision: str | None,
+    registry: Registry, repo_id: str, version: int | str | None, revision: str | None
 ) -> tuple[list[Source], str | None]:
     """The variants of a published kernel, and the version ``X.Y.Z`` that their commit is.
 
@@ -211,8 +208,7 @@ def _listed(wheel: Path) -> Listed:
             document = archive.read(name)
     except (zipfile.BadZipFile, StopIteration):
         raise IntegrityError(
-            f"{wheel} is no wheel",
-            hint="remove it: every *.whl there is listed",
+            f"{wheel} is no wheel", hint="remove it: every *.whl there is listed"
         ) from None
     files.write_atomic(wheel.with_name(f"{wheel.name}.metadata"), document)
     python = re.search(r"^Requires-Python: (.*)$", document.decode(), re.MULTILINE)

@@ -251,8 +251,7 @@ def _version(text: str, label: str) -> str:
         version = None
     if version is None or version.local:
         raise UsageError(
-            f"{text!r} cannot be a wheel's version",
-            hint="write it like 1.2.0, without a +",
+            f"{text!r} cannot be a wheel's version", hint="write it like 1.2.0, without a +"
         )
     return str(Version(f"{version}+{label}")) if label else str(version)
 

@@ -78,25 +78,20 @@ def assert_whole(target, found):
     ],
 )
 def test_what_a_machine_would_load_is_fetched_with_its_dependencies(
-    registry,
-    outer,
-    selection,
-    wanted,
+    registry, outer, selection, wanted
 ):
     assert names(fetched(registry, outer, selection)) == wanted
 
 
 def test_a_variant_that_is_not_there_is_said_with_the_reason(registry, outer):
     with pytest.raises(
-        NoVariantError,
-        match=r"owner/outer at .* has no variant torch-xpu",
+        NoVariantError, match=r"owner/outer at .* has no variant torch-xpu"
     ) as error:
         fetched(registry, outer, Selection(names=("torch-xpu",)))
     assert "torch-cpu, torch-cuda" in error.value.hint
     rocm = Selection(hosts=(parse("torch2.11-rocm72-x86_64-linux"),))
     with pytest.raises(
-        NoVariantError,
-        match="torch-cuda: is for cuda, kernels are wanted for rocm",
+        NoVariantError, match="torch-cuda: is for cuda, kernels are wanted for rocm"
     ):
         fetched(registry, outer, rocm)
 
@@ -140,10 +135,7 @@ def locks(registry, tmp_path):
 
 
 def test_what_was_locked_is_fetched_though_newer_versions_came(
-    registry,
-    locks,
-    tmp_path,
-    write_variant,
+    registry, locks, tmp_path, write_variant
 ):
     for repo_id, version in ((OUTER, "1.1.0"), (INNER, "1.2.0")):
         build = tmp_path / f"new-{version}"

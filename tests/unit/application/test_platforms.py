@@ -41,8 +41,7 @@ def test_a_description_says_all_of_a_machine():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "cu130", "torch2-cpu-x86_64-linux", "torch2.11-gpu-x86_64-linux"],
+    "text", ["", "cu130", "torch2-cpu-x86_64-linux", "torch2.11-gpu-x86_64-linux"]
 )
 def test_what_is_no_platform_is_said(text):
     with pytest.raises(UsageError, match=r"is no platform|is not a backend"):

@@ -32,11 +32,7 @@ def released(registry, tmp_path, write_variant):
         directory = tmp_path / f"build-{unique}"
         for variant in fields.pop("variants", ("torch-cpu",)):
             write_variant(
-                directory,
-                variant=variant,
-                unique=unique,
-                version=int(version[0]),
-                **fields,
+                directory, variant=variant, unique=unique, version=int(version[0]), **fields
             )
         return publish(directory, registry, repo_id, version).commit
 
@@ -190,7 +186,7 @@ def test_check_asks_no_registry_and_tells_every_reason(project, released, regist
     project('"o/a" = 1', '"o/b" = 1')
     project_lock.check(project_lock.read(project.root))
     (project.root / "pyproject.toml").write_text(
-        '[tool.kernels.dependencies]\n"o/a" = "<2"\n"o/c" = 1\n',
+        '[tool.kernels.dependencies]\n"o/a" = "<2"\n"o/c" = 1\n'
     )
     with pytest.raises(CheckError) as error:
         project_lock.check(project_lock.read(project.root))

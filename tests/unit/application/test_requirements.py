@@ -29,7 +29,7 @@ def test_all_mistakes_are_told_at_once():
     with pytest.raises(UsageError) as error:
         asked(
             "'toy' = 1\n'o/a' = 'soon'\n'o/b' = -1\n'o/c' = true\n'o/d' = ''\n"
-            "'o/e' = { revision = 'x', version = 1 }\n'o/f' = 1\n",
+            "'o/e' = { revision = 'x', version = 1 }\n'o/f' = 1\n"
         )
     said = error.value.message
     assert all(text in said for text in ("'toy' is no owner/name", "'soon'", "-1", "True", "empty"))

@@ -24,8 +24,7 @@ def test_a_project_a_build_and_a_variant_are_understood(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("empty", "holds no built variant"), ("no", "is no directory")],
+    ("name", "said"), [("empty", "holds no built variant"), ("no", "is no directory")]
 )
 def test_nothing_built_is_told_from_nothing_there(tmp_path, name, said):
     (tmp_path / "empty").mkdir()

@@ -92,8 +92,7 @@ def test_old_documents_spell_commit_as_sha():
     state = {"sha": COMMIT.upper(), "dirty": False}
     provenance = read(provenance={"kernel-builder": {"version": "1"}, "kernel": state}).provenance
     assert provenance == Provenance(
-        builder_version="1",
-        kernel=GitState(commit=COMMIT, dirty=False),
+        builder_version="1", kernel=GitState(commit=COMMIT, dirty=False)
     )
     assert not provenance.dirty
 

@@ -100,7 +100,7 @@ def test_publish_signs_what_it_publishes(key, build, tmp_path, capsys):
     (tmp_path / "build.toml").write_text(
         '[general]\nname = "toy"\nversion = 1\nedition = 5\nlicense = "MIT"\n'
         'backends = ["cpu"]\n[torch]\nstable-abi = "2.10"\n'
-        '[kernel.cpu]\nbackend = "cpu"\ndepends = []\nsrc = ["op.cpp"]\n',
+        '[kernel.cpu]\nbackend = "cpu"\ndepends = []\nsrc = ["op.cpp"]\n'
     )
     (tmp_path / "op.cpp").write_text("")
     argv = ("publish", str(tmp_path), "--repo-id", REPO, "--version", "1.0.0")
@@ -217,7 +217,7 @@ def test_verify_says_what_the_policy_here_would_do(key, build, capsys):
     policy = admission.user_policy()
     policy.parent.mkdir(parents=True)
     policy.write_text(
-        f'[signer.acme]\npublic-key = "{public}"\n[[rule]]\nadmit = "signed"\nsigners = "acme"\n',
+        f'[signer.acme]\npublic-key = "{public}"\n[[rule]]\nadmit = "signed"\nsigners = "acme"\n'
     )
     code, found = told(capsys, str(build))
     assert (code, found[0]["admitted"]) == (TrustError.exit_code, False)

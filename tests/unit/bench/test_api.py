@@ -91,13 +91,7 @@ def test_calls_that_do_the_work_of_others_are_seen(turns, believed):
     ],
 )
 def test_times_below_the_floor_are_refused(median_ns, moved, device, right):
-    top = roofline.ceiling(
-        moved=moved,
-        flops=0,
-        copies=[100_000.0, 120_000.0],
-        products=(),
-        side=1,
-    )
+    top = roofline.ceiling(moved=moved, flops=0, copies=[100_000.0, 120_000.0], products=(), side=1)
     assert (roofline.below_floor(median_ns, top, device) == "") is right
 
 
@@ -181,8 +175,7 @@ def test_sizes_are_powers_or_numbers(text, found):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "a", "2^a:2^9", "3^2:3^4", "2^9:2^3", "2^1:2^9:0", "2^99:2^99"],
+    "text", ["", "a", "2^a:2^9", "3^2:3^4", "2^9:2^3", "2^1:2^9:0", "2^99:2^99"]
 )
 def test_other_sizes_are_refused(text):
     with pytest.raises(UsageError):
@@ -203,7 +196,7 @@ def test_sized_workloads_come_from_the_project(tmp_path):
     path.write_text(
         "from kernforge import Tensor, Workload\n"
         "def sized(n):\n"
-        "    return Workload(name=str(n), inputs=(Tensor(shape=(n,)),), reference=abs, size=n)\n",
+        "    return Workload(name=str(n), inputs=(Tensor(shape=(n,)),), reference=abs, size=n)\n"
     )
     found = bench.workloads(bench.Wanted(project=tmp_path, sizes=(4, 8)))
     assert [each.name for each in found] == ["4", "8"]
@@ -272,7 +265,7 @@ def test_a_sized_that_makes_no_workload_is_told(tmp_path, body, said):
 def test_names_that_there_are_stand_beside_the_one_that_there_is_not(tmp_path):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "workloads.py").write_text(
-        f"from kernforge import Tensor, Workload\nWORKLOADS = [{GOOD}]\n",
+        f"from kernforge import Tensor, Workload\nWORKLOADS = [{GOOD}]\n"
     )
     with pytest.raises(UsageError, match="no workload is called b") as told:
         bench.workloads(bench.Wanted(project=tmp_path, only=("b",)))
@@ -281,9 +274,7 @@ def test_names_that_there_are_stand_beside_the_one_that_there_is_not(tmp_path):
 
 @pytest.mark.parametrize("option", ["--out", "--html"])
 def test_a_place_that_takes_no_result_is_refused_before_anything_is_measured(
-    tmp_path,
-    capsys,
-    option,
+    tmp_path, capsys, option
 ):
     (tmp_path / "file").write_text("")
     for path, code in ((tmp_path / "file" / "now", 11), (tmp_path, 2)):

@@ -30,7 +30,7 @@ def wrapped(section: bytes, name: bytes = b".nv_fatbin") -> bytes:
             entry.pack(*[0] * 10),
             entry.pack(1, 1, 0, 0, 64, len(section), 0, 0, 8, 0),
             entry.pack(2 + len(name), 3, 0, 0, 64 + len(section), len(names), 0, 0, 1, 0),
-        ],
+        ]
     )
 
 

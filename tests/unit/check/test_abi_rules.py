@@ -28,10 +28,7 @@ def test_a_symbol_above_the_floor_is_named_with_its_version():
     )
     allowed = {"GLIBC": {"2.2.5", "2.28"}}
     (finding,) = abi_rules.manylinux(
-        found,
-        satisfied="manylinux_2_34_x86_64",
-        allowed=allowed,
-        where="a.so",
+        found, satisfied="manylinux_2_34_x86_64", allowed=allowed, where="a.so"
     )
     assert "GLIBC_2.34: pthread_create" in finding.message
     assert "malloc" not in finding.message

@@ -84,7 +84,7 @@ def test_an_interrupt_while_the_command_starts_leaves_no_traceback(tmp_path, mod
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {module!r}: raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Finder())\n",
+        "sys.meta_path.insert(0, Finder())\n"
     )
     paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     argv = [sys.executable, "-m", "kernforge", "--version"]

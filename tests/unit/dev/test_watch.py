@@ -249,8 +249,7 @@ def test_what_could_not_be_tested_is_not_called_good():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "last"),
-    [("skipped", "built, not tested: "), ("passed", "good: ")],
+    ("outcome", "last"), [("skipped", "built, not tested: "), ("passed", "good: ")]
 )
 def test_a_round_whose_tests_were_all_skipped_is_not_called_good(outcome, last):
     tests = tuple(
@@ -294,10 +293,7 @@ def test_short_names():
 )
 def test_occupancy_of_hopper(threads, registers, shared, blocks, limits):
     found = occupancy.occupancy(
-        occupancy.limits("9.0a"),
-        threads=threads,
-        registers=registers,
-        shared=shared,
+        occupancy.limits("9.0a"), threads=threads, registers=registers, shared=shared
     )
     assert (found.blocks, found.limits) == (blocks, limits)
     assert found.share == blocks * (threads // 32) / 64

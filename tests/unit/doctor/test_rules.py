@@ -143,7 +143,7 @@ def test_each_gpu_that_the_list_of_architectures_lacks_is_named():
     torch = replace(CUDA_TORCH, gpus=(("A100", (8, 0)), ("H200", (9, 0))))
     found = diagnose(replace(HEALTHY, torch=torch, arch_list="9.0"))
     assert [(f.rule, f.severity, "A100" in f.message) for f in found] == [
-        ("arch-list", "error", True),
+        ("arch-list", "error", True)
     ]
     # Without a GPU nobody can say which the list is for.
     cpu = replace(HEALTHY, torch=Torch(version="2.13.0+cpu"), gpu_devices=False, driver=None)
@@ -254,9 +254,7 @@ def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path)
 
 
 def test_no_directory_for_temporary_files_is_said_before_anything_else(
-    doctor,
-    monkeypatch,
-    tmp_path,
+    doctor, monkeypatch, tmp_path
 ):
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
@@ -279,8 +277,7 @@ def test_a_tmpdir_that_is_passed_over_is_named(monkeypatch, tmp_path, doctor):
 def test_a_file_system_at_a_name_with_spaces_and_letters_of_any_kind_is_known(tmp_path):
     table = tmp_path / "mounts"
     table.write_text(
-        "/dev/a / ext4 rw 0 0\nhost:/x /mnt/größe\\040zwei nfs4 rw 0 0\n",
-        encoding="utf-8",
+        "/dev/a / ext4 rw 0 0\nhost:/x /mnt/größe\\040zwei nfs4 rw 0 0\n", encoding="utf-8"
     )
     assert disk._holds("/mnt/größe zwei/lock", table) == "nfs4"
     assert disk._holds("/mnt/größe", table) == "ext4"

@@ -26,8 +26,7 @@ def test_it_names_file_header_and_what_was_measured():
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [(SLOW, 1.0), (STABLE, 60.0), ("#include <vector>\n", 60.0)],
+    ("text", "seconds"), [(SLOW, 1.0), (STABLE, 60.0), ("#include <vector>\n", 60.0)]
 )
 def test_it_says_nothing_where_there_is_nothing_to_gain(text, seconds):
     assert advice.hint([unit(text)], seconds) == ""

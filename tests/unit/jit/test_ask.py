@@ -59,8 +59,7 @@ def test_a_name_that_no_file_can_have_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "better"),
-    [("my-kernel", "my_kernel"), ("1st", "_1st"), ("pkg.k", "pkg_k")],
+    ("name", "better"), [("my-kernel", "my_kernel"), ("1st", "_1st"), ("pkg.k", "pkg_k")]
 )
 def test_a_name_that_is_no_word_is_refused_where_the_sources_use_it(name, better):
     with pytest.raises(UsageError, match="no word of C") as caught:

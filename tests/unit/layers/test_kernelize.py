@@ -228,7 +228,7 @@ def test_names_that_nobody_mapped_are_said_once(model, caplog):
     with use_kernel_mapping({}, inherit_mapping=False):
         run(nn.Sequential(model, Same()))
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
-        "no kernel mapping names Other, Same",
+        "no kernel mapping names Other, Same"
     ]
 
 

@@ -17,11 +17,7 @@ def gpus(low, high):
 
 def choice(devices, *, mode=I, device="cuda", capability=90):
     return choose(
-        extended({}, {"Norm": devices}),
-        "Norm",
-        device=device,
-        capability=capability,
-        mode=mode,
+        extended({}, {"Norm": devices}), "Norm", device=device, capability=capability, mode=mode
     )
 
 

@@ -28,19 +28,10 @@ from kernforge.system.paths import default_registry
 
 REPO = "owner/toy"
 CPU_HOST = Host(
-    cpu="x86_64",
-    os="linux",
-    backend=Backend("cpu"),
-    torch=(2, 13),
-    cxx11=True,
-    python=(3, 12),
+    cpu="x86_64", os="linux", backend=Backend("cpu"), torch=(2, 13), cxx11=True, python=(3, 12)
 )
 CUDA_HOST = Host(
-    cpu="x86_64",
-    os="linux",
-    backend=Backend("cuda", (13, 0)),
-    torch=(2, 13),
-    cxx11=True,
+    cpu="x86_64", os="linux", backend=Backend("cuda", (13, 0)), torch=(2, 13), cxx11=True
 )
 _unique = (f"{number:07x}" for number in itertools.count())
 
@@ -249,13 +240,12 @@ def test_an_extension_module_of_the_limited_api_loads(registry, tmp_path, write_
 
 def test_a_planted_module_without_a_source_is_not_found(build):
     package = {
-        "__init__.py": "try:\n    from . import fast\nexcept ImportError:\n    fast = None\n",
+        "__init__.py": "try:\n    from . import fast\nexcept ImportError:\n    fast = None\n"
     }
     directory = build(files=package)
     (directory / "torch-cpu/fast.py").write_text("")
     py_compile.compile(
-        str(directory / "torch-cpu/fast.py"),
-        cfile=str(directory / "torch-cpu/fast.pyc"),
+        str(directory / "torch-cpu/fast.py"), cfile=str(directory / "torch-cpu/fast.pyc")
     )
     (directory / "torch-cpu/fast.py").unlink()
     assert kernforge.get_local_kernel(directory).fast is None
@@ -332,7 +322,7 @@ def test_dependencies_are_loaded_first_and_can_be_asked_for(registry, build):
     publish(build(name="base", files={"__init__.py": "VALUE = 5"}), registry, "owner/base")
     package = {
         "__init__.py": "import kernforge\nbase = kernforge.get_kernel_dep('owner/base')\n"
-        "def undeclared():\n    kernforge.get_kernel_dep('owner/base')\n",
+        "def undeclared():\n    kernforge.get_kernel_dep('owner/base')\n"
     }
     publish(build(files=package, depends={"owner/base": 1}), registry, REPO)
     module = kernforge.get_kernel(REPO, version=1)
@@ -347,14 +337,11 @@ def test_dependencies_are_loaded_first_and_can_be_asked_for(registry, build):
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_a_kernel_written_for_the_hubs_client_finds_its_dependencies(
-    registry,
-    build,
-    monkeypatch,
-    installed,
+    registry, build, monkeypatch, installed
 ):
     publish(build(name="base", files={"__init__.py": "VALUE = 5"}), registry, "owner/base")
     package = {
-        "__init__.py": "from kernels import get_kernel_dep\nbase = get_kernel_dep('owner/base')\n",
+        "__init__.py": "from kernels import get_kernel_dep\nbase = get_kernel_dep('owner/base')\n"
     }
     publish(build(files=package, depends={"owner/base": 1}), registry, REPO)
     if not installed:

@@ -17,8 +17,7 @@ def torch_of(*, cuda=None, hip=None, mps=False, npu="", backends=(), attributes=
         __version__="2.13.0+cu130",
         version=SimpleNamespace(cuda=cuda, hip=hip, **version),
         backends=SimpleNamespace(
-            mps=SimpleNamespace(is_available=lambda: mps),
-            **dict.fromkeys(backends),
+            mps=SimpleNamespace(is_available=lambda: mps), **dict.fromkeys(backends)
         ),
         compiled_with_cxx11_abi=lambda: True,
         _C=SimpleNamespace(_get_privateuse1_backend_name=lambda: npu),

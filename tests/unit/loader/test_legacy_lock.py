@@ -47,14 +47,14 @@ def locked(hub, tmp_path, write_variant):
             "repo_id": REPO,
             "sha": commit,
             "variants": {"torch-cpu": {"hash": f"sha256-{said}", "hash_type": "git_lfs_concat"}},
-        },
+        }
     ]
 
 
 @pytest.fixture
 def registry(hub, tmp_path):
     return HubRegistry(
-        HubPlace(endpoint=hub.url, cache=tmp_path / "cache", offline=False, own_token=True),
+        HubPlace(endpoint=hub.url, cache=tmp_path / "cache", offline=False, own_token=True)
     )
 
 
@@ -73,9 +73,7 @@ def test_what_was_locked_is_loaded_from_a_hub_and_from_a_copy(locked, registry, 
     source = download.Source(registry=registry, locks=locks, trust_remote_code=True)
     copied = DirectoryRegistry(tmp_path / "copied")
     for one in download.fetch(
-        source,
-        download.locked(locks),
-        download.Selection(names=("torch-cpu",)),
+        source, download.locked(locks), download.Selection(names=("torch-cpu",))
     ):
         assert download.copy(one, copied)
     assert load(locked, copied).V == 1

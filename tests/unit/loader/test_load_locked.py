@@ -66,7 +66,7 @@ def test_a_lock_decides_even_where_newer_versions_are(put, tmp_path, call, monke
     name = call.__name__
     base = put("owner/base", "1.0.0", name=f"base-{name[0]}", files={"__init__.py": "V = 'old'"})
     package = {
-        "__init__.py": "import kernforge\nbase = kernforge.get_kernel_dep('owner/base')\nV = 'old'\n",
+        "__init__.py": "import kernforge\nbase = kernforge.get_kernel_dep('owner/base')\nV = 'old'\n"
     }
     old = put(REPO, "1.0.0", name=f"toy-{name[0]}", depends={"owner/base": 1}, files=package)
     for repo_id in ("owner/base", REPO):
@@ -99,8 +99,7 @@ def test_what_is_locked_but_not_there_is_told(put, tmp_path):
     with pytest.raises(RequestError, match="cannot be read: No such file"):
         kernforge.load_kernel(REPO, lockfile=tmp_path / "none")
     with pytest.raises(
-        RequestError,
-        match=r"brought no kernels\.lock with it|belongs to no module",
+        RequestError, match=r"brought no kernels\.lock with it|belongs to no module"
     ):
         kernforge.load_kernel(REPO)
 
@@ -112,8 +111,7 @@ APPLICATION = """
 
 
 @pytest.mark.parametrize(
-    ("place", "how"),
-    [("package", "-m"), ("nested", "import"), ("distribution", "import")],
+    ("place", "how"), [("package", "-m"), ("nested", "import"), ("distribution", "import")]
 )
 def test_the_lock_of_the_calling_application_is_found(put, tmp_path, place, how):
     commit = put(REPO, files={"__init__.py": "print('loaded')"})

@@ -8,11 +8,7 @@ from kernforge.loader.facts import Host
 from kernforge.loader.resolve import Step, check_archs, resolve, way_out
 
 CUDA_HOST = Host(
-    cpu="x86_64",
-    os="linux",
-    backend=Backend("cuda", (13, 1)),
-    torch=(2, 12),
-    cxx11=True,
+    cpu="x86_64", os="linux", backend=Backend("cuda", (13, 1)), torch=(2, 12), cxx11=True
 )
 END = "x86_64-linux"
 

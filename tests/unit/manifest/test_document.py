@@ -160,7 +160,7 @@ def test_sources_that_the_project_lacks_are_named():
     text += '[kernel.x]\nbackend = "cpu"\ndepends = []\nsrc = ["csrc/../csrc/reul.cpp"]\n'
     files = {"torch-ext/binding.cpp", "csrc/relu.cpp", "b.h"}
     assert check_files(parse(text), files) == [
-        "[kernel.x] src \"csrc/../csrc/reul.cpp\": no such file; did you mean 'csrc/relu.cpp'?",
+        "[kernel.x] src \"csrc/../csrc/reul.cpp\": no such file; did you mean 'csrc/relu.cpp'?"
     ]
     assert check_files(parse(text), files | {"csrc/reul.cpp"}) == []
 

@@ -65,10 +65,7 @@ def test_the_python_files_pass_the_linter(tmp_path):
     rules = "--select=E,F,W,B,I,UP,SIM,RET,PTH,PT"
     command = ["ruff", "check", "--isolated", "--line-length=100", rules, "--no-cache", str(dest)]
     done = subprocess.run(
-        [sys.executable, "-m", *command],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", *command], capture_output=True, text=True, check=False
     )
     if "No module named ruff" in done.stderr:
         pytest.skip("ruff is not installed")
@@ -76,8 +73,7 @@ def test_the_python_files_pass_the_linter(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", "a", "A", "Relu", "9lives", "re_lu", "relu-", "-relu", "re lu", "a/b", "relu\n"],
+    "name", ["", "a", "A", "Relu", "9lives", "re_lu", "relu-", "-relu", "re lu", "a/b", "relu\n"]
 )
 def test_bad_names_are_refused(tmp_path, name):
     with pytest.raises(UsageError, match="is not a kernel name"):

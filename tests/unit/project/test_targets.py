@@ -80,7 +80,7 @@ def test_a_stable_abi_project_builds_one_variant_per_backend():
         "torch-stable-abi210-cu130-x86_64-linux",
     ]
     assert [c.name for c in found if c.target and not c.default] == [
-        "torch-stable-abi210-cu132-x86_64-linux",
+        "torch-stable-abi210-cu132-x86_64-linux"
     ]
 
 

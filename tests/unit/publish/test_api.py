@@ -190,11 +190,7 @@ def version_of(registry, tmp_path, write_variant):
         directory = tmp_path / f"api{next(made)}"
         for variant in variants:
             write_variant(
-                directory,
-                variant=variant,
-                files={"__init__.py": source},
-                unique="a",
-                **options,
+                directory, variant=variant, files={"__init__.py": source}, unique="a", **options
             )
         found = doing(directory, registry, REPO, version)
         return found.version
@@ -215,8 +211,7 @@ def test_the_next_version_says_what_changed(version_of):
 def test_a_broken_promise_is_refused_and_named(version_of, registry, version):
     version_of("def f(x): ...\n")
     with pytest.raises(
-        RegistryError,
-        match=r"f: parameter y is new and required \(torch-cpu\)",
+        RegistryError, match=r"f: parameter y is new and required \(torch-cpu\)"
     ) as e:
         version_of("def f(x, y): ...\n", version)
     assert "the next version is 2.0.0: set version = 2 in build.toml" in e.value.hint
@@ -280,11 +275,7 @@ print(seen)
 def child(build, registry, deadly=0):
     argv = [sys.executable, "-c", CHILD, build, registry.root, deadly]
     return subprocess.run(
-        [str(a) for a in argv],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=60,
+        [str(a) for a in argv], stdout=subprocess.PIPE, text=True, check=False, timeout=60
     )
 
 

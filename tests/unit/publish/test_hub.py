@@ -304,7 +304,7 @@ def test_the_command_says_all_in_one_document(hub, build, tmp_path):
     project.mkdir()
     (project / "build.toml").write_text(
         '[general]\nname = "toy"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cpu"]\n'
-        "[torch-noarch]\n",
+        "[torch-noarch]\n"
     )
     argv = [sys.executable, "-m", "kernforge", "publish", str(project), "--json", "--repo-id", REPO]
     argv += ["--build", str(build("a")), "--registry", "hf://"]

@@ -141,8 +141,7 @@ def test_a_reference_that_names_no_commit_is_told(registry):
 
 
 @pytest.mark.parametrize(
-    "repo_id",
-    ["toy", "a/b/c", "../x", "a/..", "a/b--c", "a/.b", "/b", "a/", "-a/b", "a b/c"],
+    "repo_id", ["toy", "a/b/c", "../x", "a/..", "a/b--c", "a/.b", "/b", "a/", "-a/b", "a b/c"]
 )
 def test_a_repo_id_cannot_lead_out_of_the_registry(registry, repo_id):
     with pytest.raises(UsageError, match="is no repo id"):

@@ -191,12 +191,7 @@ def test_a_file_that_broke_off_is_continued(hub, opened, commit):
     entry = registry.client.listing(REPO, commit)["build/torch-cpu/toy.so"]
     target = registry.place.cache / "file"
     registry.client.download(
-        REPO,
-        commit,
-        "build/torch-cpu/toy.so",
-        entry,
-        target=target,
-        advance=seen.append,
+        REPO, commit, "build/torch-cpu/toy.so", entry, target=target, advance=seen.append
     )
     assert target.read_bytes() == LIBRARY
     assert sum(seen) == len(LIBRARY), "no byte came twice"
@@ -225,11 +220,7 @@ def test_what_stays_wrong_is_a_typed_error_and_leaves_nothing(hub, opened, fault
 
 
 def test_private_gated_and_absent_kernels_are_told_apart(
-    hub,
-    opened,
-    commit,
-    monkeypatch,
-    tmp_path,
+    hub, opened, commit, monkeypatch, tmp_path
 ):
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "absent"))
@@ -312,7 +303,7 @@ def publish_by_hand(hub, tmp_path, write_variant):
         name = repo_id.partition("/")[2]
         variant = write_variant(
             tmp_path / f"{name}-{len(hub.requests)}", name=name, files={"__init__.py": text},
-            unique=f"{len(text):07x}", **fields,
+            unique=f"{len(text):07x}", **fields
         )  # fmt: skip
         return hub.add(repo_id, "v1", contents(variant))
 
@@ -396,10 +387,7 @@ def test_offline_is_said_as_the_hubs_own_client_reads_it():
 
 
 def test_without_a_registry_the_hub_answers_for_what_the_user_has_not(
-    usual_hub,
-    commit,
-    tmp_path,
-    monkeypatch,
+    usual_hub, commit, tmp_path, monkeypatch
 ):
     assert find_version(open_default(), REPO, 1) == commit
     own = DirectoryRegistry(tmp_path / "home/registry")

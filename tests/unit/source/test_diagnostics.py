@@ -115,5 +115,5 @@ def test_a_file_that_cannot_be_shown_is_named_all_the_same():
     assert diagnostics.excerpt(one, {}.get) == ()
     assert diagnostics.title(one) == "gone.h:3:1: error: no"
     assert diagnostics.title(
-        Diagnostic(file="", line=0, column=0, severity="error", message="x"),
+        Diagnostic(file="", line=0, column=0, severity="error", message="x")
     ) == ("error: x")

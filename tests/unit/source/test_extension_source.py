@@ -65,8 +65,7 @@ def test_raw_cuda_gets_the_headers_that_it_shows_a_use_for(code, headers):
 
 
 @pytest.mark.parametrize(
-    "code",
-    ["std::filesystem::path p;", "using namespace std;", '#include "a.h"'],
+    "code", ["std::filesystem::path p;", "using namespace std;", '#include "a.h"']
 )
 def test_raw_cuda_gets_all_headers_where_its_use_is_not_known(code):
     text = extension_source.inline(STABLE, RAW + code, None)["cuda.cu"]
@@ -128,7 +127,7 @@ def test_defined_namespaces_are_found_and_taken_from_the_link():
 
 def test_module_names_are_read_from_the_sources():
     found = extension_source.module_names(
-        ["PYBIND11_MODULE(a, m) {}", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"],
+        ["PYBIND11_MODULE(a, m) {}", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"]
     )
     assert found == ("a", "TORCH_EXTENSION_NAME")
 

@@ -24,9 +24,7 @@ COMPILED, LINKED = Use(compiled=True), Use(linked=True)
         pytest.param(f"TORCH_LIBRARY({NAME}, m) {{}}" + MODULE, COMPILED, id="torch's own macro"),
         pytest.param(STABLE + MODULE + "TORCH_LIBRARY_EXPAND(mine, m) {}", COMPILED, id="own name"),
         pytest.param(
-            "#define REGISTER_EXTENSION(NAME)\n" + STABLE + MODULE,
-            COMPILED,
-            id="own macro",
+            "#define REGISTER_EXTENSION(NAME)\n" + STABLE + MODULE, COMPILED, id="own macro"
         ),
         pytest.param("TVM_FFI_EXTENSION_NAME", COMPILED, id="tvm-ffi"),
     ],

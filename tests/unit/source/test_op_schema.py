@@ -43,7 +43,7 @@ def test_spellings_that_mean_the_same_are_the_same():
     )
     assert one == other
     assert read_operators(["f(Tensor(a) x) -> Tensor(a)"]) != read_operators(
-        ["f(Tensor x) -> Tensor"],
+        ["f(Tensor x) -> Tensor"]
     )
 
 

@@ -35,9 +35,7 @@ def test_public_is_what_all_lists_or_the_package_defines(init, public):
 
 def test_a_function_is_followed_to_its_module_with_its_signature():
     found = package(
-        "from .a import f\n",
-        a="from .b import g as f\n",
-        b="def g(x, /, y=1, *a, z, **k): ...\n",
+        "from .a import f\n", a="from .b import g as f\n", b="def g(x, /, y=1, *a, z, **k): ...\n"
     )
     assert found["f"].parameters == (
         Parameter(name="x", passed="by position"),

@@ -81,13 +81,7 @@ def outcome(*spent, shared=0):
 
 def spent(title, wall_s):
     return Spent(
-        title=title,
-        key=title,
-        start_s=0.0,
-        wall_s=wall_s,
-        cpu_s=1.0,
-        peak_bytes=10**9,
-        where="",
+        title=title, key=title, start_s=0.0, wall_s=wall_s, cpu_s=1.0, peak_bytes=10**9, where=""
     )
 
 

@@ -15,7 +15,7 @@ from kernforge.toolchain import host_compiler
 
 def test_a_program_gets_exactly_the_environment_that_is_named():
     done = process.run(
-        Command(argv=(sys.executable, "-c", "import os; print(*os.environ)"), env={"A": "1"}),
+        Command(argv=(sys.executable, "-c", "import os; print(*os.environ)"), env={"A": "1"})
     )
     assert set(done.stdout.split()) - {"LC_CTYPE"} == {"A"}
 
@@ -91,8 +91,7 @@ def test_the_compiler_here_is_found_and_named():
 
 
 @pytest.mark.parametrize(
-    ("answer", "there"),
-    [("/usr/lib/gcc/libstdc++.a", True), ("libstdc++.a", False)],
+    ("answer", "there"), [("/usr/lib/gcc/libstdc++.a", True), ("libstdc++.a", False)]
 )
 def test_a_distribution_without_a_static_libstdcxx_is_recognised(answer, there):
     table = {

@@ -75,8 +75,7 @@ def test_bits_tell_zeros_apart():
 
 
 @pytest.mark.parametrize(
-    ("at", "where"),
-    [(-1, "before it were written, the nearest is 1 off"), (12, "after it")],
+    ("at", "where"), [(-1, "before it were written, the nearest is 1 off"), (12, "after it")]
 )
 def test_a_written_guard_is_told_with_its_distance(at, where):
     one = surround(torch.zeros(3))
@@ -125,12 +124,7 @@ def test_a_wrong_declaration_is_refused(options, message):
 
 def test_one_name_stands_for_a_list_of_it():
     found = op_tests(
-        op=abs,
-        reference=abs,
-        inputs=abs,
-        dtypes=torch.float16,
-        devices="cpu",
-        views=("cropped",),
+        op=abs, reference=abs, inputs=abs, dtypes=torch.float16, devices="cpu", views=("cropped",)
     ).declared
     assert (found.dtypes, found.devices, found.views) == (("float16",), ("cpu",), ("cropped",))
 

@@ -19,10 +19,7 @@ def small_parts(monkeypatch):
 
 def declare(reference=lambda x: x * 2, **options):
     return Declared(
-        op="",
-        reference=reference,
-        inputs=lambda draw, shape: (draw(shape),),
-        **options,
+        op="", reference=reference, inputs=lambda draw, shape: (draw(shape),), **options
     )
 
 

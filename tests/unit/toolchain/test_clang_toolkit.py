@@ -136,7 +136,7 @@ def test_the_headers_of_cudas_libraries_are_those_of_the_same_release(wheels):
     needs = Needs(cuda=frozenset({"12.8"}), torch=frozenset(), libraries=True)
     lock = lock_of(wheels, needs)
     assert [wheel.file.split("-")[0] for wheel in lock.cuda["12.8"].libraries] == [
-        "nvidia_cublas_cu12",
+        "nvidia_cublas_cu12"
     ]
     assert not lacking(needs, lock, BY_CLANG).names
 

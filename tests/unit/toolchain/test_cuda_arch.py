@@ -73,8 +73,7 @@ def test_a_build_narrowed_to_some_gpus(chosen, only, expected):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "only"),
-    [(["9.0a"], "9.1"), (["8.6"], "8.0"), (["8.0"], "9.0")],
+    ("chosen", "only"), [(["9.0a"], "9.1"), (["8.6"], "8.0"), (["8.0"], "9.0")]
 )
 def test_narrowing_to_a_gpu_that_nothing_serves_is_an_error(chosen, only):
     with pytest.raises(ManifestError, match="serves a GPU of capability"):
@@ -113,5 +112,5 @@ def test_what_is_no_list_is_refused_with_the_names_that_there_are(text):
 def test_which_gpus_run_code_for_an_architecture(code, runs, fails):
     target = cuda_arch.Arch.parse(code)
     assert [target.serves(one) for one in (*runs, *fails)] == [True] * len(runs) + [False] * len(
-        fails,
+        fails
     )

@@ -83,8 +83,7 @@ def test_a_wheel_of_the_release_is_read_by_ranges_and_pinned(wheels, index_serve
     assert lock.headers["cutlass_3_6"].wheel.file == file
     assert from_json(lock.to_json()) == lock
     tree = Toolchains(Store(tmp_path / "store"), wheels).headers(
-        "cutlass_3_6",
-        lock.headers["cutlass_3_6"],
+        "cutlass_3_6", lock.headers["cutlass_3_6"]
     )
     assert headers_in(tree) == HEADERS
 
@@ -100,8 +99,7 @@ def test_a_release_without_a_wheel_says_where_to_put_it(wheels, name):
 @pytest.mark.parametrize("form", ["directory", "tar", "zip"])
 def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_path, form):
     place = {"directory": lambda: checkout, "tar": lambda: as_tar(tmp_path / "c.tar.gz")}.get(
-        form,
-        lambda: as_zip(tmp_path / "c.zip"),
+        form, lambda: as_zip(tmp_path / "c.zip")
     )()
     found = header_libraries.read(place)
     assert found.release == "4.0.0"
@@ -110,8 +108,7 @@ def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_pa
     lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, own=own)
     assert str(place) not in lock.to_json()
     tree = Toolchains(Store(tmp_path / "store"), wheels, own).headers(
-        "cutlass_4_0",
-        lock.headers["cutlass_4_0"],
+        "cutlass_4_0", lock.headers["cutlass_4_0"]
     )
     assert headers_in(tree) == HEADERS
     # Once in the store they need not be named again.
@@ -128,8 +125,7 @@ def test_other_files_than_the_locked_ones_are_noticed(wheels, checkout, tmp_path
     assert lacking(needs("cutlass_4_0"), lock, edited).names == ("cutlass_4_0",)
     with pytest.raises(ToolchainError, match="which differ from"):
         Toolchains(Store(tmp_path / "store"), wheels, edited).headers(
-            "cutlass_4_0",
-            lock.headers["cutlass_4_0"],
+            "cutlass_4_0", lock.headers["cutlass_4_0"]
         )
 
 

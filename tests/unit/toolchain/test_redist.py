@@ -108,7 +108,7 @@ def test_an_archive_cannot_write_outside_its_tree(redist, base, tmp_path):
     entry = archive(base, "cuda_nvcc", files)
     path = base / "redistrib_12.8.1.json"
     path.write_text(
-        json.dumps(json.loads(path.read_text()) | {"cuda_nvcc": {"linux-x86_64": entry}}),
+        json.dumps(json.loads(path.read_text()) | {"cuda_nvcc": {"linux-x86_64": entry}})
     )
     own = Own(redist=redist)
     Toolchains(Store(tmp_path / "store"), None, own).toolkit(lock_of(own).cuda["12.8"])
@@ -167,8 +167,7 @@ def at_mirror(mirror, index_server, transport, tmp_path, progress):
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(
-    ("cpu", "platform"),
-    [("x86_64", "linux-x86_64"), ("aarch64", "linux-sbsa")],
+    ("cpu", "platform"), [("x86_64", "linux-x86_64"), ("aarch64", "linux-sbsa")]
 )
 def test_each_release_is_found_for_each_processor(at_mirror, release, cpu, platform):
     major, minor, _ = release.split(".")
@@ -182,11 +181,7 @@ def test_each_release_is_found_for_each_processor(at_mirror, release, cpu, platf
 
 
 def test_a_lock_holds_wherever_the_archives_lie(
-    redist,
-    index_server,
-    transport,
-    tmp_path,
-    progress,
+    redist, index_server, transport, tmp_path, progress
 ):
     toolkit = lock_of(Own(redist=redist)).cuda["12.8"]
     (index_server.root / "redist").rename(index_server.root / "elsewhere")

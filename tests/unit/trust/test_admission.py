@@ -91,8 +91,7 @@ def test_a_directory_is_admitted_and_a_hub_asks():
 
 
 @pytest.mark.parametrize(
-    ("word", "fine"),
-    [(True, True), ([REPO], True), (["acme/other"], False), (False, False)],
+    ("word", "fine"), [(True, True), ([REPO], True), (["acme/other"], False), (False, False)]
 )
 def test_the_callers_word_is_taken_as_the_hubs_client_takes_it(word, fine):
     if fine:
@@ -330,10 +329,7 @@ def test_what_a_kernel_depends_on_is_held_to_the_policy_too(tmp_path, built, wri
     publish(user_of.parent, DirectoryRegistry(tmp_path / "registry"), "acme/user")
     with pytest.raises(TrustError, match="acme/toy from"):
         loader.get_kernel(
-            "acme/user",
-            version=1,
-            registry=registry,
-            trust_remote_code=["acme/user"],
+            "acme/user", version=1, registry=registry, trust_remote_code=["acme/user"]
         )
 
 

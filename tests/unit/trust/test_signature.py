@@ -47,9 +47,7 @@ def test_what_a_key_did_not_sign_is_refused(key, stranger):
     for made in (forged["messageSignature"], {"signature": "no"}, {"signature": 1}, {}, None):
         with pytest.raises(IntegrityError, match="does not fit its bytes"):
             signature.verify(
-                DOCUMENT,
-                json.dumps({**bundle, "messageSignature": made}).encode(),
-                [signer],
+                DOCUMENT, json.dumps({**bundle, "messageSignature": made}).encode(), [signer]
             )
 
 
@@ -82,10 +80,7 @@ def test_openssl_verifies_what_a_key_signed(key, tmp_path):
     (tmp_path / "signature").write_bytes(made)
     files = ["-inkey", "key", "-rawin", "-in", "document", "-sigfile", "signature"]
     done = subprocess.run(
-        ["openssl", "pkeyutl", "-verify", *files],
-        cwd=tmp_path,
-        capture_output=True,
-        check=True,
+        ["openssl", "pkeyutl", "-verify", *files], cwd=tmp_path, capture_output=True, check=True
     )
     assert b"Successfully" in done.stdout
     assert signer.name == "acme"
@@ -216,9 +211,7 @@ def test_without_an_identity_or_an_instance_nothing_is_signed(instance, monkeypa
 
 
 def test_the_hubs_client_calls_a_key_bundle_invalid_and_does_not_crash(
-    key,
-    tmp_path,
-    write_variant,
+    key, tmp_path, write_variant
 ):
     directory = write_variant(tmp_path)
     document = (directory / "metadata.json").read_bytes()

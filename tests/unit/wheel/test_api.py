@@ -122,11 +122,7 @@ def test_variants_that_would_be_one_wheel_are_told(tmp_path, write_variant):
     [((None, None), "1.0.1"), (("1.0.0", None), "1.0.0"), ((None, "v1.0.0"), "1.0.0")],
 )
 def test_a_published_kernel_gives_the_wheels_of_its_version(
-    project,
-    tmp_path,
-    write_variant,
-    asked,
-    version,
+    project, tmp_path, write_variant, asked, version
 ):
     registry = DirectoryRegistry(tmp_path / "registry")
     publish(project / "build", registry, REPO, card="# Toy\n")

@@ -135,8 +135,7 @@ def test_installers_try_newer_torch_last_and_the_stable_abi_first():
 
 def test_metadata_is_what_an_index_accepts():
     provenance = Provenance(
-        builder_version="kernforge-9",
-        kernel=GitState(commit="a" * 40, dirty=True),
+        builder_version="kernforge-9", kernel=GitState(commit="a" * 40, dirty=True)
     )
     wheel = planned(
         STABLE,

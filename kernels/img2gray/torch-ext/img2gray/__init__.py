@@ -14,10 +14,7 @@ _WEIGHTS = {"default": 0, "bt601": 1}
 
 
 def img2gray(
-    image: torch.Tensor,
-    weights: str = "default",
-    *,
-    out: torch.Tensor | None = None,
+    image: torch.Tensor, weights: str = "default", *, out: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Gray values of RGB pictures.
 
@@ -66,8 +63,7 @@ def _img2gray_out_fake(image: torch.Tensor, weights: int, *, out: torch.Tensor) 
 def _check_image(image: torch.Tensor) -> None:
     """What the op checks when it runs, told already while a compiler traces."""
     torch._check(
-        image.dtype == torch.uint8,
-        lambda: f"img2gray: image must be uint8, got {image.dtype}",
+        image.dtype == torch.uint8, lambda: f"img2gray: image must be uint8, got {image.dtype}"
     )
     torch._check(
         image.dim() in (3, 4) and image.shape[-1] == 3,

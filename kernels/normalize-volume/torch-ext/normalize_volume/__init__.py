@@ -54,11 +54,7 @@ def normalize_volume(
 
 
 def window_volume(
-    volume: torch.Tensor,
-    low: float,
-    high: float,
-    *,
-    dtype: torch.dtype = torch.float32,
+    volume: torch.Tensor, low: float, high: float, *, dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
     """``(volume - low) / (high - low)`` clipped to ``[0, 1]``: a window of grey values.
 

@@ -50,7 +50,7 @@ def relu_scale_(x: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             "relu_scale_: x requires a gradient, which needs the values that this overwrites; "
-            "use relu_scale",
+            "use relu_scale"
         )
     _inplace(x, alpha)
     return x

@@ -70,8 +70,7 @@ def _fake(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         lambda: f"vector_add: a must be float32, float16, bfloat16 or float64, got {a.dtype}",
     )
     torch._check(
-        a.dtype == b.dtype,
-        lambda: f"vector_add: b must be {a.dtype} like a, got {b.dtype}",
+        a.dtype == b.dtype, lambda: f"vector_add: b must be {a.dtype} like a, got {b.dtype}"
     )
     torch._check(
         a.shape == b.shape,

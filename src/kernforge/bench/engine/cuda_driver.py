@@ -102,17 +102,7 @@ class Driver:
         self._right(
             "cuLaunchKernel",
             self._launch(
-                kernel,
-                blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                0,
-                ctypes.c_void_p(stream),
-                pointers,
-                None,
+                kernel, blocks, 1, 1, threads, 1, 1, 0, ctypes.c_void_p(stream), pointers, None
             ),
         )
 

@@ -19,8 +19,7 @@ _UNEVEN = 8.0  # A new page here, a busy core there: honest turns on a loaded ma
 
 
 def hidden_time(
-    turns: Sequence[tuple[float, float, int]],
-    empty: Sequence[tuple[float, float, int]],
+    turns: Sequence[tuple[float, float, int]], empty: Sequence[tuple[float, float, int]]
 ) -> str:
     """Why a worker's clock cannot be believed; empty when it can.
 
@@ -43,8 +42,7 @@ def hidden_time(
 
 
 def computed_ahead(
-    turns: Sequence[tuple[float, float, int]],
-    empty: Sequence[tuple[float, float, int]],
+    turns: Sequence[tuple[float, float, int]], empty: Sequence[tuple[float, float, int]]
 ) -> str:
     """Why a worker had results before its clock ran; empty when it had not.
 
@@ -64,8 +62,7 @@ def computed_ahead(
 
 
 def _unexplained(
-    turns: Sequence[tuple[float, float, int]],
-    empty: Sequence[tuple[float, float, int]],
+    turns: Sequence[tuple[float, float, int]], empty: Sequence[tuple[float, float, int]]
 ) -> tuple[float, float, int] | None:
     """Excess, reported time and calls of the turn with the least excess; None: it may be honest.
 

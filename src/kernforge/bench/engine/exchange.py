@@ -141,10 +141,7 @@ class Exchange:
     """
 
     def __init__(
-        self,
-        buffer: HostBuffer | DeviceBuffer,
-        parts: Layout,
-        scratch: Scratch | None = None,
+        self, buffer: HostBuffer | DeviceBuffer, parts: Layout, scratch: Scratch | None = None
     ) -> None:
         self._buffer, self._shared, self._parts = buffer, buffer.bytes, parts
         self._scratch = scratch or Scratch()
@@ -198,9 +195,7 @@ class Exchange:
         return found
 
     def changed_inputs(
-        self,
-        given: Sequence[tuple[Any, ...]],
-        allowed: tuple[int, ...],
+        self, given: Sequence[tuple[Any, ...]], allowed: tuple[int, ...]
     ) -> int | None:
         """The first call whose inputs are no longer what the worker was given; None: there is none."""
         import torch  # noqa: PLC0415

@@ -97,12 +97,7 @@ class _Trial:
     """One workload, and who computes it."""
 
     def __init__(
-        self,
-        workload: Workload,
-        settings: Settings,
-        gpu: Gpu | None,
-        *,
-        set_up: bool,
+        self, workload: Workload, settings: Settings, gpu: Gpu | None, *, set_up: bool
     ) -> None:
         import torch  # noqa: PLC0415
 
@@ -224,11 +219,7 @@ class _Trial:
     def _calls_in(self, mode: Mode, call_s: float) -> int:
         """Calls of a turn in a mode."""
         return engine_workload.calls_of(
-            call_s,
-            self._call_bytes,
-            self._settings,
-            mode,
-            set_up=self._set_up,
+            call_s, self._call_bytes, self._settings, mode, set_up=self._set_up
         )
 
     def _one_turn(self, runner: Runner, mode: Mode, number: int) -> None:
@@ -281,12 +272,7 @@ class _Trial:
         )
 
     def _turn(
-        self,
-        runner: Runner,
-        drawn: _Drawn,
-        calls: int,
-        mode: Mode,
-        number: int | None = None,
+        self, runner: Runner, drawn: _Drawn, calls: int, mode: Mode, number: int | None = None
     ) -> dict[str, Any] | None:
         """One turn: times, with the judge's clock beside them, and a look at the results.
 

@@ -62,8 +62,7 @@ class Gpu:
         return Reading(
             sm_mhz=self._ask("sm_mhz", lambda: nvml.nvmlDeviceGetClockInfo(at, nvml.NVML_CLOCK_SM)),
             memory_mhz=self._ask(
-                "memory_mhz",
-                lambda: nvml.nvmlDeviceGetClockInfo(at, nvml.NVML_CLOCK_MEM),
+                "memory_mhz", lambda: nvml.nvmlDeviceGetClockInfo(at, nvml.NVML_CLOCK_MEM)
             ),
             temperature_c=self._ask(
                 "temperature_c",

@@ -162,8 +162,7 @@ class Ratio:
 
 
 def paired(
-    mine: Mapping[int, Sequence[float]],
-    theirs: Mapping[int, Sequence[float]],
+    mine: Mapping[int, Sequence[float]], theirs: Mapping[int, Sequence[float]]
 ) -> Ratio | None:
     """Two candidates of one run, round by round; None where too few rounds have both.
 

@@ -31,19 +31,13 @@ class Timer(Protocol):
         ...
 
     def time(
-        self,
-        call: Callable[..., Any],
-        given: tuple[Any, ...],
-        *,
-        cold: bool = False,
+        self, call: Callable[..., Any], given: tuple[Any, ...], *, cold: bool = False
     ) -> tuple[Any, float]:
         """Result of a call, and its nanoseconds on the device; cold: nothing is in the caches."""
         ...
 
     def time_launch(
-        self,
-        call: Callable[..., Any],
-        given: Sequence[tuple[Any, ...]],
+        self, call: Callable[..., Any], given: Sequence[tuple[Any, ...]]
     ) -> tuple[list[Any], float]:
         """Results of calls one after the other, and nanoseconds until the device was idle."""
         ...
@@ -63,11 +57,7 @@ class CpuTimer:
         """Nothing is queued on a CPU."""
 
     def time(
-        self,
-        call: Callable[..., Any],
-        given: tuple[Any, ...],
-        *,
-        cold: bool = False,
+        self, call: Callable[..., Any], given: tuple[Any, ...], *, cold: bool = False
     ) -> tuple[Any, float]:
         """Result and nanoseconds of a call.
 
@@ -81,9 +71,7 @@ class CpuTimer:
         return result, float(clock() - start)
 
     def time_launch(
-        self,
-        call: Callable[..., Any],
-        given: Sequence[tuple[Any, ...]],
+        self, call: Callable[..., Any], given: Sequence[tuple[Any, ...]]
     ) -> tuple[list[Any], float]:
         """Results and nanoseconds of calls one after the other."""
         clock = self._clock
@@ -124,11 +112,7 @@ class CudaTimer:
         self._driver.settle()
 
     def time(
-        self,
-        call: Callable[..., Any],
-        given: tuple[Any, ...],
-        *,
-        cold: bool = False,
+        self, call: Callable[..., Any], given: tuple[Any, ...], *, cold: bool = False
     ) -> tuple[Any, float]:
         """Result and nanoseconds between two events, and what ran on other streams after them."""
         driver, gate, clock = self._driver, self._gate, self._clock
@@ -148,9 +132,7 @@ class CudaTimer:
         return result, spent + (late if late > self._noise_ns else 0.0)
 
     def time_launch(
-        self,
-        call: Callable[..., Any],
-        given: Sequence[tuple[Any, ...]],
+        self, call: Callable[..., Any], given: Sequence[tuple[Any, ...]]
     ) -> tuple[list[Any], float]:
         """Results and nanoseconds of the host from an idle device to an idle device."""
         settle, clock = self._driver.settle, self._clock

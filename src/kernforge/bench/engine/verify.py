@@ -128,9 +128,7 @@ def difference(workload: Workload, got: tuple[Torch, ...], wanted: tuple[Torch, 
 
 
 def _difference(
-    workload: Workload,
-    got: tuple[Torch, ...],
-    wanted: tuple[Torch, ...],
+    workload: Workload, got: tuple[Torch, ...], wanted: tuple[Torch, ...]
 ) -> str | None:
     for number, (mine, theirs) in enumerate(zip(got, wanted, strict=True)):
         at = _first_wrong(workload, mine, theirs)

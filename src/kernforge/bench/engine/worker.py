@@ -99,8 +99,7 @@ class Engine:
         parts = (*self.layout.inputs, *self.layout.outputs)
         found = [
             self._view(
-                self._view(self._shared[at : at + part.nbytes], self._types[part.dtype]),
-                part.shape,
+                self._view(self._shared[at : at + part.nbytes], self._types[part.dtype]), part.shape
             )
             for at, part in zip(self.layout.offsets(call), parts, strict=True)
         ]
@@ -151,7 +150,7 @@ class Engine:
             if (each.dtype, tuple(each.shape)) != (self._types[part.dtype], part.shape):
                 raise RefusedError(
                     f"the result is {each.dtype} {list(each.shape)}, "
-                    f"wanted {part.dtype} {list(part.shape)}",
+                    f"wanted {part.dtype} {list(part.shape)}"
                 )
         return found
 

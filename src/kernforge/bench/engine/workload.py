@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 Mode: TypeAlias = Literal["cold", "hot", "launch", "graph"]
 Kind: TypeAlias = Literal[
-    "kernel",
-    "eager",
-    "compiled",
-    "peer",
-    "nothing",
-    "copy",
-    "product",
-    "hub",
-    "hub reference",
+    "kernel", "eager", "compiled", "peer", "nothing", "copy", "product", "hub", "hub reference"
 ]
 
 SIZES = {
@@ -87,8 +79,7 @@ class Tensor:
     def __post_init__(self) -> None:
         if self.dtype not in SIZES:
             raise UsageError(
-                f"a workload's tensor cannot be {self.dtype}",
-                hint=f"one of {', '.join(SIZES)}",
+                f"a workload's tensor cannot be {self.dtype}", hint=f"one of {', '.join(SIZES)}"
             )
         if not _are_sizes(self.shape):
             raise UsageError(
@@ -263,8 +254,7 @@ def sizes(text: str) -> list[int]:
         powers = range(_power(first), _power(last) + 1, int(*step) if step else 1)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"{text!r} is no list of sizes",
-            hint="write 2^10:2^30, 2^10:2^30:4 or 1000,2^20",
+            f"{text!r} is no list of sizes", hint="write 2^10:2^30, 2^10:2^30:4 or 1000,2^20"
         ) from error
     if not powers:
         raise UsageError(f"{text!r} has no size in it", hint="the smaller one comes first")
@@ -288,12 +278,7 @@ def modes_of(device: str) -> tuple[Mode, ...]:
 
 
 def calls_of(
-    call_s: float,
-    set_bytes: int,
-    settings: Settings,
-    mode: Mode = "hot",
-    *,
-    set_up: bool = False,
+    call_s: float, set_bytes: int, settings: Settings, mode: Mode = "hot", *, set_up: bool = False
 ) -> int:
     """Calls of one turn: enough to fill it, no more than the exchange holds.
 

@@ -38,10 +38,7 @@ class Oracle:
             trust=spec["trust"],
         )
         self._script = scripts.Script(
-            Path(spec["script"]),
-            Path(spec["repo"]),
-            load,
-            spec["device"],
+            Path(spec["script"]), Path(spec["repo"]), load, spec["device"]
         )
         self._exchange = spec["exchange"]
         self._after: set[str] = set()

@@ -40,9 +40,7 @@ class Repo:
 
 
 def asked(
-    text: str,
-    version: str | None,
-    revision: str | None,
+    text: str, version: str | None, revision: str | None
 ) -> tuple[str, str | None, str | None]:
     """Repo id, version and revision of ``owner/name[@v1|@revision]``.
 
@@ -107,11 +105,7 @@ def published(
 
 
 def local(
-    directory: Path,
-    *,
-    kernel: Path | None = None,
-    backend: str | None,
-    trusted: bool,
+    directory: Path, *, kernel: Path | None = None, backend: str | None, trusted: bool
 ) -> Repo:
     """A directory with ``benchmarks/``.
 

@@ -165,11 +165,7 @@ class _Oracle:
     """
 
     def __init__(
-        self,
-        script: Path,
-        start: Callable[[], Partner],
-        place: Path,
-        device: str,
+        self, script: Path, start: Callable[[], Partner], place: Path, device: str
     ) -> None:
         self.script, self._start, self._place, self._device = script, start, place, device
         self._partner = start()
@@ -314,7 +310,7 @@ class _Oracle:
             said = self._partner.last_words()
             raise CheckError(
                 f"{self.script}: its process ended, hung or answered nonsense"
-                + (f": {said}" if said else ""),
+                + (f": {said}" if said else "")
             )
         if "failed" in found:
             raise CheckError(f"{self.script}: {found['failed']}", hint=_hint(found["failed"]))

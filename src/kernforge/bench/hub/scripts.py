@@ -136,11 +136,7 @@ def load_kernel(where: str, *, registry: str | None, backend: str | None, trust:
         return get_local_kernel(Path(where), backend=backend, trust_remote_code=trust)
     repo_id, version = _named(where)
     return get_kernel(
-        repo_id,
-        **version,
-        registry=registry,
-        backend=backend,
-        trust_remote_code=trust,
+        repo_id, **version, registry=registry, backend=backend, trust_remote_code=trust
     )
 
 

@@ -61,12 +61,7 @@ class Workshop:
 
 
 def perform(
-    action: Action,
-    plan: Plan,
-    project: Project | None,
-    workshop: Workshop,
-    *,
-    threads: int = 1,
+    action: Action, plan: Plan, project: Project | None, workshop: Workshop, *, threads: int = 1
 ) -> Done:
     """Get one action's result into the workshop's store, whose other results it may read.
 
@@ -95,11 +90,7 @@ class _Hands:
     """What one action is run with."""
 
     def __init__(
-        self,
-        plan: Plan,
-        project: Project | None,
-        workshop: Workshop,
-        threads: int,
+        self, plan: Plan, project: Project | None, workshop: Workshop, threads: int
     ) -> None:
         self._plan, self._project, self._shop = plan, project, workshop
         self._threads = threads
@@ -176,8 +167,7 @@ class _Hands:
             done = self._shop.runner(command)
         except FileNotFoundError as error:
             raise BuildError(
-                f"{argv[0]} is not there",
-                hint="the store is damaged: remove KERNFORGE_HOME/store",
+                f"{argv[0]} is not there", hint="the store is damaged: remove KERNFORGE_HOME/store"
             ) from error
         done = replace(done, returncode=sandbox.returncode(self._shop.sandbox, done.returncode))
         missing = [name for name in action.outputs if not (room.work / name).is_file()]

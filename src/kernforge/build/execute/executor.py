@@ -91,10 +91,7 @@ def build(
 
 
 def run_actions(
-    plan: Plan,
-    workshop: Workshop,
-    events: Events,
-    project: Project | None = None,
+    plan: Plan, workshop: Workshop, events: Events, project: Project | None = None
 ) -> tuple[Failure, ...]:
     """Run a plan and lay nothing out; return the actions that failed.
 
@@ -116,11 +113,7 @@ class _Loop:
     """The loop that runs actions, and what came of them."""
 
     def __init__(
-        self,
-        plan: Plan,
-        project: Project | None,
-        workshop: Workshop,
-        events: Events,
+        self, plan: Plan, project: Project | None, workshop: Workshop, events: Events
     ) -> None:
         self._plan, self._project, self._shop, self._events = plan, project, workshop, events
         self._by_key = {action.key: action for action in plan.actions}
@@ -189,9 +182,7 @@ class _Loop:
                 )
                 running[future] = action
             finished, _ = concurrent.futures.wait(
-                running,
-                timeout=crew.patience,
-                return_when="FIRST_COMPLETED",
+                running, timeout=crew.patience, return_when="FIRST_COMPLETED"
             )
             for future in finished:
                 action = running.pop(future)
@@ -229,7 +220,7 @@ class _Loop:
                     cpu_s=ended.cpu_s,
                     peak_bytes=ended.peak_bytes,
                     where=done.where,
-                ),
+                )
             )
             self._measures.learn(action, peak_bytes=ended.peak_bytes, wall_s=ended.wall_s)
         else:

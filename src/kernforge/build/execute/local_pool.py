@@ -95,20 +95,12 @@ class Crew:
         return tuple(sorted(picked, key=lambda action: order[action.key]))
 
     def submit(
-        self,
-        action: Action,
-        expected: Estimate,
-        *,
-        alone: bool,
-        work: Callable[[Action, int], T],
+        self, action: Action, expected: Estimate, *, alone: bool, work: Callable[[Action, int], T]
     ) -> concurrent.futures.Future[T]:
         """Start an action in a thread."""
         threads = self._given.pop(action.key, 1)
         working = _Working(
-            estimate=expected,
-            started=time.monotonic(),
-            alone=alone,
-            threads=threads,
+            estimate=expected, started=time.monotonic(), alone=alone, threads=threads
         )
         with self._lock:
             self._working[action.key] = working

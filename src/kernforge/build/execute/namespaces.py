@@ -115,11 +115,7 @@ def _mounts_below(target: str) -> list[str]:
 
 
 def _mount(
-    source: str | None,
-    target: str,
-    kind: str | None,
-    flags: int,
-    data: str | None = None,
+    source: str | None, target: str, kind: str | None, flags: int, data: str | None = None
 ) -> None:
     texts = [None if t is None else os.fsencode(t) for t in (source, target, kind, data)]
     done = _libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 # How a compiler, a driver that started one, and a shell say that the kernel killed it.
 _KILLED = re.compile(
-    r"died due to signal 9|Killed signal terminated|signal 9 \(|^Killed$",
-    re.MULTILINE,
+    r"died due to signal 9|Killed signal terminated|signal 9 \(|^Killed$", re.MULTILINE
 )
 _KILL_STATUS = (-9, 128 + 9)
 

@@ -66,9 +66,7 @@ class Room:
 
 
 def admit(
-    waiting: Sequence[Waiting],
-    running: Sequence[Running],
-    room: Room,
+    waiting: Sequence[Waiting], running: Sequence[Running], room: Room
 ) -> tuple[Waiting, ...]:
     """Choose what starts now.
 

@@ -87,9 +87,7 @@ _SAME = (
 
 
 def _truth(
-    name: str,
-    yes: tuple[str, ...],
-    no: tuple[str, ...],
+    name: str, yes: tuple[str, ...], no: tuple[str, ...]
 ) -> dict[str, dict[str, tuple[str, ...]]]:
     said = {"true": yes, "1": yes, "false": no, "0": no}
     return {f"--{name}": said, f"-{name}": said}
@@ -106,17 +104,13 @@ _VALUED = {*_NEEDLESS, *_HANDED_ON, *_FOR_HOST, *_REGISTERS, *_SAME, *_SWITCHES}
 # What both understand alike: joined to its value, and apart from it.
 _ALIKE = re.compile(
     r"-[DUIO].+|-O|-W(?!no-deprecated-gpu|a,|l,|p,).+"
-    r"|(-isystem|-iquote|-idirafter|-include|-imacros).+",
+    r"|(-isystem|-iquote|-idirafter|-include|-imacros).+"
 )
 _APART = ("-isystem", "-iquote", "-idirafter", "-include", "-imacros", "-D", "-U", "-I")
 
 
 def clang(
-    target: Target,
-    cuda: Version2,
-    standard: str,
-    archs: Sequence[Arch],
-    path: str,
+    target: Target, cuda: Version2, standard: str, archs: Sequence[Arch], path: str
 ) -> tuple[str, ...]:
     """Program and flags of a CUDA unit, without its own.
 

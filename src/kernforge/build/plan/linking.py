@@ -77,11 +77,7 @@ def _compat(actions: Actions, target: Target) -> Input:
 
 
 def stubs(
-    actions: Actions,
-    libraries: Sequence[abi_floor.StubLibrary],
-    target: Target,
-    *,
-    of: str,
+    actions: Actions, libraries: Sequence[abi_floor.StubLibrary], target: Target, *, of: str
 ) -> list[Input]:
     """What a link finds in the place of libraries that the loading process has.
 

@@ -120,11 +120,7 @@ class _Planner:
         if target.variant.is_noarch:
             archs = noarch_archs(self.manifest, target.backend)
             return Artifact(
-                target=target,
-                ops_name=ops_name,
-                extension=None,
-                archs=archs,
-                package=package,
+                target=target, ops_name=ops_name, extension=None, archs=archs, package=package
             )
         chosen = units.units(self.manifest, target.backend, target.cuda)
         if not chosen:
@@ -133,11 +129,7 @@ class _Planner:
         if any(self._use(unit, target).linked for unit in chosen):
             objects.append(linking.namespace(self.actions, target, ops_name))
         linked = linking.link(
-            self.actions,
-            target,
-            ops_name,
-            objects,
-            static_libstdcxx=self.static_libstdcxx,
+            self.actions, target, ops_name, objects, static_libstdcxx=self.static_libstdcxx
         )
         return Artifact(
             target=target,
@@ -196,11 +188,7 @@ class _Planner:
         )
 
     def _device(
-        self,
-        unit: Unit,
-        target: Target,
-        standard: str,
-        common: tuple[str, ...],
+        self, unit: Unit, target: Target, standard: str, common: tuple[str, ...]
     ) -> tuple[str, ...]:
         """What compiles a CUDA unit: nvcc, or clang where the lock says so."""
         if target.cuda is None:

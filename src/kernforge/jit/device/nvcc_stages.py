@@ -126,7 +126,7 @@ def script(lines: Sequence[str]) -> str | None:
             "fi",
             "cat ../tmp/device.log >&2; [ $code = 0 ] || exit $code",
             f"exec {compile_}",
-        ),
+        )
     )
 
 

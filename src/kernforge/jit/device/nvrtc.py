@@ -47,12 +47,8 @@ def compile_(program: Program, roots: Mapping[str, str]) -> bytes:
     names = [name.encode() for name in program.headers]
     handle = _got(
         nvrtc.nvrtcCreateProgram(
-            _bytes(program.text),
-            program.name.encode(),
-            len(names),
-            texts,
-            names,
-        ),
+            _bytes(program.text), program.name.encode(), len(names), texts, names
+        )
     )
     try:
         (status,) = nvrtc.nvrtcCompileProgram(handle, len(options), options)

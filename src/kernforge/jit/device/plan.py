@@ -62,13 +62,13 @@ _NOT_ALIKE = re.compile(
     r"std|pow|fmod|remainder|remquo|fma|fmax|fmin|fdim|atan2|hypot|copysign|nextafter|nexttoward"
     r"|lerp|div|ldiv|lldiv|isgreater\w*|isless\w*|isunordered|M_[A-Z0-9_]+|NAN|INFINITY|HUGE_VAL\w*"
     r"|(?:U?(?:CHAR|SHRT|INT|LONG|LLONG)|FLT|DBL|SIZE)_\w+|__CUDACC_(?!_)\w+|__NVCC\w*|__GNUC\w*|__has_\w+"
-    r"|__FILE__|__linux__|__x86_64__|__cplusplus|NULL|__int128\w*|__float128",
+    r"|__FILE__|__linux__|__x86_64__|__cplusplus|NULL|__int128\w*|__float128"
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _UNNAMED = re.compile(r"(?<!\w)(?:inline\s+)?namespace\s*\{")
 _IGNORED = re.compile(
     r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
-    r"|--keep|--keep-dir=.*",
+    r"|--keep|--keep-dir=.*"
 )
 # What is for the host's code, or said to the host's compiler alone, with the word after it.
 _IGNORED_WITH = {
@@ -77,7 +77,7 @@ _IGNORED_WITH = {
 }
 _PASSED = re.compile(
     r"-[DU]\w.*|-std=c\+\+(?:14|17|20)|-?-(?:use_fast_math|maxrregcount=\d+)"
-    r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)",
+    r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)"
 )
 
 
@@ -160,12 +160,7 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
     return Part(host=host.key, cubin=cubin, texts=alone.texts, program=program)
 
 
-def _split(
-    unit: CudaUnit,
-    macros: frozenset[str],
-    *,
-    exact: bool,
-) -> dict[str, split.Split | None]:
+def _split(unit: CudaUnit, macros: frozenset[str], *, exact: bool) -> dict[str, split.Split | None]:
     """The parts of each of a unit's texts, as far as they can be told.
 
     A function that is declared for the host too is for both, whatever its definition says: it may be

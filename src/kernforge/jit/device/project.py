@@ -37,12 +37,7 @@ class Place:
 
 
 def edited(
-    bench: Bench,
-    plan: Plan,
-    place: Place,
-    workshop: Workshop,
-    *,
-    nvrtc: bool = True,
+    bench: Bench, plan: Plan, place: Place, workshop: Workshop, *, nvrtc: bool = True
 ) -> tuple[Plan, Made | None]:
     """Compile alone the device code of units of which nothing else is new.
 
@@ -56,11 +51,7 @@ def edited(
     Returns:
         The plan to run, and what nvcc will compile as a whole: for ``jit_swap.learn``, afterwards.
     """
-    parts = replan.Parts(
-        manifest=bench.project.manifest,
-        sources=bench.sources,
-        lock=place.lock,
-    )
+    parts = replan.Parts(manifest=bench.project.manifest, sources=bench.sources, lock=place.lock)
     whole = replan.made(plan, parts)
     if whole is None:
         return plan, None

@@ -98,9 +98,7 @@ def split(
         host = re.sub(f"[{_LINE}{_HIDDEN_LINE}]", "\n", host).replace(_SPACE, " ")
     else:
         host = re.sub(
-            f"[{_SPACE}{_LINE}]*{_LINE}[{_SPACE}{_LINE}]*",
-            "\n",
-            host.replace(_HIDDEN_LINE, ""),
+            f"[{_SPACE}{_LINE}]*{_LINE}[{_SPACE}{_LINE}]*", "\n", host.replace(_HIDDEN_LINE, "")
         )
         host = re.sub(f"{_SPACE}+", " ", host).strip()
     return Split(host, "".join(reader.device), frozenset(reader.shared), frozenset(reader.alone))

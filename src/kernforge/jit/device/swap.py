@@ -355,10 +355,7 @@ def _instantiations(kernels: list[str]) -> str:
 
 
 def _verify(
-    edit: _Edit,
-    shop: Place,
-    by_nvcc: Callable[[], tuple[Failure, ...]],
-    module: str,
+    edit: _Edit, shop: Place, by_nvcc: Callable[[], tuple[Failure, ...]], module: str
 ) -> None:
     """Compile by nvcc what NVRTC has compiled; give the module up if that is another."""
     store, path = shop.store, edit.unit.path

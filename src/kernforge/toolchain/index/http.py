@@ -72,10 +72,7 @@ class Transport:
         self._config = config
         self._session = requests.Session()
         retry = Retry(
-            total=4,
-            connect=2,
-            backoff_factor=0.3,
-            status_forcelist=(429, 500, 502, 503, 504),
+            total=4, connect=2, backoff_factor=0.3, status_forcelist=(429, 500, 502, 503, 504)
         )
         adapter = HTTPAdapter(max_retries=retry, pool_maxsize=8)
         self._session.mount("https://", adapter)
@@ -142,11 +139,7 @@ class Transport:
         verify = False if pip_config.is_trusted(self._config, url) else None
         try:
             return self._session.get(
-                url,
-                headers=headers,
-                stream=True,
-                timeout=self._config.timeout_s,
-                verify=verify,
+                url, headers=headers, stream=True, timeout=self._config.timeout_s, verify=verify
             )
         except requests.RequestException as error:
             raise _unreachable(url, error) from error

@@ -46,10 +46,7 @@ class PipConfig:
 
 
 def read(
-    files: Iterable[tuple[str, str]],
-    env: Mapping[str, str],
-    *,
-    default_index: str,
+    files: Iterable[tuple[str, str]], env: Mapping[str, str], *, default_index: str
 ) -> PipConfig:
     """Merge configuration files and environment into one value.
 

@@ -75,10 +75,7 @@ class RemoteWheel:
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        url: str,
-        progress: Callable[[int], None] = lambda _: None,
+        self, transport: Transport, url: str, progress: Callable[[int], None] = lambda _: None
     ) -> None:
         self._transport, self._url, self._progress = transport, url, progress
         tail = transport.body(url, start=-_TAIL)
@@ -211,10 +208,7 @@ def record_hashes(record: bytes) -> dict[str, str]:
 
 
 def verified(
-    members: Iterable[tuple[str, bytes]],
-    hashes: dict[str, str],
-    *,
-    wheel: str,
+    members: Iterable[tuple[str, bytes]], hashes: dict[str, str], *, wheel: str
 ) -> Iterator[tuple[str, bytes]]:
     """Pass members on whose bytes are what the RECORD promises.
 

@@ -94,7 +94,7 @@ def test_of_several_processes_each_is_a_round():
 
     hot = Reading(sm_mhz=1900, temperature_c=70, reasons=frozenset({"power cap"}))
     whole = samples.merge(
-        [process(1.0, FINE, FINE), process(5.0, slow("power brake"), FINE), process(3.0, hot, hot)],
+        [process(1.0, FINE, FINE), process(5.0, slow("power brake"), FINE), process(3.0, hot, hot)]
     )
     assert whole.kept.rounds == {0: [1, 3] * 3, 2: [3, 5] * 3}
     assert (whole.kept.calls, whole.kept.discarded, whole.checked) == (48, 24, 36)

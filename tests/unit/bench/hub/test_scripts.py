@@ -37,9 +37,7 @@ def without_the_client(monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "kernels"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *a: None if name == "kernels" else real(name, *a),
+        importlib.util, "find_spec", lambda name, *a: None if name == "kernels" else real(name, *a)
     )
 
 
@@ -83,8 +81,7 @@ def test_a_version_is_asked_for_as_the_client_does(asked, found):
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [("me/toy", None, None), ("me/toy@1", None, None), ("me/toy@v1", "1", None)],
+    "asked", [("me/toy", None, None), ("me/toy@1", None, None), ("me/toy@v1", "1", None)]
 )
 def test_an_unclear_version_is_refused(asked):
     with pytest.raises(UsageError, match="me/toy"):

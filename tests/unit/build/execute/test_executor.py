@@ -118,9 +118,7 @@ def test_what_failed_of_itself_is_not_tried_again(tmp_path):
 
 def test_the_outcome_says_where_time_went(tmp_path):
     outcome, _ = graphs.go(
-        tmp_path,
-        graphs.action("long", "sleep 0.3; >out"),
-        graphs.action("short", ">out"),
+        tmp_path, graphs.action("long", "sleep 0.3; >out"), graphs.action("short", ">out")
     )
     assert [one.title for one in outcome.spent] == ["long", "short"]
     assert 0.3 <= outcome.spent[0].wall_s <= outcome.wall_s

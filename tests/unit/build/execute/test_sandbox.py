@@ -96,10 +96,7 @@ class TestInside:
         command = sandbox.command(kind, room, ("/bin/sh", "-c", 'echo "$TMPDIR"; exit 5'))
         (tmp_path / "again.sh").write_text(sandbox.by_hand(command))
         done = subprocess.run(
-            ["sh", tmp_path / "again.sh"],
-            capture_output=True,
-            text=True,
-            check=False,
+            ["sh", tmp_path / "again.sh"], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout) == (5, f"{PLACE}/tmp\n")  # noqa: S108
 

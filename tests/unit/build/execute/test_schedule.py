@@ -42,31 +42,19 @@ def room(slots=8, available=16.0, limit=None):
         pytest.param([wants("a", 9), wants("b", 9)], [], room(), "a", id="memory"),
         pytest.param([wants("a", 1, 1), wants("b", 1, 9)], [], room(slots=1), "b", id="long first"),
         pytest.param(
-            [wants("a", 1, 1, 99), wants("b", 1, 9)],
-            [],
-            room(slots=1),
-            "a",
-            id="long chain first",
+            [wants("a", 1, 1, 99), wants("b", 1, 9)], [], room(slots=1), "a", id="long chain first"
         ),
         pytest.param([wants("a", 99)], [], room(), "a", id="too big for any room, so now"),
         pytest.param([wants("a", 99)], [has(1)], room(), "", id="too big waits for the others"),
         pytest.param([wants("a", 9)], [has(9)], room(), "", id="memory that was promised is taken"),
         pytest.param(
-            [wants("a", 9)],
-            [has(9, current=9)],
-            room(),
-            "a",
-            id="memory in use is counted once",
+            [wants("a", 9)], [has(9, current=9)], room(), "a", id="memory in use is counted once"
         ),
         pytest.param([wants("a", 3)], [has(2, current=2)], room(limit=4), "", id="limit"),
         pytest.param([wants("a", 2)], [has(2, current=2)], room(limit=4), "a", id="within limit"),
         pytest.param([wants("a", 1)], [has(2, current=4)], room(limit=4), "", id="more than said"),
         pytest.param(
-            [wants("big", 15, 50), wants("short", 1, 5)],
-            [has(2, 10)],
-            room(),
-            "short",
-            id="passes",
+            [wants("big", 15, 50), wants("short", 1, 5)], [has(2, 10)], room(), "short", id="passes"
         ),
         pytest.param(
             [wants("big", 15, 50), wants("long", 1, 40)],
@@ -78,11 +66,7 @@ def room(slots=8, available=16.0, limit=None):
         pytest.param([wants("a", 1)], [has(1, alone=True)], room(), "", id="beside one alone"),
         pytest.param([wants("a", 1, alone=True)], [has(1)], room(), "", id="alone waits"),
         pytest.param(
-            [wants("x", 1, 99, alone=True), wants("b", 1)],
-            [],
-            room(),
-            "b",
-            id="alone comes last",
+            [wants("x", 1, 99, alone=True), wants("b", 1)], [], room(), "b", id="alone comes last"
         ),
         pytest.param([wants("x", 1, alone=True)], [], room(), "x", id="alone"),
     ],

@@ -274,8 +274,7 @@ def test_a_source_of_two_sections_is_linked_once():
 
 def test_only_units_that_include_cutlass_depend_on_it():
     text = MANIFEST.replace(
-        'backend = "cuda"\ndepends = []',
-        'backend = "cuda"\ndepends = ["cutlass_3_6"]',
+        'backend = "cuda"\ndepends = []', 'backend = "cuda"\ndepends = ["cutlass_3_6"]'
     )
     with_cutlass = Lock(
         platform=LOCK.platform,
@@ -409,9 +408,7 @@ def by_clang(release="22"):
     """The lock, with another clang for each release."""
     parts = {p: wheel(f"{p}{release}") for p in ("compiler", "headers", "fatbinary", "runtime")}
     kit = LockedToolkit(
-        release="13.0",
-        wheels=(wheel("ptxas"),),
-        clang=LockedClang(release=release, **parts),
+        release="13.0", wheels=(wheel("ptxas"),), clang=LockedClang(release=release, **parts)
     )
     return replace(LOCK, cuda={**LOCK.cuda, "13.0": kit})
 

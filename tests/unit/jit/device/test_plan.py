@@ -65,8 +65,7 @@ def test_the_hosts_part_holds_all_else_that_makes_the_object(more):
 
 def test_a_function_that_another_file_declares_for_the_host_is_the_hosts_too():
     source = SOURCE.replace(
-        "__global__",
-        "__device__ int twice(int x) { return 2 * x; }\n__global__",
+        "__global__", "__device__ int twice(int x) { return 2 * x; }\n__global__"
     )
     edited = source.replace("2 * x", "x + x")
     assert part(source).host == part(edited).host
@@ -81,7 +80,7 @@ def test_nvccs_device_stages_have_the_units_own_flags():
     assert found is not None
     assert "-c" not in found.cubin.argv
     assert {"-cubin", "--use_fast_math", "-DN=1", "arch=compute_90,code=sm_90"} <= {
-        *found.cubin.argv,
+        *found.cubin.argv
     }
     assert found.cubin.argv[-3:] == ("home/me/a.cu", "-o", "unit.cubin")
 

@@ -82,8 +82,7 @@ KERNEL = "__global__ void k(int* x) {\n  x[0] = 1;\n}\n"
 
 
 @pytest.mark.parametrize(
-    "word",
-    ["assert(n)", "use(__LINE__)", "f(std::source_location::current())"],
+    "word", ["assert(n)", "use(__LINE__)", "f(std::source_location::current())"]
 )
 def test_where_line_numbers_count_a_moved_line_is_a_change(word):
     text = KERNEL + f"void h(int n) {{ {word}; }}\n"
@@ -92,8 +91,7 @@ def test_where_line_numbers_count_a_moved_line_is_a_change(word):
     assert host(text) == host(text.replace("x[0] = 1;", "x[0] = 2;"))
     assert host(KERNEL) == host(KERNEL.replace("x[0] = 1;", "x[0] =\n    1;"))
     assert host(KERNEL, exact=True) != host(
-        KERNEL.replace("x[0] = 1;", "x[0] =\n    1;"),
-        exact=True,
+        KERNEL.replace("x[0] = 1;", "x[0] =\n    1;"), exact=True
     )
 
 

@@ -79,11 +79,7 @@ def test_headers_arrive_alone_and_stay(toolchains, wheels, torch_wheel, index_se
 
 
 def test_a_server_without_ranges_gives_the_same_headers(
-    toolchains,
-    wheels,
-    torch_wheel,
-    index_server,
-    progress,
+    toolchains, wheels, torch_wheel, index_server, progress
 ):
     index_server.ranges = False
     tree = toolchains.torch_headers(lock_torch(wheels).torch["2.10"].wheel)
@@ -102,9 +98,7 @@ def test_a_replaced_wheel_is_refused(toolchains, wheels, torch_wheel, index_serv
 def test_a_tampered_header_is_refused_and_nothing_is_stored(toolchains, wheels, index_server):
     members = dict(HEADERS)
     path = make_wheel(
-        index_server.root / "files" / TORCH,
-        members,
-        tampered=("torch/include/torch/library.h",),
+        index_server.root / "files" / TORCH, members, tampered=("torch/include/torch/library.h",)
     )
     index_server.add(path)
     wheel = lock_torch(wheels).torch["2.10"].wheel
