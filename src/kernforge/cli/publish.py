@@ -11,8 +11,8 @@ from kernforge.cli import options
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
-    from kernforge.publish.api_diff import Change, Offer
-    from kernforge.publish.version import Choice
+    from kernforge.publish.api_diff import ApiChange, Offer
+    from kernforge.publish.version import VersionChoice
     from kernforge.registry.api import Registry
     from kernforge.system.console import Report
 
@@ -134,7 +134,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
     report.result(document, "\n".join([*lines, *_choice_lines(done.choice)]))
 
 
-def _preview(choice: Choice, repo_id: str, report: Report) -> None:
+def _preview(choice: VersionChoice, repo_id: str, report: Report) -> None:
     from kernforge.publish.version import dotted  # noqa: PLC0415
 
     version, variants = dotted(choice.version), sorted(choice.contents)
@@ -145,7 +145,7 @@ def _preview(choice: Choice, repo_id: str, report: Report) -> None:
     )
 
 
-def _choice_document(choice: Choice) -> dict[str, object]:
+def _choice_document(choice: VersionChoice) -> dict[str, object]:
     from kernforge.publish.version import dotted  # noqa: PLC0415
 
     return {
@@ -155,7 +155,7 @@ def _choice_document(choice: Choice) -> dict[str, object]:
     }
 
 
-def _choice_lines(choice: Choice) -> list[str]:
+def _choice_lines(choice: VersionChoice) -> list[str]:
     from kernforge.publish.version import dotted  # noqa: PLC0415
 
     if choice.since is None:
@@ -192,11 +192,11 @@ def _offers(text: str, store: Registry) -> tuple[Offer, ...]:
     return offers.built(Path(text))
 
 
-def _change_document(change: Change) -> dict[str, object]:
+def _change_document(change: ApiChange) -> dict[str, object]:
     return {"level": str(change.level), "what": change.what, "variants": list(change.variants)}
 
 
-def _change_lines(changes: tuple[Change, ...]) -> list[str]:
+def _change_lines(changes: tuple[ApiChange, ...]) -> list[str]:
     return [f"  {c.level}: {c.what} ({', '.join(c.variants)})" for c in changes]
 
 

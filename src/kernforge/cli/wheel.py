@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
 
     from kernforge.system.console import Report
-    from kernforge.wheel.api import Made, Source
+    from kernforge.wheel.api import BuiltWheel, VariantSource
 
 
 def add(verbs: options.Verbs) -> None:
@@ -60,7 +60,7 @@ def _wheel(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.wheel import api as wheel  # noqa: PLC0415
 
     sources, version = _sources(arguments, report)
-    made = wheel.make(
+    wheels = wheel.make(
         sources,
         arguments.out,
         version=arguments.as_version or version,
@@ -70,28 +70,30 @@ def _wheel(arguments: argparse.Namespace, report: Report) -> None:
     )
     pages = wheel.write_index(arguments.out) if arguments.index else []
     document: dict[str, Any] = {
-        "wheels": [_json(one) for one in made],
+        "wheels": [_json(built) for built in wheels],
         "index": arguments.out.absolute().as_uri() if pages else None,
     }
-    lines = [str(one.path) for one in made]
+    lines = [str(built.path) for built in wheels]
     if pages:
         lines.append(f"index: {document['index']}")
     report.result(document, "\n".join(lines))
 
 
-def _json(one: Made) -> dict[str, Any]:
+def _json(wheel: BuiltWheel) -> dict[str, Any]:
     return {
-        "path": str(one.path),
-        "sha256": one.sha256,
-        "variant": one.variant,
-        "name": one.plan.distribution,
-        "version": one.plan.version,
-        "tag": "-".join(one.plan.tag),
-        "requires": list(one.plan.requires),
+        "path": str(wheel.path),
+        "sha256": wheel.sha256,
+        "variant": wheel.variant,
+        "name": wheel.plan.distribution,
+        "version": wheel.plan.version,
+        "tag": "-".join(wheel.plan.tag),
+        "requires": list(wheel.plan.requires),
     }
 
 
-def _sources(arguments: argparse.Namespace, report: Report) -> tuple[list[Source], str | None]:
+def _sources(
+    arguments: argparse.Namespace, report: Report
+) -> tuple[list[VariantSource], str | None]:
     """The variants, and the version that they are known to be."""
     from kernforge.artifact import directories  # noqa: PLC0415
     from kernforge.wheel import api as wheel  # noqa: PLC0415

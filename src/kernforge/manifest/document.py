@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read build.toml: all that it says, or all that is wrong with it.
+"""Parse build.toml, or list everything that is wrong with it.
 
-What is accepted and what is refused equals ``kernels`` 0.17.2, with one exception: there a table
-may also be written as a list of its values in the order of the program's declarations
-(``hub = ["owner/name", "main"]``), an accident of its parser; here that is refused.
+The same files are valid as for ``kernels`` 0.17.2, with one exception: its parser also takes a table
+written as a list of its values in the order of the program's declarations
+(``hub = ["owner/name", "main"]``), which is not documented; here such a list is refused.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Manifest:
     """A valid build.toml.
 
     Attributes:
-        general: the table ``[general]``; its backends are as written, doubles included.
-        framework: the one framework table.
+        general: the table ``[general]``; its backends are as written, with repetitions.
+        framework: the framework table; a manifest has exactly one.
         kernels: the ``[kernel.<name>]`` sections by name, in the order of the file.
-        notes: what a reader of the file should be told though nothing is wrong.
+        notes: notes for the user about a file that is valid.
     """
 
     general: General
@@ -89,37 +89,38 @@ class Manifest:
 
     @property
     def content(self) -> str:
-        """What it says, for digests: without the notes, which name the file's place."""
+        """The content for digests, without the notes, which contain the file's path."""
         return repr(replace(self, notes=()))
 
     def sections(self, backend: Backend) -> Mapping[str, AnyKernel]:
         """The kernel sections of one backend, in the order of the file.
 
-        Without any, kernel-builder builds the backend as Python alone, whatever the framework.
+        kernel-builder builds a backend without a section as Python alone, for every framework.
         """
         return {name: kernel for name, kernel in self.kernels.items() if kernel.backend == backend}
 
 
 def parse(text: str, *, source: str = "build.toml") -> Manifest:
-    """Read a manifest of edition 5, or of edition 4, which is upgraded in memory.
+    """Parse a manifest of edition 5, or of edition 4, which is upgraded in memory.
 
     Args:
         text: the content of build.toml.
-        source: what to call the file in messages.
+        source: name of the file for messages.
 
     Raises:
-        ManifestError: one line for each mistake, ``file:line: [table] key = value: expected ...``.
+        ManifestError: the file is wrong; the message has one line for each mistake,
+            ``file:line: [table] key = value: expected ...``.
     """
     data = _load(text, source)
-    edition, document = _read(data, text, source)
+    edition, document = _validate(data, text, source)
     framework = document.torch or document.torch_noarch or document.tvm_ffi
     if edition == Edition.V3 or framework is None:
         lacks = ", ".join(legacy.lacking(data))
         raise ManifestError(
-            f"{source}: this is edition 3, which is no longer built: there is no edition, {lacks}",
-            hint=f"{_MIGRATE} to make it edition 5; if it is meant as edition 4, add what it lacks",
+            f"{source}: the file is of edition 3, which is not built: there is no edition, {lacks}",
+            hint=f"{_MIGRATE} to convert it to edition 5, or add the missing keys of edition 4",
         )
-    note = f"{source} is of edition 4; {_MIGRATE} to make it edition 5"
+    note = f"{source} is of edition 4; {_MIGRATE} to convert it to edition 5"
     return Manifest(
         general=document.general,
         framework=framework,
@@ -129,20 +130,24 @@ def parse(text: str, *, source: str = "build.toml") -> Manifest:
 
 
 def edition_of(text: str, *, source: str = "build.toml") -> Edition:
-    """The edition in which a file is valid; a missing license is forgiven to edition 3.
+    """The edition in which a file is valid; a file of edition 3 may lack the license.
+
+    Args:
+        text: the content of build.toml.
+        source: name of the file for messages.
 
     Raises:
-        ManifestError: the file is valid in none; the message lists the mistakes, as of ``parse``.
+        ManifestError: the file is valid in no edition; the message has one line for each mistake.
     """
-    return _read(_load(text, source), text, source)[0]
+    return _validate(_load(text, source), text, source)[0]
 
 
 def check_files(manifest: Manifest, paths: Collection[str]) -> list[str]:
     """A message for each source that the manifest names and the project lacks.
 
     Args:
-        manifest: what names the sources.
-        paths: the project's files, relative to it, with ``/`` between the parts.
+        manifest: the manifest that names the sources.
+        paths: paths of the project's files, relative to the project, with ``/``.
     """
     tables: dict[str, tuple[str, ...]] = {}
     if not isinstance(manifest.framework, TorchNoarch):
@@ -161,25 +166,25 @@ def _load(text: str, source: str) -> legacy.Data:
     try:
         return tomllib.loads(text.removeprefix(_BOM))
     except tomllib.TOMLDecodeError as error:
-        what, _, where = str(error).partition(" (at ")
-        line = re.match(r"line (\d+), (column \d+)\)", where)
-        place = f"{source}:{line[1]}: {line[2]}" if line else f"{source}: at its end"
+        problem, _, position = str(error).partition(" (at ")
+        line = re.match(r"line (\d+), (column \d+)\)", position)
+        place = f"{source}:{line[1]}: {line[2]}" if line else f"{source}: at the end"
         raise ManifestError(
-            f"{place}: this is not TOML: {what[:1].lower()}{what[1:]}",
+            f"{place}: the file is not valid TOML: {problem[:1].lower()}{problem[1:]}",
             hint="correct the line; the grammar is at https://toml.io/en/v1.0.0",
         ) from error
 
 
-def _read(data: legacy.Data, text: str, source: str) -> tuple[Edition, Document]:
-    """Find the edition and check against it."""
+def _validate(data: legacy.Data, text: str, source: str) -> tuple[Edition, Document]:
+    """Find the edition and validate the data by its rules."""
     general = data.get("general")
-    stated = general.get("edition") if isinstance(general, dict) else None
+    edition_key = general.get("edition") if isinstance(general, dict) else None
     document: Document | None = None
     edition = Edition.V5
-    if isinstance(stated, int) and stated == Edition.V5:
+    if isinstance(edition_key, int) and edition_key == Edition.V5:
         document, mistakes = _check(data)
-    elif stated is not None:
-        mistakes = [_wrong_edition(stated)]
+    elif edition_key is not None:
+        mistakes = [_wrong_edition(edition_key)]
     elif legacy.lacking(data) and (document := _as_edition_3(data)):
         edition, mistakes = Edition.V3, []
     else:
@@ -192,11 +197,11 @@ def _read(data: legacy.Data, text: str, source: str) -> tuple[Edition, Document]
 
 
 def _as_edition_3(data: legacy.Data) -> Document | None:
-    """The document that a file of edition 3 would be; None when that is not what the file is."""
+    """The document of a file of edition 3; None if the file is not valid in edition 3."""
     general = data.get("general")
     if not isinstance(general, dict) or legacy.newer_keys(data, Edition.V3):
         return None
-    # Whether the rest is well formed is the question here; only a person can give the license.
+    # Only the rest is checked here: an author must add the license.
     complete = {**data, "general": {"license": "", **general}}
     document, mistakes = _check(legacy.upgraded(complete, Edition.V3))
     return None if mistakes else document
@@ -206,14 +211,14 @@ def _wrong_edition(value: object) -> Mistake:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         problem = "expected 5"
     elif value > Edition.V5:
-        problem = "expected 5, the newest that this version reads; upgrade kernforge for newer ones"
+        problem = "expected 5, the newest that this kernforge can read; upgrade kernforge"
     else:
-        problem = f"expected 5; files of edition 3 and 4 have no such key: drop it and {_MIGRATE}"
+        problem = f"expected 5; editions 3 and 4 do not have this key: remove it and {_MIGRATE}"
     return Mistake(path=("general", "edition"), problem=problem)
 
 
 def _newer(data: legacy.Data) -> list[Mistake]:
-    problem = "new in edition 5, and this file is of edition 4; write edition = 5 in [general]"
+    problem = "new in edition 5, but the file is of edition 4; write edition = 5 in [general]"
     return [Mistake(path=path, problem=problem) for path in legacy.newer_keys(data, Edition.V4)]
 
 
@@ -222,9 +227,9 @@ def _check(data: legacy.Data) -> tuple[Document | None, list[Mistake]]:
     mistakes = [*_framework_mistakes(data), *_oversized((), data)]
     try:
         return Document.model_validate(data), mistakes
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        return None, [*mistakes, *(from_pydantic(one, data) for one in found)]
+    except ValidationError as invalid:
+        errors = invalid.errors(include_url=False, include_input=False)
+        return None, [*mistakes, *(from_pydantic(error, data) for error in errors)]
 
 
 def _framework_mistakes(data: legacy.Data) -> Iterator[Mistake]:
@@ -233,12 +238,12 @@ def _framework_mistakes(data: legacy.Data) -> Iterator[Mistake]:
         expected = ", ".join(f"[{name}]" for name in FRAMEWORKS)
         yield Mistake(path=(), problem=f"there is no framework table; expected one of {expected}")
     for name in present[1:]:
-        problem = f"a second framework table beside [{present[0]}]; expected one"
+        problem = f"a second framework table, after [{present[0]}]; expected one"
         yield Mistake(path=(name,), problem=problem)
 
 
 def _oversized(path: Path, node: object) -> Iterator[Mistake]:
-    """Whole numbers beyond the 64 bits of TOML, which Python would read."""
+    """Integers of more than TOML's 64 bits, which Python accepts."""
     if isinstance(node, dict):
         for key, value in node.items():
             yield from _oversized((*path, key), value)

@@ -2,10 +2,10 @@
 """Editions 3 and 4 of build.toml, as differences to edition 5.
 
 Neither has the key ``edition``. Edition 4 is upgraded whenever it is read; edition 3 only by
-``kernforge migrate``, because it leaves out what a reader must not guess silently. Editions 1 and 2
-were dropped by everyone and are not recognised. Source: the migrations of kernel-builder 0.17.2.
+``kernforge migrate``, because a license and a framework must not be guessed silently. Editions 1 and
+2 are not supported. Source: the migrations of kernel-builder 0.17.2.
 
-These functions look at plain data, as ``tomllib`` gives it, valid or not.
+These functions take the plain data of ``tomllib``, valid or not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Data: TypeAlias = dict[str, Any]
 
 
 class Edition(IntEnum):
-    """The editions that still matter."""
+    """The supported editions."""
 
     V3 = 3
     V4 = 4
@@ -26,7 +26,7 @@ class Edition(IntEnum):
 
 _FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
 _STABLE_ABI = ("torch", "stable-abi")
-# Each key or table with the edition that brought it.
+# Each key or table with its first edition.
 _SINCE = {
     ("general", "source"): Edition.V4,
     ("torch", "cxx-flags"): Edition.V4,
@@ -42,33 +42,33 @@ _SINCE = {
 
 
 def newer_keys(data: Data, edition: Edition) -> dict[tuple[str, ...], Edition]:
-    """The paths in a file of this edition that only a later one knows, with that edition.
+    """The paths in a file of this edition that need a later edition, with that edition.
 
-    ``[torch] stable-abi`` as text is of edition 4, as a table of edition 5.
+    ``[torch] stable-abi`` is of edition 4 as text, and of edition 5 as a table.
     """
-    found = {path: since for path, since in _SINCE.items() if since > edition and _has(data, path)}
+    newer = {path: since for path, since in _SINCE.items() if since > edition and _has(data, path)}
     if _has(data, _STABLE_ABI) and isinstance(data["torch"]["stable-abi"], dict):
-        found[_STABLE_ABI] = Edition.V5
-    return found
+        newer[_STABLE_ABI] = Edition.V5
+    return newer
 
 
 def lacking(data: Data) -> tuple[str, ...]:
-    """What edition 4 requires and edition 3 does not, where the file lacks it."""
+    """Messages about the keys that edition 4 requires, edition 3 does not, and the file lacks."""
     keys = [key for key in ("version", "license") if not _has(data, ("general", key))]
     texts = [f"[general] has no '{key}'" for key in keys]
     return (*texts, *([] if has_framework(data) else ["there is no framework table"]))
 
 
 def has_framework(data: Data) -> bool:
-    """Whether any of the three framework tables is there."""
+    """Whether the file has any of the three framework tables."""
     return any(name in data for name in _FRAMEWORKS)
 
 
 def upgraded(data: Data, edition: Edition) -> Data:
-    """The same file as edition 5; the argument stays as it is.
+    """The same file as edition 5; the argument is not changed.
 
-    From 4: only the key ``edition`` is new. From 3: a missing version is 1, and a missing framework
-    table means ``[torch-noarch]``. A missing license stays missing: nobody can guess it.
+    From 4, only the key ``edition`` is new. From 3, a missing version becomes 1 and a missing
+    framework table ``[torch-noarch]``. A missing license stays missing: it cannot be guessed.
     """
     result = dict(data)
     if edition == Edition.V3 and not has_framework(data):

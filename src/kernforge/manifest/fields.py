@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of values that build.toml holds: backends, versions, git addresses, lists.
+"""Types of the values in build.toml: backends, versions, git addresses, lists.
 
 Source of the format: the ``build.toml`` of Hugging Face's kernel-builder as ``kernels`` 0.17.2
 reads it.
@@ -36,7 +36,7 @@ Dependency: TypeAlias = Literal[
     "metal-cpp",
     "torch",
 ]
-# Words between parentheses are no TOML keys: they name a branch of a union in pydantic's errors.
+# Words in parentheses are not TOML keys: they name a branch of a union in pydantic's errors.
 VERSION_TAG = "(version)"
 TABLE_TAG = "(table)"
 
@@ -61,10 +61,10 @@ class Version2(NamedTuple):
         Raises:
             ValueError: not exactly two whole numbers of 64 bits with a dot between.
         """
-        found = _VERSION.fullmatch(text.strip())
-        if found is None or max(int(found[1]), int(found[2])) >= _WORD:
+        match = _VERSION.fullmatch(text.strip())
+        if match is None or max(int(match[1]), int(match[2])) >= _WORD:
             raise ValueError('expected a version of two numbers, as in "12.8"')
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
@@ -79,8 +79,8 @@ def _version(value: object) -> Version2:
 def _git_url(value: str) -> str:
     """Check a git address and keep its spelling.
 
-    A URL of a git scheme, or ``host:path`` as scp writes it. The URL grammar is WHATWG's, whose
-    parser pydantic brings; ``kernels`` uses the same one.
+    An address is a URL with a git scheme, or ``host:path`` as for scp. The URL grammar is WHATWG's,
+    with pydantic's parser; ``kernels`` uses the same grammar.
     """
     try:
         scheme = AnyUrl(value).scheme
@@ -110,7 +110,7 @@ def _stable_abi_kind(value: object) -> str:
     return TABLE_TAG if isinstance(value, dict) else VERSION_TAG
 
 
-# A TOML list arrives as a Python list, which strict mode would not take for a tuple.
+# A TOML list becomes a Python list, which strict mode does not accept for a tuple.
 Strings: TypeAlias = Annotated[tuple[str, ...], Strict(strict=False)]
 VersionText: TypeAlias = Annotated[
     Version2,

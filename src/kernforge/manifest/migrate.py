@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrite a build.toml of edition 3 or 4 as edition 5.
 
-Lines are added and none is changed, so comments, order and spelling stay as they are. The result
-has been parsed before it is handed on.
+Lines are added and no line is changed, so that comments, order and spelling stay. The result is
+parsed before it is returned.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import tomlkit
 
 from kernforge.errors import ManifestError
+from kernforge.manifest import document as manifest
 from kernforge.manifest import editions as legacy
-from kernforge.manifest.document import Edition, edition_of, parse
+from kernforge.manifest.document import Edition, edition_of
 from kernforge.manifest.toml_positions import key_lines
 from kernforge.system.files import write_atomic
 
@@ -28,39 +29,39 @@ _BOM = "\ufeff"
 
 
 def migrate(text: str, *, source: str = "build.toml") -> tuple[str, list[str]]:
-    """Make a manifest edition 5.
+    """Convert a manifest to edition 5.
 
-    From 4, the key ``edition`` is added. From 3, also ``version = 1`` where there is no version,
-    and ``[torch-noarch]`` where there is no framework table. A missing license stops it. The rules
-    are those of kernel-builder 0.17.2, but where that takes a broken ``[torch]`` table of edition 3
-    for none and drops it, this lists the mistakes.
+    From 4, the key ``edition`` is added. From 3, also ``version = 1`` if there is no version, and
+    ``[torch-noarch]`` if there is no framework table. The rules are those of kernel-builder 0.17.2
+    with one exception: kernel-builder drops an invalid ``[torch]`` table of edition 3, and this
+    function raises an error that lists its mistakes.
 
     Args:
         text: the content of build.toml.
-        source: what to call the file in messages.
+        source: name of the file for messages.
 
     Returns:
-        The new text, and a note for each decision taken; of edition 5, the text as it is.
+        The new text, and a note for each change; a text of edition 5 is not changed.
 
     Raises:
         ManifestError: the file is wrong, or of edition 3 without a license.
     """
     edition = edition_of(text, source=source)
     if edition == Edition.V5:
-        return text, [f"{source} is of edition 5 already; nothing is changed"]
+        return text, [f"{source} is already of edition 5; nothing is changed"]
     data = tomllib.loads(text.removeprefix(_BOM))
     if "license" not in data["general"]:
         raise ManifestError(
             f"{source}: [general] license: missing; edition 5 requires it",
-            hint='write the license of the kernel, as in license = "Apache-2.0", and migrate again',
+            hint='add the license of the kernel, such as license = "Apache-2.0", and migrate again',
         )
     added = {key: value for key, value in _GENERAL_KEYS.items() if key not in data["general"]}
     notes = [f"[general] {key} = {value} is added" for key, value in added.items()]
     result = _with_general_keys(text, added)
     if not legacy.has_framework(data):
         result = f"{result.rstrip()}\n\n[torch-noarch]\n"
-        notes.append("[torch-noarch] is added: edition 3 meant it by having no framework table")
-    parse(result, source=source)
+        notes.append("[torch-noarch] is added: edition 3 expressed it by no framework table")
+    manifest.parse(result, source=source)
     return result, notes
 
 
@@ -68,17 +69,17 @@ _GENERAL_KEYS = {"version": 1, "edition": int(Edition.V5)}
 
 
 def migrate_file(path: Path) -> list[str]:
-    """Rewrite a file in place, atomically, when there is something to change.
+    """Convert a file to edition 5 in place, atomically, if it is of an older edition.
 
     Returns:
-        A note for each decision taken.
+        A note for each change.
 
     Raises:
-        ManifestError: as ``migrate`` does; the file stays as it is.
+        ManifestError: the file is wrong, or of edition 3 without a license; it is not changed.
         OSError: the file cannot be read.
         StorageError: the file cannot be written.
     """
-    # Bytes and not text mode: line ends stay what they are.
+    # Bytes and not text mode: line ends are not changed.
     text = path.read_bytes().decode()
     result, notes = migrate(text, source=path.name)
     if result != text:
@@ -87,11 +88,11 @@ def migrate_file(path: Path) -> list[str]:
 
 
 def _with_general_keys(text: str, added: dict[str, int]) -> str:
-    """Add keys to ``[general]``: after its version or, where it has none, its name."""
+    """Add keys to ``[general]`` after its version or, without a version, after its name."""
     lines = text.split("\n")
-    places = key_lines(text.removeprefix(_BOM))
-    after = places.get(("general", "version")) or places[("general", "name")]
-    header = places[("general",)]
+    line_of = key_lines(text.removeprefix(_BOM))
+    after = line_of.get(("general", "version")) or line_of[("general", "name")]
+    header = line_of[("general",)]
     if not _GENERAL.fullmatch(lines[header - 1].removeprefix(_BOM).rstrip()):
         return _with_tomlkit(text, added)
     end = "\r" if lines[after - 1].endswith("\r") else ""
@@ -100,7 +101,7 @@ def _with_general_keys(text: str, added: dict[str, int]) -> str:
 
 
 def _with_tomlkit(text: str, added: dict[str, int]) -> str:
-    """The same for ``general.name = ...`` and ``general = {...}``."""
+    """Add keys to a file that has ``general.name = ...`` or ``general = {...}``."""
     document = tomlkit.parse(text.removeprefix(_BOM))
     general = document["general"]
     for key, value in added.items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a build.toml, in words: one line for each mistake.
+"""Messages about a wrong build.toml, one line for each mistake.
 
-A line reads ``file:line: [table] key = value: what was expected``, so that an editor jumps to it.
+A line is ``file:line: [table] key = value: expected ...``, so that an editor can jump to it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernforge.manifest.editions import Data
 
 _LONGEST_VALUE = 60
-# What pydantic calls the mistake -> what was expected; in our words.
+# Pydantic's name of an error -> the message.
 _EXPECTED = {
     "string_type": "expected a string",
     "int_type": "expected an integer",
@@ -40,11 +40,11 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """Something wrong at one place.
+    """Something wrong in a file.
 
     Attributes:
         path: keys and list indices from the top of the file; ``()`` is the file itself.
-        problem: what is wrong there and what was expected.
+        problem: what is wrong and what was expected.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class Mistake:
 
 
 def from_pydantic(error: ErrorDetails, data: Data) -> Mistake:
-    """Word one of the findings of a failed ``Document.model_validate(data)``."""
+    """The mistake of one error of a failed ``Document.model_validate(data)``."""
     path, kind = _path(error["loc"]), error["type"]
     context = error.get("ctx", {})
     match kind:
@@ -78,28 +78,28 @@ def from_pydantic(error: ErrorDetails, data: Data) -> Mistake:
 
 
 def report(mistakes: Iterable[Mistake], data: Data, *, text: str, source: str) -> str:
-    """Every mistake on a line of its own, in the order of the file.
+    """The mistakes as text, one on a line, in the order of the file.
 
     Args:
-        mistakes: what is wrong.
+        mistakes: the mistakes to list.
         data: the file's content, for the values.
         text: the file's text, for the line numbers.
-        source: what to call the file.
+        source: name of the file.
     """
     lines = key_lines(text)
-    found = sorted(((_line(m.path, lines), m) for m in mistakes), key=lambda pair: pair[0])
+    ordered = sorted(((_line(m.path, lines), m) for m in mistakes), key=lambda pair: pair[0])
     return "\n".join(
         f"{source}{f':{line}' if line else ''}: {_place(mistake.path, data)}{mistake.problem}"
-        for line, mistake in found
+        for line, mistake in ordered
     )
 
 
-# Words for backends that are spelt nothing like them; 'gpu' is nearest to 'xpu'.
+# Other words for backends; the spelling of 'gpu' alone is nearest to 'xpu'.
 _MEANT = {"gpu": "cuda", "nvidia": "cuda", "amd": "rocm", "hip": "rocm", "intel": "xpu"}
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """``"; did you mean 'src'?"``, or nothing when no option is close or meant by another word."""
+    """``"; did you mean 'src'?"``, or empty if no option is similar or known by this word."""
     by_lower = {option.lower(): option for option in options}
     close = [_MEANT[word.lower()]] if _MEANT.get(word.lower()) in by_lower else []
     close = close or difflib.get_close_matches(word.lower(), by_lower, n=1)
@@ -107,7 +107,7 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
 
 
 def _path(loc: tuple[int | str, ...]) -> Path:
-    """Where in the file: pydantic's location without the names of the unions' branches."""
+    """Path in the file: pydantic's location without the names of the unions' branches."""
     if loc[0] == "kernel" or loc[:2] == ("torch", "stable-abi"):
         loc = (*loc[:2], *loc[3:])
     return loc[:-1] if loc[-1] == "[key]" else loc
@@ -120,14 +120,14 @@ def _not_one_of(options: Iterable[str], path: Path, data: Data) -> str:
 
 
 def _or_list(word: str, options: Iterable[str]) -> str:
-    return did_you_mean(word, options) or f"; known are {', '.join(options)}"
+    return did_you_mean(word, options) or f"; expected one of {', '.join(options)}"
 
 
 def _unknown_key(path: Path, data: Data) -> str:
     key = str(path[-1])
     owners = [name for name, kind in KERNELS.items() if key in fields(kind)]
     if path[0] == "kernel" and owners:
-        return f"unknown key for this backend; only for {', '.join(owners)}"
+        return f"unknown key for this backend; it is valid only for {', '.join(owners)}"
     return f"unknown key{_or_list(key, fields(_table(path[:-1], data)))}"
 
 
@@ -141,14 +141,14 @@ def _table(path: Path, data: Data) -> type[Table]:
 
 
 def _line(path: Path, lines: Mapping[Path, int]) -> int:
-    """The line of the key, or of the nearest table around it; 0 when there is none."""
+    """The line of the key, or of the nearest table that contains it; 0 if there is none."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 0)
 
 
 def _place(path: Path, data: Data) -> str:
-    """``[table] key = value: `` as far as each is known."""
+    """``[table] key = value: ``, with the parts that are known."""
     if not path:
         return ""
     value = _find(path, data)

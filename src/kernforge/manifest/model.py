@@ -3,10 +3,10 @@
 
 Source of the format: the ``build.toml`` of Hugging Face's kernel-builder as ``kernels`` 0.17.2
 reads it. Keys are kebab-case, except in ``[torch-noarch]``, whose keys are snake_case there and so
-here. Every table refuses keys that it does not know.
+here. Every table refuses unknown keys.
 
-These types say what a valid table holds and what it means. ``manifest.parse`` reads files and
-words the mistakes; ``schema`` makes the JSON schema and the reference page from the descriptions.
+``document.parse`` reads files into these types, ``mistakes`` describes invalid values, and
+``schema`` makes the JSON schema and the reference page from the descriptions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _kebab(name: str) -> str:
 
 
 class Table(BaseModel):
-    """A table of the file: frozen, strict about types, closed to unknown keys."""
+    """A table of the file: frozen, with strict types and without unknown keys."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -52,7 +52,7 @@ class Table(BaseModel):
 
 
 class KernelDependency(Table):
-    """Another kernel that this one calls: a repository with either a version or a revision."""
+    """Another kernel that this kernel calls: a repository with a version or a revision."""
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [{"required": ["version"]}, {"required": ["revision"]}]}
@@ -70,12 +70,14 @@ class KernelDependency(Table):
 
 
 KernelDependencies: TypeAlias = Annotated[tuple[KernelDependency, ...], Strict(strict=False)]
-_KERNEL_DEPENDS = "Kernels that this one calls on this backend, besides the general ones."
-_PYTHON_DEPENDS = "Python packages that it needs on this backend, besides the general ones."
+_KERNEL_DEPENDS = "Kernels that this kernel calls on this backend, added to the general list."
+_PYTHON_DEPENDS = (
+    "Python packages that the kernel needs on this backend, added to the general list."
+)
 
 
 class CudaGeneral(Table):
-    """What holds for every CUDA build of the kernel."""
+    """Settings of every CUDA build of the kernel."""
 
     minver: VersionText | None = Field(
         default=None, description="Lowest CUDA version to build for, inclusive."
@@ -88,46 +90,48 @@ class CudaGeneral(Table):
 
 
 class NeuronGeneral(Table):
-    """What holds for every Neuron build of the kernel."""
+    """Settings of every Neuron build of the kernel."""
 
     kernel_depends: KernelDependencies = Field(default=(), description=_KERNEL_DEPENDS)
     python_depends: Strings = Field(
-        default=(), description="Read but used by no tool: list Neuron packages in the general key."
+        default=(),
+        description="Accepted but not used by any tool: list Neuron packages in the general key.",
     )
 
 
 class TpuGeneral(Table):
-    """What holds for every TPU build of the kernel."""
+    """Settings of every TPU build of the kernel."""
 
     python_depends: Strings = Field(default=(), description=_PYTHON_DEPENDS)
 
 
 class XpuGeneral(Table):
-    """What holds for every XPU build of the kernel."""
+    """Settings of every XPU build of the kernel."""
 
     kernel_depends: KernelDependencies = Field(default=(), description=_KERNEL_DEPENDS)
     python_depends: Strings = Field(default=(), description=_PYTHON_DEPENDS)
 
 
 class Hub(Table):
-    """Where the kernel is published."""
+    """The repository where the kernel is published."""
 
     repo_id: str | None = Field(default=None, description="Repository, `owner/name`.")
     branch: str | None = Field(
         default=None,
-        description="Read, and not followed: a version is published on `v<version>`.",
+        description="Accepted but not used: a version is published on branch `v<version>`.",
     )
 
 
 class General(Table):
-    """What the kernel is, and what it is built for."""
+    """Name, version and license of the kernel, and the backends to build for."""
 
     name: Name = Field(
         description="Name of the kernel: lower-case letters, digits and dashes, two or more, "
         "starting with a letter and not ending with a dash. The Python package has `_` for `-`."
     )
     version: int = Field(
-        ge=0, description="Major version of its interface; it is published on branch `v<version>`."
+        ge=0,
+        description="Major version of the kernel's interface; published on branch `v<version>`.",
     )
     edition: Literal[5] = Field(description="Edition of this file's format.")
     license: str = Field(description="License of the kernel, best as an SPDX identifier.")
@@ -141,14 +145,18 @@ class General(Table):
         default=None, description="Git address of the repository that holds this build.toml."
     )
     kernel_depends: KernelDependencies = Field(
-        default=(), description="Kernels that this one calls."
+        default=(), description="Kernels that this kernel calls."
     )
-    python_depends: Strings = Field(default=(), description="Python packages that it needs.")
+    python_depends: Strings = Field(
+        default=(), description="Python packages that the kernel needs."
+    )
     cuda: CudaGeneral = Field(default_factory=CudaGeneral, description="Only for CUDA.")
     neuron: NeuronGeneral = Field(default_factory=NeuronGeneral, description="Only for Neuron.")
     tpu: TpuGeneral = Field(default_factory=TpuGeneral, description="Only for TPU.")
     xpu: XpuGeneral = Field(default_factory=XpuGeneral, description="Only for XPU.")
-    hub: Hub = Field(default_factory=Hub, description="Where the kernel is published.")
+    hub: Hub = Field(
+        default_factory=Hub, description="The repository where the kernel is published."
+    )
 
     @property
     def python_name(self) -> str:
@@ -157,40 +165,40 @@ class General(Table):
 
     def kernel_depends_for(self, backend: Backend) -> tuple[KernelDependency, ...]:
         """The general kernel dependencies, then those of this backend."""
-        own: dict[str, tuple[KernelDependency, ...]] = {
+        by_backend: dict[str, tuple[KernelDependency, ...]] = {
             "cuda": self.cuda.kernel_depends,
             "neuron": self.neuron.kernel_depends,
             "xpu": self.xpu.kernel_depends,
         }
-        return self.kernel_depends + own.get(backend, ())
+        return self.kernel_depends + by_backend.get(backend, ())
 
     def python_depends_for(self, backend: Backend) -> tuple[str, ...]:
         """The general Python packages, then those of this backend.
 
-        Those of ``[general.neuron]`` are left out, because kernel-builder leaves them out.
+        The packages of ``[general.neuron]`` are not included, as in kernel-builder.
         """
-        own: dict[str, tuple[str, ...]] = {
+        by_backend: dict[str, tuple[str, ...]] = {
             "cuda": self.cuda.python_depends,
             "tpu": self.tpu.python_depends,
             "xpu": self.xpu.python_depends,
         }
-        return self.python_depends + own.get(backend, ())
+        return self.python_depends + by_backend.get(backend, ())
 
 
-_PYEXT = "Extensions of the files of the Python package that are shipped, without the dot."
+_PYEXT = "Extensions of the files of the Python package that are installed, without the dot."
 _FRAMEWORK_SRC = "C++ files of the binding and the headers that they include."
 _FRAMEWORK_INCLUDE = "Include directories of these files, relative to the project."
 _FRAMEWORK_FLAGS = "Compiler flags of these files."
 
 
 class Framework(Table):
-    """What every framework table has."""
+    """The keys that every framework table has."""
 
     pyext: Strings = Field(default=("py", "pyi"), description=_PYEXT)
 
     @property
     def data_extensions(self) -> tuple[str, ...]:
-        """Extensions of the shipped files that are not Python."""
+        """Extensions of the installed files that are not Python."""
         return tuple(ext for ext in self.pyext if ext not in {"py", "pyi"})
 
 
@@ -206,29 +214,30 @@ class Torch(Framework):
     src: Strings = Field(default=(), description=_FRAMEWORK_SRC)
     stable_abi: StableAbi | None = Field(
         default=None,
-        description="Oldest PyTorch whose stable ABI the binding keeps to; a version for all "
-        "backends, or a table of backend to version, where the others use the full ABI.",
+        description="Oldest PyTorch version whose stable ABI the binding uses: a version for all "
+        "backends, or a table of backend to version; other backends use the full ABI.",
     )
     include: Strings = Field(default=(), description=_FRAMEWORK_INCLUDE)
     cxx_flags: Strings = Field(default=(), description=_FRAMEWORK_FLAGS)
 
     def stable_abi_for(self, backend: Backend) -> Version2 | None:
-        """The stable ABI that this backend's build keeps to, or None for the full ABI."""
+        """The stable ABI that this backend's build uses, or None for the full ABI."""
         if self.stable_abi is None or isinstance(self.stable_abi, Version2):
             return self.stable_abi
         return self.stable_abi.get(backend)
 
 
 class TorchNoarch(Framework):
-    """A kernel of Python alone, as Triton kernels are: nothing is compiled ahead."""
+    """A kernel of Python alone, such as a Triton kernel: the build compiles nothing."""
 
     model_config = ConfigDict(alias_generator=None)
 
     cuda_capabilities: Strings | None = Field(
-        default=None, description="CUDA compute capabilities that it runs on, for the metadata."
+        default=None,
+        description="CUDA compute capabilities that the kernel runs on, for the metadata.",
     )
     rocm_archs: Strings | None = Field(
-        default=None, description="ROCm architectures that it runs on, for the metadata."
+        default=None, description="ROCm architectures that the kernel runs on, for the metadata."
     )
 
 
@@ -244,7 +253,7 @@ _BACKEND = "The backend that these files are compiled for."
 
 
 class KernelSection(Table):
-    """What the kernel sections of every backend have."""
+    """The keys that the kernel sections of every backend have."""
 
     backend: Backend = Field(description=_BACKEND)
     depends: Annotated[tuple[Dependency, ...], Strict(strict=False)] = Field(
@@ -269,12 +278,13 @@ class CudaKernel(KernelSection):
     backend: Literal["cuda"] = Field(description=_BACKEND)
     cuda_capabilities: Strings | None = Field(
         default=None,
-        description='Compute capabilities to compile for, as in "9.0a"; without it, the '
+        description='Compute capabilities to compile for, such as "9.0a"; the default is the '
         "toolkit's default list.",
     )
     cuda_flags: Strings = Field(default=(), description="Flags of nvcc.")
     cuda_minver: VersionText | None = Field(
-        default=None, description="With an older CUDA the whole section is left out."
+        default=None,
+        description="Lowest CUDA version of the section; an older CUDA omits the whole section.",
     )
 
 
@@ -289,7 +299,7 @@ class RocmKernel(KernelSection):
 
     backend: Literal["rocm"] = Field(description=_BACKEND)
     rocm_archs: Strings | None = Field(
-        default=None, description='Architectures to compile for, as in "gfx942".'
+        default=None, description='Architectures to compile for, such as "gfx942".'
     )
     hip_flags: Strings = Field(default=(), description="Flags of the HIP compiler.")
 
@@ -305,22 +315,26 @@ AnyKernel: TypeAlias = CpuKernel | CudaKernel | MetalKernel | RocmKernel | XpuKe
 
 
 class Document(Table):
-    """A kernel project: what it is, one framework table, and its kernel sections."""
+    """A kernel project: general settings, one framework table, and kernel sections."""
 
     model_config = ConfigDict(
         title="build.toml",
         json_schema_extra={"oneOf": [{"required": [name]} for name in FRAMEWORKS]},
     )
 
-    general: General = Field(description="What the kernel is, and what it is built for.")
+    general: General = Field(
+        description="Name, version and license of the kernel, and the backends to build for."
+    )
     torch: Torch | None = Field(
-        default=None, description="A compiled PyTorch binding. One framework table is needed."
+        default=None,
+        description="A compiled PyTorch binding. Exactly one framework table is required.",
     )
     torch_noarch: TorchNoarch | None = Field(
-        default=None, description="Python alone. One framework table is needed."
+        default=None, description="Python alone. Exactly one framework table is required."
     )
     tvm_ffi: TvmFfi | None = Field(
-        default=None, description="A compiled TVM FFI binding. One framework table is needed."
+        default=None,
+        description="A compiled TVM FFI binding. Exactly one framework table is required.",
     )
     kernel: dict[str, Annotated[AnyKernel, Discriminator("backend")]] = Field(
         default_factory=dict, description="Files to compile, by a name of your choice."

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON schema of build.toml for editors, and its reference page; both made from the types.
+"""The JSON schema of build.toml for editors, and its reference page, both made from the types.
 
 Taplo and Even Better TOML complete and check a file that begins with
-``#:schema build.schema.json``.
-The schema is of edition 5 (JSON Schema draft 2020-12); it refuses nothing that ``manifest.parse``
-accepts in that edition except unusual spellings of a version, such as ``" 12.8 "``.
+``#:schema build.schema.json``. The schema is of edition 5 (JSON Schema draft 2020-12). It accepts
+every file of edition 5 that ``document.parse`` accepts, except unusual spellings of a version, such
+as ``" 12.8 "``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INTRODUCTION = """\
 
 One table `[general]`, exactly one of `[torch]`, `[torch-noarch]` and `[tvm-ffi]`, and a table
 `[kernel.<name>]` for each group of files to compile, under names of your choice. Unknown keys are
-refused. Versions have two numbers, as in `"12.8"`. Paths are relative to the directory of the file.
+refused. A version has two numbers, as in `"12.8"`. Paths are relative to the directory of the file.
 """
 
 
@@ -47,9 +47,9 @@ def reference_markdown() -> str:
 
 
 def _as_toml(node: Any) -> Any:
-    """Drop what is only true of Python.
+    """Remove the parts of a schema that hold only for Python.
 
-    TOML has no null: a key is there or is not. Titles repeat the keys with capitals.
+    TOML has no null: a key is present or absent. Titles repeat the keys with capitals.
     """
     if isinstance(node, list):
         return [_as_toml(item) for item in node]
@@ -73,9 +73,9 @@ def _section(title: str, kind: type[Table]) -> Iterator[str]:
     yield "| key | type | default | meaning |"
     yield "|---|---|---|---|"
     for key, field in fields(kind).items():
-        found = schema["properties"][key]
-        default = "required" if field.is_required() else _default(found)
-        yield f"| `{key}` | {_type(found)} | {default} | {field.description} |"
+        field_schema = schema["properties"][key]
+        default = "required" if field.is_required() else _default(field_schema)
+        yield f"| `{key}` | {_type(field_schema)} | {default} | {field.description} |"
     yield ""
 
 
@@ -84,7 +84,7 @@ def _default(field: dict[str, Any]) -> str:
 
 
 def _type(field: dict[str, Any]) -> str:
-    """A property's type in words."""
+    """Description of a property's type."""
     if "$ref" in field:
         return "table"
     if "oneOf" in field or "anyOf" in field:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each key of a TOML document stands.
+"""The line of each key of a TOML document, for messages.
 
-``tomllib`` forgets positions, and a message without a line sends the reader searching. This
-scanner only finds the lines; it leaves the values to ``tomllib`` and expects text that ``tomllib``
-has accepted (the grammar is TOML 1.0's, https://toml.io/en/v1.0.0).
+``tomllib`` gives no positions. This scanner finds only the lines, in text that ``tomllib`` has
+parsed without an error (the grammar is TOML 1.0's, https://toml.io/en/v1.0.0).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Path: TypeAlias = tuple[str | int, ...]
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
 _KEY = re.compile(r"""[A-Za-z0-9_-]+|"(?:\\.|[^"\\])*"|'[^']*'""")
-# A multi-line string may end in up to two quotes of its own before the closing three.
+# A multi-line string may end with up to two quotes before the closing three.
 _STRING = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|' + r"'''.*?'{3,5}|" + r'"(?:\\.|[^"\\])*"|' + r"'[^']*'", re.DOTALL
 )
@@ -31,8 +30,8 @@ def key_lines(text: str) -> dict[Path, int]:
         text: a valid TOML document.
 
     Returns:
-        Path to line: ``("kernel", "relu", "src", 0)`` is the first item of ``[kernel.relu] src``.
-        A table that has a header is where its first header is.
+        Line by path: ``("kernel", "relu", "src", 0)`` is the first item of ``[kernel.relu] src``.
+        The line of a table with headers is that of its first header.
     """
     return _Scanner(text).scan()
 
@@ -61,9 +60,9 @@ class _Scanner:
         start = self.pos
         path: Path = ()
         parts = self._dotted()
-        for place, part in enumerate(parts, start=1):
+        for depth, part in enumerate(parts, start=1):
             path = (*path, part)
-            if array and place == len(parts):
+            if array and depth == len(parts):
                 self.counts[path] = self.counts.get(path, 0) + 1
             self._note(path, start)
             if path in self.counts:
@@ -125,7 +124,7 @@ class _Scanner:
         return match[0]
 
     def _eat(self, token: str) -> bool:
-        found = self.text.startswith(token, self.pos)
-        if found:
+        matches = self.text.startswith(token, self.pos)
+        if matches:
             self.pos += len(token)
-        return found
+        return matches

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put built variants into a registry as a version that never changes what it holds.
+"""Publish built variants to a registry as a version whose variants never change.
 
-What is published and as which version is decided here; how it is written is the destination's.
+This module decides what is published and as which version; a destination writes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageErr
 from kernforge.publish import offers
 from kernforge.publish.destination import Destination, DirectoryDestination, Release
 from kernforge.publish.hub import HubDestination
-from kernforge.publish.version import Choice, choose, dotted
+from kernforge.publish.version import VersionChoice, choose_version, dotted
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.names import SOURCE, Version3, tag_of
@@ -42,17 +42,18 @@ _ATTEMPTS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishResult:
-    """What a publication came to.
+    """The result of a publication.
 
     Attributes:
-        commit: what the version names now.
-        version: as in ``1.0.2``.
-        changed: whether the registry differs from before.
-        variants: all that the version holds, sorted.
-        url: of the commit.
-        branch: the branch of its major version.
-        pull_requests: the branch and URL of each that was opened; then nothing is published yet.
-        choice: why it is this version, and what changed since the last.
+        commit: the commit of the version.
+        version: number of the version, such as ``1.0.2``.
+        changed: whether the registry was changed.
+        variants: all variants of the version, sorted.
+        url: URL of the commit.
+        branch: the branch of the major version.
+        pull_requests: branch and URL of each pull request that was opened; if there are any,
+            nothing is published yet.
+        choice: the reason for the version number, and the changes since the last version.
     """
 
     commit: str
@@ -62,11 +63,11 @@ class PublishResult:
     url: str
     branch: str
     pull_requests: tuple[tuple[str, str], ...]
-    choice: Choice
+    choice: VersionChoice
 
     @property
     def status(self) -> str:
-        """``no_changes``, ``uploaded`` or ``pull_request_created``, as kernel-builder says it."""
+        """``no_changes``, ``uploaded`` or ``pull_request_created``, the words of kernel-builder."""
         if self.pull_requests:
             return "pull_request_created"
         return "uploaded" if self.changed else "no_changes"
@@ -74,7 +75,7 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Built:
-    """A variant on its way: its document, and its files with their hashes."""
+    """A variant to publish: its metadata, and its files with their hashes."""
 
     name: str
     directory: Path
@@ -98,42 +99,42 @@ def publish(
 ) -> PublishResult:
     """Publish the variants of a build.
 
-    Without a version: nothing changes if the newest version of this major has just these bytes;
-    variants that it lacks are added to it, so that machines of a farm can each publish what they
-    built; any variant with other bytes makes the next version, patch or minor by what changed,
-    which holds the variants of this call alone.
+    If no version is given: the registry is not changed if the newest version of this major version
+    has exactly these variants. Variants that this version lacks are added to it, so that several
+    machines can each publish what they built. A variant with other bytes makes the next version,
+    patch or minor by its changes, which has only the variants of this call.
 
-    A version is held against the one before it of the same major version, see ``apidiff``: it is
-    refused when its number promises more than it keeps.
+    A version is compared with the version before it of the same major version (see ``apidiff``) and
+    refused if its number is too low for the changes.
 
     Args:
-        build_dir: the directory that holds variants, or one variant.
-        registry: one that can be written to.
+        build_dir: directory of variants, or of one variant.
+        registry: a registry that can be written to.
         repo_id: ``owner/name``.
-        version: ``X.Y.Z``; X must be the major version of the build.
-        card: Markdown that describes the kernel; None keeps the version's.
-        part: whether other machines publish the rest of the version, so that a variant which is
-            missing is no broken promise.
-        private: whether a kernel that is made on a hub by this is private.
+        version: ``X.Y.Z``; X must be the major version of the build. None chooses the version.
+        card: Markdown that describes the kernel; None keeps the published card.
+        part: whether other machines publish the rest of the version, so that a missing variant
+            does not count as a change.
+        private: whether a kernel that this call creates on a hub is private.
         create_pr: open a pull request on a hub instead of publishing.
-        source: files of the project, by path, that others can build more variants from. A version
+        source: files of the project, by path, from which others can build more variants. A version
             keeps the source that it was first published with.
-        benchmarks: scripts that measure the kernel, by file name; None keeps the version's.
+        benchmarks: scripts that measure the kernel, by file name; None keeps the published ones.
 
     Raises:
-        UsageError: the repo id or the version is impossible, or the registry has no such thing as
-            is asked for.
-        RegistryError: the variants do not belong together, the version holds other bytes, or it
-            breaks the promise of its number.
+        UsageError: the repo id or the version is invalid, or the registry does not support an
+            option.
+        RegistryError: the variants do not belong together, the version is published with other
+            bytes, or its number is too low for the changes.
         CheckError: the public names of a variant cannot be read.
-        IntegrityError: a variant is not what was built, or does not say what it was.
+        IntegrityError: a variant differs from its digest, or has none.
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
-    place = _destination(registry, private=private, create_pr=create_pr)
+    destination = _destination(registry, private=private, create_pr=create_pr)
     release = functools.partial(
         _attempt,
-        place,
+        destination,
         repo_id,
         built,
         wanted=wanted,
@@ -149,7 +150,7 @@ def publish(
 
 
 def _attempt(
-    place: Destination,
+    destination: Destination,
     repo_id: str,
     built: list[_Built],
     *,
@@ -159,16 +160,16 @@ def _attempt(
     source: Mapping[str, Path],
     benchmarks: Mapping[str, Path] | None,
 ) -> PublishResult:
-    """Choose a version by what is there, and write it."""
+    """Choose a version by what is published, and write it."""
     contents, local = _offered(built)
-    with place.writing(repo_id):
-        published = place.published(repo_id, contents, local)
-        choice = _choose(place.registry, repo_id, published, built, wanted, part=part)
-        keep = not source or _has_source(place.registry, repo_id, choice.version)
+    with destination.writing(repo_id):
+        published = destination.published(repo_id, contents, local)
+        choice = _choose(destination.registry, repo_id, published, built, wanted, part=part)
+        keep = not source or _has_source(destination.registry, repo_id, choice.version)
         sources = {} if keep else {sha256_file(file): file for file in source.values()}
         scripts = {name: sha256_file(file) for name, file in (benchmarks or {}).items()}
         sources |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
-        written = place.write(
+        written = destination.write(
             repo_id,
             Release(
                 version=choice.version,
@@ -198,7 +199,7 @@ def preview(
     version: str | None = None,
     *,
     part: bool = False,
-) -> Choice:
+) -> VersionChoice:
     """What ``publish`` would publish, and as which version; nothing is written.
 
     The arguments and errors are those of ``publish``.
@@ -210,7 +211,7 @@ def preview(
 
 
 def _has_source(registry: Registry, repo_id: str, version: Version3) -> bool:
-    """Whether a version holds the project that its variants were built from."""
+    """Whether a version contains the project that its variants were built from."""
     commit = registry.ref(repo_id, tag_of(version))
     lock = f"{SOURCE}/kernforge.lock"
     return commit is not None and registry.small_file(repo_id, commit, lock) is not None
@@ -219,17 +220,17 @@ def _has_source(registry: Registry, repo_id: str, version: Version3) -> bool:
 def _destination(
     registry: Registry, *, private: bool | None = None, create_pr: bool = False
 ) -> Destination:
-    """Where a registry is written.
+    """The destination that writes to a registry.
 
     Raises:
-        RegistryError: it cannot be.
-        UsageError: it has no pull requests or private kernels.
+        RegistryError: the registry cannot be written to.
+        UsageError: the registry has no pull requests or private kernels.
     """
     if isinstance(registry, DirectoryRegistry):
         if private or create_pr:
             raise UsageError(
-                "a directory has neither private kernels nor pull requests",
-                hint="who may read and write it is the file system's affair",
+                "a registry in a directory has neither private kernels nor pull requests",
+                hint="set the permissions of the directory in the file system",
             )
         return DirectoryDestination(registry)
     if isinstance(registry, HubRegistry):
@@ -240,7 +241,7 @@ def _destination(
 
 
 def _offered(built: list[_Built]) -> tuple[Contents, dict[str, Path]]:
-    """What was built by variant and path, and its files by their hashes."""
+    """Hashes of the built files by variant and path, and the files by their hashes."""
     contents = {variant.name: variant.hashes for variant in built}
     files = {v.hashes[path]: file for v in built for path, file in v.files.items()}
     return contents, files
@@ -254,12 +255,12 @@ def _choose(
     wanted: Version3 | None,
     *,
     part: bool,
-) -> Choice:
+) -> VersionChoice:
     def offered(version: Version3) -> tuple[Offer, ...]:
         commit = registry.ref(repo_id, tag_of(version))
         return () if commit is None else offers.published(registry, repo_id, commit)
 
-    return choose(
+    return choose_version(
         published,
         {variant.name: variant.hashes for variant in built},
         [offers.offer(variant.directory, variant.metadata) for variant in built],
@@ -273,21 +274,21 @@ def _choose(
 def _parse_version(text: str) -> Version3:
     match = _VERSION.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is no version to publish", hint="write it like 1.2.3")
+        raise UsageError(f"{text!r} is not a version to publish", hint="write it like 1.2.3")
     return int(match[1]), int(match[2]), int(match[3])
 
 
 def _read_all(build_dir: Path, wanted: Version3 | None) -> list[_Built]:
-    built = [_read(directory) for directory in directories.variants(build_dir)]
+    built = [_read_variant(directory) for directory in directories.variants(build_dir)]
     _check_together(built, wanted)
     return built
 
 
-def _read(directory: Path) -> _Built:
-    """One variant, verified."""
+def _read_variant(directory: Path) -> _Built:
+    """Read and verify one variant."""
     name = str(Variant.parse(directory.name))
     if name != directory.name:
-        raise RegistryError(f"{directory} should be called {name}", hint="build the kernel again")
+        raise RegistryError(f"{directory} must have the name {name}", hint="build the kernel again")
     document = (directory / FILE).read_bytes()
     metadata = Metadata.from_json(document, source=str(directory / FILE))
     digest = metadata.digest
@@ -297,21 +298,21 @@ def _read(directory: Path) -> _Built:
         )
     verify_tree(directory, digest)
     hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
-    found = tree_files(directory)
-    hashes |= {path: sha256(found[path].read_bytes()) for path in UNHASHED & set(found)}
-    return _Built(name=name, directory=directory, metadata=metadata, files=found, hashes=hashes)
+    files = tree_files(directory)
+    hashes |= {path: sha256(files[path].read_bytes()) for path in UNHASHED & set(files)}
+    return _Built(name=name, directory=directory, metadata=metadata, files=files, hashes=hashes)
 
 
 def _check_together(built: list[_Built], wanted: Version3 | None) -> None:
     """Refuse variants that are not of one kernel and major version."""
-    said = {(variant.metadata.name, variant.metadata.version) for variant in built}
-    if len(said) > 1:
+    kernels = {(variant.metadata.name, variant.metadata.version) for variant in built}
+    if len(kernels) > 1:
         listing = "; ".join(
             f"{v.name} is {v.metadata.name} version {v.metadata.version}" for v in built
         )
         raise RegistryError(
             f"the variants are not of one kernel and version: {listing}",
-            hint="remove the old ones from the build directory, or build all again",
+            hint="remove the old variants from the build directory, or build all again",
         )
     major = built[0].metadata.version
     if wanted is not None and wanted[0] != major:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changed for the users of a kernel from one version to the next, and what number that asks for.
+"""The changes for users between two versions of a kernel, and the version number that they require.
 
-The rules are those of semantic versioning (semver.org), applied to what a kernel promises:
+The rules are those of semantic versioning (semver.org), applied to a kernel:
 
-- *major*: a machine that was served is served no more (a variant or device code for its GPU is
-  gone), a public name or operator is gone, or a call that was right is wrong or means another thing;
-- *minor*: there is something new to call, or a Python package more is needed;
-- *patch*: all else.
+- *major*: a machine has no variant any more (a variant or the device code for its GPU was removed),
+  a public name or operator was removed, or a valid call became invalid or has another meaning;
+- *minor*: there is a new name to call, or another Python package is needed;
+- *patch*: everything else.
 
-Versions are compared machine by machine: for every kind of machine that some old variant served,
-the variant that it loaded is held against the one that it would load now. Before 1.0.0 a minor
-version may do what a major one does.
+Versions are compared by machines: for every kind of machine that an old variant runs on, the variant
+that it loaded is compared with the variant that it would load now. Before 1.0.0, a minor version may
+have the changes of a major version.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from kernforge.loader.resolve import check_archs, resolve
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from kernforge.source.python_api import Entry, Parameter
+    from kernforge.source.python_api import ApiEntry, Parameter
 
 Version3: TypeAlias = tuple[int, int, int]
 
 _NEWEST = (9, 99)
-"""Stands for every version of torch that is yet to come."""
-# Compute capabilities of CUDA devices, so that what a build serves can be counted (CUDA 13.0's list).
+"""Stands for every future version of torch."""
+# Compute capabilities of CUDA devices that are compared (the list of CUDA 13.0).
 _CAPABILITIES = (
     *((5, 0), (5, 2), (5, 3), (6, 0), (6, 1), (6, 2), (7, 0), (7, 2), (7, 5)),
     *((8, 0), (8, 6), (8, 7), (8, 8), (8, 9), (9, 0), (10, 0), (10, 1), (10, 3)),
@@ -42,7 +42,7 @@ _CAPABILITIES = (
 
 
 class Level(IntEnum):
-    """What number a change asks for."""
+    """The part of the version number that a change raises."""
 
     PATCH = 0
     MINOR = 1
@@ -54,33 +54,33 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What one variant offers.
+    """What one variant offers its users.
 
     Attributes:
-        name: the variant's.
-        backend: as the metadata has it.
-        archs: of its device code; None where nothing is said.
-        api: public names of its package.
-        ops: operators that its extension registers; None where the build did not record them.
-        python_depends: Python packages that it needs.
+        name: name of the variant.
+        backend: backend, as in the metadata.
+        archs: architectures of the device code; None if the metadata has none.
+        api: public names of the package.
+        ops: operators that the extension registers; None if the build did not record them.
+        python_depends: Python packages that the variant needs.
     """
 
     name: str
     backend: str
     archs: tuple[str, ...] | None
-    api: Mapping[str, Entry]
-    ops: Mapping[str, Entry] | None
+    api: Mapping[str, ApiEntry]
+    ops: Mapping[str, ApiEntry] | None
     python_depends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """Something that a user of the older version would notice.
+class ApiChange:
+    """A change that a user of the older version notices.
 
     Attributes:
-        level: the number that it asks for.
-        what: a sentence.
-        variants: the older version's variants whose users notice, sorted.
+        level: the part of the version number that the change raises.
+        what: description of the change.
+        variants: variants of the older version whose users notice the change, sorted.
     """
 
     level: Level
@@ -90,34 +90,34 @@ class Change:
 
 def compare(
     old: Sequence[Offer], new: Sequence[Offer], *, part: bool = False
-) -> tuple[Change, ...]:
-    """Every change, the gravest first.
+) -> tuple[ApiChange, ...]:
+    """Every change, those of the highest level first.
 
     Args:
         old: the variants of the older version.
-        new: those of the newer one.
-        part: whether the rest of the newer version is still to come, so that a machine which
-            nothing serves yet is no change.
+        new: the variants of the newer version.
+        part: whether other variants of the newer version are published later, so that a machine
+            without a variant does not count as a change.
     """
     offers = {offer.name: offer for offer in new}
-    found: dict[tuple[Level, str], set[str]] = {}
+    names_of: dict[tuple[Level, str], set[str]] = {}
     seen: set[tuple[str, str | None]] = set()
-    before = {offer.name: offer for offer in old}
-    for host in (host for name in before for host in _machines(name)):
-        was, now = resolve(before, host).best, resolve(offers, host).best
+    old_offers = {offer.name: offer for offer in old}
+    for host in (host for name in old_offers for host in _machines(name)):
+        was, now = resolve(old_offers, host).best, resolve(offers, host).best
         if was is None or (was.name, now.name if now else None) in seen:
             continue
         seen.add((was.name, now.name if now else None))
         if now:
-            changes = tuple(_between(before[was.name], offers[now.name]))
+            changes = tuple(_between(old_offers[was.name], offers[now.name]))
         else:
-            gone = (Level.MAJOR, f"nothing serves the machines of {was.name} any more")
-            changes = () if part else (gone,)
+            removed = (Level.MAJOR, f"the machines of {was.name} have no variant any more")
+            changes = () if part else (removed,)
         for change in changes:
-            found.setdefault(change, set()).add(was.name)
-    ranked = sorted(found.items(), key=lambda item: (-item[0][0], item[0][1]))
+            names_of.setdefault(change, set()).add(was.name)
+    ranked = sorted(names_of.items(), key=lambda item: (-item[0][0], item[0][1]))
     return tuple(
-        Change(level=level, what=what, variants=tuple(sorted(names)))
+        ApiChange(level=level, what=what, variants=tuple(sorted(names)))
         for (level, what), names in ranked
     )
 
@@ -127,21 +127,21 @@ def unrecorded(offers: Iterable[Offer]) -> tuple[str, ...]:
     return tuple(sorted(offer.name for offer in offers if offer.ops is None))
 
 
-def level_of(changes: Iterable[Change], *, major: int = 1) -> Level:
-    """The number that changes ask for together, in a major version."""
+def level_of(changes: Iterable[ApiChange], *, major: int = 1) -> Level:
+    """The part of the version number that changes raise together, in a major version."""
     level = max((change.level for change in changes), default=Level.PATCH)
     return min(level, Level.MINOR) if major == 0 else level
 
 
 def step(old: Version3, new: Version3) -> Level:
-    """Which number was raised from one version to a later one."""
+    """The part of the number that was raised from one version to a later one."""
     if new[0] != old[0]:
         return Level.MAJOR
     return Level.MINOR if new[1] != old[1] else Level.PATCH
 
 
 def after(version: Version3, level: Level) -> Version3:
-    """The next version that keeps the promise."""
+    """The next version of a level."""
     major, minor, patch = version
     if level is Level.MAJOR:
         return (major + 1, 0, 0)
@@ -149,7 +149,7 @@ def after(version: Version3, level: Level) -> Version3:
 
 
 def _machines(name: str) -> Iterator[Host]:
-    """Machines at the ends of what a variant serves; none for what is no variant's name."""
+    """The oldest and newest machines that a variant runs on; none for an invalid variant name."""
     try:
         variant = Variant.parse(name)
     except UsageError:
@@ -194,7 +194,7 @@ def _archs(old: Offer, new: Offer) -> Iterator[tuple[Level, str]]:
 
 
 def _lost(old: Offer, new: Offer) -> list[str]:
-    """Compute capabilities that the old device code ran on and the new does not."""
+    """Compute capabilities that the old device code runs on and the new does not."""
 
     def runs(offer: Offer, capability: tuple[int, int]) -> bool:
         host = Host(cpu="", os="", backend=Backend("cuda"), capability=capability)
@@ -207,12 +207,14 @@ def _lost(old: Offer, new: Offer) -> list[str]:
     ]
 
 
-def _entries(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[tuple[Level, str]]:
+def _entries(
+    old: Mapping[str, ApiEntry], new: Mapping[str, ApiEntry]
+) -> Iterator[tuple[Level, str]]:
     for name in sorted({*old, *new}):
         parent = name.rpartition(".")[0]
         if name not in new:
-            if parent not in old or parent in new:  # else the parent says it
-                yield Level.MAJOR, f"{name} is gone"
+            if parent not in old or parent in new:  # else the parent is reported
+                yield Level.MAJOR, f"{name} is removed"
         elif name not in old:
             if parent not in new or parent in old:
                 yield Level.MINOR, f"{name} is new"
@@ -223,25 +225,25 @@ def _entries(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[tup
                 yield level, f"{name}: {what}"
 
 
-def _signature(old: Entry, new: Entry) -> Iterator[tuple[Level, str]]:
+def _signature(old: ApiEntry, new: ApiEntry) -> Iterator[tuple[Level, str]]:
     if old.parameters is None or new.parameters is None:
         return
-    theirs = {p.name: (place, p) for place, p in enumerate(new.parameters)}
-    for place, was in enumerate(old.parameters):
+    new_parameters = {p.name: (index, p) for index, p in enumerate(new.parameters)}
+    for index, was in enumerate(old.parameters):
         if was.passed == "by position":
-            yield from _positional(place, was, new.parameters)
-        elif was.name not in theirs:
-            yield Level.MAJOR, f"parameter {was.name} is gone"
+            yield from _positional(index, was, new.parameters)
+        elif was.name not in new_parameters:
+            yield Level.MAJOR, f"parameter {was.name} is removed"
         else:
-            now_at, now = theirs[was.name]
-            both = {was.passed, now.passed} <= {"by position", "either way"}
-            if both and place != now_at:
-                yield Level.MAJOR, f"parameter {was.name} is number {now_at + 1}, was {place + 1}"
+            now_at, now = new_parameters[was.name]
+            positional = {was.passed, now.passed} <= {"by position", "either way"}
+            if positional and index != now_at:
+                yield Level.MAJOR, f"parameter {was.name} is number {now_at + 1}, was {index + 1}"
             yield from _parameter(was, now)
     known = {p.name for p in old.parameters}
     renamed = {i for i, p in enumerate(old.parameters) if p.passed == "by position"}
-    for place, now in enumerate(new.parameters):
-        if now.name in known or place in renamed:
+    for index, now in enumerate(new.parameters):
+        if now.name in known or index in renamed:
             continue
         required = now.default is None and now.passed not in {"rest", "other names"}
         word = "new and required" if required else "new"
@@ -253,9 +255,9 @@ def _signature(old: Entry, new: Entry) -> Iterator[tuple[Level, str]]:
 def _positional(
     place: int, was: Parameter, parameters: tuple[Parameter, ...]
 ) -> Iterator[tuple[Level, str]]:
-    """A parameter without a name for callers: only its place counts."""
+    """Changes of a positional-only parameter, which callers give by its position."""
     if place >= len(parameters) or parameters[place].passed not in {"by position", "either way"}:
-        yield Level.MAJOR, f"parameter number {place + 1} is gone"
+        yield Level.MAJOR, f"parameter number {place + 1} is removed"
     else:
         yield from _parameter(was, parameters[place])
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a version is published to: what any kind of registry must be able to do, and a directory.
+"""Registries that can be written to: the protocol, and a registry in a directory.
 
-Everything that a reference will name is written first, the references last and each by one atomic
-write: a reader sees the old version or the new one, and a publisher that dies leaves the old.
+The files of a version are written first and the references last, each reference by one atomic write:
+a reader sees the old version or the new one, and an interrupted publication leaves the old one.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ CARD = "README.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What a version shall be.
+    """A version to write.
 
     Attributes:
-        version: its number.
-        contents: all its variants; what was published before may be among them.
-        files: what is new or may be, by hex SHA-256.
-        card: Markdown that describes the kernel; None keeps the one that is there.
-        source: path in the project to hex SHA-256, of what the variants were built from; None
-            keeps what is there.
-        benchmarks: file name to hex SHA-256 of the scripts that measure it; None keeps those that
-            are there.
+        version: number of the version.
+        contents: all variants of the version, with those that are published already.
+        files: files that may be new, by hex SHA-256.
+        card: Markdown that describes the kernel; None keeps the published card.
+        source: hex SHA-256 of the sources of the variants, by path in the project; None keeps the
+            published sources.
+        benchmarks: hex SHA-256 of the benchmark scripts, by file name; None keeps the published
+            scripts.
     """
 
     version: Version3
@@ -48,7 +48,7 @@ class Release:
     benchmarks: Mapping[str, str] | None = None
 
     def tree(self) -> dict[str, str]:
-        """Path in the commit to hex SHA-256 of all that this decides but the card."""
+        """Hex SHA-256 by path in the commit, of all files that this release sets except the card."""
         tree = {
             f"build/{name}/{path}": digest
             for name, paths in self.contents.items()
@@ -59,21 +59,21 @@ class Release:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Beginnings of the paths of an older commit of the version that stay as they are."""
+        """Folders of an older commit of the version that are kept."""
         parts = ((SOURCE, self.source), (BENCHMARKS, self.benchmarks))
         return tuple(f"{folder}/" for folder, new in parts if new is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What became of a release.
+    """The result of writing a release.
 
     Attributes:
-        commit: what the version names now; of a pull request, its last commit.
-        changed: whether the registry differs from before.
-        url: where people see it.
-        branch: the branch of its major version.
-        pull_requests: the branch and URL of each that was opened instead of publishing.
+        commit: the commit of the version; for a pull request, its last commit.
+        changed: whether the registry was changed.
+        url: URL of the version, for people.
+        branch: the branch of the major version.
+        pull_requests: branch and URL of each pull request that was opened instead of publishing.
     """
 
     commit: str
@@ -88,24 +88,25 @@ class Destination(Protocol):
 
     @property
     def registry(self) -> Registry:
-        """The same, to be read."""
+        """The same registry, for reading."""
         ...
 
     def writing(self, repo_id: str) -> AbstractContextManager[None]:
-        """Get ready to write to a kernel, which need not be there yet.
+        """Prepare to write to a kernel, which may not exist yet.
 
-        Where the registry can, others wait meanwhile; where it cannot, ``write`` notices them.
+        Other publishers wait meanwhile if the registry has locks; if not, ``write`` detects them.
         """
         ...
 
     def published(self, repo_id: str, built: Contents, local: Mapping[str, Path]) -> Published:
-        """What every published version holds.
+        """The contents of every published version.
 
         Args:
             repo_id: ``owner/name``.
-            built: what is about to be published.
-            local: its files by hex SHA-256. Content that a registry knows by another name only
-                is called by its SHA-256 if it is one of these, and by that other name if not.
+            built: the variants to publish.
+            local: files of the variants to publish, by hex SHA-256. Content for which a registry
+                has another hash is named by its SHA-256 if it is one of these files, and by that
+                other hash if not.
         """
         ...
 
@@ -113,7 +114,7 @@ class Destination(Protocol):
         """Publish a version.
 
         Raises:
-            MovedError: somebody else published since ``published`` was asked.
+            MovedError: another publisher has published since ``published`` was called.
         """
         ...
 
@@ -123,13 +124,13 @@ if TYPE_CHECKING:
 
 
 class DirectoryDestination:
-    """A directory: a lock keeps publishers apart, renames keep readers whole."""
+    """A registry in a directory: a lock separates publishers, renames keep reads consistent."""
 
     def __init__(self, registry: DirectoryRegistry) -> None:
         self.registry = registry
 
     def writing(self, repo_id: str) -> AbstractContextManager[None]:
-        """Be the only one who writes to this kernel."""
+        """Hold the lock for writing to this kernel."""
         return self.registry.writing(repo_id)
 
     def published(
@@ -138,7 +139,7 @@ class DirectoryDestination:
         built: Contents,  # noqa: ARG002 - the protocol's
         local: Mapping[str, Path],  # noqa: ARG002 - the protocol's
     ) -> Published:
-        """What every published version holds."""
+        """The contents of every published version."""
         return {
             version: contents_of(self._tree(repo_id, version))
             for version in versions(self.registry.ref_names(repo_id))
@@ -147,7 +148,7 @@ class DirectoryDestination:
     def write(self, repo_id: str, release: Release) -> Written:
         """Publish a version: blobs, then the snapshot, then the references."""
         registry = self.registry
-        before = versions(registry.ref_names(repo_id))
+        published = versions(registry.ref_names(repo_id))
         tree = release.tree()
         for path, digest in self._tree(repo_id, release.version).items():
             if path == CARD or path.startswith(release.kept):
@@ -158,7 +159,7 @@ class DirectoryDestination:
         for digest, file in release.files.items():
             registry.add_blob(repo_id, digest, file)
         commit, created = registry.add_snapshot(repo_id, tree)
-        moved = self._set_refs(repo_id, {*before, release.version}, release.version, commit)
+        moved = self._set_refs(repo_id, {*published, release.version}, release.version, commit)
         return Written(
             commit=commit,
             changed=created or moved,
@@ -173,10 +174,10 @@ class DirectoryDestination:
     def _set_refs(
         self, repo_id: str, published: set[Version3], chosen: Version3, commit: str
     ) -> bool:
-        """Move the tag, then the branch of its major version, then main, each to its newest.
+        """Move the tag, then the branch of its major version, then main, each to its newest commit.
 
-        A publisher killed between two of them is mended by the next: all three follow from the
-        tags.
+        The next publication repairs one that was killed between two of them, because all three
+        follow from the tags.
         """
         registry = self.registry
         moved = registry.set_ref(repo_id, tag_of(chosen), commit)
@@ -189,9 +190,9 @@ class DirectoryDestination:
 
 def contents_of(tree: Mapping[str, str]) -> Contents:
     """The variants of a commit, from its files."""
-    found: dict[str, dict[str, str]] = {}
+    contents: dict[str, dict[str, str]] = {}
     for path, digest in tree.items():
         if path.startswith("build/") and path.count("/") > 1:
             _, name, inner = path.split("/", 2)
-            found.setdefault(name, {})[inner] = digest
-    return found
+            contents.setdefault(name, {})[inner] = digest
+    return contents

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publish to a Hugging Face hub.
 
-A hub has no lock and cannot move a branch, so this is the order, each step one that a publisher
-may die after:
+A hub has no lock and cannot move a branch. The steps have this order, so that a publication may be
+interrupted after each of them:
 
-1. the kernel, if it is not there;
-2. the files, by one commit for up to a thousand of them, onto the branch ``v<major>``. A new
-   branch, or a version older than the newest, is made on a branch of its own first, so that nobody
-   sees it half;
-3. the tag ``vX.Y.Z``. A tag that has to move because the version got another variant leaves a mark
-   while it is away, so that the next publisher puts it back;
+1. the kernel, if it does not exist;
+2. the files, by one commit for each thousand files, onto the branch ``v<major>``. A new branch, or a
+   version older than the newest, is first made on a temporary branch, so that users do not see a
+   part of it;
+3. the tag ``vX.Y.Z``. A tag must move if the version gets another variant. While it is removed, a
+   second tag marks its target, so that the next publication restores it;
 4. the card, as ``README.md`` on ``main``.
 
-Each commit names the one that it follows: when somebody else published meanwhile, the hub refuses
-it and the publication begins again.
+Each commit names its parent: if another publisher published meanwhile, the hub refuses the commit
+and the publication begins again.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 _Sent: TypeAlias = "tuple[str, str | bytes | None]"  # path, and a file's path, its bytes or None
 
 _AWAY = "+moving"
-_SCRIPTS = f"{BENCHMARKS}/benchmark"  # Other files beside them are somebody else's.
+_SCRIPTS = f"{BENCHMARKS}/benchmark"  # Other files of the folder are not from this publication.
 _MESSAGE = "Published by kernforge"
 
 
 class HubDestination:
-    """A hub as a place to publish to.
+    """A hub to publish to.
 
     Args:
         registry: the hub.
-        private: whether a kernel that is made now is private; None is the owner's default.
-        create_pr: open a pull request instead, for whoever may not write there.
+        private: whether a kernel that is created is private; None takes the owner's default.
+        create_pr: open a pull request instead, for users without permission to write.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class HubDestination:
 
     @contextlib.contextmanager
     def writing(self, repo_id: str) -> Iterator[None]:
-        """Have a kernel there to write to; nobody is kept away."""
+        """Create the kernel if it does not exist; other publishers are not locked out."""
         if self.registry.place.offline:
             raise NetworkError(
-                f"{self.registry.place.endpoint} may not be asked: HF_HUB_OFFLINE is set",
-                hint="unset it to publish",
+                f"{self.registry.place.endpoint} cannot be used: HF_HUB_OFFLINE is set",
+                hint="unset HF_HUB_OFFLINE to publish",
             )
         api = self._client.api
         if not self._create_pr:
@@ -84,38 +84,38 @@ class HubDestination:
             info = self._client.call(repo_id, lambda: api.repo_info(repo_id, repo_type="kernel"))
             if info.private is False:
                 raise RegistryError(
-                    f"{repo_id} is there already, and public", hint="publish without --private"
+                    f"{repo_id} exists already and is public", hint="publish without --private"
                 )
-        with _quiet_unless_watched():
+        with _progress_on_terminals_only():
             yield
         self.registry.forget(repo_id)
 
     def published(self, repo_id: str, built: Contents, local: Mapping[str, Path]) -> Published:
-        """What every published version holds.
+        """The contents of every published version.
 
-        A branch of a major version that has no tags was filled by another tool. It counts as
+        A branch of a major version without tags was published by another tool. It counts as
         version X.0.0, with the variants that this publication does not replace.
         """
         try:
             self._refs = self._client.refs(repo_id)
         except NotPublishedError:
-            # Only a preview asks for a kernel that is not there; ``writing`` makes it.
+            # Only for a preview: ``writing`` creates a kernel that does not exist.
             self._refs = {}
         self._names = {git_blob(file): digest for digest, file in local.items()}
-        found = {
+        published = {
             version: contents_of(self._tree(repo_id, self._refs[tag]))
             for version, tag in self._tags().items()
         }
         for major in majors(self._refs):
-            if not any(version[0] == major for version in found):
-                held = contents_of(self._tree(repo_id, self._refs[f"v{major}"]))
-                same = {n: f for n, f in held.items() if built.get(n, f) == f}
-                if same:
-                    found[major, 0, 0] = same
-        return found
+            if not any(version[0] == major for version in published):
+                contents = contents_of(self._tree(repo_id, self._refs[f"v{major}"]))
+                kept = {n: f for n, f in contents.items() if built.get(n, f) == f}
+                if kept:
+                    published[major, 0, 0] = kept
+        return published
 
     def write(self, repo_id: str, release: Release) -> Written:
-        """Publish a version; see the module for the order."""
+        """Publish a version in the order that the module's docstring describes."""
         if self._create_pr:
             return self._propose(repo_id, release)
         tag, branch = tag_of(release.version), f"v{release.version[0]}"
@@ -131,7 +131,7 @@ class HubDestination:
             self._have_branch(repo_id, branch, commit)
             changed = True
         changed = self._set_tag(repo_id, tag, commit) or changed
-        self._remove_branch(repo_id, f"publishing-{tag}", there=apart)
+        self._remove_branch(repo_id, f"publishing-{tag}", exists=apart)
         card = self._card(repo_id, release)
         return Written(
             commit=commit,
@@ -143,7 +143,7 @@ class HubDestination:
     # -- steps ------------------------------------------------------------------------------
 
     def _commit(self, repo_id: str, onto: str, head: str, release: Release) -> tuple[str, bool]:
-        """Turn a branch into the release; returns its commit and whether it is a new one."""
+        """Commit the release to a branch; returns the commit, and whether it is new."""
         groups = self._groups(repo_id, head, release)
         for number, operations in enumerate(groups, 1):
             part = f" (part {number} of {len(groups)})" if len(groups) > 1 else ""
@@ -152,7 +152,7 @@ class HubDestination:
         return head, bool(groups)
 
     def _groups(self, repo_id: str, head: str, release: Release) -> list[list[_Sent]]:
-        """What to send to turn a commit into the release, by commits to make."""
+        """The files to send to change a commit into the release, by commits to make."""
         whole = ["build"] if release.source is None else ["build", SOURCE]
         if release.benchmarks is not None:
             whole.append(_SCRIPTS)
@@ -172,7 +172,7 @@ class HubDestination:
         head: str | None,
         create_pr: bool = False,
     ) -> CommitInfo:
-        """One commit. It names the one before it, so sending it twice makes no second one."""
+        """Make one commit. It names its parent, so that sending it twice makes only one commit."""
         hub, api = library(), self._client.api
 
         def send() -> CommitInfo:
@@ -194,7 +194,7 @@ class HubDestination:
         return self._client.call(repo_id, send)
 
     def _file(self, repo_id: str, release: Release, operation: Operation) -> str | None:
-        """A file to send: of the build, or of the version that it is added to; None deletes."""
+        """A file to send, of the build or of the version that it is added to; None to delete it."""
         content = operation.content
         if content is None:
             return None
@@ -205,7 +205,7 @@ class HubDestination:
         return str(self.registry.fetch(repo_id, commit, variant) / inner)
 
     def _have_branch(self, repo_id: str, name: str, start: str) -> str:
-        """Make a branch unless it is there; returns its commit."""
+        """Create a branch unless it exists; returns its commit."""
         api = self._client.api
         self._client.call(
             repo_id,
@@ -215,16 +215,16 @@ class HubDestination:
         )
         return self._client.refs(repo_id)[name]
 
-    def _remove_branch(self, repo_id: str, name: str, *, there: bool) -> None:
-        """Remove a branch that is there, or was left by a publisher that died."""
-        if there or name in self._refs:
+    def _remove_branch(self, repo_id: str, name: str, *, exists: bool) -> None:
+        """Remove a branch that exists, or that an interrupted publication left."""
+        if exists or name in self._refs:
             api = self._client.api
             self._client.call(
                 repo_id, lambda: api.delete_branch(repo_id, branch=name, repo_type="kernel")
             )
 
     def _tags(self) -> dict[tuple[int, int, int], str]:
-        """The tag of each version; a tag that is away counts where its mark says it goes."""
+        """The tag of each version; a removed tag counts at the commit that its mark names."""
         for name in list(self._refs):
             if name.endswith(_AWAY):
                 self._refs.setdefault(name.removesuffix(_AWAY), self._refs[name])
@@ -234,19 +234,19 @@ class HubDestination:
         return self._refs.get(f"{tag}{_AWAY}") or self._refs.get(tag)
 
     def _set_tag(self, repo_id: str, tag: str, commit: str) -> bool:
-        """Let a tag name a commit; says whether it did not before."""
-        there, mark = self._client.refs(repo_id), f"{tag}{_AWAY}"
-        moves = there.get(tag) not in {None, commit}
+        """Set a tag to a commit; returns whether this changed the tag."""
+        refs, mark = self._client.refs(repo_id), f"{tag}{_AWAY}"
+        moves = refs.get(tag) not in {None, commit}
         if moves:
-            if mark in there:
+            if mark in refs:
                 self._untag(repo_id, mark)
             self._tag(repo_id, mark, commit)
             self._untag(repo_id, tag)
-        if there.get(tag) != commit:
+        if refs.get(tag) != commit:
             self._tag(repo_id, tag, commit)
-        if moves or mark in there:
+        if moves or mark in refs:
             self._untag(repo_id, mark)
-        return there.get(tag) != commit
+        return refs.get(tag) != commit
 
     def _tag(self, repo_id: str, name: str, commit: str) -> None:
         api = self._client.api
@@ -262,7 +262,7 @@ class HubDestination:
         self._client.call(repo_id, lambda: api.delete_tag(repo_id, tag=name, repo_type="kernel"))
 
     def _card(self, repo_id: str, release: Release) -> CommitInfo | None:
-        """Put the card on main, or ask for it to be; None when it is there already."""
+        """Commit the card to main or open a pull request; None if main has this card already."""
         if release.card is None:
             return None
         card = release.card.encode()
@@ -273,22 +273,17 @@ class HubDestination:
         message = f"{_MESSAGE}: the card of {tag_of(release.version)}"
         try:
             return self._send(
-                repo_id,
-                [(CARD, card)],
-                message,
-                onto="main",
-                head=main,
-                create_pr=self._create_pr,
+                repo_id, [(CARD, card)], message, onto="main", head=main, create_pr=self._create_pr
             )
         except ValueError as error:
             if "README.md" not in str(error):
                 raise
             raise RegistryError(
-                f"the card of {repo_id}: {error}", hint="mend the head of CARD.md"
+                f"the card of {repo_id}: {error}", hint="correct the front matter of CARD.md"
             ) from error
 
     def _propose(self, repo_id: str, release: Release) -> Written:
-        """Open pull requests: of the version onto its branch, and of the card onto main."""
+        """Open pull requests: for the version onto its branch, and for the card onto main."""
         tag, branch = tag_of(release.version), f"v{release.version[0]}"
         head = self._refs.get(branch) or self._have_branch(repo_id, branch, "main")
         opened: list[tuple[str, str]] = []
@@ -319,7 +314,7 @@ class HubDestination:
         )
 
     def _tree(self, repo_id: str, commit: str) -> dict[str, str]:
-        """Path to content of a commit: hex SHA-256, or what git calls what nobody here has."""
+        """Content hash by path in a commit: hex SHA-256, or git's hash of content without one."""
         listing = self.registry.listing(repo_id, commit)
         return {
             path: entry.blob
@@ -330,15 +325,15 @@ class HubDestination:
 
 
 def _other(blob: str) -> str:
-    """The name of content that is known by git's name alone; it is nobody's SHA-256."""
+    """The name of content of which only git's hash is known; it cannot equal a SHA-256."""
     return f"git-{blob}"
 
 
 @contextlib.contextmanager
-def _quiet_unless_watched() -> Iterator[None]:
-    """No progress bars where nobody watches."""
+def _progress_on_terminals_only() -> Iterator[None]:
+    """Disable the hub's progress bars unless stderr is a terminal."""
     library()
-    from huggingface_hub.utils import (  # noqa: PLC0415 - see hubclient.library
+    from huggingface_hub.utils import (  # noqa: PLC0415 - see hub_client.library
         are_progress_bars_disabled,
         disable_progress_bars,
         enable_progress_bars,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to change on a branch of a hub, in as few commits as the hub takes."""
+"""The changes of a branch of a hub, in as few commits as the hub accepts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MOST = 1000
-"""Operations that a hub takes in one commit."""
+"""Operations that a hub accepts in one commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A file to write, by the name of its content, or to delete."""
+    """A file to write, with the hash of its content, or to delete if ``content`` is None."""
 
     path: str
     content: str | None
@@ -25,13 +25,13 @@ class Operation:
 def plan(
     head: Mapping[str, str], target: Mapping[str, str], *, whole: Iterable[str]
 ) -> tuple[Operation, ...]:
-    """The operations that turn one tree into another, by path.
+    """The operations that change one tree into another, sorted by path.
 
     Args:
-        head: path to content, of all that is there.
-        target: the same, of all that shall be there below the folders of ``whole``.
-        whole: folders, or beginnings of names in one, of which nothing else shall stay. What lies
-            outside of them is left alone.
+        head: content hash by path, of all present files.
+        target: content hash by path, of all files that the folders of ``whole`` have after it.
+        whole: folders, or prefixes of paths, in which other files are deleted. Other folders are
+            not changed.
     """
     folders = tuple(folder if "/" in folder else f"{folder}/" for folder in whole)
     stale = {path for path in head if path.startswith(folders) and path not in target}
@@ -40,12 +40,12 @@ def plan(
 
 
 def batches(operations: Iterable[Operation], most: int = MOST) -> list[list[Operation]]:
-    """Operations in groups of at most so many; those of one variant stay together if they can."""
-    found: list[list[Operation]] = []
+    """Operations in groups of at most ``most``; those of one variant in one group if possible."""
+    groups: list[list[Operation]] = []
     for _, group in groupby(operations, key=lambda operation: operation.path.split("/")[:2]):
         pending = list(group)
-        if found and len(found[-1]) + len(pending) <= most:
-            found[-1].extend(pending)
+        if groups and len(groups[-1]) + len(pending) <= most:
+            groups[-1].extend(pending)
             continue
-        found += [pending[i : i + most] for i in range(0, len(pending), most)]
-    return found
+        groups += [pending[i : i + most] for i in range(0, len(pending), most)]
+    return groups

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read what built variants offer, for the comparison of versions; nothing of them is imported."""
+"""Read what built variants offer, for the comparison of versions, without importing them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.registry.api import Registry
-    from kernforge.source.python_api import Entry
+    from kernforge.source.python_api import ApiEntry
 
 
 def offer(directory: Path, metadata: Metadata) -> Offer:
     """What the variant in a directory offers.
 
     Raises:
-        CheckError: a module of it cannot be parsed.
+        CheckError: a module of the variant cannot be parsed.
     """
-    # Old builds hold the package in a directory of its own.
+    # Old builds have the package in a subdirectory.
     nested = directory / metadata.python_name
     root = nested if not (directory / "__init__.py").is_file() and nested.is_dir() else directory
     sources = {
@@ -43,22 +43,22 @@ def offer(directory: Path, metadata: Metadata) -> Offer:
     )
 
 
-def _operators(name: str, metadata: Metadata) -> Mapping[str, Entry] | None:
+def _operators(name: str, metadata: Metadata) -> Mapping[str, ApiEntry] | None:
     recorded = metadata.provenance.kernforge.get("ops") if metadata.provenance else None
     if recorded is None:
         return {} if Variant.parse(name).is_noarch else None
     if not isinstance(recorded, list) or not all(isinstance(text, str) for text in recorded):
         raise IntegrityError(
-            f"{name}/{FILE}: 'ops' is no list of operator schemas", hint="build the kernel again"
+            f"{name}/{FILE}: 'ops' is not a list of operator schemas", hint="build the kernel again"
         )
     return op_schema.read_operators(recorded)
 
 
 def built(directory: Path) -> tuple[Offer, ...]:
-    """What every variant in a directory offers, by name.
+    """What every variant in a directory offers, sorted by name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the directory has no variant.
     """
     return tuple(
         offer(path.absolute(), Metadata.from_json((path / FILE).read_bytes(), source=str(path)))
@@ -67,7 +67,7 @@ def built(directory: Path) -> tuple[Offer, ...]:
 
 
 def published(registry: Registry, repo_id: str, commit: str) -> tuple[Offer, ...]:
-    """What every variant of a published version offers, by name."""
+    """What every variant of a published version offers, sorted by name."""
     return tuple(
         offer(
             registry.fetch(repo_id, commit, name),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a project to publish beside its variants, so that others can build more of them."""
+"""The files of a project that are published with its variants, so that others can build more."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
-from kernforge.project import api as project
 from kernforge.project import source_files
+from kernforge.project.api import MANIFEST
 from kernforge.toolchain import lockfile
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kernforge.project.api import Project
 
-# SPDX identifiers, without the version, of licences that let anyone pass the source on.
+# SPDX identifiers, without the version, of licences that allow everyone to redistribute the source.
 _OPEN = (
     *("0bsd", "agpl", "apache", "artistic", "bsd", "bsl-1", "cc0", "ecl", "epl", "eupl", "gpl"),
     *("isc", "lgpl", "mit", "mpl", "ms-pl", "ncsa", "postgresql", "unlicense", "upl", "zlib"),
@@ -25,31 +25,32 @@ _NOT_NAMES = re.compile(r"\bWITH\s+[^()\s]+|\b(?:AND|OR)\b|[()]", re.IGNORECASE)
 _LEGAL = re.compile(r"(?:LICEN[CS]E|NOTICE|COPYING)(?:[.-][^/]*)?", re.IGNORECASE)
 
 
-def pack(one: Project, *, wanted: bool | None) -> dict[str, Path]:
+def pack(project: Project, *, wanted: bool | None) -> dict[str, Path]:
     """The files that a build of the project reads, with its lock and its licence, by path.
 
     Args:
-        one: the project.
-        wanted: None packs them if the licence is an open one and the project is locked.
+        project: the project to publish.
+        wanted: whether to include the source; None includes it if the licence is an open one and
+            the project has a lock.
 
     Raises:
-        UsageError: they are wanted, and the project has no lock.
+        UsageError: the source is wanted, and the project has no lock.
     """
-    if wanted is False or (wanted is None and not is_open(one.manifest.general.license or "")):
+    if wanted is False or (wanted is None and not is_open(project.manifest.general.license or "")):
         return {}
-    if lockfile.FILE_NAME not in one.files:
+    if lockfile.FILE_NAME not in project.files:
         if wanted is None:
             return {}
         raise UsageError(
-            f"{one.root} has no {lockfile.FILE_NAME}, so nobody could build its source alike",
+            f"{project.root} has no {lockfile.FILE_NAME}, which others need to build its source",
             hint="run `kernforge lock-toolchain`, or publish with --no-with-source",
         )
-    read = {project.MANIFEST, lockfile.FILE_NAME, *source_files.read(one).digests}
-    read |= {path for path in one.files if _LEGAL.fullmatch(path)}
-    return {path: one.files[path] for path in sorted(read)}
+    read = {MANIFEST, lockfile.FILE_NAME, *source_files.read(project).digests}
+    read |= {path for path in project.files if _LEGAL.fullmatch(path)}
+    return {path: project.files[path] for path in sorted(read)}
 
 
 def is_open(license_text: str) -> bool:
-    """Whether a licence, as an SPDX expression, lets anyone pass the source on."""
+    """Whether a licence, as an SPDX expression, allows everyone to redistribute the source."""
     names = _NOT_NAMES.sub(" ", license_text.lower()).split()
     return bool(names) and all(name.startswith(_OPEN) for name in names)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which version a publication becomes, so that its number promises no more than it holds."""
+"""The version number of a publication, from the changes since the version before it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import RegistryError
 from kernforge.publish import api_diff
-from kernforge.publish.api_diff import Change, Level, Version3
+from kernforge.publish.api_diff import ApiChange, Level, Version3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,92 +16,99 @@ if TYPE_CHECKING:
     from kernforge.publish.api_diff import Offer
 
     Contents: TypeAlias = Mapping[str, Mapping[str, str]]
-    """Variant name, to path in it, to hex SHA-256."""
+    """Hex SHA-256 by path in the variant, by variant name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A version to publish as.
+class VersionChoice:
+    """The version number and the contents of a publication.
 
     Attributes:
-        version: its number.
-        contents: all that it shall hold.
-        since: the version that it was held against; None when it is the first of its major one,
-            or nothing is new.
-        changes: what its users will notice.
-        unrecorded: variants whose operators could not be compared, since their build did not
+        version: number of the version.
+        contents: all variants of the version.
+        since: the version that it was compared with; None if it is the first of its major version,
+            or if nothing is new.
+        changes: changes for users.
+        unrecorded: variants whose operators were not compared, because their build did not
             record them.
     """
 
     version: Version3
     contents: Contents
     since: Version3 | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ApiChange, ...] = ()
     unrecorded: tuple[str, ...] = ()
 
 
-def choose(
+def choose_version(
     published: Mapping[Version3, Contents],
     contents: Contents,
-    mine: Sequence[Offer],
+    offered: Sequence[Offer],
     offers: Callable[[Version3], Sequence[Offer]],
     *,
     major: int,
     wanted: Version3 | None = None,
     part: bool = False,
-) -> Choice:
-    """The version to publish as, and all that it shall hold.
+) -> VersionChoice:
+    """Choose the version number of a publication, and all variants of the version.
 
     Args:
-        published: what each published version holds.
+        published: contents of each published version.
         contents: the variants to publish.
-        mine: what those offer.
-        offers: what the variants of a published version offer.
+        offered: what the variants to publish offer.
+        offers: gives what the variants of a published version offer.
         major: the major version of the build.
-        wanted: the version that the user asks for; None takes the next right one.
+        wanted: the version that the user asks for; None takes the next number that the changes
+            allow.
         part: whether other machines publish the rest of the version.
 
     Raises:
-        RegistryError: the wanted version holds other bytes for a variant, or promises more than
-            the variants keep.
+        RegistryError: the wanted version is published with other bytes for a variant, or its
+            number is too low for the changes.
     """
     newest = max((v for v in published if v[0] == major), default=None)
     target = wanted or newest or (major, 0, 0)
-    held = published.get(target, {})
-    differing = sorted(name for name in contents if name in held and held[name] != contents[name])
+    existing = published.get(target, {})
+    differing = sorted(
+        name for name in contents if name in existing and existing[name] != contents[name]
+    )
     if differing and wanted:
         raise RegistryError(
             f"version {dotted(wanted)} is published with other bytes for {', '.join(differing)}",
-            hint="a version never changes what it holds: publish the next one",
+            hint="a published variant cannot change: publish the next version",
         )
-    whole = contents if differing else {**held, **contents}
-    if not differing and whole == held:
-        return Choice(version=target, contents=whole)
+    complete = contents if differing else {**existing, **contents}
+    if not differing and complete == existing:
+        return VersionChoice(version=target, contents=complete)
     since = (
         newest if differing else max((v for v in _of(published, major) if v < target), default=None)
     )
     if since is None:
-        return Choice(version=target, contents=whole)
-    added = {offer.name for offer in mine}
-    kept = () if differing else tuple(o for o in _held(offers, target, held) if o.name not in added)
+        return VersionChoice(version=target, contents=complete)
+    added = {offer.name for offer in offered}
+    kept = (
+        ()
+        if differing
+        else tuple(o for o in _held(offers, target, existing) if o.name not in added)
+    )
     before = tuple(offers(since))
-    changes = api_diff.compare(before, (*kept, *mine), part=part)
+    changes = api_diff.compare(before, (*kept, *offered), part=part)
     level = api_diff.level_of(changes, major=major)
     if differing and level < Level.MAJOR:
         target = api_diff.after(since, level)
     elif level > api_diff.step(since, target) or differing:
-        raise _broken(since, None if differing else target, level, changes)
-    return Choice(
+        raise _too_low(since, None if differing else target, level, changes)
+    return VersionChoice(
         version=target,
-        contents=whole,
+        contents=complete,
         since=since,
         changes=changes,
-        unrecorded=api_diff.unrecorded((*before, *mine)),
+        unrecorded=api_diff.unrecorded((*before, *offered)),
     )
 
 
 def dotted(version: Version3) -> str:
-    """The number as people write it."""
+    """The number as text, such as ``1.0.2``."""
     return ".".join(map(str, version))
 
 
@@ -110,27 +117,27 @@ def _of(published: Mapping[Version3, Contents], major: int) -> list[Version3]:
 
 
 def _held(
-    offers: Callable[[Version3], Sequence[Offer]], target: Version3, held: Contents
+    offers: Callable[[Version3], Sequence[Offer]], target: Version3, existing: Contents
 ) -> Sequence[Offer]:
-    return offers(target) if held else ()
+    return offers(target) if existing else ()
 
 
-def _broken(
-    since: Version3, target: Version3 | None, level: Level, changes: Sequence[Change]
+def _too_low(
+    since: Version3, target: Version3 | None, level: Level, changes: Sequence[ApiChange]
 ) -> RegistryError:
-    grave = [change for change in changes if change.level == max(c.level for c in changes)]
-    listing = "\n  ".join(f"{change.what} ({', '.join(change.variants)})" for change in grave)
-    right = dotted(api_diff.after(since, level))
-    asked = f"{dotted(target)} cannot follow" if target else f"version {since[0]} ends with"
+    highest = [change for change in changes if change.level == max(c.level for c in changes)]
+    listing = "\n  ".join(f"{change.what} ({', '.join(change.variants)})" for change in highest)
+    next_version = dotted(api_diff.after(since, level))
+    subject = f"{dotted(target)} cannot follow" if target else f"version {since[0]} ends with"
     if level is Level.MAJOR:
-        advice = (
-            f"the next version is {right}: set version = {since[0] + 1} in build.toml and build "
-            "again; or give back what is gone"
+        hint = (
+            f"the next version is {next_version}: set version = {since[0] + 1} in build.toml and build "
+            "again; or restore what was removed"
         )
-        if any("serves the machines" in change.what for change in grave):
-            advice += "; or pass --part if other machines publish the missing variants"
+        if any("have no variant" in change.what for change in highest):
+            hint += "; or pass --part if other machines publish the missing variants"
     else:
-        advice = f"publish as {right}"
+        hint = f"publish as {next_version}"
     return RegistryError(
-        f"{asked} {dotted(since)}, this is a {level} change:\n  {listing}", hint=advice
+        f"{subject} {dotted(since)}: this is a {level} change:\n  {listing}", hint=hint
     )

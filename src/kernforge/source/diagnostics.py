@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compilers complain of, as data, and the lines of source that they mean.
+"""Messages of compilers as values, and the lines of source that they refer to.
 
-Read are the forms of GCC and Clang (``file:line:column: error: text``), of nvcc's front end
+The forms are those of GCC and Clang (``file:line:column: error: text``), of nvcc's front end
 (``file(line): error #20: text``, then the line and a caret), of ptxas (``ptxas error : text``) and of
 the linker (``undefined reference to``).
 """
@@ -36,14 +36,14 @@ _AROUND = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """One complaint.
+    """One message of a compiler.
 
     Attributes:
-        file: as the compiler names it; empty when it names none.
-        line: the first is 1; 0 when there is none.
-        column: the first is 1; 0 when there is none.
+        file: name of the file, as the compiler writes it; empty if the message names none.
+        line: number of the line, from 1; 0 if the message names none.
+        column: number of the column, from 1; 0 if the message names none.
         severity: ``error``, ``warning``, ``remark`` or ``note``.
-        message: its text.
+        message: text of the message.
     """
 
     file: str
@@ -54,35 +54,35 @@ class Diagnostic:
 
 
 def parse(output: str) -> tuple[Diagnostic, ...]:
-    """The complaints in a compiler's output, each once, in its order.
+    """The messages in a compiler's output, in its order, without repetitions.
 
-    Notes follow what they belong to.
+    A note follows the message that it belongs to.
     """
     return tuple(dict.fromkeys(_parse(output.splitlines())))
 
 
-def errors(found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Those that stop a build, with their notes."""
+def errors(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """The messages that stop a build, with their notes."""
     kept, belongs = [], False
-    for one in found:
-        belongs = one.severity == "error" or (one.severity == "note" and belongs)
+    for diagnostic in diagnostics:
+        belongs = diagnostic.severity == "error" or (diagnostic.severity == "note" and belongs)
         if belongs:
-            kept.append(one)
+            kept.append(diagnostic)
     return tuple(kept)
 
 
 def excerpt(
     diagnostic: Diagnostic, read: Callable[[str], str | None], *, around: int = _AROUND
 ) -> tuple[str, ...]:
-    """The line that is meant, some around it, and a caret below its column.
+    """The line of a message with the lines around it, and a caret below its column.
 
     Args:
-        diagnostic: the complaint.
-        read: the text of a file by the name in the complaint; None: it cannot be shown.
-        around: lines before and after.
+        diagnostic: the message.
+        read: gives the text of a file by its name in the message; None if it cannot be read.
+        around: number of lines to show before and after.
 
     Returns:
-        Lines with their numbers; empty when there is nothing to show.
+        Lines with their numbers; empty if there is nothing to show.
     """
     text = read(diagnostic.file) if diagnostic.file and diagnostic.line else None
     lines = [] if text is None else text.splitlines()
@@ -97,7 +97,7 @@ def excerpt(
         shown.append(f"{mark} {number:>{width}} | {lines[number - 1]}".rstrip())
         if number == diagnostic.line and diagnostic.column:
             before = lines[number - 1][: diagnostic.column - 1]
-            # Tabs stay tabs, or the caret would stand elsewhere.
+            # Tabs stay tabs, or the caret would be in another column.
             blank = "".join("\t" if letter == "\t" else " " for letter in before)
             shown.append(f"  {'':{width}} | {blank}^")
     return tuple(shown)
@@ -137,11 +137,11 @@ def _of(match: re.Match[str], *, column: int = 0) -> Diagnostic:
     )
 
 
-def _with_rest(one: Diagnostic, after: Sequence[str]) -> Diagnostic:
-    """The rest of a message of nvcc's front end, and the column below which it puts a caret.
+def _with_rest(diagnostic: Diagnostic, after: Sequence[str]) -> Diagnostic:
+    """Add the rest of a message of nvcc's front end, and the column of its caret.
 
-    Until an empty line come more of the message, the line of source behind two blanks, the caret,
-    and where a template was instantiated. In the line, words such as ``__global__`` are expanded.
+    More of the message, the line of source after two blanks, the caret, and where a template was
+    instantiated follow until an empty line. Macros such as ``__global__`` are expanded in the line.
     """
     block: list[str] = []
     for line in after:
@@ -150,9 +150,9 @@ def _with_rest(one: Diagnostic, after: Sequence[str]) -> Diagnostic:
         block.append(line)
     carets = [place for place, line in enumerate(block) if _CARET.fullmatch(line)]
     if not carets:
-        return one
+        return diagnostic
     at = carets[0]
     before = block[at - 1][: block[at].index("^")] if at else ""
     column = max(1, len(_EXPANDED.sub(r"__\1__", before)) - _QUOTED + 1)
     words = [line.strip() for line in (*block[: max(0, at - 1)], *block[at + 1 :])]
-    return replace(one, column=column, message="\n".join((one.message, *words)))
+    return replace(diagnostic, column=column, message="\n".join((diagnostic.message, *words)))

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of a module that is compiled while its user waits: what is generated, what is rewritten.
+"""Sources of a JIT module: the files that are generated and the text that is rewritten.
 
 ``inline`` writes the files that ``torch.utils.cpp_extension.load_inline`` writes (torch 2.13), with
-the headers that it puts before them where a source can tell them from its own. ``register`` lets a
-source take the names of its op namespaces from an object of its own at link time: a namespace can be
-registered once in a process, so that each further build needs another name, and no build should
-compile a binding again for that.
+its headers before a source that needs them. ``register`` changes a source so that it takes the names
+of its op namespaces from another object at link time: a process can register a namespace once, so
+that each further build needs another name, and a new name must not compile a binding again.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ CUDA_SUFFIXES = (".cu", ".cuh")
 _EXTENSION = "#include <torch/extension.h>"
 _TYPES = "#include <torch/types.h>"
 _RUNTIME = ("#include <cuda.h>", "#include <cuda_runtime.h>")
-# What a raw CUDA source may have taken for granted because torch/types.h brings it, by the names of
-# ``std`` for which it is needed. All of them take nvcc three times as long as a kernel, so that a
-# source gets those that it shows a use for; one with a name that is not here gets all.
+# Headers that a raw CUDA source may use without an include because torch/types.h includes them, by
+# the names of ``std`` that need them. All of them take nvcc three times as long as a kernel, so that
+# a source gets those whose names it uses; a source with a name that is not here gets all.
 _STANDARD = {
     "algorithm": r"min|max|minmax|clamp|sort|copy|copy_n|fill|fill_n|transform|find|reverse",
     "array": r"array",
@@ -131,23 +130,23 @@ def inline(
     implicit_headers: bool = True,
     whole: bool = False,
 ) -> dict[str, str]:
-    """Text of each file that ``load_inline`` compiles.
+    """Text of each file that ``load_inline`` compiles, by the file's name.
 
     Args:
-        cpp_sources: C++; joined to one file.
-        cuda_sources: CUDA; joined to one file, which there is only if there is any.
-        functions: what to bind with pybind11, with docstrings if it is a mapping.
+        cpp_sources: C++ sources; joined to one file.
+        cuda_sources: CUDA sources; joined to one file if there are any.
+        functions: names of the functions to bind with pybind11; a mapping gives their docstrings.
         error_handling: call each function through torch's translation of errors.
         implicit_headers: put torch's headers before the sources.
-        whole: put them there even before a source that shows no use for them.
+        whole: put torch's headers even before a source that does not use them.
 
     Raises:
-        UsageError: ``functions`` is neither names nor a mapping of them, or a source is no text.
+        UsageError: ``functions`` is neither names nor a mapping of names, or a source is not text.
     """
     cpp, cuda = _listed(cpp_sources), _listed(cuda_sources)
     bound = [] if functions is None else _bindings(functions, error_handling=error_handling)
-    before = implicit_headers and (whole or bool(bound) or not is_stable("\n".join(cpp)))
-    files = {MAIN: "\n".join((*([_EXTENSION] if before else []), *cpp, *bound, ""))}
+    prepend = implicit_headers and (whole or bool(bound) or not is_stable("\n".join(cpp)))
+    files = {MAIN: "\n".join((*([_EXTENSION] if prepend else []), *cpp, *bound, ""))}
     if cuda:
         headers: tuple[str, ...] = ()
         if implicit_headers:
@@ -159,17 +158,17 @@ def inline(
 
 
 def is_raw(text: str) -> bool:
-    """Whether a source shows no use of torch, its comments and texts aside."""
+    """Whether a source uses nothing of torch outside its comments and strings."""
     return not _OF_TORCH.search(_code(text))
 
 
 def _standard(text: str) -> list[str]:
-    """Includes of the headers that a raw CUDA source shows a use for."""
+    """Includes of the headers whose names a raw CUDA source uses."""
     code = _code(text)
     uses = _STD.findall(code)
     lists = {name: re.compile(names) for name, names in _STANDARD.items()}
     wanted = {n for use in uses for n, names in lists.items() if names.fullmatch(use)}
-    # What a file of the user's own needs is not seen here.
+    # The text of an included file of the project is not known here.
     if not names_known(text) or _OWN_INCLUDE.search(code):
         wanted = set(_STANDARD)
     if _FIXED_INTEGER.search(code):
@@ -179,22 +178,22 @@ def _standard(text: str) -> list[str]:
 
 
 def names_known(text: str) -> bool:
-    """Whether it is known of every name of ``std`` in a source which header brings it."""
+    """Whether the header of every name of ``std`` in a source is known."""
     return all(_KNOWN_NAME.fullmatch(use) for use in _STD.findall(_code(text)))
 
 
 def is_stable(text: str) -> bool:
-    """Whether a binding includes torch's stable ABI and shows no use of any other."""
+    """Whether a binding includes torch's stable ABI and uses no other API of torch."""
     return bool(_STABLE_INCLUDE.search(text)) and not _NOT_STABLE.search(_code(text))
 
 
 def is_torch_header(name: str) -> bool:
-    """Whether an included header is one of torch's C++ API, which takes a compiler long."""
+    """Whether an included header is of torch's C++ API, which takes long to compile."""
     return bool(_TORCH_HEADER.match(name))
 
 
 def first_header(text: str) -> str:
-    """The header of torch that a unit can begin with, if there is one; empty otherwise."""
+    """The header of torch that a precompiled header can replace; empty if there is none."""
     for header in _WHOLE:
         include = re.search(rf'#\s*include\s*[<"]{re.escape(header)}[>"]', text)
         if include and _BEFORE.fullmatch(text[: include.start()]):
@@ -203,42 +202,42 @@ def first_header(text: str) -> str:
 
 
 def lacks_torch(output: str) -> bool:
-    """Whether a compiler stumbled over a name that a header might have brought."""
+    """Whether a compiler reports a name that is unknown because a header may be missing."""
     return bool(_LACKING.search(output))
 
 
 def namespaces(texts: Sequence[str]) -> frozenset[str]:
-    """The op namespaces that sources define, as they write them; not those that they add to."""
-    found = (match for text in texts for match in _LIBRARY.finditer(text))
-    return frozenset(match["name"] for match in found if not match["kind"])
+    """Names of the op namespaces that sources define; namespaces that they only extend do not count."""
+    matches = (match for text in texts for match in _LIBRARY.finditer(text))
+    return frozenset(match["name"] for match in matches if not match["kind"])
 
 
 def module_names(texts: Sequence[str]) -> tuple[str, ...]:
-    """Names of the Python modules that sources define, as they write them."""
-    found = [a or b for text in texts for a, b in _MODULE.findall(text)]
-    return tuple(dict.fromkeys(found))
+    """Names of the Python modules that sources define, as written in the sources."""
+    names = [a or b for text in texts for a, b in _MODULE.findall(text)]
+    return tuple(dict.fromkeys(names))
 
 
 def register(text: str, defined: frozenset[str]) -> str:
-    """The text with these namespaces taken from ``NAMES_HEADER``; lines stay where they are."""
+    """Take the names of these namespaces from ``NAMES_HEADER``; the number of lines does not change."""
 
-    def instead(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         if match["name"] not in defined:
             return match[0]
         kind = f"{match['stable'] or ''}LIBRARY{match['kind'] or ''}"
         return f"KERNFORGE_{kind}({symbol(match['name'])},"
 
-    return _LIBRARY.sub(instead, text)
+    return _LIBRARY.sub(replacement, text)
 
 
 def names_header(defined: frozenset[str]) -> str:
-    """Text of the header that ``register`` counts on."""
+    """Text of the header that the output of ``register`` includes."""
     lines = (_DECLARATION.format(symbol=symbol(name)) for name in sorted(defined))
     return _HEADER.format(names="\n".join(lines))
 
 
 def names_source(names: Mapping[str, str]) -> str:
-    """Text of the object that holds the names: written namespace -> namespace of this build."""
+    """Source of the object that holds the names of this build, by the names in the sources."""
     lines = [
         f'{_DECLARATION.format(symbol=symbol(name))}\nconst char {symbol(name)}[] = "{actual}";'
         for name, actual in sorted(names.items())
@@ -247,24 +246,25 @@ def names_source(names: Mapping[str, str]) -> str:
 
 
 def symbol(name: str) -> str:
-    """The symbol that holds a namespace."""
+    """Name of the symbol that holds a namespace."""
     return f"kernforge_namespace_of_{name}"
 
 
 def _listed(sources: object) -> list[str]:
-    """The texts among them; one that stands alone is a list of it."""
+    """Sources as a list; a single source becomes a list of one."""
     listed = sources if isinstance(sources, list | tuple) else [] if sources is None else [sources]
-    for one in listed:
-        if not isinstance(one, str) or _PATH.fullmatch(one):
-            what = repr(one) if isinstance(one, str) else f"a {type(one).__name__}"
+    for source in listed:
+        if not isinstance(source, str) or _PATH.fullmatch(source):
+            value = repr(source) if isinstance(source, str) else f"a {type(source).__name__}"
             raise UsageError(
-                f"a source is {what}", hint="load_inline takes the text itself; load takes paths"
+                f"a source is {value}, not the text of a source",
+                hint="load_inline takes the text of sources; load takes paths",
             )
     return list(listed)
 
 
 def _code(text: str) -> str:
-    """The text without comments, and without texts that are not of an include."""
+    """The text without comments, and without strings other than those of directives."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     bare = _COMMENT_OR_TEXT.sub(" ", "\n".join(lines))
     directives = (line for line in text.splitlines() if line.lstrip().startswith("#"))
@@ -280,13 +280,13 @@ def _bindings(
         functions = {name: name for name in functions}
     if not isinstance(functions, dict):
         raise UsageError(
-            f"functions is a {type(functions).__name__}",
+            f"functions has the type {type(functions).__name__}",
             hint="give a list of names, or a dict of names and docstrings",
         )
     lines = [f"PYBIND11_MODULE({EXTENSION_NAME}, m) {{"]
     for name, doc in functions.items():
-        what = f"torch::wrap_pybind_function({name})" if error_handling else name
-        lines.append(f'm.def("{name}", {what}, {_literal(doc)});')
+        value = f"torch::wrap_pybind_function({name})" if error_handling else name
+        lines.append(f'm.def("{name}", {value}, {_literal(doc)});')
     return [*lines, "}"]
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files a translation unit may read, found by looking at its ``#include`` lines.
+"""Which files a translation unit may read, from its ``#include`` lines.
 
-Conditions are ignored, so the answer holds every file that could be read and perhaps some that
-are not: a key made from it may be too careful, never too careless. The compiler is given these
-files and no others, so a file that was overlooked is an error at once, not a stale result later.
+Preprocessor conditions are ignored, so the result has every file that could be read and perhaps
+more: a key made from it may change too often, never too rarely. The compiler gets these files and no
+others, so that a missing file is an error at once and not a stale result later.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _INCLUDE = re.compile(
     re.MULTILINE,
 )
 _TORCH = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "pybind11/")
-# What wraps torch's C++ API in Python's.
+# Headers that include Python's.
 _PYTHON = ("Python.h", "torch/extension.h", "torch/python.h", "pybind11/", "torch/csrc/utils/")
 _ATEN_CUDA = ("ATen/cuda/", "c10/cuda/", "torch/extension.h", "torch/all.h", "THC/")
-# Headers of CUDA's libraries, which are not part of its compiler and runtime.
+# Headers of CUDA's libraries, which are not part of CUDA's compiler and runtime packages.
 _CUDA_LIBRARIES = (
     *("cublas", "cufft", "curand", "cusolver", "cusparse", "nvrtc", "nvtx3/"),
     *("cuda_profiler_api.h", "cudaProfiler.h", "nvToolsExt"),
@@ -35,11 +35,11 @@ _CUTLASS = ("cutlass/", "cute/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closure:
-    """What a translation unit may read.
+    """The files that a translation unit may read.
 
     Attributes:
-        files: the project's own, sorted, the unit itself among them.
-        foreign: names that the project does not have, as they are written, sorted.
+        files: paths of the project's files, sorted, with the unit itself.
+        foreign: included names that the project does not have, as written, sorted.
         opaque: whether an include names a macro, so that the two lists may be incomplete.
     """
 
@@ -54,7 +54,7 @@ class Closure:
 
     @property
     def reaches_aten_cuda(self) -> bool:
-        """Whether ATen's CUDA headers may be read, which want those of CUDA's libraries."""
+        """Whether ATen's CUDA headers may be read, which include those of CUDA's libraries."""
         return self.opaque or any(name.startswith(_ATEN_CUDA) for name in self.foreign)
 
     @property
@@ -84,19 +84,19 @@ def closure(
     """Follow the includes of a unit.
 
     Args:
-        unit: the source, relative to the project.
+        unit: path of the source, relative to the project.
         sources: text of each file of the project that could be included, by relative path.
         include_dirs: directories relative to the project, in search order.
         first: files that the command line includes before the unit's first line.
-        content: files that do without what the project does not have: they look before they
-            include it.
+        content: files whose includes count only where the project has them, because they test
+            ``__has_include`` first.
     """
     seen: set[str] = set()
     foreign: set[str] = set()
     opaque = False
-    todo = [unit, *(path for path in first if path in sources)]
-    while todo:
-        path = todo.pop()
+    pending = [unit, *(path for path in first if path in sources)]
+    while pending:
+        path = pending.pop()
         if path in seen:
             continue
         seen.add(path)
@@ -105,11 +105,11 @@ def closure(
             name = quoted or angled
             if not name:
                 continue
-            # All candidates and not only the first: which one is read may hang on a condition.
+            # All candidates and not only the first: a condition may decide which one is read.
             here = (posixpath.dirname(path),) if quoted else ()
-            found = [p for p in _candidates(name, here + include_dirs) if p in sources]
-            todo += found
-            if not found and path not in content:
+            files_of_name = [p for p in _candidates(name, here + include_dirs) if p in sources]
+            pending += files_of_name
+            if not files_of_name and path not in content:
                 foreign.add(name)
     files = set(sources) if opaque else seen
     return Closure(files=tuple(sorted(files)), foreign=tuple(sorted(foreign)), opaque=opaque)
@@ -118,29 +118,29 @@ def closure(
 def named(
     path: str, sources: Mapping[str, str], include_dirs: tuple[str, ...]
 ) -> dict[str, tuple[str, ...]]:
-    """The names that a file includes, as it writes them, and the project's files that each may be.
+    """The names that a file includes, as written, and the project's files that each may refer to.
 
     Args:
-        path: the file.
-        sources: as for ``closure``.
-        include_dirs: as for ``closure``.
+        path: path of the file, relative to the project.
+        sources: text of each file of the project that could be included, by relative path.
+        include_dirs: directories relative to the project, in search order.
     """
-    found = {}
+    names = {}
     for quoted, angled, _ in _includes(sources.get(path, "")):
         here = (posixpath.dirname(path),) if quoted else ()
         if name := quoted or angled:
-            found[name] = tuple(p for p in _candidates(name, here + include_dirs) if p in sources)
-    return found
+            names[name] = tuple(p for p in _candidates(name, here + include_dirs) if p in sources)
+    return names
 
 
 def base_names(text: str) -> set[str]:
-    """Last parts of the names that a text includes, whatever their extension."""
+    """Last parts of the names that a text includes, with any extension."""
     return {posixpath.basename(quoted or angled) for quoted, angled, _ in _includes(text)} - {""}
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _includes(text: str) -> tuple[tuple[str, str, str], ...]:
-    """(quoted, angled, macro) of each include line; headers are read by many units."""
+    """(quoted, angled, macro) of each include line; cached, because many units read a header."""
     return tuple(_INCLUDE.findall(text))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a unit gets the op namespace, which changes with every edit of any source.
 
-A source can name it anywhere, as a macro, and then must be compiled for each name. One that names
-it only in the macros of the ``registration.h`` that kernforge brings takes it from an object of its
-own at link time: its result serves every build. See docs/decisions/0036.
+A source that uses the namespace's macro anywhere must be compiled for each name. A source that uses
+it only in the macros of kernforge's ``registration.h`` takes the name from another object at link
+time, so that its object file serves every build. See docs/decisions/0036.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REGISTERS = re.compile(r"\bREGISTER_EXTENSION\s*\(\s*TORCH_EXTENSION_NAME\s*\)"
 _LIBRARY = re.compile(
     r"\b(?:STABLE_)?TORCH_LIBRARY(?:_IMPL)?_EXPAND\s*\(\s*TORCH_EXTENSION_NAME\s*,"
 )
-# The macros with another name in them, or as somebody else defines them.
+# The macros with another name, or with a definition that is not kernforge's.
 _OTHERWISE = re.compile(r"\b(?:(?:STABLE_)?TORCH_LIBRARY(?:_IMPL)?_EXPAND|REGISTER_EXTENSION)\b")
 _STABLE = re.compile(r"\bSTABLE_TORCH_LIBRARY")
 _STABLE_SINCE = (2, 10)
@@ -40,39 +40,39 @@ __attribute__((visibility("default"))) struct _object* PyInit_{name}() {{
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """What a unit wants of the op namespace.
+class NamespaceUse:
+    """How a unit gets the op namespace.
 
     Attributes:
-        compiled: whether it must be compiled with the name.
-        linked: whether it takes the name at link time.
+        compiled: whether the unit must be compiled with the name.
+        linked: whether the unit takes the name at link time.
     """
 
     compiled: bool = False
     linked: bool = False
 
 
-def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -> Use:
+def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -> NamespaceUse:
     """How a unit uses the op namespace.
 
     Args:
-        texts: every file of the project that it may read, without the bundled header.
-        bundled: whether it reads kernforge's ``registration.h``.
-        torch: the torch whose headers it reads.
+        texts: texts of the project's files that the unit may read, without ``registration.h``.
+        bundled: whether the unit reads kernforge's ``registration.h``.
+        torch: version of the torch whose headers the unit reads; None if it reads none.
     """
-    known = list(texts)
-    if not any(name in text for text in known for name in _MACROS):
-        return Use()
-    registers = sum(len(_REGISTERS.findall(text)) for text in known)
+    sources = list(texts)
+    if not any(name in text for text in sources for name in _MACROS):
+        return NamespaceUse()
+    registers = sum(len(_REGISTERS.findall(text)) for text in sources)
     if not bundled or registers != 1 or torch is None:
-        return Use(compiled=True)
-    if torch < _STABLE_SINCE and any(_STABLE.search(text) for text in known):
-        return Use(compiled=True)
-    rest = [_LIBRARY.sub("", _REGISTERS.sub("", text)) for text in known]
+        return NamespaceUse(compiled=True)
+    if torch < _STABLE_SINCE and any(_STABLE.search(text) for text in sources):
+        return NamespaceUse(compiled=True)
+    rest = [_LIBRARY.sub("", _REGISTERS.sub("", text)) for text in sources]
     plain = not any(_OTHERWISE.search(text) or any(m in text for m in _MACROS) for text in rest)
-    return Use(compiled=not plain, linked=plain)
+    return NamespaceUse(compiled=not plain, linked=plain)
 
 
 def source(name: str) -> str:
-    """Text of the object that holds the namespace."""
+    """Source of the object that holds the namespace."""
     return _TEXT.format(name=name)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operator schemas: found in the sources that register them, and read into their parts.
+"""Operator schemas: found in the sources that register them, and parsed.
 
 The grammar is torch's, ``name.overload(Type arg=default, *, Type arg) -> Type``. The strings are
 taken from ``.def("...")`` in C++ and CUDA sources when a variant is built, and recorded in its
-metadata. They are not taken from the binary: a compiler keeps a literal that is copied into a
-``std::string``, as torch's full C++ API does, in pieces that cannot be put together again.
+metadata. They are not taken from the binary: torch's full C++ API copies a literal into a
+``std::string``, and a compiler stores such a literal in pieces that cannot be joined again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kernforge.source.python_api import Entry, Parameter
+from kernforge.source.python_api import ApiEntry, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,15 +36,15 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def schemas_in(source: str) -> tuple[str, ...]:
-    """What a C++ source registers: schemas, and bare names where torch infers the schema.
+    """The schemas that a C++ source registers, or bare names where torch infers the schema.
 
-    Literals beside each other are joined, as a compiler does. Both branches of a preprocessor
-    condition count; a name or schema that a macro makes is not seen.
+    Adjacent literals are joined, as a compiler does. Both branches of a preprocessor condition
+    count; a name or schema that a macro makes is not found.
 
     Args:
         source: text of the file.
     """
-    found: list[str] = []
+    schemas: list[str] = []
     literal: str | None = None
     for match in _TOKEN.finditer(source):
         if match["def"]:
@@ -57,21 +57,21 @@ def schemas_in(source: str) -> tuple[str, ...]:
             literal += match["raw"]
         else:
             if literal and (_SCHEMA.fullmatch(literal.strip()) or _NAME.fullmatch(literal.strip())):
-                found.append(" ".join(literal.split()))
+                schemas.append(" ".join(literal.split()))
             literal = None
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(schemas))
 
 
-def read_operators(schemas: Iterable[str]) -> dict[str, Entry]:
-    """The operators by ``ops.<name>``, with their parameters where the schema gives them."""
-    return dict(sorted(_read(schema) for schema in schemas))
+def read_operators(schemas: Iterable[str]) -> dict[str, ApiEntry]:
+    """The operators by ``ops.<name>``, with their parameters if the schema gives them."""
+    return dict(sorted(_read_operator(schema) for schema in schemas))
 
 
-def _read(schema: str) -> tuple[str, Entry]:
+def _read_operator(schema: str) -> tuple[str, ApiEntry]:
     match = _SCHEMA.fullmatch(schema.strip())
     if match is None:
         bare = _NAME.fullmatch(schema.strip())
-        return f"ops.{bare[1] if bare else schema}", Entry(kind="operator")
+        return f"ops.{bare[1] if bare else schema}", ApiEntry(kind="operator")
     by_name = False
     parameters = []
     for text in _split(match["args"]):
@@ -80,7 +80,7 @@ def _read(schema: str) -> tuple[str, Entry]:
         else:
             parameters.append(_parameter(text, by_name=by_name))
     returns = _type(match["returns"])
-    entry = Entry(kind="operator", parameters=tuple(parameters), returns=returns)
+    entry = ApiEntry(kind="operator", parameters=tuple(parameters), returns=returns)
     return f"ops.{match['name']}", entry
 
 
@@ -96,14 +96,14 @@ def _parameter(text: str, *, by_name: bool) -> Parameter:
 
 
 def _type(text: str) -> str:
-    """A type whose spelling says only what it means: which letter marks a mutation does not."""
+    """The type in one spelling: the letter that marks a mutation has no meaning."""
     return re.sub(r"\s+", "", _MUTATED.sub("!", text))
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that stand in no bracket and no string."""
+    """Split at the commas outside brackets and strings."""
     parts, depth, quote, last = [], 0, "", 0
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         if quote:
             quote = "" if character == quote else quote
         elif character in "\"'":
@@ -113,7 +113,7 @@ def _split(text: str) -> list[str]:
         elif character in ")]":
             depth -= 1
         elif character == "," and not depth:
-            parts.append(text[last:place].strip())
-            last = place + 1
+            parts.append(text[last:position].strip())
+            last = position + 1
     parts.append(text[last:].strip())
     return [part for part in parts if part]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public names of a kernel's package, with their signatures, read from its sources alone.
+"""The public names of a kernel's package with their signatures, read from its sources.
 
-Nothing is imported: what is compared may be anybody's. Public is what ``__all__`` lists, or
-without one every name without a leading underscore that the package defines or takes from a
-module of its own; and the names of ``layers``, which the layer API asks for.
+No module is imported, because the source may not be trusted. A name is public if ``__all__`` lists
+it or, without ``__all__``, if it has no leading underscore and the package defines it or imports it
+from one of its own modules. The names of ``layers``, which the layer API loads, are public too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Kind: TypeAlias = Literal["function", "class", "module", "value", "operator"]
 
 _CUSTOM_OPS = frozenset({"custom_op", "triton_op"})
 _GENERATED = ("_ops",)
-"""The module that the builder writes; its names are for the package's own use."""
+"""The module that the builder writes; its names are not public."""
 _SHOWN_DUNDERS = frozenset({"__init__", "__call__"})
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -33,10 +33,10 @@ class Parameter:
     """One parameter of a function or an operator.
 
     Attributes:
-        name: empty where an operator's schema gives none.
+        name: name of the parameter; empty if an operator's schema gives none.
         passed: how a caller may give it.
-        default: its default as source text; None when a caller must give it.
-        type: of an operator, whose types are part of its schema; empty for a function.
+        default: the default as source text; None if a caller must give a value.
+        type: type of an operator's parameter, as in the schema; empty for a function.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A public name.
+class ApiEntry:
+    """A public name of a package.
 
     Attributes:
-        kind: what it is.
-        parameters: None where there are none to know.
-        returns: of an operator.
+        kind: function, class, module, value or operator.
+        parameters: parameters of a function or operator; None if it has none that are known.
+        returns: return type of an operator; empty for others.
     """
 
     kind: Kind
@@ -60,27 +60,27 @@ class Entry:
     returns: str = ""
 
 
-def read_package(sources: Mapping[str, str]) -> dict[str, Entry]:
-    """Every public name of a package, dotted, as in ``layers.SiluAndMul.forward``.
+def read_package(sources: Mapping[str, str]) -> dict[str, ApiEntry]:
+    """Every public name of a package with its dotted path, such as ``layers.SiluAndMul.forward``.
 
-    Operators that the package defines in Python stand as ``ops.<name>``.
+    Operators that the package defines in Python have the path ``ops.<name>``.
 
     Args:
         sources: text of each ``.py`` file by its path in the package, with ``/``.
 
     Raises:
-        CheckError: a file is no Python of the running version.
+        CheckError: the running Python cannot parse a file.
     """
     package = _Package({_module_name(path): _Module.read(path, sources[path]) for path in sources})
-    found = dict(package.public((), frozenset()))
+    names = dict(package.public((), frozenset()))
     if ("layers",) in package.modules:
-        found["layers"] = Entry(kind="module")
-        found |= {
+        names["layers"] = ApiEntry(kind="module")
+        names |= {
             f"layers.{name}": entry for name, entry in package.public(("layers",), frozenset())
         }
     for module in package.modules.values():
-        found |= {f"ops.{name}": entry for name, entry in module.operators.items()}
-    return dict(sorted(found.items()))
+        names |= {f"ops.{name}": entry for name, entry in module.operators.items()}
+    return dict(sorted(names.items()))
 
 
 _Dotted: TypeAlias = tuple[str, ...]
@@ -93,7 +93,7 @@ def _module_name(path: str) -> _Dotted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Import:
-    """A name that comes from a module of the package: ``name`` is None for the module itself."""
+    """A name imported from a module of the package; ``name`` is None for the module itself."""
 
     module: _Dotted
     name: str | None
@@ -101,12 +101,12 @@ class _Import:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """What one file binds at its top level."""
+    """The names that one file binds at its top level."""
 
     bound: dict[str, ast.stmt | _Import | None] = field(default_factory=dict)
     stars: list[_Dotted] = field(default_factory=list)
     listed: list[str] | None = None
-    operators: dict[str, Entry] = field(default_factory=dict)
+    operators: dict[str, ApiEntry] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str, text: str) -> _Module:
@@ -115,16 +115,16 @@ class _Module:
         except SyntaxError as error:
             raise CheckError(
                 f"{path}, line {error.lineno}: {error.msg}",
-                hint="its public names cannot be read; use a Python that knows this syntax",
+                hint="the public names cannot be read; use a Python version that has this syntax",
             ) from None
-        reader = _Reader(_module_name(path), is_package=path.endswith("__init__.py"))
+        reader = _StatementReader(_module_name(path), is_package=path.endswith("__init__.py"))
         for statement in _flat(tree.body):
             reader.add(statement)
         return cls(reader.bound, reader.stars, reader.listed, reader.operators)
 
 
 def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run when a module is imported, those in if, try and with too."""
+    """The statements that run when a module is imported, with those in if, try and with."""
     for statement in body:
         yield statement
         for name in ("body", "orelse", "finalbody", "handlers"):
@@ -133,15 +133,15 @@ def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _flat(inner)
 
 
-class _Reader:
-    """Collects what a file's statements bind."""
+class _StatementReader:
+    """Collects the names that a file's statements bind."""
 
     def __init__(self, module: _Dotted, *, is_package: bool) -> None:
         self._here = module if is_package else module[:-1]
         self.bound: dict[str, ast.stmt | _Import | None] = {}
         self.stars: list[_Dotted] = []
         self.listed: list[str] | None = None
-        self.operators: dict[str, Entry] = {}
+        self.operators: dict[str, ApiEntry] = {}
 
     def add(self, statement: ast.stmt) -> None:
         match statement:
@@ -150,7 +150,7 @@ class _Reader:
                 if name := _operator_name(statement):
                     parameters = _parameters(statement, typed=True)
                     returns = ast.unparse(statement.returns) if statement.returns else ""
-                    self.operators[name] = Entry(
+                    self.operators[name] = ApiEntry(
                         kind="operator", parameters=parameters, returns=returns
                     )
             case ast.ClassDef():
@@ -165,11 +165,11 @@ class _Reader:
             case _:
                 pass
 
-    def _bind(self, name: str, what: ast.stmt | _Import | None) -> None:
-        """Bind a name; what stands in for something that cannot be imported tells less than it."""
-        telling = isinstance(self.bound.get(name), _Function | ast.ClassDef | _Import)
-        if not telling or isinstance(what, _Function | ast.ClassDef | _Import):
-            self.bound[name] = what
+    def _bind(self, name: str, value: ast.stmt | _Import | None) -> None:
+        """Bind a name; a definition or import is not replaced by a fallback value."""
+        is_known = isinstance(self.bound.get(name), _Function | ast.ClassDef | _Import)
+        if not is_known or isinstance(value, _Function | ast.ClassDef | _Import):
+            self.bound[name] = value
 
     def _import(self, statement: ast.ImportFrom) -> None:
         if not statement.level:
@@ -201,8 +201,8 @@ class _Reader:
 class _Package:
     modules: Mapping[_Dotted, _Module]
 
-    def public(self, where: _Dotted, seen: frozenset[_Dotted]) -> Iterator[tuple[str, Entry]]:
-        """The public names of a module, and what lies below them."""
+    def public(self, where: _Dotted, seen: frozenset[_Dotted]) -> Iterator[tuple[str, ApiEntry]]:
+        """The public names of a module, with the names of their members."""
         for name in self._names(where, seen):
             for below, entry in self._described(where, name, seen | {where}):
                 yield f"{name}{below}", entry
@@ -215,78 +215,81 @@ class _Package:
             return module.listed
         own = [
             name
-            for name, what in module.bound.items()
-            if what is not None and not (isinstance(what, _Import) and what.module == _GENERATED)
+            for name, value in module.bound.items()
+            if value is not None and not (isinstance(value, _Import) and value.module == _GENERATED)
         ]
         stars = [n for star in module.stars for n in self._names(star, seen | {where})]
         return [name for name in (*own, *stars) if not name.startswith("_")]
 
     def _described(
         self, where: _Dotted, name: str, seen: frozenset[_Dotted]
-    ) -> Iterator[tuple[str, Entry]]:
-        home, found = self._find(where, name)
-        match found:
+    ) -> Iterator[tuple[str, ApiEntry]]:
+        home, definition = self._find(where, name)
+        match definition:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield "", Entry(kind="function", parameters=_parameters(found))
+                yield "", ApiEntry(kind="function", parameters=_parameters(definition))
             case ast.ClassDef():
-                yield "", Entry(kind="class")
-                yield from ((f".{n}", e) for n, e in self._members(home, found, ()).items())
-            case _Import(name=None) if found.module not in seen:
-                yield "", Entry(kind="module")
-                yield from ((f".{n}", e) for n, e in self.public(found.module, seen))
+                yield "", ApiEntry(kind="class")
+                yield from ((f".{n}", e) for n, e in self._members(home, definition, ()).items())
+            case _Import(name=None) if definition.module not in seen:
+                yield "", ApiEntry(kind="module")
+                yield from ((f".{n}", e) for n, e in self.public(definition.module, seen))
             case _:
-                yield "", Entry(kind="value")
+                yield "", ApiEntry(kind="value")
 
     def _find(self, where: _Dotted, name: str) -> tuple[_Dotted, ast.stmt | _Import | None]:
-        """What a name stands for after every step through modules of the package."""
+        """The definition of a name, through imports between modules of the package."""
         visited: set[tuple[_Dotted, str]] = set()
         while (where, name) not in visited:
             visited.add((where, name))
             module = self.modules.get(where)
-            found = None if module is None else module.bound.get(name)
+            definition = None if module is None else module.bound.get(name)
             if module is not None and name not in module.bound:
                 star = next((s for s in module.stars if name in self._names(s, frozenset())), None)
                 if star is not None:
                     where = star
                     continue
-            if (found is None or isinstance(found, _Import)) and (*where, name) in self.modules:
+            if (definition is None or isinstance(definition, _Import)) and (
+                *where,
+                name,
+            ) in self.modules:
                 return where, _Import(module=(*where, name), name=None)
-            if not isinstance(found, _Import) or found.name is None:
-                return where, found
-            where, name = found.module, found.name
+            if not isinstance(definition, _Import) or definition.name is None:
+                return where, definition
+            where, name = definition.module, definition.name
         return where, None
 
     def _members(
         self, where: _Dotted, node: ast.ClassDef, above: tuple[str, ...]
-    ) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+    ) -> dict[str, ApiEntry]:
+        members: dict[str, ApiEntry] = {}
         for base in node.bases:
             if isinstance(base, ast.Name) and base.id not in above:
                 home, inherited = self._find(where, base.id)
                 if isinstance(inherited, ast.ClassDef):
-                    found |= self._members(home, inherited, (*above, node.name, base.id))
+                    members |= self._members(home, inherited, (*above, node.name, base.id))
         for statement in node.body:
             if isinstance(statement, _Function) and _is_shown(statement.name):
-                found[statement.name] = _method(statement)
+                members[statement.name] = _method(statement)
             elif isinstance(statement, ast.Assign | ast.AnnAssign):
                 targets = (
                     statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 )
                 names = [t.id for t in targets if isinstance(t, ast.Name) and _is_shown(t.id)]
-                found |= dict.fromkeys(names, Entry(kind="value"))
-        return found
+                members |= dict.fromkeys(names, ApiEntry(kind="value"))
+        return members
 
 
 def _is_shown(name: str) -> bool:
     return not name.startswith("_") or name in _SHOWN_DUNDERS
 
 
-def _method(node: _Function) -> Entry:
+def _method(node: _Function) -> ApiEntry:
     names = {_last_name(decorator) for decorator in node.decorator_list}
     if names & {"property", "cached_property"}:
-        return Entry(kind="value")
+        return ApiEntry(kind="value")
     parameters = _parameters(node)
-    return Entry(
+    return ApiEntry(
         kind="function", parameters=parameters if "staticmethod" in names else parameters[1:]
     )
 
@@ -317,7 +320,7 @@ def _parameters(node: _Function, *, typed: bool = False) -> tuple[Parameter, ...
 
 
 def _operator_name(node: _Function) -> str:
-    """The operator that ``@torch.library.custom_op(...)`` makes of a function; else nothing."""
+    """Name of the operator that ``@torch.library.custom_op(...)`` makes of a function, or empty."""
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call) and _last_name(decorator.func) in _CUSTOM_OPS:
             for inner in ast.walk(decorator.args[0]) if decorator.args else ():
@@ -332,11 +335,11 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _strings(node: ast.expr | None) -> list[str] | None:
-    """The strings of a literal list or tuple; None for what only running it would tell."""
+    """The strings of a literal list or tuple; None if the value is known only at run time."""
     try:
-        found = ast.literal_eval(node) if node is not None else None
+        value = ast.literal_eval(node) if node is not None else None
     except ValueError:
         return None
-    if not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         return None
-    return list(found)
+    return list(value)

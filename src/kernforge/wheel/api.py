@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make wheels of built variants: read and verify them, have each planned, write it.
+"""Make wheels of built variants: read and verify the variants, plan the wheels, write them.
 
-The package in a wheel is the variant's directory, byte for byte, under the kernel's plain name,
-with one module more where there is an extension: see ``_SHARED``.
+The package in a wheel has the files of the variant's directory under the kernel's name. A variant
+with an extension gets one more module: see ``_SHARED``.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
     from kernforge.registry.api import Registry
     from kernforge.wheel.index_pages import Listed
-    from kernforge.wheel.plan import Plan
+    from kernforge.wheel.plan import WheelPlan
 
-# A process can register an operator namespace once, and a build has one namespace however it was
-# loaded. The loaders know a build's extension as <id>.<id>, so a wheel uses that name too: whoever
-# comes second finds the extension there. Python prefers this package to the library beside it.
+# A process can register an operator namespace once, and a build has one namespace for all ways to
+# load it. The loaders import a build's extension as <id>.<id>, so a wheel uses the same name: the
+# second import finds the extension there. Python prefers this package to the library next to it.
 _SHARED = '''\
 """The extension of this package, shared with loaders of the same build in this process."""
 
@@ -73,49 +73,57 @@ _CARDS = ("CARD.md", "README.md")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class VariantSource:
     """A built variant.
 
     Attributes:
-        path: its directory.
-        fence: where its links may lead.
-        need_digest: whether it must carry one, as what comes from a registry must.
+        path: directory of the variant.
+        link_root: directory that symbolic links must not leave.
+        need_digest: whether the metadata must have a digest, as for a variant of a registry.
     """
 
     path: Path
-    fence: Path
+    link_root: Path
     need_digest: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A wheel that was written."""
+class BuiltWheel:
+    """A wheel that was written.
+
+    Attributes:
+        variant: name of the variant.
+        plan: the plan of the wheel.
+        path: path of the wheel.
+        sha256: hex SHA-256 of the wheel.
+    """
 
     variant: str
-    plan: Plan
+    plan: WheelPlan
     path: Path
     sha256: str
 
 
-def from_directory(directory: Path) -> list[Source]:
+def from_directory(directory: Path) -> list[VariantSource]:
     """The variants of a directory, of ``build/`` in it, or the directory itself.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no variant.
     """
-    found = directories.variants(directory.absolute())
-    return [Source(path=path, fence=path) for path in found]
+    paths = directories.variants(directory.absolute())
+    return [VariantSource(path=path, link_root=path) for path in paths]
 
 
 def from_registry(
     registry: Registry, repo_id: str, version: int | str | None, revision: str | None
-) -> tuple[list[Source], str | None]:
-    """The variants of a published kernel, and the version ``X.Y.Z`` that their commit is.
+) -> tuple[list[VariantSource], str | None]:
+    """The variants of a published kernel, and the version ``X.Y.Z`` of their commit.
 
     Args:
-        registry: where it is published.
+        registry: the registry where the kernel is published.
         repo_id: ``owner/name``.
-        version: as for ``get_kernel``; without it and a revision, the newest.
+        version: a major version, ``X.Y.Z`` or a range; None takes the newest if ``revision`` is
+            None too.
         revision: a branch, tag or commit.
 
     Raises:
@@ -125,11 +133,13 @@ def from_registry(
     if version is None and revision is None:
         tags = list(versions(names).values())
         version = tags[-1][1:] if tags else max(majors(names), default=None)
-    asked = None if version is not None else revision or "main"
-    commit = find_commit(registry, repo_id, version, asked)
-    fence = registry.fence(repo_id)
+    branch = None if version is not None else revision or "main"
+    commit = find_commit(registry, repo_id, version, branch)
+    link_root = registry.fence(repo_id)
     sources = [
-        Source(path=registry.fetch(repo_id, commit, name), fence=fence, need_digest=True)
+        VariantSource(
+            path=registry.fetch(repo_id, commit, name), link_root=link_root, need_digest=True
+        )
         for name in registry.variants(repo_id, commit)
     ]
     tagged = [tag[1:] for tag in versions(names).values() if registry.ref(repo_id, tag) == commit]
@@ -137,62 +147,66 @@ def from_registry(
 
 
 def make(
-    sources: Sequence[Source],
+    sources: Sequence[VariantSource],
     out: Path,
     *,
     version: str | None = None,
     patterns: Sequence[str] = (),
     name: str | None = None,
     seconds: int = 0,
-) -> list[Made]:
+) -> list[BuiltWheel]:
     """Write the wheels of a kernel's variants.
 
     Args:
         sources: every variant of one version.
         out: directory for the wheels.
-        version: of the kernel; the default is its major version and ``.0.0``.
-        patterns: shell patterns of the variants that are wanted; none wants all.
-        name: the distribution's, where it is not the kernel's.
-        seconds: time of all members since 1970, as in ``SOURCE_DATE_EPOCH``.
+        version: version of the kernel; the default is its major version and ``.0.0``.
+        patterns: shell patterns of the variants to write; none writes all.
+        name: name of the distribution; the default is the kernel's name.
+        seconds: time of all members in seconds since 1970, as in ``SOURCE_DATE_EPOCH``.
 
     Raises:
-        UsageError: no variant fits the patterns, or two would be one wheel.
-        IntegrityError: a variant is not what was built.
-        CheckError: a library asks for what no tag can promise.
+        UsageError: no variant matches the patterns, or two variants have the same wheel name.
+        IntegrityError: a variant differs from its digest.
+        CheckError: no wheel tag can express what a library needs.
     """
-    read = {source: _metadata(source) for source in sources}
-    _check_agreement(read.values(), version)
+    documents = {source: _metadata(source) for source in sources}
+    _check_agreement(documents.values(), version)
     siblings = [Variant.parse(source.path.name) for source in sources]
     wanted = [s for s in sources if _matches(s.path.name, patterns)]
     if not wanted:
         names = ", ".join(source.path.name for source in sources)
-        raise UsageError(f"no variant fits {', '.join(patterns)}", hint=f"there are {names}")
+        raise UsageError(
+            f"no variant matches {', '.join(patterns)}", hint=f"the variants are {names}"
+        )
     plans = {}
     for source in wanted:
-        found = _verified(source, read[source])
+        files_of = _verified(source, documents[source])
         plans[source] = (
-            found,
+            files_of,
             wheel_plan.plan(
                 Variant.parse(source.path.name),
-                read[source],
-                list(libraries(found)),
+                documents[source],
+                list(libraries(files_of)),
                 _texts(source),
-                version=version or f"{read[source].version}.0.0",
+                version=version or f"{documents[source].version}.0.0",
                 siblings=siblings,
                 name=name,
             ),
         )
     _check_names({source.path.name: plan for source, (_, plan) in plans.items()})
-    made = []
-    for source, (found, plan) in plans.items():
-        path = wheel_archive.write(plan, _members(found, plan, read[source]), out, seconds=seconds)
+    wheels = []
+    for source, (files_of, plan) in plans.items():
+        path = wheel_archive.write(
+            plan, _members(files_of, plan, documents[source]), out, seconds=seconds
+        )
         digest = files.sha256_file(path)
-        made.append(Made(variant=source.path.name, plan=plan, path=path, sha256=digest))
-    return made
+        wheels.append(BuiltWheel(variant=source.path.name, plan=plan, path=path, sha256=digest))
+    return wheels
 
 
 def write_index(out: Path) -> list[Path]:
-    """Write the pages of a package index over every wheel in a directory; they are returned."""
+    """Write the pages of a package index of all wheels in a directory; returns their paths."""
     listed = [_listed(path) for path in sorted(out.glob("*.whl"))]
     pages = index_pages.pages(listed)
     for name, text in pages.items():
@@ -208,7 +222,8 @@ def _listed(wheel: Path) -> Listed:
             document = archive.read(name)
     except (zipfile.BadZipFile, StopIteration):
         raise IntegrityError(
-            f"{wheel} is no wheel", hint="remove it: every *.whl there is listed"
+            f"{wheel} is not a wheel",
+            hint="remove it: the index lists every *.whl file of the directory",
         ) from None
     files.write_atomic(wheel.with_name(f"{wheel.name}.metadata"), document)
     python = re.search(r"^Requires-Python: (.*)$", document.decode(), re.MULTILINE)
@@ -224,84 +239,86 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _metadata(source: Source) -> Metadata:
+def _metadata(source: VariantSource) -> Metadata:
     path = source.path / FILE
     return Metadata.from_json(path.read_bytes(), source=str(path))
 
 
-def _verified(source: Source, metadata: Metadata) -> dict[str, Path]:
-    """A variant's files, held against its digest."""
+def _verified(source: VariantSource, metadata: Metadata) -> dict[str, Path]:
+    """A variant's files, after a comparison with its digest."""
     if metadata.digest is not None:
-        verify_tree(source.path, metadata.digest, within=source.fence)
+        verify_tree(source.path, metadata.digest, within=source.link_root)
     elif source.need_digest:
         raise IntegrityError(
-            f"{source.path / FILE} has no digest, so nothing can be verified",
-            hint="it is an old build: build and publish it again",
+            f"{source.path / FILE} has no digest, so the variant cannot be verified",
+            hint="build and publish the kernel again: old builds have no digest",
         )
-    return tree_files(source.path, within=source.fence)
+    return tree_files(source.path, within=source.link_root)
 
 
 def _check_agreement(documents: Iterable[Metadata], version: str | None) -> None:
-    """All variants are of one kernel, and its version is the one that is given."""
-    said = sorted({(metadata.name, metadata.version) for metadata in documents})
-    if len(said) > 1:
-        listing = ", ".join(f"{name} {major}" for name, major in said)
+    """Check that all variants are of one kernel, and that the given version fits."""
+    kernels = sorted({(metadata.name, metadata.version) for metadata in documents})
+    if len(kernels) > 1:
+        listing = ", ".join(f"{name} {major}" for name, major in kernels)
         raise RegistryError(
             f"the variants are not of one kernel and version: {listing}",
-            hint="remove the old ones from the build directory, or build all again",
+            hint="remove the old variants from the build directory, or build all again",
         )
-    if version is not None and said and version.split(".")[0] != str(said[0][1]):
+    if version is not None and kernels and version.split(".")[0] != str(kernels[0][1]):
         raise UsageError(
-            f"version {version} does not begin with {said[0][1]}, the major version of the build",
-            hint=f"name it {said[0][1]}.Y.Z, or raise version in build.toml and build again",
+            f"version {version} does not begin with {kernels[0][1]}, the major version of the build",
+            hint=f"use {kernels[0][1]}.Y.Z, or raise version in build.toml and build again",
         )
 
 
-def _check_names(plans: dict[str, Plan]) -> None:
+def _check_names(plans: dict[str, WheelPlan]) -> None:
     by_file: dict[str, str] = {}
     for variant, plan in plans.items():
         other = by_file.setdefault(plan.file, variant)
         if other != variant:
             raise UsageError(
-                f"{other} and {variant} would be one wheel, {plan.file}",
+                f"the wheels of {other} and {variant} have the same name, {plan.file}",
                 hint="choose one of them with --variant",
             )
 
 
-def _texts(source: Source) -> Texts:
-    """The card and the licences beside a variant, or at the top of its project or snapshot."""
+def _texts(source: VariantSource) -> Texts:
+    """The card and the licences of a variant's directory, or of its project or snapshot."""
     parent = source.path.parent
     root = parent.parent if parent.name == "build" else parent
-    found = (root / name for name in _CARDS)
-    cards = [path.read_text("utf-8", errors="replace") for path in found if path.is_file()]
+    candidates = (root / name for name in _CARDS)
+    cards = [path.read_text("utf-8", errors="replace") for path in candidates if path.is_file()]
     licences: dict[str, bytes] = {}
     for directory in (source.path, root):
         for path in sorted(directory.iterdir()):
             if path.is_file() and _LICENCE.fullmatch(path.name) and path.suffix != ".py":
                 licences.setdefault(path.name, path.read_bytes())
     return Texts(
-        # A template that another tool must fill is no card.
+        # A template that another tool fills is not a card.
         card=next((text for text in cards if "{%" not in text), ""),
         licences=tuple(sorted(licences.items())),
     )
 
 
-def _members(found: dict[str, Path], plan: Plan, metadata: Metadata) -> dict[str, Path | bytes]:
+def _members(
+    paths: dict[str, Path], plan: WheelPlan, metadata: Metadata
+) -> dict[str, Path | bytes]:
     """The package's files by their path in the wheel."""
-    nested = "__init__.py" not in found and f"{metadata.python_name}/__init__.py" in found
+    nested = "__init__.py" not in paths and f"{metadata.python_name}/__init__.py" in paths
     start = f"{metadata.python_name}/" if nested else ""
     members: dict[str, Path | bytes] = {
-        f"{plan.module}/{name.removeprefix(start)}": path for name, path in found.items()
+        f"{plan.module}/{name.removeprefix(start)}": path for name, path in paths.items()
     }
     for name in list(members):
         library = name.removeprefix(f"{plan.module}/")
-        if library.partition(".")[0] == metadata.id and _is_module(library, found[start + library]):
+        if library.partition(".")[0] == metadata.id and _is_module(library, paths[start + library]):
             text = _SHARED.format(library=library, name=metadata.id)
             members[f"{plan.module}/{metadata.id}/__init__.py"] = text.encode()
     return members
 
 
 def _is_module(name: str, path: Path) -> bool:
-    """Whether a library is one that Python imports, and not one that tvm-ffi opens."""
+    """Whether Python imports a library; tvm-ffi opens other libraries."""
     data = path.read_bytes() if is_library(name) else b""
     return b"PyInit_" in data

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a wheel whose bytes follow from its contents alone.
+"""Write a wheel whose bytes depend on its contents alone.
 
-Members are in a fixed order, with one time and one mode; RECORD comes last. Where, when and by
-whom it is written, and with which umask, changes nothing. The compressed bytes are zlib's: another
-implementation of it may pack the same RECORD differently.
+Members are in a fixed order, with one time and one mode; RECORD comes last. The directory, the time,
+the user and the umask change nothing. The compressed bytes are zlib's: another implementation of
+zlib may compress the same members differently.
 
 Format: the packaging user guide's "Binary distribution format" (wheel 1.0).
 """
@@ -23,24 +23,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from kernforge.wheel.plan import Plan
+    from kernforge.wheel.plan import WheelPlan
 
-# Zip files know no earlier time.
+# The earliest time of a zip file.
 _EARLIEST = 315532800
 _CHUNK = 1 << 20
 
 
-def write(plan: Plan, members: Mapping[str, Path | bytes], out: Path, *, seconds: int = 0) -> Path:
-    """Write a wheel into a directory; an older file of that name is replaced as a whole.
+def write(
+    plan: WheelPlan, members: Mapping[str, Path | bytes], out: Path, *, seconds: int = 0
+) -> Path:
+    """Write a wheel into a directory; a file of the same name is replaced atomically.
 
     Args:
-        plan: what the wheel is called and says.
-        members: the package's files by their path in the wheel.
-        out: the directory.
-        seconds: time of all members since 1970; before 1980 is 1980.
+        plan: the plan of the wheel.
+        members: files of the package by their path in the wheel.
+        out: directory of the wheel.
+        seconds: time of all members in seconds since 1970; a time before 1980 becomes 1980.
 
     Returns:
-        The wheel.
+        Path of the wheel.
     """
     info = f"{plan.stem}.dist-info"
     described: dict[str, Path | bytes] = {
@@ -60,7 +62,7 @@ def write(plan: Plan, members: Mapping[str, Path | bytes], out: Path, *, seconds
     return path
 
 
-def _wheel(plan: Plan) -> str:
+def _wheel(plan: WheelPlan) -> str:
     pure = "true" if plan.tag[2] == "any" else "false"
     tag = "-".join(plan.tag)
     return f"Wheel-Version: 1.0\nGenerator: kernforge\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"
@@ -72,13 +74,13 @@ def _add(
     content: Path | bytes,
     moment: tuple[int, int, int, int, int, int],
 ) -> tuple[str, int]:
-    """Add a member; its hash as RECORD spells it, and its size."""
+    """Add a member; returns its hash in the form of RECORD, and its size in bytes."""
     member = zipfile.ZipInfo(name, moment)
     member.external_attr = (stat.S_IFREG | 0o644) << 16
-    member.create_system = 3  # Unix, whatever writes it: the mode is read only then
+    member.create_system = 3  # Unix on every system: the mode is read only then
     member.compress_type = zipfile.ZIP_DEFLATED
     digest, size = hashlib.sha256(), 0
-    # Known before, so that large members, and only these, get 64-bit sizes.
+    # Set before writing, so that only large members get 64-bit sizes.
     member.file_size = len(content) if isinstance(content, bytes) else content.stat().st_size
     with archive.open(member, "w") as target:
         if isinstance(content, bytes):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of a package index's pages: PEP 503, with hashes and PEP 658's metadata beside the wheels."""
+"""Pages of a package index by PEP 503, with hashes and the metadata files of PEP 658."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Listed:
     """A wheel that an index lists.
 
     Attributes:
-        file: its name; it lies one directory above its page.
-        sha256: hex, of the wheel.
-        metadata_sha256: hex, of its METADATA, which lies beside it as ``<file>.metadata``.
-        requires_python: as METADATA has it.
+        file: file name of the wheel, which is one directory above its page.
+        sha256: hex SHA-256 of the wheel.
+        metadata_sha256: hex SHA-256 of its METADATA, which is the file ``<file>.metadata``.
+        requires_python: ``Requires-Python`` of METADATA.
     """
 
     file: str
@@ -40,19 +40,19 @@ class Listed:
 
     @property
     def project(self) -> str:
-        """The normalised name of its distribution."""
+        """The normalised name of the distribution."""
         return str(canonicalize_name(self.file.partition("-")[0]))
 
 
 def pages(wheels: Iterable[Listed]) -> dict[str, str]:
-    """Every page by its path below the index's root."""
+    """Text of every page by its path below the index's root."""
     projects: dict[str, list[Listed]] = {}
     for wheel in sorted(wheels, key=lambda listed: listed.file):
         projects.setdefault(wheel.project, []).append(wheel)
     links = "".join(f'<a href="{name}/">{name}</a><br>\n' for name in sorted(projects))
     return {
         "index.html": _PAGE.format(title="Simple index", links=links),
-        **{f"{name}/index.html": _project(name, found) for name, found in projects.items()},
+        **{f"{name}/index.html": _project(name, wheels_of) for name, wheels_of in projects.items()},
     }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read from a variant's shared libraries what the tags of its wheel must say."""
+"""Read from a variant's shared libraries what the tags of its wheel need."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _SUFFIX = re.compile(r"\.(?:so(?:\.[0-9]+)*|dylib|dll|pyd)$")
 
 
 def is_library(name: str) -> bool:
-    """Whether a file's name is that of a shared library, of any system."""
+    """Whether a file name is the name of a shared library of any system."""
     return _SUFFIX.search(name) is not None
 
 
-def libraries(found: Mapping[str, Path]) -> Iterator[Library]:
-    """What tags have to know of each shared library of a variant.
+def libraries(files: Mapping[str, Path]) -> Iterator[Library]:
+    """Examine each shared library of a variant.
 
     Args:
-        found: the variant's files by their path in it.
+        files: files of the variant by their path in it.
 
     Raises:
-        CheckError: a library is damaged, or for a CPU that no tag names.
+        CheckError: a library is damaged, or for a CPU without a platform tag.
     """
-    for name, path in found.items():
+    for name, path in files.items():
         if not is_library(name):
             continue
         data = path.read_bytes()
@@ -49,26 +49,28 @@ def _examined(name: str, parsed: Elf) -> Library:
     from abi3info import DATAS, FUNCTIONS  # noqa: PLC0415 - large tables
     from abi3info.models import Symbol  # noqa: PLC0415
 
-    known = {
+    entries = {
         symbol.name: FUNCTIONS.get(Symbol(symbol.name)) or DATAS.get(Symbol(symbol.name))
         for symbol in parsed.undefined
         if symbol.name.startswith(("Py", "_Py"))
     }
-    added = [(one.added.major, one.added.minor) for one in known.values() if one is not None]
-    # An extension that only defines its own PyInit is Python's all the same.
+    added = [
+        (entry.added.major, entry.added.minor) for entry in entries.values() if entry is not None
+    ]
+    # An extension that only defines PyInit still needs Python.
     module = any(symbol.name.startswith("PyInit_") for symbol in parsed.exported)
     return Library(
         path=name,
         python=max(added, default=plan.LEAST_PYTHON if module else None),
-        outside=tuple(sorted(symbol for symbol, one in known.items() if one is None)),
+        outside=tuple(sorted(symbol for symbol, entry in entries.items() if entry is None)),
         platform=_platform(name, parsed),
     )
 
 
 def _platform(name: str, parsed: Elf) -> str:
-    """What auditwheel finds for the symbol versions of a library.
+    """The platform that auditwheel finds for the symbol versions of a library.
 
-    Libraries of torch that it depends on are not weighed: the process that imports it has them.
+    The libraries of torch that it depends on do not count: the process that imports it has them.
     """
     from auditwheel.architecture import Architecture  # noqa: PLC0415 - the import takes a while
     from auditwheel.libc import Libc  # noqa: PLC0415
@@ -79,7 +81,7 @@ def _platform(name: str, parsed: Elf) -> str:
     except ValueError:
         raise CheckError(
             f"{name} is for {parsed.machine}, which has no manylinux platform",
-            hint="wheels are made for the CPUs that auditwheel knows",
+            hint="build for a CPU that auditwheel supports",
         ) from None
     wanted: dict[str, set[str]] = {}
     for symbol in parsed.undefined:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide what the wheel of a variant is called and what it asks for.
+"""The name, tags and requirements of a variant's wheel.
 
-A wheel's tags can say Python, its ABI, the operating system and the CPU; ``Requires-Dist`` can say
-which torch. Neither can say CPU or CUDA, nor hold two builds of one version apart: where a kernel
-has several variants for one machine, the local version does, as in ``1.2.0+torchabi2.10.cu130``.
-It follows from the variants of the whole version, never from which of them are asked for, so that
-a variant's wheel has one name.
+A wheel's tags can express Python, its ABI, the operating system and the CPU; ``Requires-Dist`` can
+express the torch version. Neither can express CPU or CUDA, or distinguish two builds of one version:
+if a kernel has several variants for one machine, the local version does, such as
+``1.2.0+torchabi2.10.cu130``. It depends on all variants of the version, not on the variants that are
+asked for, so that a variant's wheel always has the same name.
 
 Formats: the packaging user guide's "Binary distribution format", "Core metadata" 2.4, "Platform
 compatibility tags" and "Version specifiers" (local versions are compared segment by segment,
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from kernforge.artifact.variant import Variant, Version2
 
 LEAST_PYTHON: Version2 = (3, 9)
-"""What every hub build promises: no extension asks for a newer limited API."""
+"""The oldest Python of every hub build: no extension needs a newer limited API."""
 
-# Of torch's and tvm-ffi's builds, a stable one sorts last, so that it is the one that installers
-# try first: it serves every newer torch.
+# A build for torch's stable ABI sorts last, so that installers try it first: it works with every
+# newer torch.
 _LABEL_OF = {"torch": "torch", "torch-stable-abi": "torchabi", "tvm-ffi": "tvmffi"}
-# What the hub's own check holds builds for macOS to.
+# The platform that the hub's check requires for macOS.
 _MACOS = "15_0"
 _WINDOWS_CPU = {"x86_64": "amd64", "aarch64": "arm64"}
 _MACOS_CPU = {"x86_64": "x86_64", "aarch64": "arm64"}
@@ -46,7 +46,7 @@ _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n+", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]")
 
 Tag: TypeAlias = tuple[str, str, str]
-"""Python, ABI and platform, as in ``("cp39", "abi3", "manylinux_2_28_x86_64")``."""
+"""Python, ABI and platform, such as ``("cp39", "abi3", "manylinux_2_28_x86_64")``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +54,12 @@ class Library:
     """A shared library of a variant.
 
     Attributes:
-        path: in the variant, with ``/``.
-        python: the newest Python that brought one of the functions that it calls; None when it
-            calls none of Python's.
-        outside: the functions of Python that it calls and no limited API has.
-        platform: the oldest manylinux platform that it loads on, as auditwheel finds it from the
-            symbol versions; empty for another system's library, which cannot be examined.
+        path: path in the variant, with ``/``.
+        python: the oldest Python version that has all Python functions that the library calls;
+            None if it calls none.
+        outside: Python functions that the library calls and that no limited API has.
+        platform: the oldest manylinux platform that the library loads on, as auditwheel finds it
+            from the symbol versions; empty for a library that is not an ELF file.
     """
 
     path: str
@@ -70,11 +70,11 @@ class Library:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """What goes into a wheel beside the variant.
+    """Texts that a wheel has in addition to the variant.
 
     Attributes:
-        card: Markdown that describes the kernel; empty when there is none.
-        licences: bytes of each licence file by its name.
+        card: Markdown that describes the kernel; empty if there is none.
+        licences: name and bytes of each licence file.
     """
 
     card: str = ""
@@ -82,17 +82,17 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """One wheel.
+class WheelPlan:
+    """The plan of one wheel.
 
     Attributes:
-        distribution: as pip knows it.
-        version: with its local part.
+        distribution: name of the distribution, for pip.
+        version: version with its local part.
         tag: Python, ABI and platform.
-        module: what to import.
-        requires: its ``Requires-Dist`` lines.
+        module: name of the module to import.
+        requires: the ``Requires-Dist`` lines.
         metadata: text of METADATA.
-        licences: as in ``Texts``.
+        licences: name and bytes of each licence file.
     """
 
     distribution: str
@@ -105,7 +105,7 @@ class Plan:
 
     @property
     def stem(self) -> str:
-        """Distribution and version as file names spell them."""
+        """Distribution and version in the spelling of file names."""
         return f"{canonicalize_name(self.distribution).replace('-', '_')}-{self.version}"
 
     @property
@@ -123,37 +123,41 @@ def plan(
     version: str,
     siblings: Collection[Variant],
     name: str | None = None,
-) -> Plan:
-    """The wheel of one variant.
+) -> WheelPlan:
+    """Plan the wheel of one variant.
 
     Args:
-        variant: what it was built for.
-        metadata: what it says of itself.
-        libraries: its shared libraries.
-        texts: what describes it.
-        version: of the kernel, without a local part.
-        siblings: every variant of that version, this one too.
-        name: the distribution's, where it is not the kernel's.
+        variant: the variant.
+        metadata: metadata of the variant.
+        libraries: shared libraries of the variant.
+        texts: card and licences of the kernel.
+        version: version of the kernel, without a local part.
+        siblings: all variants of this version, with the variant itself.
+        name: name of the distribution; the default is the kernel's name.
 
     Raises:
-        UsageError: the name or version cannot be a distribution's, or the kernel needs a loader.
-        CheckError: a library asks for what no tag can promise.
+        UsageError: the name or version is not valid for a distribution, or the kernel needs a
+            loader.
+        CheckError: no wheel tag can express what a library needs.
     """
     if metadata.kernel_depends:
         needed = ", ".join(depend.repo_id for depend in metadata.kernel_depends)
         raise UsageError(
-            f"{metadata.name} depends on other kernels ({needed}), which its package asks the "
-            "loader for while it is imported; a wheel is imported without one",
-            hint="load it with get_kernel",
+            f"{metadata.name} depends on other kernels ({needed}), which need the kernel loader; "
+            "a wheel is imported without the loader",
+            hint="load the kernel with get_kernel",
         )
     distribution = name or metadata.name
     if not _NAME.fullmatch(distribution):
-        raise UsageError(f"{distribution!r} cannot name a distribution", hint="as in acme-img2gray")
+        raise UsageError(
+            f"{distribution!r} is not a valid name of a distribution",
+            hint="write a name like acme-img2gray",
+        )
     full = _version(version, local_version(variant) if needs_label(siblings) else "")
     requires = requirements(variant, metadata)
     head = (("Name", distribution), ("Version", full))
     tag = (*_python(libraries), _platform(variant, libraries))
-    return Plan(
+    return WheelPlan(
         distribution=distribution,
         version=full,
         tag=tag,
@@ -165,14 +169,14 @@ def plan(
 
 
 def needs_label(variants: Collection[Variant]) -> bool:
-    """Whether tags alone cannot tell these variants of one version apart."""
+    """Whether tags alone cannot distinguish these variants of one version."""
     machines = {(variant.cpu, variant.os) for variant in variants}
     any_machine = any(variant.is_noarch for variant in variants)
     return len(machines) < len(variants) or (any_machine and len(variants) > 1)
 
 
 def local_version(variant: Variant) -> str:
-    """What tells a variant from others for the same machine, as in ``torchabi2.10.cu130``."""
+    """The part that distinguishes variants for the same machine, such as ``torchabi2.10.cu130``."""
     if variant.version is None:
         return re.sub(r"[^a-z0-9]+", ".", str(variant.backend).lower())
     interface = f"{_LABEL_OF[variant.framework]}{variant.version[0]}.{variant.version[1]}"
@@ -184,24 +188,24 @@ def requirements(variant: Variant, metadata: Metadata) -> tuple[str, ...]:
     """The ``Requires-Dist`` lines.
 
     Raises:
-        CheckError: it depends on a Python package that no kernel may depend on.
+        CheckError: the variant depends on a Python package that kernels may not depend on.
     """
-    found = [variant.requirement]
-    known = python_depends(metadata.backend)
+    lines = [variant.requirement]
+    packages = python_depends(metadata.backend)
     for name in metadata.python_depends:
-        if name not in known:
+        if name not in packages:
             raise CheckError(
-                f"{metadata.name} depends on Python package {name!r}, which is not among those "
-                f"that a kernel for {metadata.backend} may use",
-                hint=f"those are {', '.join(known)}; a newer kernforge may know more",
+                f"{metadata.name} depends on the Python package {name!r}, which a kernel for "
+                f"{metadata.backend} may not depend on",
+                hint=f"use only {', '.join(packages)}; a newer kernforge may allow more",
             )
-        found.append(known[name].package)
-    names = {re.split(r"[^A-Za-z0-9._-]", line)[0] for line in found[:1]}
-    return (*found[:1], *sorted(set(found[1:]) - names))
+        lines.append(packages[name].package)
+    names = {re.split(r"[^A-Za-z0-9._-]", line)[0] for line in lines[:1]}
+    return (*lines[:1], *sorted(set(lines[1:]) - names))
 
 
 def _python(libraries: Sequence[Library]) -> tuple[str, str]:
-    """Python and ABI tag that serve all libraries."""
+    """Python and ABI tag for all libraries."""
     for library in libraries:
         if not library.outside:
             continue
@@ -209,7 +213,7 @@ def _python(libraries: Sequence[Library]) -> tuple[str, str]:
             return f"cp3{match[1]}", f"cp3{match[1]}"
         raise CheckError(
             f"{library.path} calls {', '.join(library.outside)}, which no limited API of Python "
-            "has, and its name does not say which Python it is for",
+            "has, and its file name does not name a Python version",
             hint="build it with the limited API: bind with TORCH_LIBRARY, not with pybind11",
         )
     asked = [library.python for library in libraries if library.python is not None]
@@ -220,7 +224,7 @@ def _python(libraries: Sequence[Library]) -> tuple[str, str]:
 
 
 def _platform(variant: Variant, libraries: Sequence[Library]) -> str:
-    """Platform tag that serves all libraries."""
+    """Platform tag for all libraries."""
     examined = {library.platform for library in libraries if library.platform}
     if examined:
         return max(examined, key=_newness)
@@ -234,7 +238,7 @@ def _platform(variant: Variant, libraries: Sequence[Library]) -> str:
 
 
 def _newness(platform: str) -> tuple[int, ...]:
-    """Order of platforms, the one that fewest machines have last; plain ``linux`` promises nothing."""
+    """Sort key of platforms: older manylinux first, plain ``linux`` last."""
     match = re.match(r"manylinux_([0-9]+)_([0-9]+)_", platform)
     return (0, int(match[1]), int(match[2])) if match else (1,)
 
@@ -243,7 +247,7 @@ def _version(text: str, label: str) -> str:
     """A version of this kernel with its local part.
 
     Raises:
-        UsageError: it is none, or has a local part already.
+        UsageError: the text is not a version, or has a local part already.
     """
     try:
         version = Version(text)
@@ -251,7 +255,7 @@ def _version(text: str, label: str) -> str:
         version = None
     if version is None or version.local:
         raise UsageError(
-            f"{text!r} cannot be a wheel's version", hint="write it like 1.2.0, without a +"
+            f"{text!r} is not a valid version of a wheel", hint="write it like 1.2.0, without a +"
         )
     return str(Version(f"{version}+{label}")) if label else str(version)
 
@@ -263,7 +267,7 @@ def _document(
     metadata: Metadata,
     texts: Texts,
 ) -> str:
-    """METADATA, always in this order."""
+    """Text of METADATA, always in this order."""
     fields = [
         ("Metadata-Version", "2.4"),
         *head,
@@ -281,7 +285,7 @@ def _document(
 
 
 def _licence(text: str) -> list[tuple[str, str]]:
-    """The licence as an SPDX expression, or as free text when it is none."""
+    """The licence as an SPDX expression, or as free text if it is not one."""
     try:
         return [("License-Expression", canonicalize_license_expression(text))]
     except InvalidLicenseExpression:
@@ -289,16 +293,16 @@ def _licence(text: str) -> list[tuple[str, str]]:
 
 
 def _urls(metadata: Metadata) -> list[tuple[str, str]]:
-    found = [("Source", metadata.source), ("Upstream", metadata.upstream)]
+    urls = [("Source", metadata.source), ("Upstream", metadata.upstream)]
     commit = _commit(metadata)
     if metadata.source and commit and "://" in metadata.source:
         scheme = "" if metadata.source.startswith("git") else "git+"
-        found.append(("Source commit", f"{scheme}{metadata.source}@{commit}"))
-    return [("Project-URL", f"{label}, {url}") for label, url in found if url]
+        urls.append(("Source commit", f"{scheme}{metadata.source}@{commit}"))
+    return [("Project-URL", f"{label}, {url}") for label, url in urls if url]
 
 
 def _origin(variant: Variant, metadata: Metadata) -> str:
-    """What was built from what, for people."""
+    """Variant, commit and builder, for people."""
     lines = ["## This build", "", f"- variant `{variant}`, id `{metadata.id}`"]
     if commit := _commit(metadata):
         kernel = metadata.provenance.kernel if metadata.provenance else None
@@ -315,5 +319,5 @@ def _commit(metadata: Metadata) -> str | None:
 
 
 def _one_line(text: str) -> str:
-    """A header's value: a line break would begin another header."""
+    """A header's value on one line: a line break would begin another header."""
     return " ".join(text.split())

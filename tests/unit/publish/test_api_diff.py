@@ -31,7 +31,7 @@ def told(old, new, **options):
         ("f(x)", "f(x, y=1)", ["minor: parameter y is new"]),
         ("f(x)", "f(x, *a, **k)", ["minor: parameter a is new", "minor: parameter k is new"]),
         ("f(x)", "f(x, y)", ["major: parameter y is new and required"]),
-        ("f(x, y=1)", "f(x)", ["major: parameter y is gone"]),
+        ("f(x, y=1)", "f(x)", ["major: parameter y is removed"]),
         ("f(x, y=1)", "f(x, y=2)", ["major: parameter y is 2 by default, was 1"]),
         ("f(x, y=1)", "f(x, y)", ["major: parameter y is required, was 1 by default"]),
         ("f(x, y)", "f(x, y=1)", ["minor: parameter y is 1 by default, was required"]),
@@ -39,8 +39,8 @@ def told(old, new, **options):
         ("f(x)", "f(x, /)", ["major: parameter x is given by position, was either way"]),
         ("f(x, *, y)", "f(x, y)", []),
         ("f(x, /)", "f(other, /)", []),
-        ("f(x, /)", "f()", ["major: parameter number 1 is gone"]),
-        ("f(x, *a)", "f(x)", ["major: parameter a is gone"]),
+        ("f(x, /)", "f()", ["major: parameter number 1 is removed"]),
+        ("f(x, *a)", "f(x)", ["major: parameter a is removed"]),
         (
             "f(x, y)",
             "f(y, x)",
@@ -62,11 +62,11 @@ def test_a_function_keeps_its_callers_or_is_a_major_change(old, new, changes):
 @pytest.mark.parametrize(
     ("old", "new", "changes"),
     [
-        ("def f(): ...", "def g(): ...", [("major", "f is gone"), ("minor", "g is new")]),
+        ("def f(): ...", "def g(): ...", [("major", "f is removed"), ("minor", "g is new")]),
         ("f = 1", "def f(): ...", [("major", "f is a function, was a value")]),
-        ("class A:\n  def f(self): ...", "", [("major", "A is gone")]),
+        ("class A:\n  def f(self): ...", "", [("major", "A is removed")]),
         ("", "class A:\n  def f(self): ...", [("minor", "A is new")]),
-        ("class A:\n  def f(self): ...", "class A: ...", [("major", "A.f is gone")]),
+        ("class A:\n  def f(self): ...", "class A: ...", [("major", "A.f is removed")]),
     ],
 )
 def test_names_that_come_and_go_are_told_once(old, new, changes):
@@ -130,8 +130,8 @@ def test_device_code_is_compared_by_the_gpus_that_it_runs_on(old, new, lost):
     ],
 )
 def test_a_machine_that_was_served_must_be_served(old, new, served):
-    gone = [] if served else [("major", f"nothing serves the machines of {old} any more")]
-    assert told([offer(old)], [offer(new)]) == gone
+    removed = [] if served else [("major", f"the machines of {old} have no variant any more")]
+    assert told([offer(old)], [offer(new)]) == removed
     assert told([offer(old)], [offer(new)], part=True) == []
 
 
@@ -140,7 +140,7 @@ def test_a_change_is_told_once_with_all_variants_that_have_it():
     new = [offer(CPU), offer(CUDA, depends=("einops",))]
     found = compare(old, new)
     assert [(c.what, c.variants) for c in found] == [
-        ("f is gone", (CPU, CUDA)),
+        ("f is removed", (CPU, CUDA)),
         ("the Python package einops is needed", (CUDA,)),
     ]
     assert level_of(found) is Level.MAJOR

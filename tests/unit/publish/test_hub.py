@@ -150,7 +150,7 @@ def test_a_private_kernel_stays_private(hub, build):
     publish(build("a"), fresh(), REPO, private=True)
     assert hub.repos[REPO].private
     publish(build("a"), fresh(), "owner/public")
-    with pytest.raises(RegistryError, match="and public"):
+    with pytest.raises(RegistryError, match="and is public"):
         publish(build("b"), fresh(), "owner/public", private=True)
     assert texts() == {CPU: "a"}
 

@@ -96,12 +96,12 @@ def test_functions_can_be_called_without_torchs_errors():
 
 
 def test_functions_of_another_kind_are_refused():
-    with pytest.raises(UsageError, match="functions is a int"):
+    with pytest.raises(UsageError, match="functions has the type int"):
         extension_source.inline("", "", 3)
 
 
 @pytest.mark.parametrize("source", [b"int x;", ["int x;", 3], "toy.cpp", ["dir/kernel.cu"]])
-def test_what_is_no_text_of_a_source_is_refused(source):
+def test_a_value_that_is_not_the_text_of_a_source_is_refused(source):
     with pytest.raises(UsageError, match="a source is") as caught:
         extension_source.inline(source, (), None)
     assert "load takes paths" in caught.value.hint

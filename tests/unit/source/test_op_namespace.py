@@ -3,19 +3,19 @@
 
 import pytest
 
-from kernforge.source.op_namespace import Use, use
+from kernforge.source.op_namespace import NamespaceUse, use
 
 NAME = "TORCH_EXTENSION_NAME"
 STABLE = f"STABLE_TORCH_LIBRARY_EXPAND({NAME}, ops) {{}}\n"
 FULL = f"TORCH_LIBRARY_EXPAND( {NAME} , ops) {{}}\nTORCH_LIBRARY_IMPL_EXPAND({NAME}, CPU, m) {{}}\n"
 MODULE = f"REGISTER_EXTENSION({NAME})\n"
-COMPILED, LINKED = Use(compiled=True), Use(linked=True)
+COMPILED, LINKED = NamespaceUse(compiled=True), NamespaceUse(linked=True)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("int x;", Use(), id="no use"),
+        pytest.param("int x;", NamespaceUse(), id="no use"),
         pytest.param(STABLE + MODULE, LINKED, id="stable"),
         pytest.param(FULL + MODULE, LINKED, id="full"),
         pytest.param(STABLE, COMPILED, id="another unit is the module"),

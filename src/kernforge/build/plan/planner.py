@@ -177,7 +177,7 @@ class _Planner:
         title = f"{unit.path}{toolkit}{where}"
         return self.actions.add(title, (*argv, unit.path, "-o", OBJECT), inputs, (OBJECT,), target)
 
-    def _use(self, unit: Unit, target: Target) -> op_namespace.Use:
+    def _use(self, unit: Unit, target: Target) -> op_namespace.NamespaceUse:
         """How a unit uses the op namespace; what kernforge brings does not use it of itself."""
         closure, brought = self._closure(unit), self.sources.brought
         own = [path for path in closure.files if path not in brought]
