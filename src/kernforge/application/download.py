@@ -12,23 +12,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import tree_files, verify_tree
-from kernforge.artifact.metadata import FILE, SIGNATURE, KernelDepend, Metadata
+from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError
-from kernforge.loader import legacy_lock
 from kernforge.loader.resolve import resolve, way_out
-from kernforge.loader.search import find_commit
+from kernforge.loader.search import fetch_variant, find_commit
 from kernforge.registry import redirect
 from kernforge.store import tree_archive
 from kernforge.system import files
-from kernforge.trust import admission
-from kernforge.trust.policy import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from kernforge.artifact.metadata import KernelDepend, Metadata
     from kernforge.loader.facts import Host
     from kernforge.loader.kernels_lock import KernelLocks
+    from kernforge.loader.search import Search
     from kernforge.registry.api import Registry
     from kernforge.registry.directory import DirectoryRegistry
 
@@ -95,46 +94,24 @@ class Fetched:
     metadata: Metadata
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where to fetch from.
-
-    Attributes:
-        registry: where kernels are published.
-        locks: the commits to take; None takes what versions and revisions name.
-        trust_remote_code: what the caller trusts, as ``trust.admit`` takes it.
-    """
-
-    registry: Registry
-    locks: KernelLocks | None = None
-    trust_remote_code: bool | list[str] = False
-
-    def commit(self, depend: KernelDepend) -> str:
-        """The commit that a kernel is taken at."""
-        if self.locks is not None:
-            return self.locks.find(depend).commit
-        return find_commit(self.registry, depend.repo_id, depend.version, depend.revision)
-
-    def refs(self, depend: KernelDepend, commit: str) -> tuple[str, ...]:
-        """What shall name the commit where it is copied to: as here, and as it was asked for."""
-        repo_id, registry = depend.repo_id, self.registry
-        names = registry.ref_names(repo_id)
-        found = [name for name in names if registry.ref(repo_id, name) == commit]
-        asked = depend.revision if depend.version is None else f"v{depend.version}"
-        return tuple(sorted({*found, *([asked] if asked and not commit.startswith(asked) else [])}))
-
-
 def locked(locks: KernelLocks) -> tuple[KernelDepend, ...]:
-    """What an application itself asks for; every kernel where its lock does not tell."""
+    """The kernels that an application itself asks for; all where its lock does not say which."""
     if locks.pins is None:
         return tuple(kernel.depend for kernel in locks.kernels)
     return tuple(pin.depend for pin in locks.pins.kernels if pin.asked is not None)
 
 
 def fetch(
-    source: Source, wanted: Iterable[KernelDepend], selection: Selection
+    search: Search,
+    wanted: Iterable[KernelDepend],
+    selection: Selection,
 ) -> Iterator[Fetched]:
     """Fetch and verify kernels with all that they depend on, each variant once.
+
+    Args:
+        search: where to fetch from; its locks, where it has any, say the commits to take.
+        wanted: the kernels.
+        selection: which variants of each.
 
     Raises:
         NoVariantError: a wanted variant is missing or none fits.
@@ -142,20 +119,37 @@ def fetch(
         TrustError: the trust policy refuses one.
         IntegrityError: a file is not what was built, or a document not what was locked.
     """
-    pending = [(depend, source.commit(depend)) for depend in wanted]
+    pending = [(depend, _commit_of(search, depend)) for depend in wanted]
     seen: set[tuple[KernelDepend, str]] = set()
     while pending:
         depend, commit = pending.pop(0)
         if (depend, commit) in seen:
             continue
         seen.add((depend, commit))
-        _refuse_moved(source.registry, depend.repo_id, commit)
+        _refuse_moved(search.registry, depend.repo_id, commit)
         what = f"{depend.repo_id} at {commit}"
-        for name in selection.of(what, source.registry.variants(depend.repo_id, commit)):
-            found = _fetch(source, depend, commit, name)
-            yield found
-            below = found.metadata.kernel_depends
-            pending += [(inner, source.commit(inner)) for inner in below]
+        for name in selection.of(what, search.registry.variants(depend.repo_id, commit)):
+            fetched = _fetch(search, depend, commit, name)
+            yield fetched
+            below = fetched.metadata.kernel_depends
+            pending += [(inner, _commit_of(search, inner)) for inner in below]
+
+
+def _commit_of(search: Search, depend: KernelDepend) -> str:
+    """The commit that a kernel is taken at."""
+    if search.locks is not None:
+        return search.locks.find(depend).commit
+    return find_commit(search.registry, depend.repo_id, depend.version, depend.revision)
+
+
+def _refs_of(registry: Registry, depend: KernelDepend, commit: str) -> tuple[str, ...]:
+    """Names of the commit where it is copied to: its names here, and the one that was asked for."""
+    names = registry.ref_names(depend.repo_id)
+    refs = {name for name in names if registry.ref(depend.repo_id, name) == commit}
+    asked = depend.revision if depend.version is None else f"v{depend.version}"
+    if asked and not commit.startswith(asked):
+        refs.add(asked)
+    return tuple(sorted(refs))
 
 
 def _refuse_moved(registry: Registry, repo_id: str, commit: str) -> None:
@@ -168,36 +162,23 @@ def _refuse_moved(registry: Registry, repo_id: str, commit: str) -> None:
         )
 
 
-def _fetch(source: Source, depend: KernelDepend, commit: str, name: str) -> Fetched:
-    registry, repo_id = source.registry, depend.repo_id
-    document = registry.metadata(repo_id, commit, name)
-    if source.locks is not None:
-        source.locks.check(repo_id, commit, name, document)
-    admission.admit(
-        Subject(repo_id=repo_id, registry=registry.url),
-        document,
-        signature=lambda: registry.companion(repo_id, commit, name, SIGNATURE),
-        vouches=registry.trusted_publisher,
-        trust_remote_code=source.trust_remote_code,
-    )
-    metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
-    path, fence = registry.fetch(repo_id, commit, name), registry.fence(repo_id)
-    if source.locks is not None:
-        legacy_lock.check(source.locks, repo_id, name, path, fence)
-    if metadata.digest is None:
+def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> Fetched:
+    fetched = fetch_variant(search, depend.repo_id, commit, name)
+    digest = fetched.metadata.digest
+    if digest is None:
         raise IntegrityError(
-            f"{path / FILE} has no digest, so nothing can be verified",
+            f"{fetched.path / FILE} has no digest, so nothing can be verified",
             hint="it is an old build: build and publish it again",
         )
-    verify_tree(path, metadata.digest, within=fence)
+    verify_tree(fetched.path, digest, within=fetched.fence)
     return Fetched(
-        repo_id=repo_id,
+        repo_id=depend.repo_id,
         commit=commit,
-        refs=source.refs(depend, commit),
+        refs=_refs_of(search.registry, depend, commit),
         variant=name,
-        path=path,
-        fence=fence,
-        metadata=metadata,
+        path=fetched.path,
+        fence=fetched.fence,
+        metadata=fetched.metadata,
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from kernforge.artifact.metadata import Digest
     from kernforge.audit.about import Place
+    from kernforge.system.environment import Environment
 
 
 class Result(StrEnum):
@@ -77,21 +78,30 @@ class Verified:
         return self.problems[0].result if self.problems else Result.SUCCESS
 
 
-def asked_signers(subject: Subject, given: Sequence[Signer]) -> tuple[Signer, ...]:
+def asked_signers(
+    subject: Subject,
+    given: Sequence[Signer],
+    environment: Environment,
+) -> tuple[Signer, ...]:
     """Who may have signed: those given, else those of the policy, else the hub's community."""
     if given:
         return tuple(given)
-    rules = speaking(admission.policies(), subject)
+    rules = speaking(admission.read_policies(environment), subject)
     named = [s for rule in rules if rule.admit is Admit.SIGNED for s in rule.signers]
     return tuple(dict.fromkeys(named)) or (COMMUNITY,)
 
 
-def verify_variant(place: Place, signers: Sequence[Signer] = ()) -> Verified:
+def verify_variant(
+    place: Place,
+    signers: Sequence[Signer],
+    environment: Environment,
+) -> Verified:
     """Verify a variant that is on this disk.
 
     Args:
         place: where it is.
         signers: who may have signed; none means those of the policy.
+        environment: names the trust policies.
 
     Raises:
         UsageError: the package that verifies signatures is not installed.
@@ -103,7 +113,7 @@ def verify_variant(place: Place, signers: Sequence[Signer] = ()) -> Verified:
         missing = Problem(result=Result.NO_METADATA, reason=f"{path / FILE} is missing")
         return Verified(variant=path.name, problems=(missing,), refusal=missing.reason)
     bundle = _bytes(path / SIGNATURE)
-    signer, problems = _signature(data, bundle, asked_signers(place.subject, signers))
+    signer, problems = _signature(data, bundle, asked_signers(place.subject, signers, environment))
     digest, wrong = _digest(data, place)
     problems += wrong
     proven, source = None, None
@@ -117,7 +127,7 @@ def verify_variant(place: Place, signers: Sequence[Signer] = ()) -> Verified:
         files=None if digest is None else len(digest.files),
         statement=proven,
         source=source,
-        refusal=_refusal(place, data, bundle),
+        refusal=_refusal(place, data, bundle, environment),
     )
 
 
@@ -171,7 +181,12 @@ def _statement(path: Path, digest: Digest) -> tuple[bool, str | None, list[Probl
     return True, f"{origin.url or 'unnamed repository'}@{origin.git.commit}{dirty}", []
 
 
-def _refusal(place: Place, data: bytes, bundle: bytes | None) -> str:
+def _refusal(
+    place: Place,
+    data: bytes,
+    bundle: bytes | None,
+    environment: Environment,
+) -> str:
     """Why the policy would not load it; empty when it would."""
     try:
         admission.admit(
@@ -179,6 +194,7 @@ def _refusal(place: Place, data: bytes, bundle: bytes | None) -> str:
             data,
             signature=lambda: bundle,
             vouches=lambda _owner: place.vouched,
+            environment=environment,
         )
     except (TrustError, IntegrityError) as error:
         return error.message

@@ -13,13 +13,15 @@ from kernforge.system import console as reports
 if TYPE_CHECKING:
     import argparse
 
-    from kernforge.application.download import Fetched, Selection, Source
+    from kernforge.application.download import Fetched, Selection
     from kernforge.application.project_lock import Application
     from kernforge.artifact.metadata import KernelDepend
     from kernforge.loader.facts import Host
     from kernforge.loader.pins import Pins
+    from kernforge.loader.search import Search
     from kernforge.registry.api import Registry
     from kernforge.system.console import Report
+    from kernforge.system.environment import Environment
 
 
 def add(verbs: options.Verbs) -> None:
@@ -168,17 +170,17 @@ def _download(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.system import files  # noqa: PLC0415
 
     store = options.registry(arguments)
-    source, wanted = _wanted(arguments, store)
+    search, wanted = _wanted(arguments, store)
     selection = _selection(arguments)
     out: Path | None = arguments.to
     if out is None:
-        found = _fetched(source, wanted, selection, None, report)
+        found = _fetched(search, wanted, selection, None, report)
     elif out.suffix == ".tar":
         with files.staging(out.absolute().parent) as staged:
-            found = _fetched(source, wanted, selection, staged, report)
+            found = _fetched(search, wanted, selection, staged, report)
             download.write_tar(staged, out)
     else:
-        found = _fetched(source, wanted, selection, out, report)
+        found = _fetched(search, wanted, selection, out, report)
     kernels = [
         {
             "repo_id": one.repo_id,
@@ -199,7 +201,7 @@ def _download(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _fetched(
-    source: Source,
+    search: Search,
     wanted: tuple[KernelDepend, ...],
     selection: Selection,
     to: Path | None,
@@ -211,7 +213,7 @@ def _fetched(
 
     target = None if to is None else DirectoryRegistry(to.absolute())
     found = []
-    for one in download.fetch(source, wanted, selection):
+    for one in download.fetch(search, wanted, selection):
         new = target is None or download.copy(one, target)
         report.note(f"{'verified' if new else 'there already:'} {one.repo_id} {one.variant}")
         found.append(one)
@@ -219,28 +221,30 @@ def _fetched(
 
 
 def _wanted(
-    arguments: argparse.Namespace, store: Registry
-) -> tuple[Source, tuple[KernelDepend, ...]]:
+    arguments: argparse.Namespace,
+    store: Registry,
+) -> tuple[Search, tuple[KernelDepend, ...]]:
     """Where to fetch from, and which kernels."""
     from kernforge.application import download  # noqa: PLC0415
     from kernforge.artifact.metadata import KernelDepend  # noqa: PLC0415
     from kernforge.loader import caller_lock, kernels_lock, search  # noqa: PLC0415
 
+    environment: Environment = arguments.environment
     trusted: bool = arguments.trust_remote_code
     asked = arguments.version or arguments.revision
     directory = Path(arguments.what)
     if directory.is_dir() and not asked:
         locks = caller_lock.read(directory / kernels_lock.FILE)
-        source = download.Source(registry=store, locks=locks, trust_remote_code=trusted)
-        return source, download.locked(locks)
+        locked = search.Search(store, None, environment, trusted, locks=locks)
+        return locked, download.locked(locks)
     if not asked:
         raise UsageError(
             f"which version of {arguments.what} is wanted? There is no such directory",
             hint="give --version 1, or name a project that has a lock",
         )
     commit = search.find_commit(store, arguments.what, arguments.version, arguments.revision)
-    source = download.Source(registry=store, trust_remote_code=trusted)
-    return source, (KernelDepend(repo_id=arguments.what, revision=commit),)
+    unlocked = search.Search(store, None, environment, trusted)
+    return unlocked, (KernelDepend(repo_id=arguments.what, revision=commit),)
 
 
 def _selection(arguments: argparse.Namespace) -> Selection:

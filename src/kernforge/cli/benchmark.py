@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from kernforge.bench.hub.repository import Repo
     from kernforge.system.console import Report
+    from kernforge.system.environment import Environment
 
 
 def add(verbs: options.Verbs) -> None:
@@ -92,6 +93,7 @@ def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
 def _repo(arguments: argparse.Namespace, backend: str | None) -> Repo:
     from kernforge.bench.hub import repository  # noqa: PLC0415
 
+    environment: Environment = arguments.environment
     trusted: bool = arguments.trust_remote_code
     directory = Path(arguments.repo)
     if directory.is_dir():
@@ -100,10 +102,21 @@ def _repo(arguments: argparse.Namespace, backend: str | None) -> Repo:
                 f"{directory} is a directory: it has no published versions",
                 hint="leave --version and --revision out, or name OWNER/NAME",
             )
-        return repository.local(directory, backend=backend, trusted=trusted)
+        return repository.local(
+            directory,
+            environment,
+            backend=backend,
+            trusted=trusted,
+        )
     repo_id, version, revision = repository.asked(
         arguments.repo, arguments.version, arguments.revision
     )
     return repository.published(
-        options.registry(arguments), repo_id, version, revision, backend=backend, trusted=trusted
+        options.registry(arguments),
+        environment,
+        repo_id,
+        version,
+        revision,
+        backend=backend,
+        trusted=trusted,
     )

@@ -30,6 +30,7 @@ from kernforge.cli import (
 from kernforge.errors import KernforgeError, StorageError
 from kernforge.system import extras, garbage
 from kernforge.system.console import Report
+from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     report = Report()
     try:
         with interrupts.heard():
-            arguments = parser().parse_args(argv)
+            environment = Environment.read()
+            arguments = parser().parse_args(argv, argparse.Namespace(environment=environment))
             report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
             code = arguments.verb(arguments, report)
             report.close()

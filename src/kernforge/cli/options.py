@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from kernforge.build.workspace import Bench
     from kernforge.registry.api import Registry
     from kernforge.system.console import Report
+    from kernforge.system.environment import Environment
     from kernforge.toolchain.local_parts import Brought
+    from kernforge.trust.signing import Key
 
     # The type has no public name.
     Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
-
-
-_PASSPHRASE = "KERNFORGE_SIGN_PASSPHRASE"  # noqa: S105 - the variable's name
 
 
 def add_verb(
@@ -71,7 +70,9 @@ def registry(arguments: argparse.Namespace) -> Registry:
     from kernforge.registry import api as registries  # noqa: PLC0415
 
     named: str | None = arguments.registry
-    return registries.open_registry(named) if named else registries.open_default()
+    if named:
+        return registries.open_registry(named, arguments.environment)
+    return registries.open_default(arguments.environment)
 
 
 def add_toolchain(verb: argparse.ArgumentParser) -> None:
@@ -195,14 +196,21 @@ def classes_text(document: dict[str, Any]) -> str:
     return "\n".join([*bench_text.conditions(document), "", table])
 
 
-def passphrase(*, twice: bool = False) -> str:
+def open_key(path: Path, environment: Environment) -> Key:
+    """A private key's file; its passphrase is asked for where it has one."""
+    from kernforge.trust import signing  # noqa: PLC0415
+
+    return signing.open_key(path, lambda: passphrase(environment))
+
+
+def passphrase(environment: Environment, *, twice: bool = False) -> str:
     """The passphrase of a key, from the environment or else the terminal."""
-    if (given := os.environ.get(_PASSPHRASE)) is not None:
+    if (given := environment.kernforge_sign_passphrase) is not None:
         return given
     if not sys.stdin.isatty():
         raise UsageError(
-            "the key's passphrase is not known, and nobody is there to be asked",
-            hint=f"set {_PASSPHRASE}" + (", or pass --no-passphrase" if twice else ""),
+            "the key's passphrase is not known, and there is no terminal to ask for it",
+            hint="set KERNFORGE_SIGN_PASSPHRASE" + (", or pass --no-passphrase" if twice else ""),
         )
     words = getpass.getpass("passphrase: ")
     if twice and (not words or getpass.getpass("again: ") != words):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kernforge.publish.version import VersionChoice
     from kernforge.registry.api import Registry
     from kernforge.system.console import Report
+    from kernforge.system.environment import Environment
 
 
 def add(verbs: options.Verbs) -> None:
@@ -77,7 +78,6 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.publish import api as publish  # noqa: PLC0415
     from kernforge.publish import source_pack  # noqa: PLC0415
     from kernforge.registry import api as registry  # noqa: PLC0415
-    from kernforge.system.paths import default_registry  # noqa: PLC0415
 
     project = workspace.read_project(arguments.project)
     repo_id = arguments.repo_id or project.manifest.general.hub.repo_id
@@ -92,7 +92,11 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
             f"note: [general.hub] branch = {named!r} is not followed: a version belongs on {branch}"
         )
     build = arguments.build or project.root / "build"
-    store = registry.open_registry(arguments.registry or default_registry())
+    environment: Environment = arguments.environment
+    store = registry.open_registry(
+        arguments.registry or environment.default_registry,
+        environment,
+    )
     version = arguments.version or steps.tagged_version(project)
     if arguments.dry_run:
         _preview(
@@ -101,7 +105,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         return
     card = steps.card(project)
     if arguments.sign:
-        _sign(build, arguments.sign)
+        _sign(build, arguments.sign, environment)
     done = publish.publish(
         build,
         store,
@@ -206,8 +210,8 @@ def _unrecorded_lines(variants: tuple[str, ...]) -> list[str]:
     return [f"  not compared: operators of {', '.join(variants)}, whose build did not record them"]
 
 
-def _sign(build: Path, key: Path) -> None:
+def _sign(build: Path, key: Path, environment: Environment) -> None:
     from kernforge.artifact import directories  # noqa: PLC0415
     from kernforge.trust import signing  # noqa: PLC0415
 
-    signing.sign(directories.variants(build), signing.open_key(key, options.passphrase).sign)
+    signing.sign(directories.variants(build), options.open_key(key, environment).sign)

@@ -154,7 +154,9 @@ def _verify(arguments: argparse.Namespace, report: Report) -> None:
             f"no variant there is named {arguments.variant!r}",
             hint=f"there are {', '.join(source.names)}",
         )
-    found = [verify.verify_variant(source.place(name), signers) for name in names]
+    found = [
+        verify.verify_variant(source.place(name), signers, arguments.environment) for name in names
+    ]
     report.result(verify.as_document(found), verify.as_text(found))
     verify.refuse(found, unsigned=arguments.allow_unsigned, undigested=arguments.allow_no_digest)
 
@@ -190,7 +192,7 @@ def _sign(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.key and arguments.identity_token:
         raise UsageError("a key and an identity were given", hint="a variant has one signature")
     if arguments.key:
-        make = signing.open_key(arguments.key, options.passphrase).sign
+        make = options.open_key(arguments.key, arguments.environment).sign
     else:
         token = _token(arguments.identity_token)
         config = _text(arguments.trust_config) if arguments.trust_config else None
@@ -211,7 +213,7 @@ def _token(file: str | None) -> str | None:
 def _keygen(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.trust import signing  # noqa: PLC0415
 
-    words = "" if arguments.no_passphrase else options.passphrase(twice=True)
+    words = "" if arguments.no_passphrase else options.passphrase(arguments.environment, twice=True)
     public, text = signing.make_key(arguments.file, words)
     name = arguments.file.stem
     lines = (

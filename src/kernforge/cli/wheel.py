@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
     from kernforge.system.console import Report
+    from kernforge.system.environment import Environment
     from kernforge.wheel.api import BuiltWheel, VariantSource
 
 
@@ -66,7 +66,7 @@ def _wheel(arguments: argparse.Namespace, report: Report) -> None:
         version=arguments.as_version or version,
         patterns=arguments.variant,
         name=arguments.name,
-        seconds=_epoch(),
+        seconds=_epoch(arguments.environment),
     )
     pages = wheel.write_index(arguments.out) if arguments.index else []
     document: dict[str, Any] = {
@@ -132,9 +132,9 @@ def _tag(directory: Path) -> str | None:
     return None
 
 
-def _epoch() -> int:
+def _epoch(environment: Environment) -> int:
     """``SOURCE_DATE_EPOCH``; 0 without it."""
-    text = os.environ.get("SOURCE_DATE_EPOCH", "0")
+    text = "0" if environment.source_date_epoch is None else environment.source_date_epoch
     if not text.isdecimal():
         raise UsageError(f"SOURCE_DATE_EPOCH is {text!r}", hint="set it to seconds since 1970")
     return int(text)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from kernforge.layers.mapping import Registered, Repository
+    from kernforge.system.environment import Environment
 
 # What CANNOT_LOAD covers: there is nothing to load. A kernel that is there but wrong, as one whose
 # bytes were changed, stays an error.
@@ -56,6 +56,7 @@ def request_for(
     mode: Mode,
     device: str | torch.device | None,
     use_fallback: bool | KernelizeFallback,  # noqa: FBT001 - the client's type
+    environment: Environment,
 ) -> Request:
     """Check what ``kernelize`` was asked, and find out what it did not say.
 
@@ -75,13 +76,13 @@ def request_for(
         capability=_capability(index) if device_type in {"cuda", "rocm"} else None,
         fallback=use_fallback,
         registered=current(),
-        disabled=_disabled(os.environ.get("DISABLE_KERNEL_MAPPING", "0")),
+        disabled=_disabled(environment.disable_kernel_mapping),
     )
 
 
-def _disabled(text: str) -> bool:
+def _disabled(text: str | None) -> bool:
     try:
-        return bool(int(text))
+        return text is not None and bool(int(text))
     except ValueError:
         raise LayerError(f"DISABLE_KERNEL_MAPPING is {text!r}", hint="write 0 or 1") from None
 

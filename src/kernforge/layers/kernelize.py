@@ -16,6 +16,7 @@ from kernforge.errors import LayerError
 from kernforge.layers.decide import decide, request_for
 from kernforge.layers.forward import exchange, is_overlaid, outcome, put_back, restore, snapshot
 from kernforge.layers.report import KernelizeReport, LayerOutcome
+from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ def kernelize(
         LayerTypeError: a kernel's layer cannot stand in for the model's.
         KernforgeError: what loading a kernel raises.
     """
-    request = request_for(model, mode, device, use_fallback)
+    request = request_for(model, mode, device, use_fallback, Environment.live())
     decided = [(module, *decide(module, path, request)) for path, module in _extensible(model)]
     for module, forward, result in decided:
         exchange(module, forward, result)

@@ -20,8 +20,16 @@ from kernforge.loader import importer
 from kernforge.loader.fitness import check_device, check_promises, verify
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import Decision, resolve
-from kernforge.loader.search import Node, Search, find, find_commit, find_local, local_override
+from kernforge.loader.search import (
+    Node,
+    Search,
+    find_commit,
+    find_kernel,
+    find_local,
+    local_override,
+)
 from kernforge.registry.api import Registry, open_default, open_registry
+from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -32,8 +40,8 @@ if TYPE_CHECKING:
 AnyRegistry: TypeAlias = str | os.PathLike[str] | Registry | None
 """A registry, its directory or URL; None is the default one."""
 
-# What get_kernel was asked and found: registry, repo id, commit, backend, check_arch.
-_found: dict[tuple[str, str, str, str | None, bool], ModuleType] = {}
+# The packages that get_kernel returned, by registry, repo id, commit, backend and check_arch.
+_loaded: dict[tuple[str, str, str, str | None, bool], ModuleType] = {}
 
 
 def get_kernel(
@@ -59,11 +67,11 @@ def get_kernel(
             is ``KERNFORGE_REGISTRY``, else the user's own directory and, for kernels that it does
             not hold, the hub.
         backend: ``cpu``, or the one that torch is built for, which is the default.
-        trust_remote_code: the caller's word that a kernel may be loaded where the trust policy
-            asks for it: True, or a list of repo ids. See the page on trust.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids. See the page on trust.
         check_arch: whether to refuse a build without device code for the current GPU, or for a
             newer driver.
-        user_agent: for callers of the hub's client; nobody is told.
+        user_agent: accepted for compatibility with the hub's client; it is not sent.
         build: where no variant fits but the source is published with its lock, build the one for
             this machine (once; it is kept). It needs ``kernforge[build]`` and a C++ compiler.
 
@@ -80,23 +88,21 @@ def get_kernel(
         IntegrityError: a file is not what was built. Nothing of the kernel was run.
     """
     _check_request(version, revision)
-    store = _opened(registry)
-    if local_override(repo_id) is not None:
-        search = Search(store, backend, trust_remote_code)
-        return _load(find(search, repo_id, version, revision), check_arch=check_arch)
-    question = (
-        store.url,
-        repo_id,
-        find_commit(store, repo_id, version, revision),
-        backend,
-        check_arch,
-    )
-    module = _found.get(question)
+    environment = (
+        Environment.live()
+    )  # a kernel that is loaded needs two variables, not a copy of all
+    source = _open(registry, environment)
+    if local_override(environment, repo_id) is not None:
+        search = Search(source, backend, Environment.read(), trust_remote_code)
+        return _load(find_kernel(search, repo_id, version, revision), check_arch=check_arch)
+    commit = find_commit(source, repo_id, version, revision)
+    request = (source.url, repo_id, commit, backend, check_arch)
+    module = _loaded.get(request)
     if module is None:
         builder = _builder() if build else None
-        search = Search(store, backend, trust_remote_code, builder=builder)
-        root = find(search, repo_id, None, question[2])
-        module = _found[question] = _load(root, check_arch=check_arch)
+        search = Search(source, backend, Environment.read(), trust_remote_code, builder=builder)
+        root = find_kernel(search, repo_id, None, commit)
+        module = _loaded[request] = _load(root, check_arch=check_arch)
     return module
 
 
@@ -107,27 +113,30 @@ def get_local_kernel(
     registry: AnyRegistry = None,
     trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
-    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see get_kernel
+    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see the docstring
 ) -> ModuleType:
     """Load a kernel from a directory.
 
     Args:
         repo_path: a directory of variants, one with ``build/`` in it, or a variant.
-        backend: as for ``get_kernel``.
-        registry: where the kernels are that it depends on.
-        trust_remote_code: as for ``get_kernel``.
-        check_arch: as for ``get_kernel``.
-        user_agent: as for ``get_kernel``.
+        backend: ``cpu``, or the one that torch is built for, which is the default.
+        registry: where the kernels are that it depends on, as ``get_kernel`` takes it.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids.
+        check_arch: whether to refuse a build without device code for the current GPU, or for a
+            newer driver.
+        user_agent: accepted for compatibility with the hub's client; it is not sent.
 
     Returns:
         The kernel's package. A directory is imported once; later changes are not seen.
 
     Raises:
         NoVariantError: no variant there fits; the message says why for each.
+        MachineError: the one that fits cannot run on this device or driver.
         TrustError: the trust policy refuses it.
         IntegrityError: its metadata has a digest and a file differs.
     """
-    search = Search(_opened(registry), backend, trust_remote_code)
+    search = _new_search(registry, backend, trust_remote_code)
     return _load(find_local(search, Path(repo_path)), check_arch=check_arch)
 
 
@@ -143,14 +152,29 @@ def has_kernel(
 ) -> bool:
     """Whether ``get_kernel`` would find a build for this process; none of its files are verified.
 
-    It is false, too, when the kernel, the version, or a kernel that it depends on is not
-    published. The arguments and the other errors are those of ``get_kernel``.
+    Args:
+        repo_id: ``owner/name``.
+        version: a major version such as ``1``, or a range such as ``"~=1.2"``.
+        revision: a branch, tag or commit instead of a version.
+        registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
+        backend: ``cpu``, or the one that torch is built for, which is the default.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids.
+        check_arch: whether a build counts only if it has device code for the current GPU.
+
+    Returns:
+        False, too, when the kernel, the version, or a kernel that it depends on is not published.
+
+    Raises:
+        RequestError: neither or both of version and revision, or another impossible request.
+        RegistryError: the registry cannot be read.
+        TrustError: the trust policy refuses it, or a kernel that it depends on.
+        IntegrityError: a document cannot be read, or its signature is of other bytes.
     """
     _check_request(version, revision)
     try:
-        root = find(
-            Search(_opened(registry), backend, trust_remote_code), repo_id, version, revision
-        )
+        search = _new_search(registry, backend, trust_remote_code)
+        root = find_kernel(search, repo_id, version, revision)
         if check_arch:
             for node in root.walk():
                 check_device(node)
@@ -169,12 +193,21 @@ def get_kernel_variants(
 ) -> list[Decision]:
     """Every variant of a kernel with what speaks for or against it here, the best first.
 
-    The arguments and the errors are those of ``get_kernel``.
+    Args:
+        repo_id: ``owner/name``.
+        version: a major version such as ``1``, or a range such as ``"~=1.2"``.
+        revision: a branch, tag or commit instead of a version.
+        registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
+        backend: ``cpu``, or the one that torch is built for, which is the default.
+
+    Raises:
+        RequestError: neither or both of version and revision, or another impossible request.
+        RegistryError: there is no such kernel or version.
     """
     _check_request(version, revision)
-    store = _opened(registry)
-    commit = find_commit(store, repo_id, version, revision)
-    return list(resolve(store.variants(repo_id, commit), probe(backend)).decisions)
+    source = _open(registry, Environment.live())
+    commit = find_commit(source, repo_id, version, revision)
+    return list(resolve(source.variants(repo_id, commit), probe(backend)).decisions)
 
 
 def install_kernel(
@@ -186,27 +219,35 @@ def install_kernel(
     backend: str | None = None,
     local_files_only: bool = False,
     trust_remote_code: bool | list[str] = False,
-    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see get_kernel
+    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see the docstring
 ) -> Path:
     """Bring a kernel and all that it depends on to this machine and verify them; import nothing.
 
     Args:
-        repo_id: as for ``get_kernel``, like all arguments that are not named here.
-        version: see there.
-        revision: see there.
-        registry: see there.
-        backend: see there.
-        local_files_only: ask nobody else; what is not here is an error.
-        trust_remote_code: see there.
-        user_agent: see there.
+        repo_id: ``owner/name``.
+        version: a major version such as ``1``, or a range such as ``"~=1.2"``; the newest that it
+            allows is taken.
+        revision: a branch, tag or commit instead of a version.
+        registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
+        backend: ``cpu``, or the one that torch is built for, which is the default.
+        local_files_only: use no network; what is not on this machine is an error.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids.
+        user_agent: accepted for compatibility with the hub's client; it is not sent.
 
     Returns:
         The directory of the variant for this process.
+
+    Raises:
+        RequestError: neither or both of version and revision, or another impossible request.
+        RegistryError: there is no such kernel or version.
+        NoVariantError: no variant fits; the message says why for each, the hint what to do.
+        TrustError: the trust policy refuses it, or a kernel that it depends on.
+        IntegrityError: a file is not what was built.
     """
     _check_request(version, revision)
-    store = _opened(registry)
-    search = Search(store.offline() if local_files_only else store, backend, trust_remote_code)
-    root = find(search, repo_id, version, revision)
+    search = _new_search(registry, backend, trust_remote_code, offline=local_files_only)
+    root = find_kernel(search, repo_id, version, revision)
     for node in root.walk():
         verify(node)
     return root.path
@@ -220,26 +261,36 @@ def get_locked_kernel(
     backend: str | None = None,
     trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
-    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see get_kernel
+    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see the docstring
 ) -> ModuleType:
     """Load a kernel at the commit that a lock says, and all that it depends on likewise.
 
     Args:
         repo_id: ``owner/name``.
-        lockfile: a ``kernels.lock``, or what was read of one; None takes the one that the calling
-            package brought with it, in its distribution's metadata or beside its modules.
-        registry: as for ``get_kernel``.
-        backend: as for ``get_kernel``.
-        trust_remote_code: as for ``get_kernel``.
-        check_arch: as for ``get_kernel``.
-        user_agent: as for ``get_kernel``.
+        lockfile: a ``kernels.lock``, or what was read from one; None takes the one that the
+            calling package brought with it, in its distribution's metadata or in its package.
+        registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
+        backend: ``cpu``, or the one that torch is built for, which is the default.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids.
+        check_arch: whether to refuse a build without device code for the current GPU, or for a
+            newer driver.
+        user_agent: accepted for compatibility with the hub's client; it is not sent.
+
+    Returns:
+        The kernel's package.
 
     Raises:
         RequestError: there is no lock, or it does not have the kernel or one it depends on.
         RegistryError: the registry lacks what is locked.
+        NoVariantError: no variant fits; the message says why for each, the hint what to do.
+        MachineError: the one that fits cannot run on this device or driver.
+        MissingPackageError: a Python package is missing that the kernel needs.
+        TrustError: the trust policy refuses it, or a kernel that it depends on.
+        IntegrityError: a file is not what was built or locked. Nothing of the kernel was run.
     """
     locks = read_locks(lockfile)
-    search = Search(_opened(registry), backend, trust_remote_code, locks=locks)
+    search = _new_search(registry, backend, trust_remote_code, locks=locks)
     return _load_locked(search, locks, repo_id, check_arch=check_arch)
 
 
@@ -252,9 +303,28 @@ def load_kernel(
     trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
 ) -> ModuleType:
-    """``get_locked_kernel`` for what was downloaded before: nothing is asked of any network."""
+    """Load a locked kernel that was downloaded before; no network is used.
+
+    Args:
+        repo_id: ``owner/name``.
+        lockfile: a ``kernels.lock``; None takes the one that the calling package brought with it,
+            in its distribution's metadata or in its package.
+        registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
+        backend: ``cpu``, or the one that torch is built for, which is the default.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids.
+        check_arch: whether to refuse a build without device code for the current GPU, or for a
+            newer driver.
+
+    Returns:
+        The kernel's package.
+
+    Raises:
+        KernforgeError: the errors of ``get_locked_kernel``; a kernel that was not downloaded is a
+            ``NotPublishedError``.
+    """
     locks = read_locks(lockfile)
-    search = Search(_opened(registry).offline(), backend, trust_remote_code, locks=locks)
+    search = _new_search(registry, backend, trust_remote_code, locks=locks, offline=True)
     return _load_locked(search, locks, repo_id, check_arch=check_arch)
 
 
@@ -262,7 +332,7 @@ def read_locks(lockfile: str | os.PathLike[str] | KernelLocks | None) -> KernelL
     """The lock in a file; None is the one that the calling package brought with it.
 
     Raises:
-        RequestError: there is none, or it is no lock.
+        RequestError: there is none, or the file is not a lock.
     """
     from kernforge.loader import caller_lock, kernels_lock  # noqa: PLC0415 - slow, only for locked kernels
 
@@ -275,28 +345,48 @@ def _load_locked(
     search: Search, locks: KernelLocks, repo_id: str, *, check_arch: bool
 ) -> ModuleType:
     depend = locks.of(repo_id).depend
-    return _load(find(search, repo_id, depend.version, depend.revision), check_arch=check_arch)
+    root = find_kernel(search, repo_id, depend.version, depend.revision)
+    return _load(root, check_arch=check_arch)
 
 
 def _check_request(version: int | str | None, revision: str | None) -> None:
     if (version is None) == (revision is None):
-        said = "neither a version nor a revision" if version is None else "version and revision"
+        given = "neither a version nor a revision" if version is None else "version and revision"
         raise RequestError(
-            f"{said} of the kernel was given",
+            f"{given} of the kernel was given",
             hint="pass version=<major> for a stable interface, or revision=<branch, tag or commit>",
         )
 
 
-def _opened(registry: AnyRegistry) -> Registry:
+def _new_search(
+    registry: AnyRegistry,
+    backend: str | None,
+    trust_remote_code: bool | list[str],  # noqa: FBT001 - as its callers take it
+    *,
+    locks: KernelLocks | None = None,
+    offline: bool = False,
+) -> Search:
+    environment = Environment.read()
+    source = _open(registry, environment)
+    return Search(
+        source.offline() if offline else source,
+        backend,
+        environment,
+        trust_remote_code,
+        locks=locks,
+    )
+
+
+def _open(registry: AnyRegistry, environment: Environment) -> Registry:
     if registry is None:
-        return open_default()
+        return open_default(environment)
     if isinstance(registry, str | os.PathLike):
-        return open_registry(os.fspath(registry))
+        return open_registry(os.fspath(registry), environment)
     return registry
 
 
 def _builder() -> Builder:
-    """What builds from published source; only who asked for it meets the builder half."""
+    """Builds kernels from published source; imported only on request, with the builder half."""
     import importlib  # noqa: PLC0415 - see above
 
     try:

@@ -9,7 +9,6 @@ a registry's kernel, except of a locked one. Nothing is verified or imported her
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from kernforge.loader.facts import Host
     from kernforge.loader.kernels_lock import KernelLocks
     from kernforge.registry.redirect import Redirect
+    from kernforge.system.environment import Environment
     from kernforge.trust.admission import Admission
 
 _CACHE_DIR_PREFIXES = ("kernels--", "models--")
@@ -77,15 +77,17 @@ class Search:
 
     Attributes:
         registry: where kernels are published.
-        backend: what they are wanted for.
-        trust_remote_code: what the caller trusts, as ``trust.admit`` takes it.
+        backend: ``cpu``, or the one that torch is built for; None takes the latter.
+        environment: names local kernels and trust policies.
+        trust_remote_code: what the caller allows, as ``admission.admit`` takes it.
         locks: the commits to take, instead of what versions and revisions name.
-        builder: makes a variant of a published kernel that has none for this machine.
-        chain: who depends on whom on the way here.
+        builder: builds a variant of a published kernel that has none for this machine.
+        chain: the kernels that led here, each of which depends on the next.
     """
 
     registry: Registry
     backend: str | None
+    environment: Environment
     trust_remote_code: bool | list[str] = False
     locks: KernelLocks | None = None
     builder: Builder | None = None
@@ -108,14 +110,14 @@ class Built:
     fence: Path
 
 
-def local_override(repo_id: str) -> Path | None:
+def local_override(environment: Environment, repo_id: str) -> Path | None:
     """The directory that ``LOCAL_KERNELS`` puts in the place of a kernel."""
-    text = os.environ.get("LOCAL_KERNELS")
-    return None if not text else _overrides(text).get(repo_id)
+    text = environment.local_kernels
+    return _parse_overrides(text).get(repo_id) if text else None
 
 
 @functools.lru_cache(maxsize=8)
-def _overrides(text: str) -> dict[str, Path]:
+def _parse_overrides(text: str) -> dict[str, Path]:
     entries = [entry.partition("=") for entry in text.split(":")]
     wrong = next((entry for entry in entries if not all(entry)), None)
     if wrong is not None:
@@ -155,7 +157,12 @@ def find_commit(
     )
 
 
-def find(search: Search, repo_id: str, version: int | str | None, revision: str | None) -> Node:
+def find_kernel(
+    search: Search,
+    repo_id: str,
+    version: int | str | None,
+    revision: str | None,
+) -> Node:
     """The variant of a kernel to load, from ``LOCAL_KERNELS`` or else the registry.
 
     Raises:
@@ -171,13 +178,18 @@ def find(search: Search, repo_id: str, version: int | str | None, revision: str 
             repo_id=repo_id, version=None if version is None else int(version), revision=revision
         )
         return _find_published(search, repo_id, search.locks.find(depend).commit)
-    override = local_override(repo_id)
+    override = local_override(search.environment, repo_id)
     if override is not None:
         return find_local(_step(search, f"{repo_id} at {override}"), override)
     commit = find_commit(search.registry, repo_id, version, revision)
     moved = _redirect(search.registry, repo_id, commit)
     if moved is not None:
-        return find(_step(search, f"{repo_id} at {commit}"), moved.repo_id, None, moved.revision)
+        return find_kernel(
+            _step(search, f"{repo_id} at {commit}"),
+            moved.repo_id,
+            None,
+            moved.revision,
+        )
     return _find_published(search, repo_id, commit)
 
 
@@ -209,7 +221,45 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
                 hint="download what is locked first: kernforge download PROJECT",
             )
         return _built(search, repo_id, commit, resolution, host)
-    name = resolution.best.name
+    fetched = fetch_variant(search, repo_id, commit, resolution.best.name)
+    return Node(
+        path=fetched.path,
+        fence=fetched.fence,
+        metadata=fetched.metadata,
+        host=host,
+        admission=fetched.admission,
+        repo_info=RepoInfo(repo_id=repo_id, revision=commit),
+        depends=_find_depends(search, fetched.metadata),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedVariant:
+    """A published variant that was admitted and is on this machine; its files are not verified.
+
+    Attributes:
+        path: its directory.
+        fence: where its links may lead.
+        metadata: its document.
+        admission: why the trust policy admits it.
+    """
+
+    path: Path
+    fence: Path
+    metadata: Metadata
+    admission: Admission
+
+
+def fetch_variant(search: Search, repo_id: str, commit: str, name: str) -> FetchedVariant:
+    """Admit a variant of a commit by its document alone, then fetch its files.
+
+    Raises:
+        RequestError: it is not locked, and only locked kernels were asked for.
+        TrustError: the trust policy refuses it.
+        IntegrityError: its document cannot be read, is not what was locked, or its signature is of
+            other bytes.
+    """
+    registry = answering(search.registry, repo_id)
     document = registry.metadata(repo_id, commit, name)
     if search.locks is not None:
         search.locks.check(repo_id, commit, name, document)
@@ -218,6 +268,7 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
         document,
         signature=lambda: registry.companion(repo_id, commit, name, SIGNATURE),
         vouches=registry.trusted_publisher,
+        environment=search.environment,
         trust_remote_code=search.trust_remote_code,
     )
     metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
@@ -226,15 +277,7 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
         from kernforge.loader import legacy_lock  # noqa: PLC0415 - few locks are so old
 
         legacy_lock.check(search.locks, repo_id, name, path, fence)
-    return Node(
-        path=path,
-        fence=fence,
-        metadata=metadata,
-        host=host,
-        admission=admission,
-        repo_info=RepoInfo(repo_id=repo_id, revision=commit),
-        depends=_find_depends(search, metadata),
-    )
+    return FetchedVariant(path=path, fence=fence, metadata=metadata, admission=admission)
 
 
 def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host) -> Node:
@@ -248,6 +291,7 @@ def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, ho
         b"",
         signature=lambda: None,
         vouches=registry.trusted_publisher,
+        environment=search.environment,
         trust_remote_code=search.trust_remote_code,
     )
     built = search.builder(registry, repo_id, commit, host)
@@ -345,6 +389,7 @@ def _local_node(search: Search, path: Path, host: Host) -> Node:
         document,
         signature=lambda: signature.read_bytes() if signature.exists() else None,
         vouches=lambda _owner: None,
+        environment=search.environment,
         trust_remote_code=search.trust_remote_code,
     )
     metadata = Metadata.from_json(document, source=str(path / FILE))
@@ -362,7 +407,7 @@ def _local_node(search: Search, path: Path, host: Host) -> Node:
 
 def _find_depends(search: Search, metadata: Metadata) -> dict[str, Node]:
     return {
-        depend.repo_id: find(search, depend.repo_id, depend.version, depend.revision)
+        depend.repo_id: find_kernel(search, depend.repo_id, depend.version, depend.revision)
         for depend in metadata.kernel_depends
     }
 

@@ -13,7 +13,7 @@ from kernforge.errors import RegistryError, RequestError
 from kernforge.registry import hub_endpoint
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import COMMIT, SOURCE, Version3, check_repo_id, majors, versions
-from kernforge.system.paths import default_registry
+from kernforge.system.environment import Environment
 
 __all__ = [
     "SOURCE",
@@ -111,12 +111,16 @@ class Registry(Protocol):
         ...
 
 
-def open_registry(location: str) -> Registry:
+def open_registry(location: str, environment: Environment | None = None) -> Registry:
     """The registry at a path or a URL.
 
     - a path, or ``file:///path``: a directory;
     - ``hf://``: the Hugging Face hub, or the one that ``HF_ENDPOINT`` names;
     - ``hf+https://host``, ``hf+http://host:port``: a hub at that address.
+
+    Args:
+        location: the path or URL.
+        environment: says which hub and which cache; None reads this process's variables.
 
     Raises:
         RegistryError: the URL is of a kind that there is no registry for.
@@ -127,7 +131,8 @@ def open_registry(location: str) -> Registry:
     if scheme == "file" and rest.startswith("/"):
         return _directory(_unquote(rest))
     if scheme in {"hf", "hf+http", "hf+https"} and (scheme == "hf") == (not rest):
-        return _hub(location, tuple(os.environ.get(name) for name in hub_endpoint.NAMES))
+        variables = (environment or Environment.live()).variables
+        return _hub(location, tuple(variables.get(name) for name in hub_endpoint.VARIABLES))
     raise RegistryError(
         f"{location!r} is no registry that kernforge can open",
         hint="name a directory, file:///path, hf:// for the Hugging Face hub, or hf+https://host "
@@ -135,15 +140,16 @@ def open_registry(location: str) -> Registry:
     )
 
 
-def open_default() -> Registry:
-    """The registry of a caller who names none.
+def open_default(environment: Environment) -> Registry:
+    """The registry for a caller who names none.
 
     It is ``KERNFORGE_REGISTRY`` and nothing else where that is set. Otherwise the user's own
     directory, and the hub for kernels that the directory does not hold.
     """
-    if chosen := os.environ.get("KERNFORGE_REGISTRY"):
-        return open_registry(chosen)
-    return Chain((open_registry(default_registry()), open_registry("hf://")))
+    if chosen := environment.kernforge_registry:
+        return open_registry(chosen, environment)
+    local = open_registry(environment.default_registry, environment)
+    return Chain((local, open_registry("hf://", environment)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -155,8 +161,9 @@ def _directory(path: str) -> DirectoryRegistry:
 def _hub(location: str, values: tuple[str | None, ...]) -> Registry:
     from kernforge.registry.hub import HubRegistry  # noqa: PLC0415 - a directory needs none of it
 
-    environ = {name: value for name, value in zip(hub_endpoint.NAMES, values, strict=True) if value}
-    return HubRegistry(hub_endpoint.find(location, environ))
+    named = zip(hub_endpoint.VARIABLES, values, strict=True)
+    environment = Environment({name: value for name, value in named if value is not None})
+    return HubRegistry(hub_endpoint.find(location, environment))
 
 
 def _unquote(text: str) -> str:

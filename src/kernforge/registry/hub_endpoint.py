@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.errors import RegistryError
-from kernforge.system.paths import home
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from kernforge.system.environment import Environment
 
-NAMES = (
+VARIABLES = (
     *("HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
-    *("KERNELS_CACHE", "HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"),
+    *("KERNELS_CACHE", "HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "KERNFORGE_HOME"),
 )
-"""What of the environment decides."""
+"""The variables that decide."""
 
 _DEFAULT = "https://huggingface.co"
 _ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
@@ -46,7 +45,7 @@ class HubPlace:
     own_token: bool
 
 
-def find(location: str, environ: Mapping[str, str]) -> HubPlace:
+def find(location: str, environment: Environment) -> HubPlace:
     """The hub of a URL.
 
     A hub that is not the one of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not
@@ -54,21 +53,21 @@ def find(location: str, environ: Mapping[str, str]) -> HubPlace:
 
     Args:
         location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.
-        environ: the environment.
+        environment: the hub, the cache and whether it may be asked.
 
     Raises:
         RegistryError: the address, or that in ``HF_ENDPOINT``, is none.
     """
-    usual = _address(environ.get("HF_ENDPOINT") or _DEFAULT)
+    usual = _address(environment.hf_endpoint or _DEFAULT)
     endpoint = usual if location == "hf://" else _address(location.removeprefix("hf+"))
     same = endpoint == usual
     label = re.sub(r"[^A-Za-z0-9.-]+", "-", endpoint.partition("://")[2])
     return HubPlace(
         endpoint=endpoint,
-        cache=_cache(environ) if same else home() / "hubs" / label,
+        cache=_cache(environment) if same else environment.home / "hubs" / label,
         offline=any(
-            environ.get(name, "").upper() in _YES
-            for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+            (text or "").upper() in _YES
+            for text in (environment.hf_hub_offline, environment.transformers_offline)
         ),
         own_token=same,
     )
@@ -83,10 +82,10 @@ def _address(text: str) -> str:
     return text.rstrip("/")
 
 
-def _cache(environ: Mapping[str, str]) -> Path:
+def _cache(environment: Environment) -> Path:
     """Where the hub's own tools keep kernels."""
-    if chosen := environ.get("KERNELS_CACHE") or environ.get("HF_HUB_CACHE"):
+    if chosen := environment.kernels_cache or environment.hf_hub_cache:
         return Path(chosen).expanduser().absolute()
-    above = environ.get("XDG_CACHE_HOME") or "~/.cache"
-    base = environ.get("HF_HOME") or f"{above}/huggingface"
+    above = environment.xdg_cache_home or "~/.cache"
+    base = environment.hf_home or f"{above}/huggingface"
     return Path(base).expanduser().absolute() / "hub"

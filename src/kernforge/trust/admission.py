@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import NetworkError, TrustError
 from kernforge.system import files
-from kernforge.system.paths import config_dir, home
 from kernforge.trust.policy import Admit, Policy, Rule, Subject, parse, speaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kernforge.system.environment import Environment
 
 SITE = Path("/etc/kernforge/trust.toml")
 """The site's policy."""
@@ -46,28 +47,32 @@ class Admission:
     signers: tuple[str, ...] = ()
 
 
-def user_policy() -> Path:
-    """Where the user's policy lies, whether it is there or not."""
-    chosen = os.environ.get("KERNFORGE_TRUST")
-    return Path(chosen).expanduser().absolute() if chosen else config_dir() / "trust.toml"
+def user_policy(environment: Environment) -> Path:
+    """The file of the user's policy, whether it exists or not."""
+    chosen = environment.kernforge_trust
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return environment.user_config / "trust.toml"
 
 
-def policies() -> tuple[Policy, ...]:
+def read_policies(environment: Environment) -> tuple[Policy, ...]:
     """The policies that hold for this process, the site's first; read afresh, so a change counts.
 
     Raises:
-        TrustError: one cannot be read or has a mistake, or ``KERNFORGE_TRUST`` names none.
+        TrustError: one cannot be read or has a mistake, or ``KERNFORGE_TRUST`` names a file
+            without a policy.
     """
-    user = user_policy()
-    found = [_policy(SITE), _policy(user)]
-    if found[1] is None and os.environ.get("KERNFORGE_TRUST"):
+    user = user_policy(environment)
+    policies = [_read_policy(SITE), _read_policy(user)]
+    if policies[1] is None and environment.kernforge_trust:
         raise TrustError(
-            f"KERNFORGE_TRUST names {user}, which holds no policy", hint="mend it, or unset it"
+            f"KERNFORGE_TRUST names {user}, which holds no policy",
+            hint="fix the file, or unset KERNFORGE_TRUST",
         )
     project = _project()
     if project is not None and project != user:
-        found.append(_policy(project, only_tightens=True))
-    return tuple(policy for policy in found if policy is not None)
+        policies.append(_read_policy(project, only_tightens=True))
+    return tuple(policy for policy in policies if policy is not None)
 
 
 def _project() -> Path | None:
@@ -78,7 +83,7 @@ def _project() -> Path | None:
     return next((p for d in (here, *here.parents) if (p := d / _PROJECT).is_file()), None)
 
 
-def _policy(path: Path, *, only_tightens: bool = False) -> Policy | None:
+def _read_policy(path: Path, *, only_tightens: bool = False) -> Policy | None:
     """The policy of a file; None where there is none."""
     try:
         data = path.read_bytes()
@@ -121,6 +126,7 @@ def admit(
     *,
     signature: Callable[[], bytes | None],
     vouches: Callable[[str], bool | None],
+    environment: Environment,
     trust_remote_code: bool | list[str] = False,
 ) -> Admission:
     """Admit a kernel, or refuse it with the rule that did and what would allow exactly this.
@@ -128,10 +134,11 @@ def admit(
     Args:
         subject: what is to be loaded.
         document: the bytes of its ``metadata.json``; they are not parsed.
-        signature: gives the bytes of its signature; asked only where a rule demands one.
+        signature: gives the bytes of its signature; called only where a rule demands one.
         vouches: says whether the registry vouches for an owner, and None where it never does;
-            asked only where a rule leaves it to the hub.
-        trust_remote_code: the caller's word: True for any kernel, or a list of repo ids. It
+            called only where a rule leaves the decision to the hub.
+        environment: where policies lie, and where the answers of hubs are kept.
+        trust_remote_code: what the caller allows: True for any kernel, or a list of repo ids. It
             satisfies ``asked`` rules and no others.
 
     Raises:
@@ -139,107 +146,111 @@ def admit(
         IntegrityError: its signature is not of these bytes.
         UsageError: the package that verifies signatures is not installed.
     """
-    rules = speaking(policies(), subject)
+    rules = speaking(read_policies(environment), subject)
+    request = _Request(subject, environment)
     for rule in rules:
         if rule.admit is Admit.NEVER:
-            raise _refused(subject, rule, "it is refused by name")
+            raise request.refusal(rule, "it is refused by name")
         if rule.admit is Admit.ASKED:
-            _ask(subject, rule, vouches, trusted=trust_remote_code)
+            request.ask(rule, vouches, allowed=trust_remote_code)
     signers = tuple(
-        _check_signature(subject, rule, document, signature())
+        request.check_signature(rule, document, signature())
         for rule in rules
         if rule.admit is Admit.SIGNED
     )
     return Admission(rules=tuple(rule.where for rule in rules), signers=signers)
 
 
-def _check_signature(subject: Subject, rule: Rule, document: bytes, bundle: bytes | None) -> str:
-    names = ", ".join(signer.name for signer in rule.signers)
-    if bundle is None:
-        raise _refused(subject, rule, f"it is not signed, and must be by one of: {names}")
-    from kernforge.trust import signature  # noqa: PLC0415 - only who must verify pays for it
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One kernel that is to be admitted."""
 
-    try:
-        return signature.verify(document, bundle, rule.signers).name
-    except TrustError as error:
-        raise _refused(subject, rule, error.message) from error
+    subject: Subject
+    environment: Environment
 
+    def check_signature(self, rule: Rule, document: bytes, bundle: bytes | None) -> str:
+        """Name of the signer, one of the rule's; raises where none of them signed."""
+        names = ", ".join(signer.name for signer in rule.signers)
+        if bundle is None:
+            raise self.refusal(rule, f"it is not signed, and must be by one of: {names}")
+        from kernforge.trust import signature  # noqa: PLC0415 - only who must verify pays for it
 
-def _ask(
-    subject: Subject,
-    rule: Rule,
-    vouches: Callable[[str], bool | None],
-    *,
-    trusted: bool | list[str],
-) -> None:
-    """Refuse a kernel that neither the caller nor the hub answers for."""
-    if trusted is True:
-        return
-    if subject.repo_id is None:
-        raise _refused(subject, rule, "nobody said that it may be loaded")
-    if isinstance(trusted, list) and subject.repo_id in trusted:
-        return
-    why = "nobody said that it may be loaded"
-    if rule.publishers:
-        owner = subject.repo_id.partition("/")[0]
         try:
-            answer = vouches(owner)
-        except NetworkError as error:
-            if _vouched_before(subject, owner):
-                return
-            raise _refused(
-                subject, rule, f"its hub cannot be asked about {owner!r}: {error.message}"
-            ) from error
-        _remember(subject, owner, answer=answer)
-        if answer:
+            return signature.verify(document, bundle, rule.signers).name
+        except TrustError as error:
+            raise self.refusal(rule, error.message) from error
+
+    def ask(
+        self,
+        rule: Rule,
+        vouches: Callable[[str], bool | None],
+        *,
+        allowed: bool | list[str],
+    ) -> None:
+        """Refuse a kernel that neither the caller allows nor the hub vouches for."""
+        repo_id = self.subject.repo_id
+        if allowed is True or (isinstance(allowed, list) and repo_id in allowed):
             return
-        if answer is not None:
-            why = f"its hub does not name {owner!r} as a trusted publisher"
-    raise _refused(subject, rule, why)
+        reason = "the caller did not allow it"
+        if repo_id is not None and rule.publishers:
+            owner = repo_id.partition("/")[0]
+            try:
+                vouched = vouches(owner)
+            except NetworkError as error:
+                if self._vouched_before(owner):
+                    return
+                reason = f"its hub cannot be asked about {owner!r}: {error.message}"
+                raise self.refusal(rule, reason) from error
+            self._remember(owner, vouched=vouched)
+            if vouched:
+                return
+            if vouched is not None:
+                reason = f"its hub does not name {owner!r} as a trusted publisher"
+        raise self.refusal(rule, reason)
 
+    def _mark(self, owner: str) -> Path:
+        from kernforge.system.digest import key  # noqa: PLC0415 - only for hubs
 
-def _mark(subject: Subject, owner: str) -> Path:
-    from kernforge.system.digest import key  # noqa: PLC0415 - only for hubs
+        name = key("publisher", registry=self.subject.registry, owner=owner)
+        return self.environment.home / "publishers" / name
 
-    return home() / "publishers" / key("publisher", registry=subject.registry, owner=owner)
+    def _remember(self, owner: str, *, vouched: bool | None) -> None:
+        """Keep a hub's answer, for when it cannot be asked."""
+        with contextlib.suppress(OSError):  # a home that cannot be written remembers nothing
+            if vouched:
+                files.touch(self._mark(owner))
+            elif vouched is not None:
+                files.remove_tree(self._mark(owner))
 
+    def _vouched_before(self, owner: str) -> bool:
+        if not self._mark(owner).exists():
+            return False
+        import logging  # noqa: PLC0415 - slow, and rarely needed
 
-def _remember(subject: Subject, owner: str, *, answer: bool | None) -> None:
-    """Keep what a hub said, for when it cannot be asked."""
-    with contextlib.suppress(OSError):  # a home that cannot be written remembers nothing
-        if answer:
-            files.touch(_mark(subject, owner))
-        elif answer is not None:
-            files.remove_tree(_mark(subject, owner))
+        logging.getLogger("kernforge").warning(
+            "%s cannot be asked now; it named %s as a trusted publisher before",
+            self.subject.registry,
+            owner,
+        )
+        return True
 
+    def refusal(self, rule: Rule, reason: str) -> TrustError:
+        """The error, with the rule that would admit exactly this kernel."""
+        comment = f" ({rule.reason})" if rule.reason else ""
+        return TrustError(
+            f"{self.subject}: {reason}; {rule.where} refuses it{comment}",
+            hint=self._hint(rule),
+        )
 
-def _vouched_before(subject: Subject, owner: str) -> bool:
-    if not _mark(subject, owner).exists():
-        return False
-    import logging  # noqa: PLC0415 - slow, and rarely needed
-
-    logging.getLogger("kernforge").warning(
-        "%s cannot be asked now; it named %s as a trusted publisher before",
-        subject.registry,
-        owner,
-    )
-    return True
-
-
-def _refused(subject: Subject, rule: Rule, why: str) -> TrustError:
-    said = f" ({rule.reason})" if rule.reason else ""
-    return TrustError(f"{subject}: {why}; {rule.where} refuses it{said}", hint=_way(subject, rule))
-
-
-def _way(subject: Subject, rule: Rule) -> str:
-    """What would admit exactly this kernel."""
-    if rule.where.startswith(f"{SITE}:"):
-        return f"only who keeps {SITE} can admit it, by a rule before that one"
-    repo = "" if subject.repo_id is None else f'repo = "{subject.repo_id}"\n'
-    text = f'[[rule]]\n{repo}registry = "{subject.registry}"\nadmit = "always"'
-    file = rule.where.rpartition(": ")[0]
-    place = f"before that one in {file}" if file else f"in {user_policy()}"
-    ours = f"this rule {place}:\n{text}"
-    if rule.admit is Admit.ASKED and subject.repo_id is not None:
-        return f'pass trust_remote_code=["{subject.repo_id}"], or write {ours}'
-    return f"to admit exactly this, write {ours}"
+    def _hint(self, rule: Rule) -> str:
+        repo_id = self.subject.repo_id
+        if rule.where.startswith(f"{SITE}:"):
+            return f"only who maintains {SITE} can admit it, by a rule before that one"
+        repo = "" if repo_id is None else f'repo = "{repo_id}"\n'
+        text = f'[[rule]]\n{repo}registry = "{self.subject.registry}"\nadmit = "always"'
+        file = rule.where.rpartition(": ")[0]
+        where = f"before that one in {file}" if file else f"in {user_policy(self.environment)}"
+        added = f"this rule {where}:\n{text}"
+        if rule.admit is Admit.ASKED and repo_id is not None:
+            return f'pass trust_remote_code=["{repo_id}"], or write {added}'
+        return f"to admit exactly this, write {added}"

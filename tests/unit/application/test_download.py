@@ -11,20 +11,22 @@ from dataclasses import replace
 import pytest
 
 from kernforge.application import download, project_lock
-from kernforge.application.download import Selection, Source
+from kernforge.application.download import Selection
 from kernforge.application.platforms import parse
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import KernelDepend, Metadata
 from kernforge.errors import IntegrityError, NoVariantError
 from kernforge.loader import caller_lock
+from kernforge.loader.search import Search
 from kernforge.publish.api import publish
-from kernforge.registry.api import find_version
+from kernforge.registry.api import Chain, find_version
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient
 from kernforge.registry.hub_endpoint import HubPlace
 from kernforge.store import tree_archive
 from kernforge.system import files
+from kernforge.system.environment import Environment
 
 OUTER, INNER = "owner/outer", "owner/inner"
 CPU, CUDA = "torch-cpu", "torch-cuda"
@@ -52,8 +54,12 @@ def outer(registry):
     return KernelDepend(repo_id=OUTER, version=1)
 
 
+def search_in(registry, **options):
+    return Search(registry, None, Environment({}), **options)
+
+
 def fetched(registry, depend, selection, **options):
-    return list(download.fetch(Source(registry=registry, **options), [depend], selection))
+    return list(download.fetch(search_in(registry, **options), [depend], selection))
 
 
 def names(found):
@@ -81,6 +87,11 @@ def test_what_a_machine_would_load_is_fetched_with_its_dependencies(
     registry, outer, selection, wanted
 ):
     assert names(fetched(registry, outer, selection)) == wanted
+
+
+def test_of_several_registries_the_one_that_has_a_kernel_answers(registry, outer, tmp_path):
+    chain = Chain((DirectoryRegistry(tmp_path / "empty"), registry))
+    assert names(fetched(chain, outer, HERE)) == [(OUTER, CPU), (INNER, CPU)]
 
 
 def test_a_variant_that_is_not_there_is_said_with_the_reason(registry, outer):
@@ -192,7 +203,9 @@ CHILD = """
 import os, pathlib, signal, sys
 from kernforge.application import download
 from kernforge.artifact.metadata import KernelDepend
+from kernforge.loader.search import Search
 from kernforge.registry import DirectoryRegistry
+from kernforge.system.environment import Environment
 
 source, root, deadly = sys.argv[1], sys.argv[2], int(sys.argv[3])
 WRITES = {"open", "os.mkdir", "os.rename", "os.symlink", "os.remove", "os.rmdir", "os.chmod"}
@@ -210,7 +223,8 @@ def count(event, args):
 sys.addaudithook(count)
 registry = DirectoryRegistry(pathlib.Path(source))
 wanted = KernelDepend(repo_id="owner/outer", version=1)
-for one in download.fetch(download.Source(registry=registry), [wanted], download.Selection()):
+search = Search(registry, None, Environment({}))
+for one in download.fetch(search, [wanted], download.Selection()):
     download.copy(one, DirectoryRegistry(pathlib.Path(root)))
 print(seen)
 """
@@ -269,8 +283,8 @@ def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_p
     assert not any("big.so" in str(request) for request in hub.requests)
     hub.add(OUTER, "v1", {**tree, "build/torch-cpu/__init__.py": b"B = 1\n"})
     locks = caller_lock.read(root / "kernels.lock")
-    source = Source(registry=registry, locks=locks, trust_remote_code=True)
-    (found,) = download.fetch(source, download.locked(locks), HERE)
+    search = search_in(registry, locks=locks, trust_remote_code=True)
+    (found,) = download.fetch(search, download.locked(locks), HERE)
     target = DirectoryRegistry(tmp_path / "copy")
     assert found.commit == commit
     assert download.copy(found, target)

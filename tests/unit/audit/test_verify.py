@@ -19,6 +19,7 @@ from kernforge.errors import IntegrityError, TrustError, UsageError
 from kernforge.loader.facts import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system.environment import Environment
 from kernforge.trust import admission, signing
 
 REPO = "acme/toy"
@@ -214,7 +215,7 @@ def test_nothing_is_signed_when_one_variant_is_not_what_was_built(key, build):
 
 def test_verify_says_what_the_policy_here_would_do(key, build, capsys):
     public = signing.public_text(Path(f"{key}.pub").read_bytes())
-    policy = admission.user_policy()
+    policy = admission.user_policy(Environment.read())
     policy.parent.mkdir(parents=True)
     policy.write_text(
         f'[signer.acme]\npublic-key = "{public}"\n[[rule]]\nadmit = "signed"\nsigners = "acme"\n'

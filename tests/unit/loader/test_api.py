@@ -24,7 +24,7 @@ from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
 from kernforge.system.digest import sha256
-from kernforge.system.paths import default_registry
+from kernforge.system.environment import Environment
 
 REPO = "owner/toy"
 CPU_HOST = Host(
@@ -179,7 +179,7 @@ def flip(path):
 @pytest.mark.parametrize("where", ["registry", "local", "override"])
 def test_tampering_is_refused_before_anything_runs(build, damage, words, where, monkeypatch):
     ran: list[int] = []
-    registry = open_registry(default_registry())
+    registry = open_registry(Environment.read().default_registry)
     monkeypatch.setattr(sys, "ran", ran, raising=False)
     package = {"__init__.py": "import sys\nsys.ran.append(1)\n", "_ops.py": "name = 1\n"}
     directory = build(files=package)

@@ -10,9 +10,11 @@ import kernforge
 from kernforge.application import download
 from kernforge.errors import IntegrityError
 from kernforge.loader.kernels_lock import KernelLocks
+from kernforge.loader.search import Search
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_endpoint import HubPlace
+from kernforge.system.environment import Environment
 
 REPO = "owner/toy"
 
@@ -70,7 +72,7 @@ def load(lock, registry):
 def test_what_was_locked_is_loaded_from_a_hub_and_from_a_copy(locked, registry, tmp_path):
     assert load(locked, registry).V == 1
     locks = KernelLocks.from_json(json.dumps(locked))
-    source = download.Source(registry=registry, locks=locks, trust_remote_code=True)
+    source = Search(registry, None, Environment.read(), True, locks=locks)
     copied = DirectoryRegistry(tmp_path / "copied")
     for one in download.fetch(
         source, download.locked(locks), download.Selection(names=("torch-cpu",))
@@ -84,7 +86,7 @@ def test_other_bytes_are_refused(locked, registry):
     with pytest.raises(IntegrityError, match=r"is not what kernels\.lock locked"):
         load(locked, registry)
     locks = KernelLocks.from_json(json.dumps(locked))
-    source = download.Source(registry=registry, locks=locks, trust_remote_code=True)
+    source = Search(registry, None, Environment.read(), True, locks=locks)
     with pytest.raises(IntegrityError, match="another hash"):
         list(download.fetch(source, download.locked(locks), download.Selection()))
 

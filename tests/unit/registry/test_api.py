@@ -13,7 +13,6 @@ from kernforge.registry.api import find_revision, find_version, open_registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import majors, versions
 from kernforge.system.digest import sha256
-from kernforge.system.paths import default_registry, home
 
 REPO = "owner/toy"
 
@@ -158,18 +157,6 @@ def test_a_registry_opens_by_path_and_by_url(tmp_path, monkeypatch):
     for url in ["https://example.org/x", "file://host/x", "s3://b"]:
         with pytest.raises(RegistryError, match="is no registry that kernforge can open"):
             open_registry(url)
-
-
-def test_the_default_registry_is_the_environments_then_the_users(tmp_path, monkeypatch):
-    monkeypatch.delenv("KERNFORGE_REGISTRY", raising=False)
-    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path))
-    assert home() == tmp_path
-    assert default_registry() == str(tmp_path / "registry")
-    monkeypatch.setenv("KERNFORGE_REGISTRY", "file:///srv/kernels")
-    assert default_registry() == "file:///srv/kernels"
-    monkeypatch.delenv("KERNFORGE_HOME")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert home() == tmp_path / "cache/kernforge"
 
 
 def test_a_reference_that_another_machine_replaces_is_read_again(registry, monkeypatch):

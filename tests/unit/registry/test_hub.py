@@ -31,6 +31,7 @@ from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient
 from kernforge.registry.hub_endpoint import HubPlace
+from kernforge.system.environment import Environment
 
 pytest.importorskip("huggingface_hub")
 
@@ -351,7 +352,7 @@ USUAL = {"HF_ENDPOINT": "https://hub.example.com/"}
 
 
 @pytest.mark.parametrize(
-    ("location", "environ", "expected"),
+    ("location", "variables", "expected"),
     [
         ("hf://", {}, ("https://huggingface.co", "~/.cache/huggingface/hub", True)),
         ("hf://", USUAL, ("https://hub.example.com", "~/.cache/huggingface/hub", True)),
@@ -363,10 +364,9 @@ USUAL = {"HF_ENDPOINT": "https://hub.example.com/"}
         ("hf+http://10.0.0.1:80", {}, ("http://10.0.0.1:80", "/kf/hubs/10.0.0.1-80", False)),
     ],
 )
-def test_the_environment_says_which_hub(monkeypatch, location, environ, expected):
+def test_the_environment_says_which_hub(location, variables, expected):
     endpoint, cache, own = expected
-    monkeypatch.setenv("KERNFORGE_HOME", "/kf")
-    place = hub_endpoint.find(location, environ)
+    place = hub_endpoint.find(location, Environment({"KERNFORGE_HOME": "/kf", **variables}))
     assert endpoint in {None, place.endpoint}
     assert cache is None or place.cache == Path(cache).expanduser()
     assert (place.own_token, place.offline) == (own, False)
@@ -383,23 +383,23 @@ def test_names_of_hubs_that_are_none_are_refused():
 
 def test_offline_is_said_as_the_hubs_own_client_reads_it():
     for value, offline in [("1", True), ("true", True), ("0", False), ("", False)]:
-        assert hub_endpoint.find("hf://", {"HF_HUB_OFFLINE": value}).offline is offline
+        assert hub_endpoint.find("hf://", Environment({"HF_HUB_OFFLINE": value})).offline is offline
 
 
 def test_without_a_registry_the_hub_answers_for_what_the_user_has_not(
     usual_hub, commit, tmp_path, monkeypatch
 ):
-    assert find_version(open_default(), REPO, 1) == commit
+    assert find_version(open_default(Environment.read()), REPO, 1) == commit
     own = DirectoryRegistry(tmp_path / "home/registry")
     with own.writing(REPO):
         mine, _ = own.add_snapshot(REPO, {})
         own.set_ref(REPO, "v2", mine)
-    default = open_default()
+    default = open_default(Environment.read())
     assert isinstance(default, Chain)
     assert answering(default, REPO).url == own.url
     assert find_version(default, REPO, 1) is None, "a kernel is answered for by one registry"
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(own.root))
-    assert open_default() is open_registry(str(own.root))
+    assert open_default(Environment.read()) is open_registry(str(own.root))
 
 
 def test_without_huggingface_hub_the_extra_is_named(tmp_path, monkeypatch):
@@ -416,6 +416,7 @@ CHILD = """
 import pathlib, sys
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_endpoint import HubPlace
+from kernforge.system.environment import Environment
 
 place = HubPlace(endpoint=sys.argv[1], cache=pathlib.Path(sys.argv[2]), offline=False,
                  own_token=False)

@@ -16,6 +16,7 @@ from kernforge.loader import importer, search
 from kernforge.loader.facts import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system.environment import Environment
 from kernforge.trust import admission, policy, signature, signing
 from kernforge.trust.policy import Subject
 
@@ -66,7 +67,7 @@ def write(path: Path, text: str) -> None:
 
 
 def user(text: str) -> None:
-    write(admission.user_policy(), text)
+    write(admission.user_policy(Environment.read()), text)
 
 
 def admit(subject=HERE, *, registry=None, bundle=None, trust_remote_code=False):
@@ -76,6 +77,7 @@ def admit(subject=HERE, *, registry=None, bundle=None, trust_remote_code=False):
         b"{}",
         signature=lambda: bundle,
         vouches=vouches,
+        environment=Environment.read(),
         trust_remote_code=trust_remote_code,
     )
 
@@ -97,7 +99,7 @@ def test_the_callers_word_is_taken_as_the_hubs_client_takes_it(word, fine):
     if fine:
         admit(trust_remote_code=word)
     else:
-        with pytest.raises(ValueError, match="nobody said"):
+        with pytest.raises(ValueError, match="the caller did not allow it"):
             admit(trust_remote_code=word)
 
 
@@ -146,7 +148,7 @@ def test_nothing_loosens_the_sites_policy(place, monkeypatch, tmp_path):
             monkeypatch.setenv("KERNFORGE_TRUST", str(chosen))
         with pytest.raises(TrustError, match="ask Kim first") as caught:
             admit(trust_remote_code=True)
-        assert f"only who keeps {place}" in caught.value.hint
+        assert f"only who maintains {place}" in caught.value.hint
     admit(Subject(repo_id="other/toy", registry=HUB))
 
 
@@ -241,7 +243,7 @@ def test_the_hint_of_a_refusal_admits_exactly_that(text, subject):
         admit(subject)
     rule = "[[rule]]" + caught.value.hint.partition("[[rule]]")[2]
     assert tomllib.loads(rule)["rule"][0]["admit"] == "always"
-    assert str(admission.user_policy()) in caught.value.hint
+    assert str(admission.user_policy(Environment.read())) in caught.value.hint
     user(f"{rule}\n{text}")
     admit(subject)
     other = Subject(repo_id="acme/toys", registry=subject.registry + "s")

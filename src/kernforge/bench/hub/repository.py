@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.registry.api import Registry
+    from kernforge.system.environment import Environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ def asked(
 
 def published(
     registry: Registry,
+    environment: Environment,
     repo_id: str,
     version: str | None,
     revision: str | None,
@@ -80,16 +82,18 @@ def published(
         NoVariantError: no variant fits.
         IntegrityError: a file is not what was built.
     """
-    root = loader_search.find(Search(registry, backend, trusted), repo_id, version, revision)
+    search = Search(registry, backend, environment, trusted)
+    root = loader_search.find_kernel(search, repo_id, version, revision)
     info = root.repo_info
     if info is None:  # LOCAL_KERNELS puts a directory in its place
-        return local(_repo_of(root.path), backend=backend, trusted=trusted)
+        return local(_repo_of(root.path), environment, backend=backend, trusted=trusted)
     member = answering(registry, info.repo_id)
     admission.admit(
         Subject(repo_id=info.repo_id, registry=member.url),
         b"",
         signature=lambda: None,
         vouches=member.trusted_publisher,
+        environment=environment,
         trust_remote_code=trusted,
     )
     for node in root.walk():
@@ -105,12 +109,18 @@ def published(
 
 
 def local(
-    directory: Path, *, kernel: Path | None = None, backend: str | None, trusted: bool
+    directory: Path,
+    environment: Environment,
+    *,
+    kernel: Path | None = None,
+    backend: str | None,
+    trusted: bool,
 ) -> Repo:
     """A directory with ``benchmarks/``.
 
     Args:
         directory: the repository, or a kernel project.
+        environment: names the default registry and the trust policies.
         kernel: directory of the build; by default the repository's own.
         backend: as ``get_kernel`` takes it.
         trusted: the user's word that it may be loaded.
@@ -122,7 +132,8 @@ def local(
     from kernforge.registry import api as registries  # noqa: PLC0415 - for what a kernel depends on
 
     directory, built = directory.absolute(), (kernel or directory).absolute()
-    search = Search(registries.open_default(), backend, trusted)
+    registry = registries.open_default(environment)
+    search = Search(registry, backend, environment, trusted)
     node = loader_search.find_local(search, built)
     return Repo(root=directory, kernel=str(built), id=node.metadata.id)
 

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from kernforge.system.environment import Environment, Variable
+
+
+def test_what_was_read_does_not_change_and_what_is_live_does(monkeypatch):
+    monkeypatch.setenv("LOCAL_KERNELS", "a/b=c")
+    before, live = Environment.read(), Environment.live()
+    monkeypatch.setenv("LOCAL_KERNELS", "d/e=f")
+    assert before.local_kernels == "a/b=c"
+    assert live.local_kernels == Environment.read().local_kernels == "d/e=f"
+    monkeypatch.delenv("LOCAL_KERNELS")
+    assert live.local_kernels is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "home", "registry"),
+    [
+        ({"KERNFORGE_HOME": "/k"}, "/k", "/k/registry"),
+        ({"KERNFORGE_HOME": "~/k", "KERNFORGE_REGISTRY": "hf://"}, "~/k", "hf://"),
+        ({"KERNFORGE_HOME": "", "XDG_CACHE_HOME": "/x"}, "/x/kernforge", "/x/kernforge/registry"),
+        ({"KERNFORGE_REGISTRY": ""}, "~/.cache/kernforge", "~/.cache/kernforge/registry"),
+    ],
+)
+def test_files_lie_where_the_variables_say(variables, home, registry):
+    environment = Environment(variables)
+    assert environment.home == Path(home).expanduser()
+    assert environment.default_registry == str(registry).replace("~", str(Path.home()))
+
+
+def test_a_relative_home_is_relative_to_the_current_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Environment({"KERNFORGE_HOME": "k"}).home == tmp_path / "k"
+
+
+@pytest.mark.parametrize("value", ["/x", "", None])
+def test_the_users_directories_are_those_of_platformdirs(monkeypatch, value):
+    names = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+    for name in names:
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    monkeypatch.delenv("KERNFORGE_HOME", raising=False)
+    environment = Environment.read()
+    assert environment.home == platformdirs.user_cache_path("kernforge", appauthor=False)
+    assert environment.user_config == platformdirs.user_config_path("kernforge", appauthor=False)
+
+
+def test_every_variable_has_a_meaning_and_an_attribute_of_its_name():
+    variables = {k: v for k, v in vars(Environment).items() if isinstance(v, Variable)}
+    assert {v.name for v in variables.values()} >= {"KERNFORGE_HOME", "HF_ENDPOINT"}
+    for attribute, variable in variables.items():
+        assert attribute == variable.name.lower()
+        assert variable.meaning
+        assert getattr(Environment({variable.name: "text"}), attribute) == "text"
