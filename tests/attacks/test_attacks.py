@@ -47,10 +47,16 @@ def measured(paths, *, honest=HONEST, work=None, device="cpu"):
 
 @pytest.fixture(scope="module")
 def on_cpu():
+    from support import warm
+
+    server = warm.Server()
     with pytest.MonkeyPatch.context() as patch:
         # Threads that wait for each other measure the machine's other work.
         patch.setenv("OMP_NUM_THREADS", "1")
-        return measured(CPU)
+        patch.setenv("KERNFORGE_TEST_WARM", server.address)
+        patch.setattr("subprocess.Popen", warm.popen)
+        yield measured(CPU)
+    server.close()
 
 
 def test_there_are_enough_attacks():
