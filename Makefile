@@ -9,8 +9,9 @@ KERNELS := $(patsubst %/build.toml,%,$(wildcard kernels/*/build.toml))
 # What needs a GPU is not run where there is none, so it need not be built: that takes a minute. That
 # device code compiles, tests see of one architecture.
 FOR_HERE := $(if $(shell nvidia-smi -L 2>/dev/null),,--variant '*-cpu-*')
-# A test that hangs ends its worker, with a traceback; on an idle machine none takes two minutes.
-PYTEST := $(BIN)/python -m pytest -n auto -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+# A test that hangs ends its worker and the run, with a traceback; on an idle machine none takes a minute.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --max-worker-restart 0 \
+  -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .PHONY: demo test test-gpu lint docs clean
 .DEFAULT_GOAL := help

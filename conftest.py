@@ -26,46 +26,11 @@ def pytest_collection_finish():
     garbage.work_as_usual()
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """With ``pytest -n``: tests run in the order in which they are collected, each where there is room.
-
-    Those of a file that makes something for all its tests stay in one worker; it is made once.
-    """
-    if config.getvalue("dist") != "load":
-        return None
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - it need not be installed
-
-    class Scheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            file = nodeid.partition("::")[0]
-            return file if _shares(config.rootpath / file) else nodeid
-
-        def _reschedule(self, node):
-            # A worker begins a test when it knows the next: one that replaces another that has
-            # crashed would wait for ever with the one test that it is given.
-            before = None
-            while before != len(self.workqueue):
-                before = len(self.workqueue)
-                super()._reschedule(node)
-
-        def remove_node(self, node):
-            # As the original, but the test in which a worker crashed is not given to the next one.
-            left = self.assigned_work.pop(node)
-            todo = [
-                (unit, test) for unit in left.values() for test, done in unit.items() if not done
-            ]
-            if not todo:
-                return None
-            unit, crashed = todo[0]
-            unit[crashed] = True
-            self.workqueue.update({s: unit for s, unit in left.items() if not all(unit.values())})
-            for other in self.assigned_work:
-                self._reschedule(other)
-            return crashed
-
-    config.option.loadscopereorder = False
-    return Scheduling(config, log)
+def pytest_collection_modifyitems(items):
+    """With ``--dist loadgroup``, tests of a file that makes something for all of them stay together."""
+    for item in items:
+        if _shares(item.path):
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
 
 
 @functools.cache

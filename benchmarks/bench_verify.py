@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from machine import describe
 from sigstore.models import TrustedRoot
 from sigstore.verify import Verifier
-from sigstores import IDENTITY, ISSUER, SOURCE, Sigstore
+from support.signatures import IDENTITY, ISSUER, SOURCE, Sigstore
 
 from kernels import verify as theirs
 from kernforge.artifact.integrity import digest_tree, verify_tree

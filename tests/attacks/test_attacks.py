@@ -46,17 +46,12 @@ def measured(paths, *, honest=HONEST, work=None, device="cpu"):
 
 
 @pytest.fixture(scope="module")
-def on_cpu():
-    from support import warm
-
-    server = warm.Server()
+def on_cpu(fork_server):
     with pytest.MonkeyPatch.context() as patch:
         # Threads that wait for each other measure the machine's other work.
         patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("KERNFORGE_TEST_WARM", server.address)
-        patch.setattr("subprocess.Popen", warm.popen)
-        yield measured(CPU)
-    server.close()
+        fork_server.fork_workers(patch)
+        return measured(CPU)
 
 
 def test_there_are_enough_attacks():

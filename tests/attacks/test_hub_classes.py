@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from unit.conftest import _write_variant
+from support.variants import write_variant
 
 from kernforge.bench.engine.workload import Settings
 from kernforge.bench.hub import run
@@ -103,7 +103,7 @@ def measured(root, cheats, settings):
     variant, backend = f"torch-{settings.device}", settings.device
     places = {}
     for number, (name, text) in enumerate([("honest", HONEST), *cheats]):
-        _write_variant(
+        write_variant(
             root / name / "build",
             variant=variant,
             backend=backend,

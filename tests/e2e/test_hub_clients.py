@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hubserver import WRITER
+from support.hub_server import WRITER
 
 from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import Metadata, Provenance

@@ -12,8 +12,8 @@ import venv
 from pathlib import Path
 
 import pytest
-from native import projects
-from wheelmaker import make_wheel
+from support import projects
+from support.wheel_maker import make_wheel
 
 import kernforge
 

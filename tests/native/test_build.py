@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from native import projects
+from support import projects
 
 import kernforge
 from kernforge.artifact.metadata import Metadata

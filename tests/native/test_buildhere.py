@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from native import projects
+from support import projects
 
 import kernforge
 from kernforge.build import provenance

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from native import projects
+from support import projects
 
 from kernforge.binary import fatbin
 from kernforge.build import workspace

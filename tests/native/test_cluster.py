@@ -10,8 +10,8 @@ import threading
 import time
 
 import pytest
-from native import projects
-from native.clusters import Cluster, wait_for
+from support import projects
+from support.clusters import Cluster, wait_for
 
 pytestmark = pytest.mark.native
 CPU = "torch-stable-abi210-cpu-x86_64-linux"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from native import projects
+from support import projects
 
 from kernforge.dev import watch
 

@@ -4,7 +4,7 @@
 import shutil
 
 import pytest
-from native import jit_homes, projects
+from support import jit_homes, projects
 
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.dev import rounds

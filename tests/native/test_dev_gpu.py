@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from native import jit_homes
+from support import jit_homes
 
 from kernforge.build import from_source
 from kernforge.dev import rounds

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from native import projects
+from support import projects
 
 pytestmark = pytest.mark.native
 

@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from native import projects
+from support import projects
 
 from kernforge.build import workspace
 from kernforge.store.local import Store

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from native import jit_homes, projects
+from support import jit_homes, projects
 
 import kernforge
 from kernforge.errors import BuildError, MissingPackageError, StorageError, UsageError

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from native import jit_homes
+from support import jit_homes
 
 import kernforge
 from kernforge.binary import cubin, elf, fatbin

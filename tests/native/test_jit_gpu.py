@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from native import jit_homes
+from support import jit_homes
 
 import kernforge
 from kernforge.jit import build_module

@@ -2,7 +2,7 @@
 """Mistakes in sources that were given fewer headers than torch's, with the installed torch."""
 
 import pytest
-from native import jit_homes
+from support import jit_homes
 
 import kernforge
 from kernforge.errors import BuildError

@@ -5,8 +5,8 @@ import json
 import sys
 
 import pytest
-from native import jit_homes
 from native.test_jit import PLAIN, home  # noqa: F401 - a fixture
+from support import jit_homes
 
 from kernforge.jit import notebook
 

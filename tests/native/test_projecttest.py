@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from native import projects
-from native.clusters import Cluster, wait_for
+from support import projects
+from support.clusters import Cluster, wait_for
 
 from kernforge.errors import NetworkError, UsageError
 from kernforge.testing import project_tests

@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from native.clusters import Cluster, wait_for
+from support.clusters import Cluster, wait_for
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("distributed")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from native import projects
+from support import projects
 
 from kernforge.artifact import integrity
 from kernforge.artifact.metadata import Metadata

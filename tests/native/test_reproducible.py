@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from native import another_day, projects
+from native import another_day
+from support import projects
 
 import kernforge
 from kernforge.build import provenance

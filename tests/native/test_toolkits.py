@@ -9,7 +9,7 @@ import sys
 import tarfile
 
 import pytest
-from native import projects
+from support import projects
 
 from kernforge.build import workspace
 from kernforge.store.local import Store

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from sigstores import IDENTITY, ISSUER, Sigstore, token
+from support.signatures import IDENTITY, ISSUER, Sigstore, token
 
 from kernels import verify as theirs
 from kernforge.artifact.metadata import SIGNATURE

@@ -3,7 +3,7 @@ import os
 import tomllib
 
 import pytest
-from native import projects
+from support import projects
 
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import StorageError, UsageError

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hubserver import READER, WRITER
+from support.hub_server import READER, WRITER
 
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
-from native import projects
+from support import projects
 
 from kernforge.errors import UsageError
 from kernforge.project import api as project

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hubserver import READER, HubServer
+from support.hub_server import READER, HubServer
 
 import kernforge
 from kernforge.errors import (

@@ -3,7 +3,7 @@ import io
 
 import pytest
 from rich.console import Console
-from unit import graphs
+from support import graphs
 
 from kernforge.build.execute.outcome import Done, Outcome, Spent
 from kernforge.system import console as system_console

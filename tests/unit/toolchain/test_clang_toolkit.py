@@ -2,7 +2,7 @@
 """A toolkit around clang, from wheels on a real index; the wheels' layout is that of the real ones."""
 
 import pytest
-from wheelmaker import make_wheel
+from support.wheel_maker import make_wheel
 
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.store.local import Store

@@ -6,7 +6,7 @@ import tarfile
 import zipfile
 
 import pytest
-from wheelmaker import make_wheel
+from support.wheel_maker import make_wheel
 
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.store.local import Store

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from sigstores import IDENTITY, ISSUER, Sigstore
+from support.signatures import IDENTITY, ISSUER, Sigstore
 
 from kernforge.artifact.metadata import SIGNATURE
 from kernforge.artifact.variant import Backend

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from kernels.verify import VerificationResult, verify_variant
-from sigstores import IDENTITY, ISSUER, SOURCE, Sigstore, token
+from support.signatures import IDENTITY, ISSUER, SOURCE, Sigstore, token
 
 from kernforge.errors import IntegrityError, TrustError, UsageError
 from kernforge.trust import signature

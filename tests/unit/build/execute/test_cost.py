@@ -2,7 +2,7 @@
 from dataclasses import replace
 
 import pytest
-from unit import graphs
+from support import graphs
 
 from kernforge.build.execute import cost
 from kernforge.build.execute.cost import Estimate

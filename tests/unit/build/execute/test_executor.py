@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from unit import graphs
+from support import graphs
 
 from kernforge.build.execute import executor, results
 from kernforge.build.execute.local_pool import Crew

@@ -2,7 +2,7 @@
 import random
 
 import pytest
-from wheelmaker import make_wheel
+from support.wheel_maker import make_wheel
 
 from kernforge.errors import IntegrityError, NetworkError
 from kernforge.toolchain.index import remote_zip

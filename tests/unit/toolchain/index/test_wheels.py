@@ -5,7 +5,7 @@ import hashlib
 import threading
 
 import pytest
-from wheelmaker import make_wheel
+from support.wheel_maker import make_wheel
 
 from kernforge.errors import IntegrityError, NetworkError, ToolchainError
 from kernforge.store.local import Store

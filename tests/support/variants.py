@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels by hand: variants laid out as a build does, without one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import KernelDepend, Metadata, Provenance
@@ -16,13 +14,7 @@ PACKAGE = {
 }
 
 
-@pytest.fixture
-def write_variant() -> Callable[..., Path]:
-    """A function that lays out a variant of a pure Python kernel, digest and all."""
-    return _write_variant
-
-
-def _write_variant(
+def write_variant(
     build: Path,
     *,
     variant: str = "torch-cpu",
@@ -35,6 +27,7 @@ def _write_variant(
     depends: Mapping[str, int] | None = None,
     **fields: Any,
 ) -> Path:
+    """Lay out a variant of a pure Python kernel, digest and all; returns its directory."""
     directory = build / variant
     for path, text in files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)

@@ -2,12 +2,9 @@
 """Python programs that find torch imported: they are forked from a process that has done it.
 
 Importing torch takes one and a half seconds of a core, more than most of what tests start does. A
-program that is started here is a process of its own, with the files, environment, directory and session that
-it is given, and it is killed when the process that forks ends. What it needs beside torch it
-imports itself.
+program that is started here is a process of its own, with the files, environment, directory and
+session that it is given; what it needs beside torch it imports itself. It ends with the fork server.
 """
-
-from __future__ import annotations
 
 import contextlib
 import json
@@ -20,64 +17,60 @@ import sys
 import tempfile
 from pathlib import Path
 
-_PROGRAM = Path(__file__).with_name("warm_main.py")
-_ADDRESS = "KERNFORGE_TEST_WARM"
-# Torch reads these when it is imported.
-_FIXED = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
-_WORKERS = ("kernforge.bench.engine.worker", "kernforge.bench.hub.worker")
+_PROGRAM = Path(__file__).with_name("fork_server_main.py")
+_ADDRESS = "KERNFORGE_TEST_FORK_SERVER"
+_WORKERS = "kernforge.bench."
+_Popen = subprocess.Popen
 
 
-class Server:
-    """The process that forks. ``close`` kills it, and it takes with it what it has started."""
+class ForkServer:
+    """The process that forks."""
 
     def __init__(self) -> None:
-        self.address = f"kernforge-warm-{os.getpid()}"
+        self.address = f"kernforge-fork-server-{os.getpid()}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(f"\0{self.address}")
             listener.listen(64)
-            self._process = subprocess.Popen(
-                [sys.executable, str(_PROGRAM), str(listener.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(listener.fileno(),),
-            )
+            number = listener.fileno()
+            argv = [sys.executable, str(_PROGRAM), str(number)]
+            self._process = _Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(number,))
 
     def close(self) -> None:
+        """Kill it, and with it all that it forked."""
         self._process.kill()
         self._process.wait()
 
-    def run(self, argv, *, env=None, cwd=None):
+    def fork_workers(self, patch: object) -> None:
+        """While it is patched, benchmarks of this process have their workers forked."""
+        patch.setenv(_ADDRESS, self.address)
+        patch.setattr(subprocess, "Popen", popen)
+
+    def run(self, argv, *, env=None, cwd=None) -> subprocess.CompletedProcess:
         """As ``subprocess.run`` with ``capture_output`` and ``text``."""
         env = {**(os.environ if env is None else env), _ADDRESS: self.address}
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            process = Process(argv, cwd=cwd, env=env, stdout=out, stderr=err)
+            process = ForkedProcess(argv, cwd=cwd, env=env, stdout=out, stderr=err)
             try:
                 code = process.wait()
             finally:
                 process.kill()
-            out.seek(0)
-            err.seek(0)
-            return subprocess.CompletedProcess(
-                argv,
-                code,
-                out.read().decode(),
-                err.read().decode(),
-            )
+            for stream in (out, err):
+                stream.seek(0)
+            return subprocess.CompletedProcess(argv, code, out.read().decode(), err.read().decode())
 
 
-class Process:
-    """What is used of ``subprocess.Popen``, for ``python ARGUMENTS`` with torch imported."""
+class ForkedProcess:
+    """What is used of ``subprocess.Popen``; it leads a session and reads nothing."""
 
     def __init__(
-        self, argv, *, cwd=None, env=None, stdin=None, stdout, stderr, pass_fds=(),
-        start_new_session=True,
-    ) -> None:  # fmt: skip
-        if argv[0] != sys.executable:
-            raise ValueError(f"{argv[0]} is not this Python")
+        self, argv, *, stdout, stderr, cwd=None, env=None, pass_fds=(), **_stated: object
+    ) -> None:
+        assert argv[0] == sys.executable
         env = dict(os.environ if env is None else env)
         self.args, self.returncode = argv, None
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection.connect(f"\0{env[_ADDRESS]}")
-        with open(os.devnull) as nothing:  # noqa: PTH123
+        with Path(os.devnull).open() as nothing:
             files = {0: nothing.fileno(), 1: stdout.fileno(), 2: stderr.fileno()}
             files |= {number: number for number in pass_fds}
             request = {
@@ -85,13 +78,8 @@ class Process:
                 "cwd": str(cwd or Path.cwd()),
                 "env": env,
                 "files": list(files),
-                "session": start_new_session,
             }
-            socket.send_fds(
-                self._connection,
-                [json.dumps(request).encode()],
-                list(files.values()),
-            )
+            socket.send_fds(self._connection, [json.dumps(request).encode()], [*files.values()])
         self.pid = int(self._connection.recv(99))
 
     def poll(self):
@@ -102,7 +90,8 @@ class Process:
             raise subprocess.TimeoutExpired(self.args, timeout)
         return self.returncode
 
-    def kill(self):
+    def kill(self) -> None:
+        """Kill its session, too."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -110,14 +99,14 @@ class Process:
 
     def _ended(self, timeout):
         if self.returncode is None and select.select([self._connection], [], [], timeout)[0]:
-            told = self._connection.recv(99)
-            # It is killed with the process that forks.
-            self.returncode = int(told) if told else -signal.SIGKILL
+            status = self._connection.recv(99)
+            # Nothing is said when the fork server was killed, and its processes with it.
+            self.returncode = int(status) if status else -signal.SIGKILL
             self._connection.close()
         return self.returncode
 
 
 def popen(argv, **options):
-    """``subprocess.Popen``, but for those who take turns in a benchmark."""
-    made = Process if argv[1] == "-m" and argv[2] in _WORKERS else subprocess.Popen
-    return made(argv, **options)
+    """``subprocess.Popen``, but the workers of a benchmark are forked."""
+    forked = argv[1] == "-m" and argv[2].startswith(_WORKERS)
+    return (ForkedProcess if forked else _Popen)(argv, **options)

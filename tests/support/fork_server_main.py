@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that has torch imported and forks itself; the program of ``support.warm``.
+"""The process that has torch imported and forks itself; the program of ``support.fork_server``.
 
 Its argument is the number of a listening socket. Each connection asks for one Python program: it gets
 the process id, and the status when the program has ended.
@@ -8,8 +8,11 @@ the process id, and the status when the program has ended.
 from __future__ import annotations
 
 import array
+import atexit
+import contextlib
 import ctypes
 import fcntl
+import gc
 import importlib
 import json
 import os
@@ -19,6 +22,7 @@ import signal
 import socket
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 _PDEATHSIG = 1  # prctl(2)
@@ -78,11 +82,9 @@ def _reap(clients: dict[int, socket.socket]) -> None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        with clients.pop(pid) as client:
-            try:
-                client.send(str(os.waitstatus_to_exitcode(status)).encode())
-            except OSError:
-                pass  # who asked has ended
+        # Who asked may have ended.
+        with clients.pop(pid) as client, contextlib.suppress(OSError):
+            client.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
@@ -90,8 +92,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     _die_with_parent()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if request["session"]:
-        os.setsid()
+    os.setsid()
     high = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FREE) for number in files]
     for number in files:
         os.close(number)
@@ -103,28 +104,59 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.chdir(request["cwd"])
 
 
-def perform(argv: list[str]) -> None:
-    """Do what ``python ARGV`` does."""
-    option, *rest = argv
-    before = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-    place = os.path.dirname(os.path.abspath(option)) if option not in ("-m", "-c") else os.getcwd()
-    sys.path[:] = [place, *before, *_installed]
-    if option == "-m":
-        sys.argv = ["-m", *rest[1:]]
+def _search_path() -> list[str]:
+    """What PYTHONPATH says."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [str(Path(path).absolute()) for path in given if path]
+
+
+_status: list[int] = []
+
+
+def _leave() -> None:
+    """End without a visit to each of torch's objects, which takes a second."""
+    if _status:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_status[0])
+
+
+def perform(argv: list[str], installed: list[str]) -> None:
+    """Do what ``python ARGV`` does.
+
+    Args:
+        argv: ``-m MODULE``, ``-c TEXT`` or a path, and the program's arguments.
+        installed: the end of ``sys.path``, which no environment changes.
+    """
+    atexit.register(_leave)  # First, so that it runs last.
+    first, *rest = argv
+    place = Path.cwd() if first in ("-m", "-c") else Path(first).absolute().parent
+    sys.path[:] = [str(place), *_search_path(), *installed]
+    if first == "-m":
+        sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    elif option == "-c":
+    elif first == "-c":
         sys.argv = ["-c", *rest[1:]]
         main = sys.modules["__main__"] = types.ModuleType("__main__")
-        exec(rest[0], main.__dict__)
+        exec(rest[0], main.__dict__)  # noqa: S102 - what -c is for
     else:
         sys.argv = argv
-        runpy.run_path(option, run_name="__main__")
+        runpy.run_path(first, run_name="__main__")
 
 
-_given = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-_installed = [path for path in sys.path[1:] if path not in _given]
-
-if __name__ == "__main__":
+def main(listener: socket.socket) -> None:
+    """Serve; in a new process, do as it is asked and end as Python does."""
     _die_with_parent()
     importlib.import_module("torch")
-    perform(serve(socket.socket(fileno=int(sys.argv[1])))["argv"])
+    installed = [path for path in sys.path[1:] if path not in _search_path()]
+    gc.freeze()  # A collection would copy all that is shared.
+    try:
+        perform(serve(listener)["argv"], installed)
+    except SystemExit as end:
+        _status.append(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+    _status.append(0)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))
