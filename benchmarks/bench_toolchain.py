@@ -91,8 +91,8 @@ def measure_toolkit(version: str) -> dict[str, object]:
 
 def main() -> None:
     """Measure every torch and every toolkit, and write the result."""
-    torches = [measure_torch(f"{v[0]}.{v[1]}") for v in targets.torch_releases()]
-    toolkits = [measure_toolkit(f"{v[0]}.{v[1]}") for v in targets.TOOLKITS]
+    torches = [measure_torch(str(v)) for v in targets.torch_releases()]
+    toolkits = [measure_toolkit(str(v)) for v in targets.TOOLKITS]
     rows = [
         [
             f"torch {t['torch']} headers",

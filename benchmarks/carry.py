@@ -50,8 +50,8 @@ class Quiet:
 
 def torch_headers() -> tuple[lockfile.Lock, list[Path]]:
     """A lock of every torch, and the trees of their headers in the store."""
-    bench = workspace.set_up(project.read(KERNEL, run), Quiet())
-    series = frozenset(f"{v[0]}.{v[1]}" for v in targets.torch_releases())
+    bench = workspace.open_workspace(project.read(KERNEL, run), Quiet())
+    series = frozenset(str(v) for v in targets.torch_releases())
     wanted = resolver.Needs(cuda=frozenset(), torch=series)
     compiler = locking.locked_compiler(bench)
     found = resolver.make(wanted, bench.wheels, cpu=bench.cpu, compiler=compiler)

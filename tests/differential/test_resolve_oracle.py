@@ -14,6 +14,7 @@ from kernels import archs, backends, variants
 from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Backend, Variant
+from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.loader.facts import Host
 from kernforge.loader.resolve import check_archs, resolve
@@ -33,7 +34,7 @@ BACKENDS = [
     *(Backend("cuda", (major, minor)) for major in (12, 13) for minor in (0, 2, 8, 10)),
     *(Backend("rocm", version) for version in ((7, 1), (7, 2), (7, 10))),
     *(Backend("xpu", version) for version in ((2025, 3), (2026, 0))),
-    Backend("cann", (8, 2)),
+    Backend("cann", Version2(8, 2)),
 ]
 FRAMEWORKS = [
     *(f"torch{digits}" for digits in ("29", "210", "212", "213")),
@@ -95,7 +96,7 @@ def random_system(rng):
         cxx11=rng.choice([None, True, False]),
         tvm_ffi=rng.choice([None, (0, 1), (0, 2)]),
         macos=rng.choice([None, (15, 5), (26, 0), (26, 1)]),
-        python=(3, 14),
+        python=Version2(3, 14),
         free_threaded=rng.random() < 0.05,
     )
 

@@ -25,7 +25,7 @@ logging.basicConfig(level=logging.WARNING)
 kernel = kernforge.get_kernel("owner/times-two", version=1, build=True)
 x = torch.arange(7.0)
 assert torch.equal(kernel.times_two(x), 2 * x)
-print(kernel.__file__, "kernforge.build.steps" in sys.modules)
+print(kernel.__file__, "kernforge.build.api" in sys.modules)
 """
 
 

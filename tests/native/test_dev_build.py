@@ -8,8 +8,8 @@ from support import jit_homes, projects
 
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.dev import rounds
-from kernforge.dev.control import Stop, Teller
-from kernforge.dev.session import Session, Wanted
+from kernforge.dev.control import RoundEvents, Stop
+from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import Spare
 from kernforge.jit.device import swap
 
@@ -37,10 +37,10 @@ def edit(tmp_path, home):
         scratch = tmp_path / f"scratch-{next(sessions)}"
         scratch.mkdir()
         place = scratch / "place"
-        wanted = Wanted(
+        options = DevOptions(
             root=root, place=place, variants=("*-cu130-*",), arch=("9.0",), test=False, bench=False
         )
-        return Session(wanted, scratch, Spare(root, scratch))
+        return Session(options, scratch, Spare(root, scratch))
 
     session = start()
 
@@ -50,7 +50,8 @@ def edit(tmp_path, home):
         chosen = start() if alone else session
         if alone:
             shutil.rmtree(home / "store" / "actions")
-        one = chosen.run(1, (), rounds.EVERYTHING, Teller(lambda *_: None), Stop())
+        stop = Stop()
+        one = chosen.run(1, (), rounds.EVERYTHING, RoundEvents(lambda *_: None, stop), stop)
         if not one.ok:
             return one, b""
         (variant,) = one.variants.values()

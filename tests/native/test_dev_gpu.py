@@ -14,8 +14,8 @@ from support import jit_homes
 
 from kernforge.build import from_source
 from kernforge.dev import rounds
-from kernforge.dev.control import Stop, Teller
-from kernforge.dev.session import Session, Wanted
+from kernforge.dev.control import RoundEvents, Stop
+from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import Spare
 from kernforge.errors import ToolchainError
 from kernforge.loader import host
@@ -40,19 +40,20 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
     source = root / "toy.cu"
     text = source.read_text()
     brought = from_source.own_parts(host.probe(), ToolchainError("nothing is fetched here"))
-    wanted = Wanted(
+    options = DevOptions(
         root=root, place=tmp_path / "place", brought=brought, pytest=PYTEST, bench=False
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with Spare(root, scratch) as spare:
-        session = Session(wanted, scratch, spare)
+        session = Session(options, scratch, spare)
 
         def round_of(old, new):
             assert old in text
             source.write_text(text.replace(old, new))
             session.prepare()
-            return session.run(1, (), rounds.EVERYTHING, Teller(lambda *_: None), Stop())
+            stop = Stop()
+            return session.run(1, (), rounds.EVERYTHING, RoundEvents(lambda *_: None, stop), stop)
 
         first = round_of("* scale", "* scale")
         assert first.ok, first.error or first.output or first.failed

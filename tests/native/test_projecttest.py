@@ -12,8 +12,9 @@ import pytest
 from support import projects
 from support.clusters import Cluster, wait_for
 
+from kernforge.build.cluster import client
 from kernforge.errors import NetworkError, UsageError
-from kernforge.testing import project_tests
+from kernforge.testing import project_tests, remote
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
@@ -220,14 +221,14 @@ def test_a_worker_that_dies_is_replaced_and_without_another_it_is_said(
     begun = tmp_path / "begun"
     test = run_test.root / "tests" / "test_it.py"
     test.write_text(WAITS.format(begun=str(begun)))
-    sent = project_tests.parcel(run_test.root, run_test.root / "build" / CPU, ())
+    sent = remote.pack(run_test.root, run_test.root / "build" / CPU, ())
     cluster = Cluster(tmp_path / "cluster", kept_home / "store" / "toolchains")
     try:
         cluster.add("first", GPU=1)
         wait_for(lambda: offered(cluster.address), "the worker")
-        workers = project_tests.Workers(cluster.address, {"GPU": 1}, patience_s=2)
+        workers = client.Workers(cluster.address, {"GPU": 1}, patience_s=2)
         with ThreadPoolExecutor(1) as pool:
-            going = pool.submit(workers.call, project_tests.unpack_and_test, sent)
+            going = pool.submit(workers.call, remote.unpack_and_test, sent)
             wait_for(lambda: begun.exists() and begun.read_text(), "the test")
             cluster.add("second", GPU=1)
             wait_for(lambda: offered(cluster.address) == 2, "the second worker")
@@ -237,7 +238,7 @@ def test_a_worker_that_dies_is_replaced_and_without_another_it_is_said(
             told = going.result(120)
             assert told.counts == {"passed": 1, "failed": 0, "error": 0, "skipped": 0}
             begun.unlink()
-            going = pool.submit(workers.call, project_tests.unpack_and_test, sent)
+            going = pool.submit(workers.call, remote.unpack_and_test, sent)
             wait_for(begun.exists, "the test again")
             cluster.kill("second")
             with pytest.raises(NetworkError, match=r"no other of .* offers GPU=1") as said:

@@ -4,7 +4,7 @@
 import types
 
 from kernforge.build.execute import executor
-from kernforge.build.execute.action import Workshop
+from kernforge.build.execute.action import ActionContext
 from kernforge.build.plan.graph import Action, Input, Plan
 from kernforge.store.local import Store
 from kernforge.system import digest
@@ -28,8 +28,8 @@ def plan(*actions):
     return Plan(actions=actions, artifacts=(), texts={}, sources_id="0")
 
 
-def workshop(root, *, jobs=4, shared=None, runner=run):
-    return Workshop(store=Store(root, shared), roots={}, runner=runner, jobs=jobs)
+def context(root, *, jobs=4, shared=None, runner=run):
+    return ActionContext(store=Store(root, shared), trees={}, runner=runner, jobs=jobs)
 
 
 class Events:
@@ -37,28 +37,29 @@ class Events:
 
     def __init__(self):
         self.log = []
-        self.done = {}
+        self._titles = {}
+
+    def note(self, text):
+        self.log.append(text)
 
     def planned(self, actions, usage):
         self.log.append("planned")
 
-    def started(self, action):
-        self.log.append(f"+{action.title}")
+    def started(self, key, title):
+        self._titles[key] = title
+        self.log.append(f"+{title}")
 
-    def ended(self, action, done):
-        self.log.append(f"-{action.title}")
-        self.done[action.title] = done
+    def ended(self, key, text, *, seconds, peak_bytes, failed):
+        self.log.append(f"-{self._titles.get(key, text)}")
 
     def finished(self):
         self.log.append("finished")
 
 
-def go(root, *actions, crew=None, **options):
-    """Build a graph; returns the outcome and what was told."""
+def go(root, *actions, pool=None, **options):
+    """Run a graph; returns the outcome and the events."""
     events = Events()
     project = types.SimpleNamespace(files={})
-    shop = options.pop("shop", None) or workshop(root, **options)
-    outcome = executor.build(
-        plan(*actions), project, shop, out=root / "variants", origin=None, events=events, crew=crew
-    )
+    given = options.pop("context", None) or context(root, **options)
+    outcome = executor.run_actions(plan(*actions), given, events, project=project, pool=pool)
     return outcome, events

@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.loader.facts import Host
 from kernforge.loader.resolve import METAL_MACOS
@@ -42,7 +43,7 @@ def parse(name: str) -> Host:
         cpu=match["cpu"],
         os=system,
         backend=Backend.parse(match["backend"]),
-        torch=(int(match["major"]), int(match["minor"])) if match["major"] else None,
+        torch=Version2(int(match["major"]), int(match["minor"])) if match["major"] else None,
         cxx11=True if match["major"] and system == "linux" else None,
         macos=METAL_MACOS if system == "darwin" else None,
     )
@@ -50,7 +51,7 @@ def parse(name: str) -> Host:
 
 def name(host: Host) -> str:
     """The short name of a machine."""
-    torch = f"torch{host.torch[0]}.{host.torch[1]}-" if host.torch else ""
+    torch = f"torch{host.torch}-" if host.torch else ""
     return f"{torch}{host.backend}-{host.cpu}-{host.os}"
 
 
@@ -74,7 +75,7 @@ def read(text: str, *, source: str) -> Host:
         found = {**document, "backend": Backend.parse(document["backend"])}
         for key in _PAIRS & {key for key in found if found[key] is not None}:
             major, minor = found[key]
-            found[key] = (int(major), int(minor))
+            found[key] = Version2(int(major), int(minor))
         return Host(**found)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{source} describes no platform: {error}", hint=_HINT) from None

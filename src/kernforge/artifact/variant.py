@@ -20,10 +20,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-
-Version2: TypeAlias = tuple[int, int]
-"""Major and minor, as in ``(2, 10)``."""
 
 Framework: TypeAlias = Literal["torch-stable-abi", "torch", "tvm-ffi", "noarch"]
 
@@ -62,7 +60,7 @@ class Backend:
         if text in UNVERSIONED:
             return cls(text)
         if match := _VERSIONED.fullmatch(text):
-            return cls(_NAME_OF[match[1]], (int(match[2]), int(match[3])))
+            return cls(_NAME_OF[match[1]], Version2(int(match[2]), int(match[3])))
         raise UsageError(
             f"{text!r} is not a backend",
             hint=f"write {', '.join(sorted(UNVERSIONED))}, or a version like cu130, rocm72, "
@@ -72,7 +70,7 @@ class Backend:
     def __str__(self) -> str:
         if self.version is None:
             return self.name
-        return f"{_PREFIX_OF.get(self.name, self.name)}{self.version[0]}{self.version[1]}"
+        return f"{_PREFIX_OF.get(self.name, self.name)}{self.version.major}{self.version.minor}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +103,7 @@ class Variant:
         """What runs it, in the versions that it runs in, as pip takes it."""
         if self.version is None:
             return "torch"
-        text = f"{self.version[0]}.{self.version[1]}"
+        text = str(self.version)
         if self.framework == "torch-stable-abi":
             return f"torch>={text}"
         package = "apache-tvm-ffi" if self.framework == "tvm-ffi" else "torch"
@@ -164,7 +162,7 @@ class Variant:
         if self.version is None:
             return f"torch-{self.backend}"
         tag = "" if self.cxx11 is None else "-cxx11" if self.cxx11 else "-cxx98"
-        digits = f"{self.version[0]}{self.version[1]}"
+        digits = f"{self.version.major}{self.version.minor}"
         return f"{self.framework}{digits}{tag}-{self.backend}-{self.cpu}-{self.os}"
 
 
@@ -177,7 +175,7 @@ def _arch(
         raise UsageError(f"{text!r} does not end in -<backend>-<cpu>-<os>", hint=_HINT)
     return Variant(
         framework=framework,
-        version=(int(major), int(minor)),
+        version=Version2(int(major), int(minor)),
         backend=Backend.parse(parts[0]),
         cpu=parts[1],
         os=parts[2],

@@ -14,7 +14,7 @@ from kernforge.build import provenance
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernforge.build.provenance import Made
+    from kernforge.build.execute.results import ActionRecord
 
 _SHOWN = 16
 _ELF = b"\x7fELF"
@@ -48,8 +48,8 @@ def differences(
     there: Mapping[str, bytes],
     here: Mapping[str, bytes],
     *,
-    made_there: Sequence[Made],
-    made_here: Sequence[Made],
+    made_there: Sequence[ActionRecord],
+    made_here: Sequence[ActionRecord],
 ) -> tuple[Difference, ...]:
     """Compare an artifact with what was built again; shared objects come first.
 
@@ -79,7 +79,7 @@ def without_isolation(files: Mapping[str, bytes]) -> dict[str, bytes]:
     return found
 
 
-def first_action(there: Sequence[Made], here: Sequence[Made]) -> tuple[str, str]:
+def first_action(there: Sequence[ActionRecord], here: Sequence[ActionRecord]) -> tuple[str, str]:
     """Title of the first action that went another way, and why; two empty texts when none did."""
     known = {action.key: action for action in here}
     for action in there:
@@ -92,7 +92,7 @@ def first_action(there: Sequence[Made], here: Sequence[Made]) -> tuple[str, str]
     return "", ""
 
 
-def _argv(action: Made) -> str:
+def _argv(action: ActionRecord) -> str:
     return f"there it was {' '.join(action.argv)}"
 
 
@@ -100,8 +100,8 @@ def _difference(
     name: str,
     there: bytes | None,
     here: bytes | None,
-    made_there: Sequence[Made],
-    made_here: Sequence[Made],
+    made_there: Sequence[ActionRecord],
+    made_here: Sequence[ActionRecord],
 ) -> Difference:
     if there is None or here is None:
         where = "only in the artifact" if here is None else "only in what was built here"

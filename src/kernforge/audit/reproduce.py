@@ -8,40 +8,45 @@ build shares nothing with earlier ones but the toolchain's trees, which are keye
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge._version import __version__
 from kernforge.artifact import directories, integrity
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.audit import compare
-from kernforge.build import locking, provenance, steps, trees, workspace
+from kernforge.build import api as build
+from kernforge.build import locking, provenance
+from kernforge.build import workspace as build_workspace
+from kernforge.build.api import BuildRequest
 from kernforge.build.execute import results
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.loader.search import find_commit
-from kernforge.project import targets as project_targets
+from kernforge.project import checkout, targets
+from kernforge.project.api import read_project
 from kernforge.registry.api import answering
 from kernforge.registry.names import check_repo_id
 from kernforge.store.local import Store
 from kernforge.system import files
-from kernforge.system.process import Command, Completed, run
 from kernforge.toolchain.provision import SHELF as _SHELF_OF_TOOLCHAINS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from kernforge.audit.compare import Difference
     from kernforge.build.execute.outcome import Events
+    from kernforge.build.execute.results import ActionRecord
     from kernforge.build.execute.sandbox import Mode
-    from kernforge.build.provenance import Origin, Statement
+    from kernforge.build.provenance import Statement
+    from kernforge.build.workspace import Workspace
     from kernforge.project.api import Project
     from kernforge.registry.api import Registry
     from kernforge.toolchain.index.wheels import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A variant to build again.
+class RecordedVariant:
+    """A variant that says how it was made.
 
     Attributes:
         path: its directory.
@@ -74,16 +79,23 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How to build again: the sandbox wanted, how many actions at once, and who is told."""
+class ReproduceOptions:
+    """How to build again.
 
-    mode: Mode
+    Attributes:
+        sandbox: whether actions are kept to their inputs.
+        jobs: threads of all compilers together.
+        progress: listens to downloads.
+        events: listens to the builds.
+    """
+
+    sandbox: Mode
     jobs: int
     progress: Progress
     events: Events
 
 
-def find(where: str, *, registry: Registry, version: str) -> tuple[Subject, ...]:
+def find(where: str, *, registry: Registry, version: str) -> tuple[RecordedVariant, ...]:
     """The variants in a directory, or of a published kernel.
 
     Args:
@@ -99,25 +111,29 @@ def find(where: str, *, registry: Registry, version: str) -> tuple[Subject, ...]
     """
     directory = directories.directory_of(where)
     if directory is not None:
-        return tuple(_subject(path, path) for path in directories.variants(directory))
+        return tuple(_read(path, path) for path in directories.variants(directory))
     source = answering(registry, check_repo_id(where))
     commit = find_commit(source, where, version, None)
     names = source.variants(where, commit)
     fence = source.fence(where)
-    return tuple(_subject(source.fetch(where, commit, name), fence) for name in names)
+    return tuple(_read(source.fetch(where, commit, name), fence) for name in names)
 
 
 def again(
-    subjects: Sequence[Subject], *, source: Path | None, workplace: Path, manner: Manner
+    variants: Sequence[RecordedVariant],
+    *,
+    source: Path | None,
+    workplace: Path,
+    options: ReproduceOptions,
 ) -> tuple[Verdict, ...]:
     """Build variants again and compare.
 
     Args:
-        subjects: the variants.
+        variants: the variants.
         source: a git checkout or a directory with the sources; None takes the repository that
             the artifact names.
         workplace: an empty directory for sources, results and variants.
-        manner: how to build.
+        options: how to build.
 
     Raises:
         ToolchainError: the host compiler here is not the one that was locked.
@@ -125,63 +141,73 @@ def again(
         BuildError: an action fails here.
     """
     return tuple(
-        _again(subject, source, workplace / str(number), workplace / "home", manner)
-        for number, subject in enumerate(subjects)
+        _again(variant, source, workplace / str(number), workplace / "home", options)
+        for number, variant in enumerate(variants)
     )
 
 
 def _again(
-    subject: Subject, source: Path | None, workplace: Path, home: Path, manner: Manner
+    variant: RecordedVariant,
+    source: Path | None,
+    workplace: Path,
+    home: Path,
+    options: ReproduceOptions,
 ) -> Verdict:
-    statement = subject.statement
-    one = _project(subject, source, workplace / "source")
-    bench = workspace.set_up(one, manner.progress)
+    statement = variant.statement
+    project = _project(variant, source, workplace / "source")
+    workspace = build_workspace.open_workspace(project, options.progress)
     if statement.actions:
-        here = locking.locked_compiler(bench)
-        if wrong := statement.origin.lock.compiler.difference(here):
-            raise ToolchainError(
-                f"{statement.variant} was built with another compiler: {wrong}",
-                hint="reproduce it where that compiler is, or name it in CXX",
-            )
-        if wrong := locking.other_python(statement.origin.lock):
-            raise ToolchainError(
-                f"{statement.variant} was built with {wrong}",
-                hint="reproduce it with that Python",
-            )
-    bench = replace(bench, store=_fresh_store(bench.store, home))
-    targets = project_targets.choose(bench.candidates, [statement.variant])
-    lock = statement.origin.lock
-    made = steps.make_plan(bench, targets, lock)
-    archs = subject.metadata.archs
-    if archs and set(archs) != set(made.artifacts[0].archs or ()):  # build --arch narrowed it
-        only = [one.removesuffix("+PTX") for one in archs]
-        made = steps.make_plan(bench, targets, lock, only=only)
-    if made.sources_id != statement.origin.sources:
+        _refuse_other_toolchain(workspace, statement)
+    workspace = replace(workspace, store=_fresh_store(workspace.store, home))
+    request = BuildRequest(
+        targets=targets.choose(workspace.candidates, [statement.variant]),
+        events=options.events,
+        lock=statement.origin.lock,
+        sandbox=options.sandbox,
+        out=workplace / "out",
+        jobs=options.jobs,
+        origin=replace(statement.origin, version=__version__),
+    )
+    planned = build.plan_project(workspace, request)
+    archs = variant.metadata.archs
+    if archs and set(archs) != set(planned.plan.artifacts[0].archs or ()):  # --arch narrowed it
+        request = replace(request, only=tuple(arch.removesuffix("+PTX") for arch in archs))
+        planned = build.plan_project(workspace, request)
+    if planned.plan.sources_id != statement.origin.sources:
         raise UsageError(
-            f"{one.root} does not hold the sources of {statement.variant}",
+            f"{project.root} does not hold the sources of {statement.variant}",
             hint=_what_was_built(statement),
         )
-    outcome = steps.run_plan(
-        bench,
-        made,
-        trees.fetch(bench, made, lock),
-        lock,
-        out=workplace / "out",
-        jobs=manner.jobs,
-        events=manner.events,
-        isolation=steps.choose_sandbox(bench, manner.mode),
-        start=replace(statement.origin, version=__version__),
-    )
-    steps.refuse_failures(made, outcome)
-    found = _contents(outcome.variants[statement.variant], workplace / "out")
-    made_here = results.made_for(made, made.artifacts[0], bench.store)
-    return _verdict(subject, found, made_here)
+    result = build.build_project(workspace, request, planned)
+    result.refuse_failures()
+    files_here = _contents(result.variants[statement.variant], workplace / "out")
+    records = results.records(result.plan, result.plan.artifacts[0], workspace.store)
+    return _verdict(variant, files_here, records)
+
+
+def _refuse_other_toolchain(workspace: Workspace, statement: Statement) -> None:
+    """Raise if the compiler or the Python that a variant was built with is not here.
+
+    Raises:
+        ToolchainError: one is not.
+    """
+    lock = statement.origin.lock
+    if difference := lock.compiler.difference(locking.locked_compiler(workspace)):
+        raise ToolchainError(
+            f"{statement.variant} was built with another compiler: {difference}",
+            hint="reproduce it where that compiler is, or name it in CXX",
+        )
+    if difference := locking.other_python(lock):
+        raise ToolchainError(
+            f"{statement.variant} was built with {difference}",
+            hint="reproduce it with that Python",
+        )
 
 
 def _verdict(
-    subject: Subject, here: dict[str, bytes], made_here: tuple[provenance.Made, ...]
+    variant: RecordedVariant, here: dict[str, bytes], records: tuple[ActionRecord, ...]
 ) -> Verdict:
-    statement, there = subject.statement, subject.files
+    statement, there = variant.statement, variant.files
     notes = []
     again = provenance.read(here[provenance.FILE].decode())
     if again.isolation != statement.isolation:
@@ -195,13 +221,13 @@ def _verdict(
     return Verdict(
         variant=statement.variant,
         differences=compare.differences(
-            there, here, made_there=statement.actions, made_here=made_here
+            there, here, made_there=statement.actions, made_here=records
         ),
         notes=tuple(notes),
     )
 
 
-def _subject(path: Path, fence: Path) -> Subject:
+def _read(path: Path, fence: Path) -> RecordedVariant:
     found = _contents(path, fence)
     metadata = Metadata.from_json(found[FILE], source=str(path / FILE))
     if metadata.digest is None or provenance.FILE not in found:
@@ -212,7 +238,9 @@ def _subject(path: Path, fence: Path) -> Subject:
     integrity.verify_tree(path, metadata.digest, within=fence)
     text = found[provenance.FILE].decode()
     statement = provenance.read(text, source=str(path / provenance.FILE))
-    return Subject(path=path, fence=fence, files=found, metadata=metadata, statement=statement)
+    return RecordedVariant(
+        path=path, fence=fence, files=found, metadata=metadata, statement=statement
+    )
 
 
 def _contents(path: Path, fence: Path) -> dict[str, bytes]:
@@ -230,74 +258,24 @@ def _fresh_store(old: Store, home: Path) -> Store:
     return Store(home / "store")
 
 
-def _project(subject: Subject, source: Path | None, into: Path) -> Project:
+def _project(variant: RecordedVariant, source: Path | None, into: Path) -> Project:
     """The project with the sources that a variant was made from.
 
     Raises:
         UsageError: they cannot be had.
     """
-    origin = subject.statement.origin
-    checkout = source and _checkout(source)
-    if origin.git and not origin.git.dirty and (source is None or checkout):
-        root = cloned(origin, checkout, into)
-        return workspace.read_project(root / origin.folder)
+    origin = variant.statement.origin
+    top = source and checkout.top(source)
+    if origin.git and not origin.git.dirty and (source is None or top):
+        checkout.clone(str(top) if top else origin.url, origin.git.commit, into)
+        return read_project(into / origin.folder)
     if source is None:
         raise UsageError(
-            f"{subject.statement.variant} was not built from a commit alone",
-            hint=_what_was_built(subject.statement),
+            f"{variant.statement.variant} was not built from a commit alone",
+            hint=_what_was_built(variant.statement),
         )
-    # What no commit holds is taken as it lies there; its digest decides whether it is the same.
-    return workspace.read_project(source)
-
-
-def cloned(origin: Origin, checkout: Path | None, into: Path) -> Path:
-    """A new checkout of the commit that a variant was built from.
-
-    Args:
-        origin: what it was built from.
-        checkout: where to take it from; None is the repository that it names.
-        into: the new directory.
-
-    Raises:
-        UsageError: it cannot be had.
-    """
-    git = origin.git
-    url = str(checkout) if checkout else origin.url
-    commit = git.commit if git else ""
-    if not url:
-        raise UsageError(
-            "the artifact names no repository of its sources",
-            hint=f"give --source a checkout that has commit {commit}",
-        )
-    url = url.removeprefix("git+")
-    _git(f"{url} cannot be cloned", "clone", "--quiet", "--no-checkout", "--", url, str(into))
-    problem = f"{url} has no commit {commit}"
-    _git(problem, "-C", str(into), "checkout", "--quiet", "--detach", commit)
-    return into
-
-
-def _git(problem: str, *arguments: str) -> None:
-    done = _run_git(*arguments)
-    if done.returncode != 0:
-        words = done.stderr.strip().splitlines()
-        raise UsageError(f"{problem}: {words[-1] if words else 'git refuses'}", hint=_HINT)
-
-
-def _run_git(*arguments: str) -> Completed:
-    """What git says; a machine without git has no checkout."""
-    try:
-        return run(Command(argv=("git", *arguments)))
-    except FileNotFoundError:
-        return Completed(returncode=127, stdout="", stderr="git is not installed")
-
-
-_HINT = "give --source a checkout that has the commit that the artifact was built from"
-
-
-def _checkout(path: Path) -> Path | None:
-    """Top of the git checkout that holds a directory."""
-    done = _run_git("-C", str(path), "rev-parse", "--show-toplevel")
-    return Path(done.stdout.strip()) if done.returncode == 0 else None
+    # What no commit holds is taken as it is there; its digest decides whether it is the same.
+    return read_project(source)
 
 
 def _what_was_built(statement: Statement) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build a published kernel for this machine from its source and lock.
 
-They lie beside it; or else a variant of it says which commit of which repository it was built from.
-Where no package index can be reached for what the lock names, this process's own torch lends its
-headers and an installed CUDA toolkit its compilers; what was used stands in the provenance.
+They are published with it; or else a variant says which commit of which repository it was built
+from. Where no package index can be reached for what the lock names, this process's own torch lends
+its headers and an installed CUDA toolkit its compilers; what was used stands in the provenance.
 
 What is built is kept in a directory registry of the user's, ``built`` below ``KERNFORGE_HOME``,
 under a reference for each commit and device. Only who asked for it (``get_kernel(build=True)``)
@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
-from kernforge.audit import reproduce
-from kernforge.build import locking, provenance, steps, trees, workspace
-from kernforge.build.execute.local_pool import Crew
+from kernforge.build import api as build
+from kernforge.build import provenance
+from kernforge.build import workspace as build_workspace
+from kernforge.build.api import BuildRequest
+from kernforge.build.execute.outcome import LogEvents
 from kernforge.errors import (
     IntegrityError,
     KernforgeError,
@@ -31,10 +33,11 @@ from kernforge.errors import (
     RegistryError,
     UsageError,
 )
-from kernforge.loader.host import cores, with_device
+from kernforge.loader.host import with_device
 from kernforge.loader.resolve import resolve
 from kernforge.loader.search import Built
-from kernforge.project import targets as project_targets
+from kernforge.project import checkout
+from kernforge.project.api import read_project
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
 from kernforge.system.paths import home
@@ -42,22 +45,21 @@ from kernforge.toolchain import installed, lockfile
 from kernforge.toolchain.local_parts import NOTHING, Brought
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kernforge.build.execute.outcome import Done
-    from kernforge.build.plan.graph import Action
     from kernforge.build.provenance import Statement
+    from kernforge.build.workspace import Workspace
     from kernforge.loader.facts import Host
     from kernforge.project.targets import Target
     from kernforge.registry.api import Registry
 
 SHELF = "built"
 
+LENT = "this machine's own torch and compilers are taken instead"
+
 _LOG = logging.getLogger("kernforge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class SourceBuildRequest:
     """What to build: a commit, for a host, with device code for ``only`` these capabilities."""
 
     repo_id: str
@@ -94,18 +96,18 @@ def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Bui
         NetworkError: no index can be reached, and this machine has no CUDA toolkit of its own.
     """
     kept = DirectoryRegistry(home() / SHELF)
-    wanted = _Wanted(repo_id=repo_id, commit=commit, host=host, only=_device(host))
+    wanted = SourceBuildRequest(repo_id=repo_id, commit=commit, host=host, only=_device(host))
     with kept.writing(repo_id):
         found = _kept(kept, wanted)
         if found is not None:
             return found
         with files.staging(home() / SHELF / "work") as work:
-            said = _statement(registry, repo_id, commit)
-            root = _source(registry, wanted, said, work / "source")
+            statement = _statement(registry, repo_id, commit)
+            root = _source(registry, wanted, statement, work / "source")
             if root is None:
                 return None
             _LOG.warning("no published build of %s fits: it is built here, once", repo_id)
-            _keep(kept, wanted, _build(root, wanted, said, work / "build"))
+            _keep(kept, wanted, _build(root, wanted, statement, work / "build"))
         found = _kept(kept, wanted)
     if found is None:
         raise IntegrityError(
@@ -120,10 +122,10 @@ def _device(host: Host) -> tuple[str, ...]:
     if host.backend.name != "cuda":
         return ()
     capability = with_device(host).capability
-    return () if capability is None else (f"{capability[0]}.{capability[1]}",)
+    return () if capability is None else (str(capability),)
 
 
-def _kept(kept: DirectoryRegistry, wanted: _Wanted) -> Built | None:
+def _kept(kept: DirectoryRegistry, wanted: SourceBuildRequest) -> Built | None:
     commit = kept.ref(wanted.repo_id, wanted.ref)
     names = () if commit is None else kept.variants(wanted.repo_id, commit)
     best = resolve(names, wanted.host).best
@@ -133,7 +135,7 @@ def _kept(kept: DirectoryRegistry, wanted: _Wanted) -> Built | None:
     return Built(path=path, fence=kept.fence(wanted.repo_id))
 
 
-def _keep(kept: DirectoryRegistry, wanted: _Wanted, variant: Path) -> None:
+def _keep(kept: DirectoryRegistry, wanted: SourceBuildRequest, variant: Path) -> None:
     """Add a variant to those that were built for one commit and device."""
     old = kept.ref(wanted.repo_id, wanted.ref)
     tree = {} if old is None else kept.tree(wanted.repo_id, old)
@@ -145,18 +147,69 @@ def _keep(kept: DirectoryRegistry, wanted: _Wanted, variant: Path) -> None:
     kept.set_ref(wanted.repo_id, wanted.ref, commit)
 
 
-def _build(root: Path, wanted: _Wanted, said: Statement | None, out: Path) -> Path:
+def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, out: Path) -> Path:
     """Build the one variant of a project; its path below ``out``."""
+
+    def attempt(brought: Brought, name: str) -> Path:
+        workspace = build_workspace.open_workspace(read_project(root), LogEvents(), brought)
+        target = fitting_target(workspace, wanted.host, f"the source of {wanted.repo_id}")
+        request = BuildRequest(targets=(target,), only=wanted.only, out=out / name)
+        planned = build.plan_project(workspace, request)
+        if statement is not None and statement.origin.sources != planned.plan.sources_id:
+            raise IntegrityError(
+                f"the source of {wanted.repo_id} at {wanted.commit} is not what "
+                f"{statement.variant} was built from",
+                hint="tell its publisher; nothing of it was built",
+            )
+        result = build.build_project(workspace, request, planned)
+        result.refuse_failures()
+        return result.variants[target.name]
+
     try:
-        return _build_with(NOTHING, root, wanted, said, out / "locked")
+        return attempt(NOTHING, "locked")
     except NetworkError as error:
-        own = own_parts(wanted.host, error)
-        _LOG.warning("%s; this machine's own torch and compilers are taken instead", error.message)
-    return _build_with(own, root, wanted, said, out / "own")
+        parts = lent_parts(wanted.host, error)
+        _LOG.warning("%s; %s", error.message, LENT)
+    return attempt(parts, "own")
 
 
-def own_parts(host: Host, why: KernforgeError) -> Brought:
-    """What this machine has itself of what a lock names.
+def fitting_target(workspace: Workspace, host: Host, what: str) -> Target:
+    """The variant of a project that fits a process best.
+
+    Args:
+        workspace: the project; where the user's own toolkit compiles, of its version alone.
+        host: the process.
+        what: the project, as a message names it.
+
+    Raises:
+        NoVariantError: none fits.
+    """
+    toolkit = workspace.own.cuda_home
+    targets = {
+        candidate.name: candidate.target
+        for candidate in workspace.candidates
+        if candidate.target
+        and not (toolkit and candidate.target.cuda not in {None, toolkit.version})
+    }
+    resolution = resolve(targets, host)
+    if resolution.best is not None:
+        return targets[resolution.best.name]
+    reasons = [f"{c.name}: {c.reason}" for c in workspace.candidates if not c.target]
+    raise NoVariantError(
+        "\n".join(
+            (
+                f"{what} has no variant for {host.backend} on {host.cpu}-{host.os} and this torch:",
+                resolution.trace(),
+                *reasons,
+            )
+        ),
+        hint="ask its authors for one, or load another version; `kernforge variants` lists a "
+        "project's",
+    )
+
+
+def lent_parts(host: Host, why: KernforgeError) -> Brought:
+    """What this machine has itself in the place of what a lock names.
 
     Raises:
         NetworkError: ``why`` the lock's own parts cannot be had, and this machine has none.
@@ -170,45 +223,6 @@ def own_parts(host: Host, why: KernforgeError) -> Brought:
             hint="reach a package index, or install a toolkit and name it in CUDA_HOME",
         ) from why
     return Brought(cuda_home=toolkit, torch_home=Path(torch.__file__).resolve().parent)
-
-
-def _build_with(
-    brought: Brought, root: Path, wanted: _Wanted, said: Statement | None, out: Path
-) -> Path:
-    bench = workspace.set_up(workspace.read_project(root), _Told(), brought)
-    home_version = bench.own.cuda_home.version if bench.own.cuda_home else None
-    candidates = tuple(
-        one
-        for one in bench.candidates
-        if not (home_version and one.target and one.target.cuda not in {None, home_version})
-    )
-    targets = _choose(candidates, wanted.repo_id, wanted.host)
-    locked, _ = locking.ensure_lock(bench, targets, locked=False)
-    made = steps.make_plan(bench, targets, locked, only=wanted.only)
-    if said is not None and said.origin.sources != made.sources_id:
-        raise IntegrityError(
-            f"the source of {wanted.repo_id} at {wanted.commit} is not what {said.variant} was "
-            "built from",
-            hint="tell its publisher; nothing of it was built",
-        )
-    jobs = cores()
-    with bench.store.lease():
-        isolation = steps.prepare_sandbox(bench, made, "auto", note=_LOG.info)
-        outcome = steps.run_plan(
-            bench,
-            made,
-            trees.fetch(bench, made, locked),
-            locked,
-            out=out,
-            jobs=jobs,
-            events=_Told(),
-            crew=Crew(jobs=jobs),
-            isolation=isolation,
-        )
-    for failure in outcome.failures:
-        _LOG.error("%s\n%s", failure.action.title, failure.output)
-    steps.refuse_failures(made, outcome)
-    return outcome.variants[targets[0].name]
 
 
 def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | None:
@@ -226,7 +240,9 @@ def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | Non
     return None
 
 
-def _source(registry: Registry, wanted: _Wanted, said: Statement | None, into: Path) -> Path | None:
+def _source(
+    registry: Registry, wanted: SourceBuildRequest, statement: Statement | None, into: Path
+) -> Path | None:
     """A project with its lock, in a directory that may be written to: the lock is completed."""
     source = registry.source(wanted.repo_id, wanted.commit)
     if source is not None and (source / lockfile.FILE_NAME).is_file():
@@ -234,54 +250,16 @@ def _source(registry: Registry, wanted: _Wanted, said: Statement | None, into: P
         for path, real in found.items():
             files.copy_file(real, into / path)
         return into
-    origin = None if said is None else said.origin
+    origin = None if statement is None else statement.origin
     if origin is None or not origin.url or origin.git is None or origin.git.dirty:
         return None
     try:
-        root = reproduce.cloned(origin, None, into) / origin.folder
+        checkout.clone(origin.url, origin.git.commit, into)
     except UsageError as error:
         raise RegistryError(
             f"{wanted.repo_id} was published without its source, and {error.message}",
             hint="load it where a published build fits, or see that the repository can be reached",
         ) from error
+    root = into / origin.folder
     files.write_atomic(root / lockfile.FILE_NAME, origin.lock.to_json())
     return root
-
-
-def _choose(
-    candidates: tuple[project_targets.Candidate, ...], repo_id: str, host: Host
-) -> tuple[Target, ...]:
-    best = resolve([c.name for c in candidates if c.target], host).best
-    if best is not None:
-        return project_targets.choose(candidates, [best.name])
-    told = "\n".join(f"{c.name}: {c.reason or 'does not fit'}" for c in candidates)
-    raise NoVariantError(
-        f"the source of {repo_id} has no variant for {host.backend} on {host.cpu}-{host.os} and "
-        f"this torch either:\n\n{told}\n",
-        hint="ask its authors for one, or load another version",
-    )
-
-
-class _Told:
-    """Tells the log of a build: whoever loads a kernel has no terminal to draw on."""
-
-    def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
-        size = "" if total is None else f" ({total / 1e6:.1f} MB)"
-        _LOG.info("fetching %s%s", what, size)
-        return lambda _count: None
-
-    def note(self, text: str) -> None:
-        _LOG.info("%s", text)
-
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
-        del usage
-        _LOG.info("%d actions", actions)
-
-    def started(self, action: Action) -> None:
-        _LOG.info("%s", action.title)
-
-    def ended(self, action: Action, done: Done) -> None:
-        """Nothing: what failed is told at the end."""
-
-    def finished(self) -> None:
-        _LOG.info("done")

@@ -1,32 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lay a variant's directory out as the hub has it, with a statement of how it was made.
+"""Lay the directories of variants out as the hub has them, with a statement of how each was made.
 
 Package, extension, ``_ops.py``, ``provenance.intoto.json``, ``metadata.json``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernforge._version import __version__
 from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import KernelDepend, Metadata, Provenance
 from kernforge.build import provenance
-from kernforge.build.execute import sandbox
+from kernforge.build.execute import results, sandbox
+from kernforge.build.execute.results import SHELF
 from kernforge.project import units
 from kernforge.source import op_schema
 from kernforge.system import files
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kernforge.artifact.variant import Variant
-    from kernforge.build.plan.graph import Artifact
-    from kernforge.build.provenance import Made, Origin
+    from kernforge.build.execute.results import ActionRecord
+    from kernforge.build.plan.graph import Artifact, Plan
+    from kernforge.build.provenance import Origin
     from kernforge.manifest.document import Manifest
     from kernforge.manifest.fields import Backend
     from kernforge.project.api import Project
+    from kernforge.store.local import Store
 
 _HEADER = '"""Made by kernforge: the operators of this build and the names that they go by."""\n'
 _COMPILED = """
@@ -113,41 +117,59 @@ def jax_ffi_call(name: str, *args, **kwargs):
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltWith:
-    """What a variant was built with, for its provenance.
-
-    Attributes:
-        origin: sources, lock and builder.
-        actions: what was run for it, in order.
-    """
-
-    origin: Origin
-    actions: tuple[Made, ...] = ()
-
-
-def lay_out(
-    artifact: Artifact, project: Project, extension: Path | None, built_with: BuiltWith, into: Path
-) -> None:
-    """Write one variant into an empty directory.
+def lay_out_variants(
+    plan: Plan, project: Project, store: Store, *, out: Path, origin: Origin
+) -> dict[str, Path]:
+    """Lay out each variant of which the store has all results.
 
     Args:
-        artifact: what the plan says of it.
-        project: where the package's files come from.
-        extension: the linked module; None without machine code.
-        built_with: recorded as provenance.
-        into: the directory.
+        plan: which variants.
+        project: where the files of their package come from.
+        store: where the results of the plan's actions are.
+        out: directory that will hold a directory for each variant; an old one of the same name
+            is replaced as a whole.
+        origin: sources, lock and builder, for the provenance of every variant.
+
+    Returns:
+        The directory of each, by name.
+
+    Raises:
+        StorageError: the disk is full or read-only.
     """
+    modules = {action.key: action.outputs[0] for action in plan.actions}
+    variants = {}
+    for artifact in plan.artifacts:
+        extension = None
+        if artifact.extension:
+            if not store.has(SHELF, artifact.extension):
+                continue
+            extension = store.path(SHELF, artifact.extension) / modules[artifact.extension]
+        actions = results.records(plan, artifact, store)
+        name = artifact.target.name
+        with files.staging(out) as staged:
+            tree = staged / name
+            files.make_dir(tree)
+            _copy_package(artifact, project, extension, tree)
+            statement = _statement(artifact, origin, actions, tree)
+            files.write_new(tree / provenance.FILE, statement)
+            # The digest comes last: it covers every other file.
+            document = replace(
+                _metadata(artifact, project, origin, actions), digest=digest_tree(tree)
+            )
+            files.write_new(tree / "metadata.json", document.to_json())
+            files.replace_tree(tree, out / name)
+        variants[name] = out / name
+    return variants
+
+
+def _copy_package(artifact: Artifact, project: Project, extension: Path | None, tree: Path) -> None:
+    """Write the Python package of a variant, with its extension, into an empty directory."""
     for path, source in artifact.package.items():
         if path != "_ops.py":
-            files.copy_file(project.files[source], into / path)
-    files.write_new(into / "_ops.py", ops_module(artifact.ops_name, artifact.target.variant))
+            files.copy_file(project.files[source], tree / path)
+    files.write_new(tree / "_ops.py", ops_module(artifact.ops_name, artifact.target.variant))
     if extension:
-        files.copy_file(extension, into / extension.name)
-    files.write_new(into / provenance.FILE, _statement(artifact, built_with, into))
-    # The digest comes last: it covers every other file.
-    said = replace(_metadata(artifact, project, built_with), digest=digest_tree(into))
-    files.write_new(into / "metadata.json", said.to_json())
+        files.copy_file(extension, tree / extension.name)
 
 
 def ops_module(name: str, variant: Variant) -> str:
@@ -190,13 +212,14 @@ def metadata(
     )
 
 
-def _statement(artifact: Artifact, built_with: BuiltWith, into: Path) -> str:
-    actions = built_with.actions
+def _statement(
+    artifact: Artifact, origin: Origin, actions: Sequence[ActionRecord], tree: Path
+) -> str:
     return provenance.write(
         artifact.target.name,
-        built_with.origin,
+        origin,
         actions,
-        files=digest_tree(into).files,
+        files=digest_tree(tree).files,
         sandbox=sandbox.facts(
             isolated=all(action.isolated for action in actions),
             fixed=all(action.fixed for action in actions),
@@ -204,14 +227,18 @@ def _statement(artifact: Artifact, built_with: BuiltWith, into: Path) -> str:
     )
 
 
-def _metadata(artifact: Artifact, project: Project, built_with: BuiltWith) -> Metadata:
-    facts = provenance.facts(artifact.target.name, built_with.origin, built_with.actions)
-    said = metadata(project.manifest, artifact.target.backend, artifact.ops_name, artifact.archs)
+def _metadata(
+    artifact: Artifact, project: Project, origin: Origin, actions: Sequence[ActionRecord]
+) -> Metadata:
+    facts = provenance.facts(artifact.target.name, origin, actions)
+    document = metadata(
+        project.manifest, artifact.target.backend, artifact.ops_name, artifact.archs
+    )
     return replace(
-        said,
+        document,
         provenance=Provenance(
             builder_version=f"kernforge-{__version__}",
-            kernel=built_with.origin.git,
+            kernel=origin.git,
             kernforge={**facts, **_registered(artifact, project)},
         ),
     )

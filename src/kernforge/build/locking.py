@@ -5,48 +5,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernforge.build.plan import flags, planner
+from kernforge.build.plan import planner
 from kernforge.build.workspace import read_lock
 from kernforge.errors import StorageError, ToolchainError
 from kernforge.project import units
 from kernforge.system import files
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, installed, lockfile, resolver
+from kernforge.toolchain import host_compiler, installed, lockfile, resolver, tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernforge.build.workspace import Bench
+    from kernforge.build.workspace import Workspace
     from kernforge.project.targets import Target
     from kernforge.toolchain.lockfile import Lock, LockedCompiler
 
 
-def needs(bench: Bench, targets: Sequence[Target]) -> resolver.Needs:
+def needs(workspace: Workspace, targets: Sequence[Target]) -> resolver.Needs:
     """What the lock must have to build these targets."""
     cuda = {t.cuda for t in targets if t.cuda}
     torch = {t.torch for t in targets if t.torch}
     return resolver.Needs(
-        cuda=frozenset(f"{v[0]}.{v[1]}" for v in cuda),
-        torch=frozenset(f"{v[0]}.{v[1]}" for v in torch),
-        headers=frozenset(_headers(bench, targets)),
-        python=planner.wants_python(bench.project.manifest, bench.sources, targets),
+        cuda=frozenset(map(str, cuda)),
+        torch=frozenset(map(str, torch)),
+        headers=frozenset(_headers(workspace, targets)),
+        python=planner.wants_python(workspace.project.manifest, workspace.sources, targets),
         libraries=bool(cuda)
-        and planner.wants_cuda_libraries(bench.project.manifest, bench.sources),
+        and planner.wants_cuda_libraries(workspace.project.manifest, workspace.sources),
     )
 
 
-def _headers(bench: Bench, targets: Sequence[Target]) -> Iterator[str]:
-    cutlass = units.cutlass(bench.project.manifest)
+def _headers(workspace: Workspace, targets: Sequence[Target]) -> Iterator[str]:
+    cutlass = units.cutlass(workspace.project.manifest)
     if cutlass and any(target.cuda for target in targets):
         yield cutlass
-    yield from {flags.tvm_ffi_root(t.tvm_ffi) for t in targets if t.tvm_ffi}
+    yield from {tree_names.tvm_ffi_root(t.tvm_ffi) for t in targets if t.tvm_ffi}
 
 
-def write_lock(bench: Bench, wanted: resolver.Needs, *, upgrade: bool) -> Lock:
+def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -> Lock:
     """Bring the project's lock up to what is wanted, and write it if that changed anything.
 
     Args:
-        bench: the project.
+        workspace: the project.
         wanted: what it must have.
         upgrade: look everything up anew instead of keeping what the lock has.
 
@@ -54,23 +54,23 @@ def write_lock(bench: Bench, wanted: resolver.Needs, *, upgrade: bool) -> Lock:
         ToolchainError: no index has what is wanted.
         NetworkError: no index can be reached.
     """
-    old = read_lock(bench.project.root)
-    missing = wanted if upgrade else resolver.lacking(wanted, old, bench.own)
-    here = locked_compiler(bench)
+    old = read_lock(workspace.project.root)
+    missing = wanted if upgrade else resolver.lacking(wanted, old, workspace.own)
+    here = locked_compiler(workspace)
     python = installed.identify_python() if wanted.python else None
     found = resolver.make(
         missing,
-        bench.wheels,
-        cpu=bench.cpu,
+        workspace.wheels,
+        cpu=workspace.cpu,
         compiler=here,
         python=python,
-        own=bench.own,
+        own=workspace.own,
         old=None if upgrade else old,
     )
     new = old.merged(found) if old else found
     if new != old:
         try:
-            files.write_atomic(bench.project.root / lockfile.FILE_NAME, new.to_json())
+            files.write_atomic(workspace.project.root / lockfile.FILE_NAME, new.to_json())
         except StorageError as error:
             raise StorageError(
                 error.message,
@@ -80,13 +80,15 @@ def write_lock(bench: Bench, wanted: resolver.Needs, *, upgrade: bool) -> Lock:
     return new
 
 
-def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tuple[Lock, bool]:
+def ensure_lock(
+    workspace: Workspace, targets: Sequence[Target], *, frozen: bool
+) -> tuple[Lock, bool]:
     """The lock for a build; written or completed first unless that is forbidden.
 
     Args:
-        bench: the project.
+        workspace: the project.
         targets: what will be built.
-        locked: refuse to change the lock, and refuse a host compiler that it does not name.
+        frozen: refuse to change the lock, and refuse a host compiler that it does not name.
 
     Returns:
         The lock, with the compiler that is really here, and whether it was written.
@@ -94,22 +96,22 @@ def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tup
     Raises:
         ToolchainError: it lacks something and may not be changed, or nothing has it.
     """
-    wanted = needs(bench, targets)
-    old = read_lock(bench.project.root)
-    missing = resolver.lacking(wanted, old, bench.own)
+    wanted = needs(workspace, targets)
+    old = read_lock(workspace.project.root)
+    missing = resolver.lacking(wanted, old, workspace.own)
     complete = old is not None and not missing.names
-    here = locked_compiler(bench)
-    if locked and (not complete or old is None):
+    here = locked_compiler(workspace)
+    if frozen and (not complete or old is None):
         raise ToolchainError(
             f"{lockfile.FILE_NAME} has no {', '.join(missing.names) or 'content'}",
             hint="run `kernforge lock-toolchain`, or build without --locked",
         )
-    if locked and old is not None and (wrong := old.compiler.difference(here)):
+    if frozen and old is not None and (wrong := old.compiler.difference(here)):
         raise ToolchainError(
             f"{lockfile.FILE_NAME} names another compiler: {wrong}",
             hint="install that compiler and name it in CXX, or build without --locked",
         )
-    if locked and old is not None and wanted.python and (wrong := other_python(old)):
+    if frozen and old is not None and wanted.python and (wrong := other_python(old)):
         raise ToolchainError(
             f"{lockfile.FILE_NAME} names {wrong}",
             hint="build with that Python, or build without --locked",
@@ -117,7 +119,7 @@ def ensure_lock(bench: Bench, targets: Sequence[Target], *, locked: bool) -> tup
     python = installed.identify_python() if wanted.python else None
     if complete and old is not None:
         return lockfile.on_machine(old, here, python), False
-    return lockfile.on_machine(write_lock(bench, wanted, upgrade=False), here, python), True
+    return lockfile.on_machine(write_lock(workspace, wanted, upgrade=False), here, python), True
 
 
 def other_python(wanted: Lock) -> str:
@@ -134,7 +136,7 @@ def other_python(wanted: Lock) -> str:
 
 def cuda_notes(targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
     """What a user should know of the compilers of these targets' device code."""
-    kits = {f"{t.cuda[0]}.{t.cuda[1]}": lockfile.toolkit(locked, t.cuda) for t in targets if t.cuda}
+    kits = {str(t.cuda): lockfile.toolkit(locked, t.cuda) for t in targets if t.cuda}
     return tuple(
         f"CUDA {version} is compiled by clang {kit.clang.release} instead of nvcc, an experiment"
         for version, kit in sorted(kits.items())
@@ -142,6 +144,6 @@ def cuda_notes(targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
     )
 
 
-def locked_compiler(bench: Bench) -> LockedCompiler:
+def locked_compiler(workspace: Workspace) -> LockedCompiler:
     """The host compiler as a lock records it."""
-    return host_compiler.locked(bench.compiler, run, bench.store.root / "compilers")
+    return host_compiler.locked(workspace.compiler, run, workspace.store.root / "compilers")

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernforge.artifact.metadata import GitState
+from kernforge.build.execute.results import ActionRecord
 from kernforge.errors import IntegrityError
 from kernforge.system import digest
 from kernforge.toolchain import lockfile
@@ -53,29 +54,6 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """One action, as it was run.
-
-    Attributes:
-        title: what a person calls it.
-        key: its key in the plan.
-        argv: its program and arguments, trees as ``%{root}``.
-        roots: the trees that it read.
-        outputs: hex SHA-256 of each file that it made.
-        isolated: whether it saw nothing but its inputs and toolchain.
-        fixed: whether it ran at the place that is the same everywhere.
-    """
-
-    title: str
-    key: str
-    argv: tuple[str, ...]
-    roots: tuple[str, ...]
-    outputs: Mapping[str, str]
-    isolated: bool
-    fixed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """What a reader wants of a statement.
 
@@ -88,7 +66,7 @@ class Statement:
 
     variant: str
     origin: Origin
-    actions: tuple[Made, ...]
+    actions: tuple[ActionRecord, ...]
     isolation: str
 
 
@@ -107,12 +85,12 @@ def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
         raise _strange(source, f"{type(error).__name__} {error}") from error
 
 
-def used_lock(origin: Origin, actions: Sequence[Made]) -> Lock:
+def used_lock(origin: Origin, actions: Sequence[ActionRecord]) -> Lock:
     """The part of the lock that a variant's actions read."""
     return lockfile.part(origin.lock, {root for action in actions for root in action.roots})
 
 
-def facts(variant: str, origin: Origin, actions: Sequence[Made]) -> dict[str, str]:
+def facts(variant: str, origin: Origin, actions: Sequence[ActionRecord]) -> dict[str, str]:
     """The short form, for ``provenance.kernforge`` in ``metadata.json``."""
     found = {"variant": variant, "version": origin.version, "sources": origin.sources}
     if actions:  # a variant without machine code is the same whatever toolchain is there
@@ -127,7 +105,7 @@ def facts(variant: str, origin: Origin, actions: Sequence[Made]) -> dict[str, st
 def write(
     variant: str,
     origin: Origin,
-    actions: Sequence[Made],
+    actions: Sequence[ActionRecord],
     *,
     files: Mapping[str, str],
     sandbox: Mapping[str, str],
@@ -220,7 +198,7 @@ NO_LOCK = Lock(platform="", compiler=lockfile.LockedCompiler(identity="", target
 """The lock of a variant without machine code."""
 
 
-def _action(action: Made) -> dict[str, Any]:
+def _action(action: ActionRecord) -> dict[str, Any]:
     return {
         "title": action.title,
         "key": action.key,
@@ -229,9 +207,9 @@ def _action(action: Made) -> dict[str, Any]:
     }
 
 
-def _read_action(entry: Mapping[str, Any], made: Mapping[str, str], isolation: str) -> Made:
+def _read_action(entry: Mapping[str, Any], made: Mapping[str, str], isolation: str) -> ActionRecord:
     start = f"{entry['key']}/"
-    return Made(
+    return ActionRecord(
         title=entry["title"],
         key=entry["key"],
         argv=tuple(entry["argv"]),

@@ -7,51 +7,51 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
 from kernforge.build.execute import results, sandbox
-from kernforge.build.plan import flags
 from kernforge.errors import ToolchainError
 from kernforge.system import files
-from kernforge.toolchain import installed
+from kernforge.toolchain import installed, tree_names
 from kernforge.toolchain.provision import SHELF, Toolchains
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kernforge.build.plan.graph import Plan
-    from kernforge.build.workspace import Bench
+    from kernforge.build.workspace import Workspace
     from kernforge.toolchain.local_parts import Own
     from kernforge.toolchain.lockfile import Lock
 
 
-def fetch(bench: Bench, made: Plan, locked: Lock) -> dict[str, str]:
+def fetch_trees(workspace: Workspace, plan: Plan, lock: Lock) -> dict[str, str]:
     """Bring the toolchain trees that a plan will read into the store.
 
     What has its result already, here or in the shared store, needs no compiler: a plan of which
     nothing must be run fetches nothing.
 
     Returns:
-        The real path of each root.
+        The real path of each tree.
 
     Raises:
         IntegrityError: something is not what the lock says.
         NetworkError: something is lacking and no index can be reached.
         ToolchainError: no index has it, or Python's headers are wanted and not installed.
     """
-    left = results.pull(made, bench.store)
-    return materialise(bench, {root for action in left for root in action.roots}, locked)
+    left = results.pull(plan, workspace.store)
+    return tree_paths(workspace, {name for action in left for name in action.roots}, lock)
 
 
-def materialise(bench: Bench, names: Iterable[str], locked: Lock) -> dict[str, str]:
-    """Bring these trees into the store; raises what ``fetch`` does.
+def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[str, str]:
+    """Bring these trees into the store; raises what ``fetch_trees`` does.
 
     Returns:
-        The real path of each root.
+        The real path of each tree.
     """
-    toolchains = Toolchains(bench.store, bench.wheels, bench.own)
-    found = {root: _real(_root(root, bench, toolchains, locked)) for root in sorted(names)}
+    toolchains = Toolchains(workspace.store, workspace.wheels, workspace.own)
+    found = {name: _real(_tree(name, workspace, toolchains, lock)) for name in sorted(names)}
     for path in found.values():
         # Line tables hold the time of every header; a tree that the store made is ours to set.
-        if Path(path).is_relative_to((bench.store.root / SHELF).resolve()):
+        if Path(path).is_relative_to((workspace.store.root / SHELF).resolve()):
             files.set_times(Path(path), sandbox.EPOCH)
     return found
 
@@ -61,40 +61,39 @@ def _real(path: str) -> str:
     return os.path.realpath(path) if Path(path).is_dir() else path
 
 
-def _root(name: str, bench: Bench, toolchains: Toolchains, locked: Lock) -> str:
+def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -> str:
     kind, _, rest = name.partition("-")
     if kind == "cxx":
-        return bench.compiler.path
+        return workspace.compiler.path
     if kind == "gcc":
-        return bench.compiler.directory
+        return workspace.compiler.directory
     if kind == "python":
         return str(installed.python_headers())
-    if kind == "torch" and name in locked.headers:
-        return _own_torch(name, bench.own, locked)
+    if kind == "torch" and name in lock.headers:
+        return _own_torch(name, workspace.own, lock)
     if kind == "torch":
-        return str(toolchains.torch_headers(locked.torch[rest].wheel))
-    if name in locked.headers:
-        return str(toolchains.headers(name, locked.headers[name]))
+        return str(toolchains.torch_headers(lock.torch[rest].wheel))
+    if name in lock.headers:
+        return str(toolchains.headers(name, lock.headers[name]))
     version, _, library = rest.partition("-")
-    toolkit = locked.cuda[version]
+    toolkit = lock.cuda[version]
     if not library:
         return str(toolchains.toolkit(toolkit))
-    major, minor = version.split(".")
     wheel = next(
         w
         for w in toolkit.libraries
-        if flags.library_root((int(major), int(minor)), w.file.partition("-")[0]) == name
+        if tree_names.library_root(Version2.parse(version), w.file.partition("-")[0]) == name
     )
     return str(toolchains.library_headers(wheel))
 
 
-def _own_torch(name: str, own: Own, locked: Lock) -> str:
+def _own_torch(name: str, own: Own, lock: Lock) -> str:
     """The installed torch whose headers a lock names.
 
     Raises:
         ToolchainError: it is not here.
     """
-    there = locked.headers[name]
+    there = lock.headers[name]
     if own.torch is None or own.torch.digest != there.digest:
         raise ToolchainError(
             f"the lock names the headers of an installed torch {there.release}, which is not here",

@@ -9,13 +9,15 @@ import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-from kernforge.project import api as project
 from kernforge.project import source_files, targets, units
+from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system.paths import home
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, local_parts, lockfile
+from kernforge.toolchain import host_compiler, lockfile, releases
+from kernforge.toolchain import local_parts as owns
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import NOTHING
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kernforge.artifact.variant import Version2
     from kernforge.project.api import Project
     from kernforge.project.targets import Candidate
     from kernforge.project.units import Sources
@@ -38,7 +39,7 @@ _CPUS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class Workspace:
     """A project on this machine, ready to be planned.
 
     Attributes:
@@ -47,9 +48,10 @@ class Bench:
         candidates: its variants.
         compiler: the host's C++ compiler.
         store: where everything is kept.
+        store_limit: bytes that the store may take.
         wheels: the user's package indexes.
         cpu: this machine's processor.
-        own: what the user brings to the toolchain.
+        own: what the user provides to the toolchain.
     """
 
     project: Project
@@ -57,6 +59,7 @@ class Bench:
     candidates: tuple[Candidate, ...]
     compiler: Compiler
     store: Store
+    store_limit: int
     wheels: Wheels
     cpu: str
     own: Own
@@ -77,95 +80,82 @@ def this_cpu() -> str:
     return _CPUS[machine]
 
 
-def read_project(directory: Path) -> Project:
-    """The project that holds a directory.
-
-    Raises:
-        ManifestError: its build.toml is wrong.
-        UsageError: there is none.
-    """
-    return project.read(project.find(directory), run)
-
-
-def set_up(
-    one: Project,
+def open_workspace(
+    project: Project,
     progress: Progress,
     brought: Brought = NOTHING,
     *,
     shared: SharedStore | None = None,
     cxx: Compiler | None = None,
-    mine: Own | None = None,
-) -> Bench:
-    """Look at the machine and at the project's files.
+    own: Own | None = None,
+) -> Workspace:
+    """Look at the machine and at a project's files.
 
     Args:
-        one: the project.
-        progress: is told of downloads.
-        brought: what the user brings that the package index does not carry.
+        project: the project.
+        progress: listens to downloads.
+        brought: what the user provides that the package index does not carry.
         shared: the store's second level.
         cxx: the C++ compiler, where it was found before.
-        mine: what ``brought`` was found to be before.
+        own: what ``brought`` was found to be before.
 
     Raises:
         ToolchainError: there is no C++ compiler.
-        UsageError: what the user brings is not there or not what it should be.
+        UsageError: what the user provides is not there or not what it should be, or
+            ``KERNFORGE_STORE_SIZE`` is no size.
     """
     cpu = this_cpu()
     store = Store(home() / "store", shared)
     index = functools.cache(Index.from_environment)
-    found = mine or look_for_own(one, progress, brought, index)
-    return Bench(
-        project=one,
-        sources=source_files.read(one),
-        candidates=candidates(one, cpu, found),
+    found = own or find_own(project, progress, brought, index)
+    return Workspace(
+        project=project,
+        sources=source_files.read(project),
+        candidates=candidates(project, cpu, found),
         compiler=cxx or host_compiler.find(os.environ, run),
         store=store,
+        store_limit=eviction.limit(os.environ),
         wheels=Wheels(index, store.root / "downloads", progress),
         cpu=cpu,
         own=found,
     )
 
 
-def look_for_own(
-    one: Project,
+def find_own(
+    project: Project,
     progress: Progress,
     brought: Brought,
     index: Callable[[], Index] = Index.from_environment,
 ) -> Own:
-    """What the user brings that this project can use.
+    """What the user provides that this project can use.
 
     Raises:
         UsageError: something is not there or not what it should be.
     """
-    return local_parts.find(
+    return owns.find(
         brought,
-        units.cutlass(one.manifest),
+        units.cutlass(project.manifest),
         connect=lambda: index().transport,
         downloads=home() / "store" / "downloads",
         progress=progress,
     )
 
 
-def candidates(one: Project, cpu: str, mine: Own) -> tuple[Candidate, ...]:
-    """The project's variants, given what the user brings and what its lock has."""
-    locked = read_lock(one.root)
+def candidates(project: Project, cpu: str, own: Own) -> tuple[Candidate, ...]:
+    """The project's variants, given what the user provides and what its lock has."""
+    locked = read_lock(project.root)
     kits = locked.cuda if locked else {}
-    clang = {_version(name) for name, kit in kits.items() if kit.clang}
-    if mine.cuda_compiler == "clang":
-        clang |= set(targets.CLANG)
-    elif mine.cuda_compiler == "nvcc":
+    clang = {Version2.parse(name) for name, kit in kits.items() if kit.clang}
+    if own.cuda_compiler == "clang":
+        clang |= set(releases.CLANG)
+    elif own.cuda_compiler == "nvcc":
         clang = set()
-    has = {_version(name) for name, kit in kits.items() if not kit.clang}
-    if mine.cuda_home:
-        has.add(mine.cuda_home.version)
-    if mine.redist:
-        has |= {cuda for known in targets.torch_releases().values() for cuda in known}
-    return targets.candidates(one.manifest, cpu=cpu, own_toolkits=has, by_clang=clang - has)
-
-
-def _version(text: str) -> Version2:
-    major, minor = text.split(".")
-    return (int(major), int(minor))
+    has = {Version2.parse(name) for name, kit in kits.items() if not kit.clang}
+    if own.cuda_home:
+        has.add(own.cuda_home.version)
+    if own.redist:
+        has |= {cuda for known in releases.torch_releases().values() for cuda in known}
+    return targets.candidates(project.manifest, cpu=cpu, own_toolkits=has, by_clang=clang - has)
 
 
 def read_lock(root: Path) -> Lock | None:

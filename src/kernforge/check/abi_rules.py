@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.binary.symbols import demangled
 from kernforge.check.finding import Finding
@@ -142,7 +143,7 @@ def machine(elf: Elf, variant: Variant, *, where: str) -> Iterator[Finding]:
 
 
 def torch_stable_abi(
-    undefined: Iterable[Symbol], *, target: tuple[int, int], where: str
+    undefined: Iterable[Symbol], *, target: Version2, where: str
 ) -> Iterator[Finding]:
     """Torch symbols that torch may change, or that the oldest supported torch lacks.
 
@@ -170,10 +171,9 @@ def torch_stable_abi(
             rule="torch-stable-abi",
             severity="error",
             where=where,
-            message=f"it needs functions newer than torch {_dotted(target)}: "
-            + _some([f"{name} ({_dotted(added[name])})" for name in newer]),
-            hint=f"compile with TORCH_TARGET_VERSION for {_dotted(target)}, or set "
-            f'stable-abi = "{_dotted(version)}"',
+            message=f"it needs functions newer than torch {target}: "
+            + _some([f"{name} ({added[name]})" for name in newer]),
+            hint=f'compile with TORCH_TARGET_VERSION for {target}, or set stable-abi = "{version}"',
         )
 
 
@@ -227,19 +227,14 @@ def _difference(what: str, found: set[str], promised: set[str]) -> Iterator[str]
 
 
 @cache
-def _shim_versions() -> dict[str, tuple[int, int]]:
+def _shim_versions() -> dict[str, Version2]:
     """The torch that brought each function of its stable C interface."""
     data = resources.files("kernforge") / "data" / "torch-shim.txt"
     lines = (line.split() for line in data.read_text(encoding="utf-8").splitlines())
     found = {}
     for name, version in (line for line in lines if line[0] != "#"):
-        major, _, minor = version.partition(".")
-        found[name] = (int(major), int(minor))
+        found[name] = Version2.parse(version)
     return found
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 def _some(names: Collection[str]) -> str:

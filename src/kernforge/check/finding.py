@@ -4,7 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from kernforge.errors import CheckError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Severity: TypeAlias = Literal["error", "warning", "skipped"]
 
@@ -26,3 +31,17 @@ class Finding:
     where: str
     message: str
     hint: str
+
+
+def refuse_errors(findings: Iterable[Finding]) -> None:
+    """Raise an error if a finding is one.
+
+    Raises:
+        CheckError: one is.
+    """
+    wrong = [finding for finding in findings if finding.severity == "error"]
+    if wrong:
+        raise CheckError(
+            f"{len(wrong)} findings: the artifact would not work everywhere that its name promises",
+            hint="each finding above says how to mend it",
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.cli import options
 from kernforge.errors import UsageError
-from kernforge.system import console as reports
+from kernforge.system import tables
 
 if TYPE_CHECKING:
     import argparse
@@ -161,7 +161,7 @@ def _say_locked(application: Application, chosen: Pins, report: Report) -> None:
     route = {"package": application.route.package, "told": application.route.told}
     report.result(
         {"kernels": kernels, "travels": route, "arrives": application.route.arrives},
-        reports.table(rows, head=("kernel", "version", "commit", "")),
+        tables.table(rows, head=("kernel", "version", "commit", "")),
     )
 
 
@@ -192,11 +192,11 @@ def _download(arguments: argparse.Namespace, report: Report) -> None:
         for one in found
     ]
     rows = [
-        (one.repo_id, one.commit[:12], one.variant, reports.size(download.size(one)) or "0 MB")
+        (one.repo_id, one.commit[:12], one.variant, tables.size(download.size(one)) or "0 MB")
         for one in found
     ]
     to = str(out) if out else None
-    text = reports.table(rows, head=("kernel", "commit", "variant", "size"))
+    text = tables.table(rows, head=("kernel", "commit", "variant", "size"))
     report.result({"to": to, "kernels": kernels}, f"{text}\n{to}" if to else text)
 
 

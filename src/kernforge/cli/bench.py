@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.cli import options
 from kernforge.errors import CheckError, UsageError
-from kernforge.system import console as reports
+from kernforge.system import tables
 
 if TYPE_CHECKING:
     import argparse
@@ -196,14 +196,14 @@ def _text(document: dict[str, Any]) -> str:
         for mode in document["settings"]["modes"]:
             head, *rows = text.sweep(document, mode)
             parts.append(f"\n{mode}: {text.MODES[mode]}")
-            parts.append(reports.table(rows, head=head))
+            parts.append(tables.table(rows, head=head))
         parts.append(f"\nmedian of a call (share of the roof)\n{_UNSURE}\n{_ROOF}")
         return "\n".join(parts)
     for case in document["workloads"]:
         for mode in document["settings"]["modes"]:
             bound = case["ceilings"][mode]["bound"]
             parts.append(f"\n{case['name']}, {mode}, bound by {bound}: {_how(case, mode)}")
-            parts.append(reports.table(text.rows(case, mode), head=text.HEAD))
+            parts.append(tables.table(text.rows(case, mode), head=text.HEAD))
     parts.append(f"\n{_RATE}\n{_ROOF}")
     return "\n".join(parts)
 

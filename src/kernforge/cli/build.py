@@ -3,22 +3,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.cli import options
+from kernforge.check.finding import refuse_errors
+from kernforge.cli import formats, options
 from kernforge.errors import CheckError, UsageError
 from kernforge.loader.host import cores
-from kernforge.system import console as reports
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
-    from kernforge.build.execute.outcome import Crew as BuildCrew
-    from kernforge.check.api import Finding
+    from kernforge.build.api import MakePool
     from kernforge.system.console import Report
 
 
@@ -126,92 +125,45 @@ def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _build(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge.build import locking, steps, trees  # noqa: PLC0415
+    from kernforge.build import api as build  # noqa: PLC0415
+    from kernforge.build.api import BuildRequest  # noqa: PLC0415
     from kernforge.build.execute import results  # noqa: PLC0415
-    from kernforge.build.execute.local_pool import Crew  # noqa: PLC0415
-    from kernforge.check import cache  # noqa: PLC0415
-    from kernforge.project import targets as project_targets  # noqa: PLC0415
-    from kernforge.store import eviction  # noqa: PLC0415
-    from kernforge.system.process import run  # noqa: PLC0415
+    from kernforge.project import targets  # noqa: PLC0415
 
-    size = eviction.limit(os.environ)
-    bench = options.bench(arguments, report, shared=arguments.shared_store)
-    for note in bench.project.manifest.notes:
-        report.note(f"note: {note}")
-    targets = project_targets.choose(bench.candidates, arguments.variant)
-    locked, written = locking.ensure_lock(bench, targets, locked=arguments.locked)
-    if written:
-        report.note(f"wrote {bench.project.root / 'kernforge.lock'}: keep it in version control")
-    for note in locking.cuda_notes(targets, locked):
-        report.note(f"note: {note}")
-    made = steps.make_plan(bench, targets, locked, only=arguments.arch)
+    workspace = options.workspace(arguments, report, shared=arguments.shared_store)
+    request = BuildRequest(
+        targets=targets.choose(workspace.candidates, arguments.variant),
+        events=report,
+        lock="frozen" if arguments.locked else "update",
+        only=tuple(arguments.arch),
+        sandbox=arguments.sandbox,
+        out=arguments.out,
+        jobs=arguments.jobs,
+        memory=arguments.memory,
+        pool=_pool(arguments, report),
+        check=not arguments.no_check,
+    )
     if arguments.dry_run:
-        known = results.cached(made, bench.store)
-        report.result(reports.graph_document(made, known), reports.graph_text(made, known))
+        planned = build.plan_project(workspace, request)
+        for note in planned.notes:
+            report.note(note)
+        known = results.cached(planned.plan, workspace.store)
+        report.result(
+            formats.graph_document(planned.plan, known), formats.graph_text(planned.plan, known)
+        )
         return
-    out = arguments.out or bench.project.root / "build"
-    findings: list[Finding] = []
-    with bench.store.lease():
-        isolation = steps.prepare_sandbox(
-            bench,
-            made,
-            arguments.sandbox,
-            elsewhere=bool(arguments.scheduler),
-            note=report.note,
-        )
-        crew: BuildCrew
-        if arguments.scheduler:
-            from kernforge.build.cluster.pool import Cluster  # noqa: PLC0415
+    result = build.build_project(workspace, request)
+    report.result(formats.build_document(result), formats.build_text(result))
+    result.refuse_failures()
+    refuse_errors(result.findings)
 
-            results.pull(made, bench.store)
-            paths: dict[str, str] = {}
-            crew = Cluster(
-                arguments.scheduler,
-                bench=bench,
-                plan=made,
-                locked=locked,
-                jobs=arguments.jobs,
-                isolation=isolation,
-                note=report.note,
-            )
-        else:
-            paths = trees.fetch(bench, made, locked)
-            if received := bench.wheels.received:
-                report.note(f"{received / 1e6:.0f} MB came over the network")
-            crew = Crew(jobs=arguments.jobs, limit=arguments.memory)
-        outcome = steps.run_plan(
-            bench,
-            made,
-            paths,
-            locked,
-            out=out,
-            jobs=arguments.jobs,
-            events=report,
-            crew=crew,
-            isolation=isolation,
-        )
-        if not arguments.no_check:
-            for path in outcome.variants.values():
-                findings += cache.check(path, store=bench.store, run=run)
-        if bench.store.made or bench.store.fetched:
-            eviction.trim(bench.store, size)
-    document = {
-        "variants": {name: str(path) for name, path in outcome.variants.items()},
-        "left_out": list(outcome.left_out),
-        "failures": [
-            {"action": f.action.title, "output": f.output, "repeat": f.repeat}
-            for f in outcome.failures
-        ],
-        "findings": [reports.finding_document(f) for f in findings],
-        "actions": reports.spent_document(outcome),
-    }
-    lines = [str(path) for path in outcome.variants.values()]
-    lines += [f"not built: {name}" for name in outcome.left_out]
-    lines += [reports.finding_text(f) for f in findings if f.severity != "skipped"]
-    lines.append(reports.spent_text(outcome))
-    report.result(document, "\n".join(lines))
-    steps.refuse_failures(made, outcome)
-    refuse_errors(findings)
+
+def _pool(arguments: argparse.Namespace, report: Report) -> MakePool | None:
+    if not arguments.scheduler:
+        return None
+    from kernforge.build.cluster.pool import DaskPool  # noqa: PLC0415
+
+    return functools.partial(DaskPool, arguments.scheduler, note=report.note)
 
 
 def _check(arguments: argparse.Namespace, report: Report) -> None:
@@ -220,10 +172,10 @@ def _check(arguments: argparse.Namespace, report: Report) -> None:
 
     findings = check.check_build(arguments.dir, run=run, python=sys.executable)
     text = (
-        "\n".join(map(reports.finding_text, findings))
+        "\n".join(map(formats.finding_text, findings))
         or f"{arguments.dir}: nothing to find fault with"
     )
-    report.result([reports.finding_document(f) for f in findings], text)
+    report.result([formats.finding_document(f) for f in findings], text)
     refuse_errors(findings)
 
 
@@ -243,16 +195,16 @@ def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
     subjects = tuple(s for s in subjects if fnmatch.fnmatch(s.statement.variant, pattern))
     if not subjects:
         raise UsageError(f"no variant there is named {pattern!r}", hint="leave --variant out")
-    manner = reproduce.Manner(
-        mode=arguments.sandbox, jobs=arguments.jobs, progress=report, events=report
+    manner = reproduce.ReproduceOptions(
+        sandbox=arguments.sandbox, jobs=arguments.jobs, progress=report, events=report
     )
     with files.staging(home() / "reproduce") as workplace:
         verdicts = reproduce.again(
-            subjects, source=arguments.source, workplace=workplace, manner=manner
+            subjects, source=arguments.source, workplace=workplace, options=manner
         )
     report.result(
-        [reports.verdict_document(v) for v in verdicts],
-        "\n".join(map(reports.verdict_text, verdicts)),
+        [formats.verdict_document(v) for v in verdicts],
+        "\n".join(map(formats.verdict_text, verdicts)),
     )
     wrong = [v.variant for v in verdicts if v.differences]
     if wrong:
@@ -275,20 +227,6 @@ def _cache(arguments: argparse.Namespace, report: Report) -> None:
         removed = eviction.clear(store, arguments.clear)
     found = eviction.survey(store)
     report.result(
-        reports.cache_document(store.root, found, size, removed),
-        reports.cache_text(store.root, found, size, removed),
+        formats.cache_document(store.root, found, size, removed),
+        formats.cache_text(store.root, found, size, removed),
     )
-
-
-def refuse_errors(findings: Sequence[Finding]) -> None:
-    """Raise if a finding is an error.
-
-    Raises:
-        CheckError: one is.
-    """
-    wrong = [finding for finding in findings if finding.severity == "error"]
-    if wrong:
-        raise CheckError(
-            f"{len(wrong)} findings: the artifact would not work everywhere that its name promises",
-            hint="each finding above says how to mend it",
-        )

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from kernforge.cli import options
 from kernforge.errors import CheckError, UsageError
 from kernforge.loader.host import cores
-from kernforge.system import console as reports
+from kernforge.system import tables
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
     from kernforge.dev.rounds import Good, Round
-    from kernforge.dev.session import Wanted
+    from kernforge.dev.session import DevOptions
     from kernforge.dev.watch import Watcher
     from kernforge.system.console import Report
 
@@ -98,11 +98,11 @@ def add(verbs: options.Verbs) -> None:
 
 def _dev(arguments: argparse.Namespace, report: Report) -> int | None:
     from kernforge.dev import watch  # noqa: PLC0415
-    from kernforge.dev.session import Wanted  # noqa: PLC0415
+    from kernforge.dev.session import DevOptions  # noqa: PLC0415
     from kernforge.project import api as project  # noqa: PLC0415
 
     root = project.find(arguments.project)
-    wanted = Wanted(
+    session = DevOptions(
         root=root,
         place=watch.place(root),
         variants=tuple(arguments.variant),
@@ -118,20 +118,20 @@ def _dev(arguments: argparse.Namespace, report: Report) -> int | None:
     )
     plain = arguments.plain or arguments.json or arguments.quiet or not sys.stdout.isatty()
     if plain:
-        return _follow(wanted, _Lines(report), once=arguments.once)
+        return _follow(session, _Lines(report), once=arguments.once)
     from kernforge.dev.view import View  # noqa: PLC0415 - a terminal's
 
     view = View(f"kernforge dev {root.name}")
     with view:
-        return _follow(wanted, view, once=arguments.once)
+        return _follow(session, view, once=arguments.once)
 
 
-def _follow(wanted: Wanted, watcher: Watcher, *, once: bool) -> int | None:
+def _follow(session: DevOptions, watcher: Watcher, *, once: bool) -> int | None:
     from kernforge.dev import watch  # noqa: PLC0415
 
     if once:
-        return watch.once(wanted, watcher)
-    watch.watch(wanted, watcher)
+        return watch.once(session, watcher)
+    watch.watch(session, watcher)
     return None
 
 
@@ -171,7 +171,7 @@ def _resources(arguments: argparse.Namespace, report: Report) -> None:
             raise CheckError(f"{path}: {error.message}", hint=error.hint) from error
         documents.append({"file": str(path), "kernels": [*map(kernel_usage.document, found)]})
         table = (
-            reports.table(kernel_usage.rows(found), head=kernel_usage.HEAD)
+            tables.table(kernel_usage.rows(found), head=kernel_usage.HEAD)
             if found
             else "no kernels"
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernforge.bench.engine.workload import Settings
-    from kernforge.build.workspace import Bench
+    from kernforge.build.workspace import Workspace
     from kernforge.registry.api import Registry
     from kernforge.system.console import Report
     from kernforge.system.environment import Environment
@@ -190,9 +190,9 @@ def classes_text(document: dict[str, Any]) -> str:
     """The table of a document of classes."""
     from kernforge.bench import text as bench_text  # noqa: PLC0415
     from kernforge.bench.hub import payload  # noqa: PLC0415
-    from kernforge.system import console  # noqa: PLC0415
+    from kernforge.system import tables  # noqa: PLC0415
 
-    table = console.table(payload.rows(document), head=payload.HEAD)
+    table = tables.table(payload.rows(document), head=payload.HEAD)
     return "\n".join([*bench_text.conditions(document), "", table])
 
 
@@ -255,14 +255,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def bench(arguments: argparse.Namespace, report: Report, *, shared: str | None = None) -> Bench:
+def workspace(
+    arguments: argparse.Namespace, report: Report, *, shared: str | None = None
+) -> Workspace:
     """The project of the command line, on this machine, ready to be planned."""
-    from kernforge.build import workspace  # noqa: PLC0415
+    from kernforge.build import workspace as build_workspace  # noqa: PLC0415
+    from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.store.remote import SharedStore  # noqa: PLC0415
 
     second = SharedStore(shared, report.note) if shared else None
-    project = workspace.read_project(arguments.project)
-    return workspace.set_up(project, report, brought(arguments), shared=second)
+    project = read_project(arguments.project)
+    return build_workspace.open_workspace(project, report, brought(arguments), shared=second)
 
 
 def brought(arguments: argparse.Namespace) -> Brought:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
-from kernforge.system import console as reports
+from kernforge.system import tables
 
 if TYPE_CHECKING:
     import argparse
@@ -79,33 +79,34 @@ def _new(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _variants(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge.build import workspace  # noqa: PLC0415
+    from kernforge.build import workspace as build_workspace  # noqa: PLC0415
+    from kernforge.project.api import read_project  # noqa: PLC0415
 
-    project = workspace.read_project(arguments.project)
-    own = workspace.look_for_own(project, report, options.brought(arguments))
-    found = workspace.candidates(project, workspace.this_cpu(), own)
+    project = read_project(arguments.project)
+    own = build_workspace.find_own(project, report, options.brought(arguments))
+    found = build_workspace.candidates(project, build_workspace.this_cpu(), own)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
         for c in found
     ]
     words = {(True, True): "built", (True, False): "on request", (False, False): "left out"}
     rows = [(c.name, words[c.target is not None, c.default], c.reason) for c in found]
-    report.result(document, reports.table(rows, head=("variant", "is", "because")))
+    report.result(document, tables.table(rows, head=("variant", "is", "because")))
 
 
 def _lock(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.build import locking  # noqa: PLC0415
     from kernforge.project import targets as project_targets  # noqa: PLC0415
 
-    bench = options.bench(arguments, report)
-    targets = project_targets.choose(bench.candidates, [])
-    wanted = locking.needs(bench, targets)
+    workspace = options.workspace(arguments, report)
+    targets = project_targets.choose(workspace.candidates, [])
+    wanted = locking.needs(workspace, targets)
     wanted = dataclasses.replace(
         wanted,
         cuda=wanted.cuda | set(arguments.cuda),
         torch=wanted.torch | set(arguments.torch),
     )
-    locked = locking.write_lock(bench, wanted, upgrade=arguments.upgrade)
+    locked = locking.write_lock(workspace, wanted, upgrade=arguments.upgrade)
     lines = [
         f"CUDA {name}: {kit.release}{f', clang {kit.clang.release}' if kit.clang else ''}"
         for name, kit in sorted(locked.cuda.items())
@@ -113,7 +114,7 @@ def _lock(arguments: argparse.Namespace, report: Report) -> None:
     lines += [f"torch {name}: {torch.release}" for name, torch in sorted(locked.torch.items())]
     lines += [f"{name}: {headers.release}" for name, headers in sorted(locked.headers.items())]
     lines.append(f"host compiler: {locked.compiler.identity}")
-    path = bench.project.root / "kernforge.lock"
+    path = workspace.project.root / "kernforge.lock"
     report.result({"lock": str(path)}, "\n".join([str(path), *(f"  {line}" for line in lines)]))
 
 

@@ -74,12 +74,12 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _publish(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge.build import steps, workspace  # noqa: PLC0415
+    from kernforge.project import api as projects  # noqa: PLC0415
     from kernforge.publish import api as publish  # noqa: PLC0415
     from kernforge.publish import source_pack  # noqa: PLC0415
     from kernforge.registry import api as registry  # noqa: PLC0415
 
-    project = workspace.read_project(arguments.project)
+    project = projects.read_project(arguments.project)
     repo_id = arguments.repo_id or project.manifest.general.hub.repo_id
     if not repo_id:
         raise UsageError(
@@ -97,13 +97,13 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         arguments.registry or environment.default_registry,
         environment,
     )
-    version = arguments.version or steps.tagged_version(project)
+    version = arguments.version or projects.tagged_version(project)
     if arguments.dry_run:
         _preview(
             publish.preview(build, store, repo_id, version, part=arguments.part), repo_id, report
         )
         return
-    card = steps.card(project)
+    card = projects.card(project)
     if arguments.sign:
         _sign(build, arguments.sign, environment)
     done = publish.publish(
@@ -116,7 +116,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         private=arguments.private or None,
         create_pr=arguments.create_pr,
         source=source_pack.pack(project, wanted=arguments.with_source),
-        benchmarks=steps.benchmarks(project),
+        benchmarks=projects.benchmarks(project),
     )
     document = {
         "status": done.status,

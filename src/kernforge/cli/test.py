@@ -4,15 +4,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
-from kernforge.errors import CheckError, UntestedError
+from kernforge.errors import BuildError, CheckError, KernforgeError, StorageError, UntestedError
+from kernforge.toolchain import lockfile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernforge.build.cluster.client import Workers
+    from kernforge.build.workspace import Workspace
+    from kernforge.project.targets import Target
     from kernforge.system.console import Report
-    from kernforge.testing.project_tests import Tested, Workers
+    from kernforge.testing.project_tests import Tested
 
 
 def add(verbs: options.Verbs) -> None:
@@ -72,34 +79,34 @@ def _resource(text: str) -> tuple[str, float]:
 
 
 def _test(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge.build import workspace  # noqa: PLC0415
-    from kernforge.testing import project_tests  # noqa: PLC0415
+    from kernforge.build.cluster.client import Workers  # noqa: PLC0415
+    from kernforge.project.api import read_project  # noqa: PLC0415
+    from kernforge.testing import project_tests, remote  # noqa: PLC0415
 
-    root = workspace.read_project(arguments.project).root
+    root = read_project(arguments.project).root
     workers = None
     if arguments.scheduler:
-        workers = project_tests.Workers(arguments.scheduler, dict(arguments.worker_resource))
+        workers = Workers(arguments.scheduler, dict(arguments.worker_resource))
     try:
-        built = _built(arguments, report, workers)
-        told = []
-        for name, path in built.items():
+        results = []
+        for name, path in _variants(arguments, report, workers).items():
             report.note(f"testing {name}")
             if workers:
-                sent = project_tests.parcel(root, path, arguments.pytest)
-                told.append(workers.call(project_tests.unpack_and_test, sent))
+                task = remote.pack(root, path, arguments.pytest)
+                results.append(workers.call(remote.unpack_and_test, task))
             else:
-                told.append(project_tests.run_variant(root, path, arguments.pytest))
+                results.append(project_tests.run_variant(root, path, arguments.pytest))
     finally:
         if workers:
             workers.close()
-    _say(told, report)
+    _report(results, report)
 
 
-def _built(
+def _variants(
     arguments: argparse.Namespace, report: Report, workers: Workers | None
-) -> dict[str, Path]:
-    """The variants to test: those that lie there already, or built now."""
-    from kernforge.project import targets  # noqa: PLC0415
+) -> Mapping[str, Path]:
+    """The variants to test, by name: those that are built already, or built now."""
+    from kernforge.project import targets as project_targets  # noqa: PLC0415
     from kernforge.testing import project_tests  # noqa: PLC0415
 
     def chosen(names: list[str]) -> list[str]:
@@ -110,47 +117,71 @@ def _built(
     if arguments.kernel:
         there = project_tests.built_in(arguments.kernel, arguments.variant)
         return {n: there[n] for n in (there if arguments.variant else chosen(list(there)))}
-    bench = options.bench(arguments, report)
-    if arguments.variant:
-        names = [one.name for one in targets.choose(bench.candidates, arguments.variant)]
-    else:
-        names = chosen([one.name for one in bench.candidates if one.target])
-    return project_tests.build(bench.project.root, names, _passed_on(arguments))
+    shared = os.environ.get("KERNFORGE_SHARED_STORE")
+    workspace = options.workspace(arguments, report, shared=shared)
+    names = arguments.variant or chosen([c.name for c in workspace.candidates if c.target])
+    return _build(workspace, project_targets.choose(workspace.candidates, names), arguments)
 
 
-def _passed_on(arguments: argparse.Namespace) -> list[str]:
-    """The options that the build is to know."""
-    words = ["--sandbox", arguments.sandbox]
-    for name in ("cuda_home", "cuda_redist", "cuda_compiler"):
-        if value := getattr(arguments, name):
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    for name, path in arguments.depends:
-        words += ["--depends", f"{name}={path}"] if name else []
-    return words
+def _build(
+    workspace: Workspace, targets: tuple[Target, ...], arguments: argparse.Namespace
+) -> Mapping[str, Path]:
+    """Build and check variants.
+
+    Raises:
+        KernforgeError: that of the build, which says that nothing was tested.
+    """
+    from kernforge.build import api as build  # noqa: PLC0415
+    from kernforge.check.finding import refuse_errors  # noqa: PLC0415
+    from kernforge.cli import formats  # noqa: PLC0415
+    from kernforge.system.console import Report  # noqa: PLC0415
+
+    # The error holds what compilers write.
+    events = Report(quiet=arguments.quiet, failures=False)
+    request = build.BuildRequest(
+        targets=targets, events=events, sandbox=arguments.sandbox, check=True
+    )
+    lines: list[str] = []
+    try:
+        result = build.build_project(workspace, request)
+        failures = result.outcome.failures
+        lines += [f"{failure.action.title}:\n{failure.output}" for failure in failures]
+        lines += [formats.finding_text(f) for f in result.findings if f.severity == "error"]
+        result.refuse_failures()
+        refuse_errors(result.findings)
+    except KernforgeError as error:
+        hint = error.hint
+        if isinstance(error, BuildError):
+            hint = "mend it with: kernforge build"
+        elif isinstance(error, StorageError) and lockfile.FILE_NAME not in error.message:
+            hint = "`kernforge build --out DIR` builds elsewhere, `kernforge test --kernel DIR` tests it"
+        lines = ["the project cannot be built, so it is not tested:", *lines, error.message]
+        raise type(error)("\n".join(lines), hint=hint) from error
+    return result.variants
 
 
-def _say(told: list[Tested], report: Report) -> None:
+def _report(results: list[Tested], report: Report) -> None:
     document = {
-        "ok": all(one.ok and not one.idle for one in told),
+        "ok": all(result.ok and not result.idle for result in results),
         "variants": [
             {
-                "variant": one.variant,
-                "where": one.where,
-                "seconds": round(one.wall_s, 3),
-                "counts": one.counts,
-                "tests": list(one.tests),
+                "variant": result.variant,
+                "where": result.where,
+                "seconds": round(result.wall_s, 3),
+                "counts": result.counts,
+                "tests": list(result.tests),
             }
-            for one in told
+            for result in results
         ],
     }
     lines = []
-    for one in told:
-        lines.append(one.output.rstrip())
-        counts = ", ".join(f"{count} {name}" for name, count in one.counts.items() if count)
-        lines.append(f"{one.variant} ({one.where}): {counts}")
+    for result in results:
+        lines.append(result.output.rstrip())
+        counts = ", ".join(f"{count} {name}" for name, count in result.counts.items() if count)
+        lines.append(f"{result.variant} ({result.where}): {counts}")
     report.result(document, "\n".join(lines))
-    idle = [f"{one.variant}: {one.idle}" for one in told if one.idle]
-    if wrong := [one.variant for one in told if not one.ok]:
+    idle = [f"{result.variant}: {result.idle}" for result in results if result.idle]
+    if wrong := [result.variant for result in results if not result.ok]:
         raise CheckError(
             f"tests fail on {', '.join(wrong)}",
             hint="each failure above names the first element that differs, or what was broken",

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.cli import options
+from kernforge.cli import formats, options
 from kernforge.errors import ToolchainError, UsageError
-from kernforge.system import console as reports
 
 if TYPE_CHECKING:
     import argparse
@@ -80,11 +79,11 @@ def _doctor(arguments: argparse.Namespace, report: Report) -> None:
     findings = [f for f in rules.diagnose(machine) if f.where not in removed]
     report.result(
         {
-            "findings": [reports.finding_document(finding) for finding in findings],
+            "findings": [formats.finding_document(finding) for finding in findings],
             "removed": list(removed),
         },
         "\n".join(
-            [*(f"removed {path}" for path in removed), *map(reports.finding_text, findings)]
+            [*(f"removed {path}" for path in removed), *map(formats.finding_text, findings)]
             or ["nothing is wrong with this machine"]
         ),
     )
@@ -98,22 +97,22 @@ def _doctor(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _export(arguments: argparse.Namespace, report: Report) -> None:
-    from kernforge.build import workspace  # noqa: PLC0415
     from kernforge.export import api as export  # noqa: PLC0415
     from kernforge.manifest.document import TorchNoarch  # noqa: PLC0415
     from kernforge.project import source_files  # noqa: PLC0415
     from kernforge.project import targets as project_targets  # noqa: PLC0415
+    from kernforge.project.api import read_project  # noqa: PLC0415
 
     kinds = arguments.only or export.KINDS
-    project = workspace.read_project(arguments.project)
+    project = read_project(arguments.project)
     to = arguments.to or project.root
     made = export.texts(project, dict(source_files.read(project).digests), kinds)
     noarch = isinstance(project.manifest.framework, TorchNoarch)
     if "editor" in kinds and (arguments.only or not noarch):
-        bench = options.bench(arguments, report)
-        targets = project_targets.choose(bench.candidates, arguments.variant)
-        with bench.store.lease():
-            made |= export.compile_commands(bench, targets, to)
+        workspace = options.workspace(arguments, report)
+        targets = project_targets.choose(workspace.candidates, arguments.variant)
+        with workspace.store.lease():
+            made |= export.compile_commands(workspace, targets, to)
     written = export.write(project, made, to, force=arguments.force)
     report.result(
         {"directory": str(to), "files": [str(path) for path in written]},
@@ -130,11 +129,11 @@ def _shell(arguments: argparse.Namespace, report: Report) -> int:
             "--json prints the environment and runs nothing, and a command was given",
             hint="leave one of them out",
         )
-    bench = options.bench(arguments, report)
+    workspace = options.workspace(arguments, report)
     asked = [arguments.variant] if arguments.variant else []
-    target = project_targets.choose(bench.candidates, asked)[-1]
-    with bench.store.lease():
-        one = shell.setting(bench, target, arguments.out or bench.project.root / "build")
+    target = project_targets.choose(workspace.candidates, asked)[-1]
+    with workspace.store.lease():
+        one = shell.setting(workspace, target, arguments.out or workspace.project.root / "build")
         if one.built is None:
             report.note(f"note: {one.variant} is not built here: `kernforge build` makes it")
         if arguments.json:

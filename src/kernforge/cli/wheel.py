@@ -124,11 +124,11 @@ def _sources(
 
 def _tag(directory: Path) -> str | None:
     """The version that git gives a project's directory, or that of the project around a build."""
-    from kernforge.build import steps, workspace  # noqa: PLC0415
+    from kernforge.project.api import read_project, tagged_version  # noqa: PLC0415
 
     for root in (directory, directory.absolute().parent):
         if (root / "build.toml").is_file():
-            return steps.tagged_version(workspace.read_project(root))
+            return tagged_version(read_project(root))
     return None
 
 

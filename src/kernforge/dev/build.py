@@ -7,101 +7,117 @@ times are taken.
 
 from __future__ import annotations
 
+import functools
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from kernforge.build import steps, trees, workspace
-from kernforge.build.execute import executor
-from kernforge.dev.control import StoppingCrew
-from kernforge.jit.device import nvcc_stages, project, swap
+from kernforge.binary import kernel_usage
+from kernforge.build import workspace as build_workspace
+from kernforge.build.api import BuildRequest
+from kernforge.build.execute.results import SHELF
+from kernforge.errors import CheckError
+from kernforge.jit import build_module
+from kernforge.jit.device import nvcc_stages
+from kernforge.jit.device import project as device_project
+from kernforge.loader import host
+from kernforge.project import targets as project_targets
+from kernforge.testing import project_tests
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
-    from kernforge.build.execute.outcome import Outcome
-    from kernforge.build.execute.sandbox import Sandbox
     from kernforge.build.plan.graph import Plan
-    from kernforge.build.workspace import Bench
-    from kernforge.dev.control import Stop, Teller
+    from kernforge.build.workspace import Workspace
+    from kernforge.dev.control import RoundEvents
+    from kernforge.dev.session import DevOptions
     from kernforge.project.api import Project
+    from kernforge.project.targets import Target
+    from kernforge.store.local import Store
     from kernforge.toolchain.host_compiler import Compiler
     from kernforge.toolchain.local_parts import Brought, Own
-    from kernforge.toolchain.lockfile import Lock
 
 
 Kept: TypeAlias = dict[tuple[str | None, ...], tuple["Compiler", "Own"]]
 """What a session has found of the machine, for a manifest, ``CXX`` and ``PATH``."""
 
 
-def set_up(one: Project, teller: Teller, brought: Brought, kept: Kept) -> Bench:
+def open_workspace(
+    project: Project, events: RoundEvents, brought: Brought, kept: Kept
+) -> Workspace:
     """Look at the machine, what it lends and the project's files.
 
     The compiler and an installed torch are looked at once: that takes longer than a link. A library
     that a project depends on may be edited as the project is.
 
     Args:
-        one: the project.
-        teller: is told of downloads.
-        brought: what the user brings to the toolchain.
+        project: the project.
+        events: listens to downloads.
+        brought: what the user provides to the toolchain.
         kept: what was found before.
 
     Raises:
         ToolchainError: there is no C++ compiler.
-        UsageError: what the user brings is not there or not what it should be.
+        UsageError: what the user provides is not there or not what it should be.
     """
-    key = (one.manifest.content, os.environ.get("CXX"), os.environ.get("PATH"))
-    cxx, mine = kept.get(key, (None, None))
-    bench = workspace.set_up(one, teller, brought, cxx=cxx, mine=None if brought.depends else mine)
-    kept[key] = (bench.compiler, bench.own)
-    return bench
+    key = (project.manifest.content, os.environ.get("CXX"), os.environ.get("PATH"))
+    cxx, own = kept.get(key, (None, None))
+    workspace = build_workspace.open_workspace(
+        project, events, brought, cxx=cxx, own=None if brought.depends else own
+    )
+    kept[key] = (workspace.compiler, workspace.own)
+    return workspace
 
 
-def make(
-    bench: Bench,
-    plan: Plan,
-    locked: Lock,
-    *,
-    isolation: Sandbox,
-    jobs: int,
-    out: Path,
-    teller: Teller,
-    stop: Stop,
-) -> tuple[Plan, Outcome]:
-    """Build what was planned, for a round.
-
-    Args:
-        bench: the project.
-        plan: what to build.
-        locked: the toolchain.
-        isolation: how actions are kept to their inputs.
-        jobs: threads of all compilers together.
-        out: directory that will hold a directory for each variant.
-        teller: is told what happens.
-        stop: may end it.
-
-    Returns:
-        The plan that was run, in which new device code may lie in an earlier object, and what came
-        of it.
+def request(workspace: Workspace, options: DevOptions, events: RoundEvents) -> BuildRequest:
+    """What a round builds.
 
     Raises:
-        StoppedError: the round was ended.
+        NoVariantError: the project has no variant for this process.
+        UsageError: a pattern names no variant.
     """
-    paths = trees.fetch(bench, plan, locked)
-    workshop = steps.make_workshop(bench, paths, jobs=jobs, isolation=isolation)
-    workshop = replace(workshop, runner=nvcc_stages.run_stages)
-    place = project.Place(lock=locked, store=bench.store, roots=paths)
-    found, whole = project.edited(bench, plan, place, workshop, nvrtc=False)
-    stop.check()
-    outcome = executor.build(
-        found,
-        bench.project,
-        workshop,
-        out=out,
-        origin=steps.origin(bench, found, locked),
-        events=teller,
-        crew=StoppingCrew(stop, jobs=jobs),
+    targets = _targets(workspace, options.variants)
+    return BuildRequest(
+        targets=targets,
+        events=events,
+        only=options.arch or _capability(targets),
+        sandbox=options.sandbox,
+        jobs=options.jobs,
+        runner=nvcc_stages.run_stages,
+        edited=functools.partial(device_project.edited, nvrtc=False),
+        trim_every_s=build_module.TRIM_EVERY_S,
     )
-    if whole and not outcome.failures:
-        swap.learn(whole, place, nvrtc=False)
-    return found, outcome
+
+
+def _targets(workspace: Workspace, patterns: Sequence[str]) -> tuple[Target, ...]:
+    if patterns:
+        return project_targets.choose(workspace.candidates, patterns)
+    every = [candidate.name for candidate in workspace.candidates if candidate.target]
+    # The last is the GPU's if there is one: one build an edit, for what this process runs on.
+    fit = project_tests.chosen(every, project_tests.fitting(every))[-1:]
+    return project_targets.choose(workspace.candidates, fit)
+
+
+def _capability(targets: Sequence[Target]) -> tuple[str, ...]:
+    """This machine's GPU, if something is built for one."""
+    if not any(target.cuda for target in targets):
+        return ()
+    here = host.with_device(host.probe()).capability
+    return (str(here),) if here else ()
+
+
+def kernels(plan: Plan, store: Store) -> tuple[tuple[kernel_usage.Kernel, ...], str]:
+    """What the device code of a plan's objects takes, and why some of it cannot be read."""
+    found: dict[tuple[str, str], kernel_usage.Kernel] = {}
+    unread = ""
+    for action in plan.actions:
+        tree = store.path(SHELF, action.key)
+        for output in action.outputs:
+            if output.endswith(".o") and (tree / output).is_file():
+                try:
+                    read = kernel_usage.read((tree / output).read_bytes())
+                except CheckError as error:
+                    unread = f"{action.title}: {error.message}"
+                    continue
+                for kernel in read:
+                    found.setdefault((kernel.use.symbol, kernel.arch), kernel)
+    return tuple(found.values()), unread

@@ -10,15 +10,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from kernforge.build.execute.local_pool import Crew
 from kernforge.system.process import kill_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from kernforge.build.execute.cost import Estimate
-    from kernforge.build.execute.outcome import Done
-    from kernforge.build.plan.graph import Action
+    from collections.abc import Callable, Mapping
 
 _SLEEP_S = 0.02
 
@@ -51,73 +46,57 @@ class Stop:
             thread.join(_SLEEP_S)
 
 
-class Teller:
-    """Tells what a round is doing: a state, and what of it.
+class RoundEvents:
+    """Tells what a round is doing, and ends its build when the round is to end.
 
     Args:
-        tell: is called with ``compiling``, ``testing`` or ``measuring`` and some words.
+        tell: called with ``compiling``, ``testing``, ``measuring`` or ``fetching`` and a text.
+        stop: says when the round is to end.
     """
 
-    def __init__(self, tell: Callable[[str, str], None]) -> None:
-        self._tell = tell
+    def __init__(self, tell: Callable[[str, str], None], stop: Stop) -> None:
+        self._tell, self._stop = tell, stop
         self._running: dict[str, str] = {}
 
-    def state(self, state: str, words: str = "") -> None:
-        """Tell that a stage begins."""
-        self._tell(state, words)
+    def state(self, state: str, text: str = "") -> None:
+        """A stage begins."""
+        self._tell(state, text)
 
     def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
-        """Tell of a download."""
+        """A download begins."""
         size = f" ({total / 1e6:.0f} MB)" if total else ""
         self._tell("fetching", f"{what}{size}")
         return lambda _count: None
 
     def note(self, text: str) -> None:
-        """Tell of what is worth a word while it lasts."""
+        """Something that a user should know."""
         self._tell("compiling", text)
 
     def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
-        """Nothing: what runs is told."""
+        """A build begins.
 
-    def started(self, action: Action) -> None:
-        """Tell which actions run."""
-        self._running[action.key] = action.title
-        self._tell("compiling", "; ".join(self._running.values()))
+        Raises:
+            StoppedError: the round is to end.
+        """
+        del actions, usage
+        self._stop.check()
 
-    def ended(self, action: Action, done: Done) -> None:
-        """Tell which actions still run."""
-        del done
-        self._running.pop(action.key, None)
-        self._tell("compiling", "; ".join(self._running.values()))
-
-    def finished(self) -> None:
-        """Forget what ran."""
-        self._running.clear()
-
-
-class StoppingCrew(Crew):
-    """Threads that take no more work when the round is to end.
-
-    Args:
-        stop: says when.
-        jobs: as for ``Crew``.
-    """
-
-    def __init__(self, stop: Stop, *, jobs: int) -> None:
-        super().__init__(jobs=jobs)
-        self._stop = stop
-
-    def choose(
-        self,
-        waiting: Sequence[Action],
-        expected: Mapping[str, Estimate],
-        distance: Mapping[str, float],
-        alone: Collection[str],
-    ) -> tuple[Action, ...]:
-        """Actions that may start now.
+    def started(self, key: str, title: str) -> None:
+        """An action begins.
 
         Raises:
             StoppedError: the round is to end.
         """
         self._stop.check()
-        return super().choose(waiting, expected, distance, alone)
+        self._running[key] = title
+        self._tell("compiling", "; ".join(self._running.values()))
+
+    def ended(self, key: str, _text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
+        """An action ended."""
+        del seconds, peak_bytes, failed
+        self._running.pop(key, None)
+        self._tell("compiling", "; ".join(self._running.values()))
+
+    def finished(self) -> None:
+        """A build ended."""
+        self._running.clear()

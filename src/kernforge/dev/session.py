@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kernforge.binary import kernel_usage
-from kernforge.build import locking, steps, workspace
-from kernforge.build.execute.results import SHELF
+from kernforge.build import api as build_api
 from kernforge.dev import bench as dev_bench
-from kernforge.dev import build, report
+from kernforge.dev import build as dev_build
+from kernforge.dev import report
 from kernforge.dev.control import StoppedError
 from kernforge.dev.rounds import Complaint, Good, Round
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
 from kernforge.loader import host
-from kernforge.project import targets as project_targets
+from kernforge.project.api import read_project
 from kernforge.source import diagnostics
-from kernforge.store import eviction
 from kernforge.system import digest, files
 from kernforge.system.process import Command, run
 from kernforge.testing import project_tests
@@ -35,14 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from kernforge.binary import kernel_usage
     from kernforge.build.execute.outcome import Failure
     from kernforge.build.execute.sandbox import Mode
-    from kernforge.build.plan.graph import Plan
-    from kernforge.build.workspace import Bench
-    from kernforge.dev.control import Stop, Teller
+    from kernforge.dev.control import RoundEvents, Stop
     from kernforge.dev.rounds import Work
     from kernforge.dev.warm_pytest import Spare
-    from kernforge.project.targets import Target
     from kernforge.toolchain.local_parts import Brought
 
 _FIGURES = "figures.json"
@@ -50,7 +45,7 @@ _BENCH_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DevOptions:
     """What a session is asked for.
 
     Attributes:
@@ -86,14 +81,14 @@ class Session:
     """A project that is worked on: what is built of it, and the last good build.
 
     Args:
-        wanted: what the session is asked for.
+        options: what the session is asked for.
         scratch: an empty directory for what is not good yet.
         spare: runs tests.
     """
 
-    def __init__(self, wanted: Wanted, scratch: Path, spare: Spare) -> None:
-        self._wanted, self._scratch, self._spare = wanted, scratch, spare
-        self._kept: build.Kept = {}
+    def __init__(self, options: DevOptions, scratch: Path, spare: Spare) -> None:
+        self._options, self._scratch, self._spare = options, scratch, spare
+        self._kept: dev_build.Kept = {}
         self._current: Mapping[str, Path] = {}
         self._identity = ""
         self._cuda: frozenset[str] = frozenset()
@@ -102,7 +97,7 @@ class Session:
         # Of what is built now: whether all tests ran, which failed last, whether it was measured.
         self._complete = self._measured = False
         self._failing: dict[tuple[str, str], Mapping[str, str]] = {}
-        self.good = _stored(wanted.place / "good")
+        self.good = _stored(options.place / "good")
 
     @property
     def built(self) -> bool:
@@ -110,7 +105,7 @@ class Session:
         return bool(self._current)
 
     def run(
-        self, number: int, changed: tuple[str, ...], work: Work, teller: Teller, stop: Stop
+        self, number: int, changed: tuple[str, ...], work: Work, events: RoundEvents, stop: Stop
     ) -> Round:
         """Do a round's work.
 
@@ -118,7 +113,7 @@ class Session:
             number: the round's.
             changed: files that changed.
             work: what they ask for.
-            teller: is told what happens.
+            events: listens.
             stop: may end it.
 
         Raises:
@@ -126,7 +121,7 @@ class Session:
         """
         one = Round(number=number, files=changed, work=work)
         try:
-            self._stages(one, teller, stop)
+            self._stages(one, events, stop)
         except StoppedError:
             raise
         except Exception as error:
@@ -146,92 +141,63 @@ class Session:
 
     @property
     def _passed(self) -> bool:
-        return not self._wanted.test or (self._complete and not self._failing)
+        return not self._options.test or (self._complete and not self._failing)
 
     def prepare(self) -> None:
         """Get ready for a round while there is none."""
-        if self._wanted.test and not self._wanted.cold:
+        if self._options.test and not self._options.cold:
             self._spare.prepare()
 
-    def _stages(self, one: Round, teller: Teller, stop: Stop) -> None:
+    def _stages(self, one: Round, events: RoundEvents, stop: Stop) -> None:
         if one.work.tests != ():
             self.prepare()
         if one.work.build:
             with _timed(one, "build"):
-                self._build(one, teller, stop)
+                self._build(one, events, stop)
         stop.check()
         one.variants, one.kernels, one.unread = self._current, self._kernels, self._unread
         if one.exit_code or not self._current:
             return
-        if one.work.tests != () and self._wanted.test:
+        if one.work.tests != () and self._options.test:
             with _timed(one, "test"):
-                self._test(one, teller, stop)
+                self._test(one, events, stop)
         if one.ok and self._passed and (one.work.bench or not self._measured):
             with _timed(one, "bench"):
-                self._bench(one, teller, stop)
+                self._bench(one, events, stop)
 
     # -- building --------------------------------------------------------------------------
 
-    def _build(self, one: Round, teller: Teller, stop: Stop) -> None:
-        teller.state("compiling")
-        wanted = self._wanted
-        project = workspace.read_project(wanted.root)
-        bench = build.set_up(project, teller, wanted.brought, self._kept)
-        targets = self._targets(bench)
-        locked, _ = locking.ensure_lock(bench, targets, locked=False)
-        made = steps.make_plan(bench, targets, locked, only=self._only(targets))
-        identity = digest.key(
-            "dev", sources=made.sources_id, links=[each.extension or "" for each in made.artifacts]
-        )
+    def _build(self, one: Round, events: RoundEvents, stop: Stop) -> None:
+        events.state("compiling")
+        project = read_project(self._options.root)
+        workspace = dev_build.open_workspace(project, events, self._options.brought, self._kept)
+        request = dev_build.request(workspace, self._options, events)
+        planned = build_api.plan_project(workspace, request)
+        links = [artifact.extension or "" for artifact in planned.plan.artifacts]
+        identity = digest.key("dev", sources=planned.plan.sources_id, links=links)
         if self._current and identity == self._identity:
             return
-        out = self._scratch / identity[:16]
-        with bench.store.lease():
+        request = replace(request, out=self._scratch / identity[:16])
+        stop.check()
+        with workspace.store.lease():
+            result = build_api.build_project(workspace, request, planned)
             stop.check()
-            isolation = steps.prepare_sandbox(bench, made, wanted.sandbox, note=lambda _text: None)
-            made, outcome = build.make(
-                bench,
-                made,
-                locked,
-                isolation=isolation,
-                jobs=wanted.jobs,
-                out=out,
-                teller=teller,
-                stop=stop,
-            )
-            stop.check()
-            one.ran = outcome.ran
-            if outcome.failures:
-                files.remove_tree(out)
-                self._tell_failures(one, outcome.failures)
+            one.ran = result.outcome.ran
+            if result.outcome.failures:
+                files.remove_tree(self._scratch / identity[:16])
+                self._tell_failures(one, result.outcome.failures)
                 return
-            kernels, self._unread = _kernels(made, bench)
-            if bench.store.made:
-                eviction.trim(bench.store, eviction.limit(os.environ))
+            kernels, self._unread = dev_build.kernels(result.plan, workspace.store)
         for old in {path.parent for path in self._current.values()}:
             if old.is_relative_to(self._scratch):
                 files.remove_tree(old)
-        self._current, self._identity, self._kernels = dict(outcome.variants), identity, kernels
-        self._cuda = frozenset(target.name for target in targets if target.cuda)
+        self._current, self._identity, self._kernels = dict(result.variants), identity, kernels
+        self._cuda = frozenset(target.name for target in request.targets if target.cuda)
         self._complete = self._measured = False
         self._failing = {}
 
-    def _targets(self, bench: Bench) -> tuple[Target, ...]:
-        if self._wanted.variants:
-            return project_targets.choose(bench.candidates, self._wanted.variants)
-        every = [each.name for each in bench.candidates if each.target]
-        # The last is the GPU's if there is one: one build an edit, for what this process runs on.
-        fit = project_tests.chosen(every, project_tests.fitting(every))[-1:]
-        return project_targets.choose(bench.candidates, fit)
-
-    def _only(self, targets: Sequence[Target]) -> tuple[str, ...]:
-        if self._wanted.arch or not any(target.cuda for target in targets):
-            return self._wanted.arch
-        here = host.with_device(host.probe()).capability
-        return (f"{here[0]}.{here[1]}",) if here else ()
-
     def _tell_failures(self, one: Round, failures: Sequence[Failure]) -> None:
-        root = self._wanted.root
+        root = self._options.root
 
         def read(name: str) -> str | None:
             path = root / name
@@ -248,8 +214,8 @@ class Session:
 
     # -- testing ---------------------------------------------------------------------------
 
-    def _test(self, one: Round, teller: Teller, stop: Stop) -> None:
-        root, wanted = self._wanted.root, self._wanted
+    def _test(self, one: Round, events: RoundEvents, stop: Stop) -> None:
+        root, options = self._options.root, self._options
         there = [path for path in one.work.tests or () if (root / path).is_file()]
         if one.work.tests is not None and not there:
             one.untested = dict.fromkeys(self._current, "the changed files of tests are gone")
@@ -261,13 +227,13 @@ class Session:
             if name not in fit:
                 untested[name] = "no GPU here" if name in self._cuda else "not for this machine"
                 continue
-            teller.state("testing", ", ".join(there) or name)
+            events.state("testing", ", ".join(there) or name)
             tested = project_tests.run_variant(
                 root,
                 path,
-                wanted.pytest,
+                options.pytest,
                 only=there,
-                cache=wanted.place / "pytest",
+                cache=options.place / "pytest",
                 runner=self._spare.run,
             )
             stop.check()
@@ -294,15 +260,15 @@ class Session:
 
     # -- measuring -------------------------------------------------------------------------
 
-    def _bench(self, one: Round, teller: Teller, stop: Stop) -> None:
-        if not self._wanted.bench:
+    def _bench(self, one: Round, events: RoundEvents, stop: Stop) -> None:
+        if not self._options.bench:
             one.unmeasured = "not asked for"
             return
         fit = project_tests.fitting(tuple(self._current))
         if not fit:
             one.unmeasured = "no GPU here"
             return
-        name, root = fit[-1], self._wanted.root
+        name, root = fit[-1], self._options.root
         if not (root / "benchmarks" / "workloads.py").is_file():
             one.unmeasured = "the project has no benchmarks/workloads.py"
             return
@@ -313,10 +279,10 @@ class Session:
             "new": str(self._current[name]),
             "old": str(old) if old and old != self._current[name] else None,
             "device": "cuda" if name in self._cuda else "cpu",
-            "only": list(self._wanted.workloads),
+            "only": list(self._options.workloads),
             "out": str(out),
         }
-        teller.state("measuring", name)
+        events.state("measuring", name)
         stop.check()
         argv = (sys.executable, "-m", "kernforge.dev.bench", json.dumps(asked))
         done = run(Command(argv=argv, timeout=_BENCH_S, tidies=True))
@@ -343,7 +309,7 @@ class Session:
 
     def _keep(self, one: Round) -> None:
         """Make what is built the last good build."""
-        place = self._wanted.place / "good"
+        place = self._options.place / "good"
         if any(not path.is_relative_to(place) for path in self._current.values()):
             top = next(iter(self._current.values())).parent
             files.write_atomic(top / _FIGURES, json.dumps(report.document(one)))
@@ -362,24 +328,6 @@ def _stored(place: Path) -> Good | None:
         return None
     variants = {path.name: path for path in sorted(place.iterdir()) if path.is_dir()}
     return Good(round=0, variants=variants, figures=figures)
-
-
-def _kernels(made: Plan, bench: Bench) -> tuple[tuple[kernel_usage.Kernel, ...], str]:
-    """What the device code of a plan's objects takes, and why some of it cannot be told."""
-    found: dict[tuple[str, str], kernel_usage.Kernel] = {}
-    unread = ""
-    for action in made.actions:
-        place = bench.store.path(SHELF, action.key)
-        for output in action.outputs:
-            if output.endswith(".o") and (place / output).is_file():
-                try:
-                    read = kernel_usage.read((place / output).read_bytes())
-                except CheckError as error:
-                    unread = f"{action.title}: {error.message}"
-                    continue
-                for one in read:
-                    found.setdefault((one.use.symbol, one.arch), one)
-    return tuple(found.values()), unread
 
 
 @contextlib.contextmanager

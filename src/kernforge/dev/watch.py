@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, Union
 
 from kernforge.dev import rounds
-from kernforge.dev.control import Stop, StoppedError, Teller
-from kernforge.dev.session import Session, Wanted
+from kernforge.dev.control import RoundEvents, Stop, StoppedError
+from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import Spare
 from kernforge.errors import StorageError
 from kernforge.store.local import Store
@@ -56,19 +56,19 @@ def place(root: Path) -> Path:
     return home() / "dev" / f"{root.name}-{digest.sha256(str(root))[:12]}"
 
 
-def once(wanted: Wanted, watcher: Watcher) -> int:
+def once(options: DevOptions, watcher: Watcher) -> int:
     """Do one whole round; returns its exit code.
 
     Raises:
         KeyboardInterrupt: passed on after every program was ended.
     """
     told: queue.Queue[_Told] = queue.Queue()
-    with _session(wanted) as session, _Runner(session, watcher, told) as runner:
+    with _session(options) as session, _Runner(session, watcher, told) as runner:
         runner.start(rounds.EVERYTHING, (), {})
         return _round(told.get()).exit_code
 
 
-def watch(wanted: Wanted, watcher: Watcher) -> None:
+def watch(options: DevOptions, watcher: Watcher) -> None:
     """Do a round now and one for every change, until interrupted.
 
     Raises:
@@ -82,8 +82,8 @@ def watch(wanted: Wanted, watcher: Watcher) -> None:
     def look() -> None:
         try:
             for _ in watchfiles.watch(
-                wanted.root,
-                watch_filter=watchfiles.DefaultFilter(ignore_paths=[wanted.root / "build"]),
+                options.root,
+                watch_filter=watchfiles.DefaultFilter(ignore_paths=[options.root / "build"]),
                 debounce=_DEBOUNCE_MS,
                 step=_STEP_MS,
                 stop_event=end,
@@ -93,13 +93,13 @@ def watch(wanted: Wanted, watcher: Watcher) -> None:
             ):
                 told.put(None)
         except Exception as error:  # noqa: BLE001 - whatever it is, no change would be seen again
-            told.put(_unwatched(wanted.root, error))
+            told.put(_unwatched(options.root, error))
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     try:
-        with _session(wanted) as session:
-            _rounds(session, wanted.root, watcher, told)
+        with _session(options) as session:
+            _rounds(session, options.root, watcher, told)
     finally:
         end.set()
         looking.join()
@@ -191,7 +191,9 @@ class _Runner:
 
     def _run(self, number: int, work: Work, changed: tuple[str, ...], stop: Stop) -> None:
         try:
-            one = self._session.run(number, changed, work, Teller(self._watcher.state), stop)
+            one = self._session.run(
+                number, changed, work, RoundEvents(self._watcher.state, stop), stop
+            )
             self._watcher.round(one, self._session.good)
             self._told.put(one)
         except StoppedError:
@@ -210,11 +212,11 @@ def _round(said: _Told) -> Round:
 
 
 @contextlib.contextmanager
-def _session(wanted: Wanted) -> Iterator[Session]:
+def _session(options: DevOptions) -> Iterator[Session]:
     # What a killed session left; those that run now touch theirs every round.
-    Store(home() / "store").sweep(wanted.place, "tmp-*")
-    with files.staging(wanted.place) as scratch, Spare(wanted.root, scratch) as spare:
-        yield Session(wanted, scratch, spare)
+    Store(home() / "store").sweep(options.place, "tmp-*")
+    with files.staging(options.place) as scratch, Spare(options.root, scratch) as spare:
+        yield Session(options, scratch, spare)
 
 
 def snapshot(root: Path) -> dict[str, str]:

@@ -74,7 +74,7 @@ def arch_list(machine: Machine) -> Iterator[Finding]:
     gpus = machine.torch.gpus if machine.torch else ()
     for name, capability in gpus:
         if not any(target.serves(capability) for target in targets):
-            number = f"{capability[0]}.{capability[1]}"
+            number = str(capability)
             yield Finding(
                 rule="arch-list",
                 severity="error",

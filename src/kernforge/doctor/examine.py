@@ -15,6 +15,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernforge.artifact.version import Version2
 from kernforge.build.execute import sandbox
 from kernforge.doctor.facts import Index, Machine, Nvcc, Place, Torch, TorchLock
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError
@@ -27,7 +28,6 @@ from kernforge.toolchain import host_compiler
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kernforge.artifact.variant import Version2
     from kernforge.system.process import Runner
 
 _TORCH_TIMEOUT_S = 120.0
@@ -72,7 +72,9 @@ def examine(env: Mapping[str, str], runner: Runner, *, ask_network: bool = True)
     return Machine(
         system=platform.system(),
         cpu=_cpu(),
-        glibc=_version(platform.libc_ver()[1]) if platform.libc_ver()[0] == "glibc" else None,
+        glibc=Version2.leading(platform.libc_ver()[1])
+        if platform.libc_ver()[0] == "glibc"
+        else None,
         gcc=gcc,
         gcc_trouble=trouble,
         cxx_headers=_compile(found.path, runner) if found else "",
@@ -141,7 +143,7 @@ def _nvcc(env: Mapping[str, str], runner: Runner) -> Nvcc | None:
     newest = re.search(r"__GNUC__\s*>\s*(\d+)", text)
     return Nvcc(
         path=str(path),
-        version=_version(match[1]) if match else None,
+        version=Version2.leading(match[1]) if match else None,
         newest_gcc=int(newest[1]) if newest else None,
     )
 
@@ -160,10 +162,10 @@ def _torch(runner: Runner) -> Torch | None:
     told: dict[str, Any] = json.loads(line[1:])
     return Torch(
         version=told["version"],
-        cuda=_version(told["cuda"] or ""),
+        cuda=Version2.leading(told["cuda"] or ""),
         cxx11=told["cxx11"],
         archs=tuple(told["archs"]),
-        gpus=tuple((name, (major, minor)) for name, (major, minor) in told["gpus"]),
+        gpus=tuple((name, Version2(*capability)) for name, capability in told["gpus"]),
     )
 
 
@@ -259,11 +261,6 @@ def _words(text: str, marker: str) -> str:
     """The line that says what is wrong, else the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in lines if marker in line), lines[-1] if lines else "")[:_WORDS]
-
-
-def _version(text: str) -> Version2 | None:
-    match = re.match(r"(\d+)\.(\d+)", text)
-    return (int(match[1]), int(match[2])) if match else None
 
 
 def remove_locks(paths: tuple[str, ...]) -> tuple[str, ...]:

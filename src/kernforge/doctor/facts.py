@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kernforge.artifact.variant import Version2
+from kernforge.artifact.version import Version2
 
 GB = 10**9
+_GLIBC = Version2(2, 39)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +127,7 @@ class Machine:
 
     system: str
     cpu: str
-    glibc: Version2 | None = (2, 39)
+    glibc: Version2 | None = _GLIBC
     gcc: int = 0
     gcc_trouble: tuple[str, str] = ("", "")
     cxx_headers: str = ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
 from kernforge.check.finding import Finding
 from kernforge.doctor import environment_rules
 from kernforge.doctor.facts import GB
@@ -17,7 +18,6 @@ from kernforge.doctor.facts import GB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kernforge.artifact.variant import Version2
     from kernforge.check.finding import Severity
     from kernforge.doctor.facts import Machine
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _DISK_NEEDED, _DISK_WANTED = GB, 10 * GB
 # Heavy units take 1 to 12 GB in nvcc.
 _MEMORY_NEEDED, _MEMORY_WANTED = GB, 8 * GB
-_OLDEST_GLIBC: Version2 = (2, 28)
+_OLDEST_GLIBC = Version2(2, 28)
 
 
 def diagnose(machine: Machine) -> tuple[Finding, ...]:
@@ -52,12 +52,12 @@ def _system(machine: Machine) -> Iterator[Finding]:
             "build on a Linux machine; loading published kernels works here",
         )
     elif machine.glibc is None or machine.glibc < _OLDEST_GLIBC:
-        what = f"glibc {_text(machine.glibc)}" if machine.glibc else "not glibc"
+        what = f"glibc {machine.glibc}" if machine.glibc else "not glibc"
         yield _say(
             "glibc",
             "error",
             "system",
-            f"the C library is {what}; kernels and torch need glibc {_text(_OLDEST_GLIBC)} or newer",
+            f"the C library is {what}; kernels and torch need glibc {_OLDEST_GLIBC} or newer",
             "use a newer distribution, or a container with one",
         )
 
@@ -140,8 +140,7 @@ def _driver(machine: Machine) -> Iterator[Finding]:
             "driver-too-old",
             "error",
             "driver",
-            f"the driver is for CUDA {_text(driver)}, torch {torch.version} for CUDA "
-            f"{_text(torch.cuda)}",
+            f"the driver is for CUDA {driver}, torch {torch.version} for CUDA {torch.cuda}",
             f"update the driver to one for CUDA {torch.cuda[0]}, or install a torch for CUDA "
             f"{driver[0]}",
         )
@@ -150,7 +149,7 @@ def _driver(machine: Machine) -> Iterator[Finding]:
             "driver-minor",
             "warning",
             "driver",
-            f"the driver is for CUDA {_text(driver)}, torch for {_text(torch.cuda)}: machine code "
+            f"the driver is for CUDA {driver}, torch for {torch.cuda}: machine code "
             "runs, PTX of the newer toolkit cannot be compiled",
             "update the driver, or build with machine code for this GPU (`kernforge build --arch`)",
         )
@@ -197,7 +196,7 @@ def _torch(machine: Machine) -> Iterator[Finding]:
                 "error",
                 "torch",
                 f"torch {torch.version} has no code for {name} (compute capability "
-                f"{_text(capability)}); it has {', '.join(torch.archs)}",
+                f"{capability}); it has {', '.join(torch.archs)}",
                 "install a torch that is built for this GPU: a newer one for a new GPU, an older "
                 "one for an old GPU",
             )
@@ -210,7 +209,7 @@ def _runs(capability: Version2, archs: tuple[str, ...]) -> bool:
         number = digits.rstrip("af")
         if not number.isdigit():
             continue
-        has = (int(number[:-1]), int(number[-1]))
+        has = Version2(int(number[:-1]), int(number[-1]))
         if kind == "compute" and has <= capability:
             return True
         if kind == "sm" and has[0] == capability[0] and has[1] <= capability[1]:
@@ -245,8 +244,8 @@ def _toolkit(machine: Machine) -> Iterator[Finding]:
             "nvcc-other-major",
             "warning",
             "nvcc",
-            f"{nvcc.path} is CUDA {_text(nvcc.version)}, torch is built for CUDA "
-            f"{_text(torch.cuda)}: extensions are refused",
+            f"{nvcc.path} is CUDA {nvcc.version}, torch is built for CUDA "
+            f"{torch.cuda}: extensions are refused",
             f"install CUDA {torch.cuda[0]}, or a torch for CUDA {nvcc.version[0]}. {own}",
         )
     if machine.gcc and nvcc.newest_gcc and machine.gcc > nvcc.newest_gcc:
@@ -254,7 +253,7 @@ def _toolkit(machine: Machine) -> Iterator[Finding]:
             "gcc-too-new",
             "warning",
             "nvcc",
-            f"the host compiler is GCC {machine.gcc}, and CUDA {_text(nvcc.version)} accepts none "
+            f"the host compiler is GCC {machine.gcc}, and CUDA {nvcc.version} accepts none "
             f"newer than {nvcc.newest_gcc}",
             f"install g++-{nvcc.newest_gcc} and name it in CXX, or use a newer CUDA",
         )
@@ -368,7 +367,3 @@ def _store(machine: Machine) -> Iterator[Finding]:
 
 def _say(rule: str, severity: Severity, where: str, message: str, hint: str) -> Finding:
     return Finding(rule=rule, severity=severity, where=where, message=message, hint=hint)
-
-
-def _text(version: Version2) -> str:
-    return f"{version[0]}.{version[1]}"

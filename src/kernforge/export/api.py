@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, get_args
 from kernforge._version import __version__
 from kernforge.artifact.metadata import Provenance
 from kernforge.artifact.variant import Backend, Variant
-from kernforge.build import layout, locking, steps
+from kernforge.artifact.version import Version2
+from kernforge.build import api as build
+from kernforge.build import layout
 from kernforge.build import trees as build_trees
+from kernforge.build.api import BuildRequest
 from kernforge.build.plan import planner
 from kernforge.errors import UsageError
 from kernforge.export import cmake, python
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from kernforge.build.workspace import Bench
+    from kernforge.build.workspace import Workspace
     from kernforge.manifest.document import Manifest
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
@@ -125,7 +128,7 @@ def _package(one: Project, unique: str) -> Iterator[tuple[str, str]]:
         return
     # Any compiled variant will do: the text differs by framework alone.
     kind = Variant.tvm_ffi if isinstance(manifest.framework, TvmFfi) else Variant.stable_abi
-    variant = kind((0, 1), Backend("cpu"), cpu="x86_64", os="linux")
+    variant = kind(Version2(0, 1), Backend("cpu"), cpu="x86_64", os="linux")
     yield "cmake/_ops.py.in", layout.ops_module("@OPS_NAME@", variant)
     header = one.files.get(_REGISTRATION)
     if isinstance(manifest.framework, Torch) and (
@@ -186,7 +189,7 @@ def write(one: Project, made: dict[str, str], to: Path, *, force: bool) -> tuple
     return tuple(to / path for path in sorted(made))
 
 
-def compile_commands(bench: Bench, targets: Sequence[Target], to: Path) -> dict[str, str]:
+def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) -> dict[str, str]:
     """Text of ``compile_commands.json`` for one variant of each backend; headers are fetched.
 
     Raises:
@@ -198,12 +201,13 @@ def compile_commands(bench: Bench, targets: Sequence[Target], to: Path) -> dict[
     if not chosen:
         raise UsageError("nothing of this project is compiled", hint="leave --only editor out")
     ones = sorted(chosen.values(), key=lambda target: target.backend)
-    locked, _ = locking.ensure_lock(bench, ones, locked=False)
-    made = steps.make_plan(bench, ones, locked)
-    names = {root for action in export_compile_commands.compiling(made) for root in action.roots}
-    trees = build_trees.materialise(bench, {*names, "cxx"}, locked)
+    planned = build.plan_project(workspace, BuildRequest(targets=tuple(ones)))
+    names = {
+        root for action in export_compile_commands.compiling(planned.plan) for root in action.roots
+    }
+    trees = build_trees.tree_paths(workspace, {*names, "cxx"}, planned.lock)
     bundled = str(importlib.resources.files("kernforge") / "include")
     found = export_compile_commands.entries(
-        made, trees, directory=str(to.resolve()), bundled=bundled
+        planned.plan, trees, directory=str(to.resolve()), bundled=bundled
     )
     return {_COMPILE_COMMANDS: json.dumps(found, indent=1) + "\n"}

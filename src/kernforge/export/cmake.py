@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
 from kernforge.manifest.document import CudaKernel, Torch, TvmFfi
 from kernforge.project import units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kernforge.artifact.variant import Version2
     from kernforge.manifest.document import Manifest
     from kernforge.project.units import Unit
 
 # Where the default architectures and the rules for flags change.
-_EDGES: tuple[Version2, ...] = ((13, 0), (12, 8), (0, 0))
+_EDGES: tuple[Version2, ...] = (Version2(13, 0), Version2(12, 8), Version2(0, 0))
 _HEAD = """# Written by `kernforge export`; it builds what `kernforge build` builds, for this machine.
 cmake_minimum_required(VERSION 3.26)
 project(@PYTHON_NAME@ LANGUAGES CXX)
@@ -219,7 +219,7 @@ def _bounds(manifest: Manifest) -> Iterator[str]:
     if not isinstance(framework, Torch):
         return
     if framework.minver:
-        yield _refuse(f"TORCH_VERSION VERSION_LESS {_dotted(framework.minver)}", "too old")
+        yield _refuse(f"TORCH_VERSION VERSION_LESS {framework.minver}", "too old")
     if framework.maxver:
         # 2.12.1 is a 2.12 too.
         above = f"{framework.maxver[0]}.{framework.maxver[1] + 1}"
@@ -229,9 +229,9 @@ def _bounds(manifest: Manifest) -> Iterator[str]:
             number = f"0x{(oldest[0] << 56) | (oldest[1] << 48):016x}"
             yield (
                 f'if(GPU_LANG STREQUAL "{backend.upper()}")\n'
-                f"  if(TORCH_VERSION VERSION_LESS {_dotted(oldest)})\n"
+                f"  if(TORCH_VERSION VERSION_LESS {oldest})\n"
                 '    message(FATAL_ERROR "torch ${TORCH_VERSION} is older than the stable ABI '
-                f'{_dotted(oldest)}")\n  endif()\n'
+                f'{oldest}")\n  endif()\n'
                 f"  add_compile_definitions(TORCH_TARGET_VERSION={number})\nendif()\n"
             )
 
@@ -262,20 +262,20 @@ def _cuda(manifest: Manifest) -> Iterator[str]:
     for limit, compare, say in (
         (bounds.minver, "VERSION_LESS", "old"),
         (
-            bounds.maxver and (bounds.maxver[0], bounds.maxver[1] + 1),
+            bounds.maxver and Version2(bounds.maxver.major, bounds.maxver.minor + 1),
             "VERSION_GREATER_EQUAL",
             "new",
         ),
     ):
         if limit:
-            yield f"  if(CMAKE_CUDA_COMPILER_VERSION {compare} {_dotted(limit)})"
+            yield f"  if(CMAKE_CUDA_COMPILER_VERSION {compare} {limit})"
             yield f'    message(FATAL_ERROR "this CUDA is too {say} for build.toml")'
             yield "  endif()"
     sections = [s for s in manifest.sections("cuda").values() if isinstance(s, CudaKernel)]
     edges = {*_EDGES, *(s.cuda_minver for s in sections if s.cuda_minver)}
     word = "if"
-    for edge in sorted(((major, minor) for major, minor in edges), reverse=True):
-        yield f"  {word}(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL {_dotted(edge)})"
+    for edge in sorted(edges, reverse=True):
+        yield f"  {word}(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL {edge})"
         yield from (f"  {line}" for line in _sources(units.units(manifest, "cuda", edge), edge))
         word = "elseif"
     yield "  endif()"
@@ -306,7 +306,3 @@ def _escaped(text: str) -> str:
 
 def _quoted(text: str) -> str:
     return f'"{_escaped(text)}"'
-
-
-def _dotted(version: Version2) -> str:
-    return f"{version[0]}.{version[1]}"

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.build import locking, steps
+from kernforge.build import api as build
 from kernforge.build import trees as build_trees
-from kernforge.build.plan import flags
+from kernforge.build.api import BuildRequest
 from kernforge.system import digest, files
 from kernforge.system.paths import home
 from kernforge.system.process import Command, attached
+from kernforge.toolchain import tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernforge.build.workspace import Bench
+    from kernforge.build.workspace import Workspace
     from kernforge.project.targets import Target
 
 _RC = """[ -f ~/.bashrc ] && . ~/.bashrc
@@ -53,11 +54,11 @@ class Setting:
         return found
 
 
-def setting(bench: Bench, target: Target, out: Path) -> Setting:
+def setting(workspace: Workspace, target: Target, out: Path) -> Setting:
     """The environment of a variant; its toolchain is fetched.
 
     Args:
-        bench: the project on this machine.
+        workspace: the project on this machine.
         target: the variant.
         out: where built variants lie.
 
@@ -65,9 +66,9 @@ def setting(bench: Bench, target: Target, out: Path) -> Setting:
         ToolchainError: no index has its toolchain.
         NetworkError: something is lacking and no index can be reached.
     """
-    trees = _trees(bench, target)
-    torch, tvm_ffi = flags.torch_root, flags.tvm_ffi_root
-    cuda = trees.get(flags.cuda_root(target.cuda)) if target.cuda else None
+    trees = _trees(workspace, target)
+    torch, tvm_ffi = tree_names.torch_root, tree_names.tvm_ffi_root
+    cuda = trees.get(tree_names.cuda_root(target.cuda)) if target.cuda else None
     include = [f"{trees[tvm_ffi(target.tvm_ffi)]}/include"] if target.tvm_ffi else []
     if target.torch:
         base = f"{trees[torch(target.torch)]}/include"
@@ -80,15 +81,15 @@ def setting(bench: Bench, target: Target, out: Path) -> Setting:
         include.append(trees["python"])
     values = {
         "KERNFORGE_VARIANT": target.name,
-        "CXX": bench.compiler.path,
+        "CXX": workspace.compiler.path,
     }
     before: dict[str, tuple[str, ...]] = {"CPATH": tuple(include)}
     if cuda:
-        values |= {"CUDA_HOME": cuda, "CUDA_PATH": cuda, "CUDAHOSTCXX": bench.compiler.path}
+        values |= {"CUDA_HOME": cuda, "CUDA_PATH": cuda, "CUDAHOSTCXX": workspace.compiler.path}
         before |= {"PATH": (f"{cuda}/bin",), "LIBRARY_PATH": (f"{cuda}/lib64",)}
     built = out / target.name
     if (built / "metadata.json").is_file():
-        before["PYTHONPATH"] = (str(_importable(bench, built)),)
+        before["PYTHONPATH"] = (str(_importable(workspace, built)),)
     return Setting(
         variant=target.name,
         values=values,
@@ -97,22 +98,21 @@ def setting(bench: Bench, target: Target, out: Path) -> Setting:
     )
 
 
-def _trees(bench: Bench, target: Target) -> dict[str, str]:
+def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
     """The roots of a variant's plan and of its headers, whatever its sources include today."""
     if target.variant.is_noarch:
         return {}
-    locked, _ = locking.ensure_lock(bench, [target], locked=False)
-    made = steps.make_plan(bench, [target], locked)
-    names = set(made.roots) - {"cxx"}
-    names |= {flags.torch_root(target.torch)} if target.torch else set()
-    names |= {flags.tvm_ffi_root(target.tvm_ffi)} if target.tvm_ffi else set()
-    names |= {flags.cuda_root(target.cuda)} if target.cuda else set()
-    return build_trees.materialise(bench, names, locked)
+    planned = build.plan_project(workspace, BuildRequest(targets=(target,)))
+    names = set(planned.plan.roots) - {"cxx"}
+    names |= {tree_names.torch_root(target.torch)} if target.torch else set()
+    names |= {tree_names.tvm_ffi_root(target.tvm_ffi)} if target.tvm_ffi else set()
+    names |= {tree_names.cuda_root(target.cuda)} if target.cuda else set()
+    return build_trees.tree_paths(workspace, names, planned.lock)
 
 
-def _importable(bench: Bench, built: Path) -> Path:
+def _importable(workspace: Workspace, built: Path) -> Path:
     """A directory from which the built package imports under its own name."""
-    manifest = bench.project.manifest
+    manifest = workspace.project.manifest
     place = home() / "shells" / digest.key("shell", built=str(built.resolve()))[:16]
     name = manifest.general.python_name
     files.symlink(str(built.resolve()), place / name)

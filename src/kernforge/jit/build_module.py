@@ -11,12 +11,11 @@ import logging
 import os
 import re
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import executor
-from kernforge.build.execute.action import Workshop
+from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.results import SHELF
 from kernforge.errors import BuildError, KernforgeError
 from kernforge.jit import machine
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from kernforge.build.plan.graph import Action, Plan
     from kernforge.jit.machine import Shop
     from kernforge.jit.plan import Made
-    from kernforge.store.local import Store
     from kernforge.system.process import Runner
 
 _log = logging.getLogger("kernforge")
@@ -41,8 +39,8 @@ _CUDA_HEADER = re.compile(r"fatal error: cu\w+\.h: No such file")
 _WITH_CUDA = "with_cuda=True gives C++ sources CUDA's headers"
 _background: dict[str, threading.Thread] = {}
 _lock = threading.Lock()
-_TIDY_S = 60.0
-_tidied: dict[Path, float] = {}
+TRIM_EVERY_S = 60.0
+"""The store is not looked at more often: that takes longer than many an edit."""
 
 
 def make(
@@ -93,15 +91,9 @@ def make(
             raise _error(failures, own)
         if not found:
             swap.learn(made, shop)
-        tidy(store)
+        if store.made:
+            eviction.keep(store, eviction.limit(os.environ), every_s=TRIM_EVERY_S)
     return _told(found or made, shop, tell, own)
-
-
-def tidy(store: Store) -> None:
-    """Hold a store to its limit; that takes a look at all of it, so not after every edit."""
-    if store.made and time.monotonic() - _tidied.get(store.root, -_TIDY_S) >= _TIDY_S:
-        _tidied[store.root] = time.monotonic()
-        eviction.trim(store, eviction.limit(os.environ))
 
 
 def _told(made: Made, shop: Shop, tell: Callable[[str], None], own: tuple[str, ...]) -> Path:
@@ -156,8 +148,8 @@ def _run(
     events: Events,
     runner: Runner = nvcc_stages.run_stages,
 ) -> tuple[Failure, ...]:
-    workshop = Workshop(store=shop.store, roots=roots, runner=runner, jobs=machine.jobs())
-    return executor.run_actions(plan, workshop, events)
+    workshop = ActionContext(store=shop.store, trees=roots, runner=runner, jobs=machine.jobs())
+    return executor.run_actions(plan, workshop, events).failures
 
 
 def _error(failures: tuple[Failure, ...], own: tuple[str, ...]) -> BuildError:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
-from kernforge.build.plan import flags
 from kernforge.build.workspace import this_cpu
 from kernforge.errors import ManifestError, ToolchainError, UsageError
 from kernforge.jit.plan import PRECOMPILED, TORCH, Machine
@@ -23,7 +23,14 @@ from kernforge.store.local import Store
 from kernforge.system import extras, files
 from kernforge.system.paths import home
 from kernforge.system.process import run
-from kernforge.toolchain import cuda_arch, host_compiler, installed, lockfile, resolver
+from kernforge.toolchain import (
+    cuda_arch,
+    host_compiler,
+    installed,
+    lockfile,
+    resolver,
+    tree_names,
+)
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit
@@ -32,7 +39,6 @@ from kernforge.toolchain.provision import Toolchains
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernforge.artifact.variant import Version2
     from kernforge.toolchain.index.wheels import Progress
     from kernforge.toolchain.lockfile import LockedPython
 
@@ -136,7 +142,7 @@ def _look(progress: Progress, *, cuda: bool, libraries: bool, python: bool, devi
         if device:
             archs = tuple(part for one in _archs(torch) for part in one.gencode())
     machine = Machine(
-        torch=_version2(torch.__version__),
+        torch=Version2.leading(torch.__version__) or Version2(0, 0),
         sonames=_sonames(top / "lib", cuda=cuda),
         cuda=version,
         archs=archs,
@@ -176,11 +182,11 @@ def _with_cuda(
     path = installed.find_cuda(os.environ)
     if path is not None:
         there = installed.identify_cuda(path, run)
-        if wanted is None or there.version[0] == _version2(wanted)[0]:
+        if wanted is None or there.version.major == Version2.parse(wanted).major:
             kit = LockedToolkit(release=there.release, directory=there.digest)
-            name = f"{there.version[0]}.{there.version[1]}"
+            name = str(there.version)
             new = replace(found, cuda={name: kit})
-            return there.version, new, {flags.cuda_root(there.version): str(there.path)}
+            return there.version, new, {tree_names.cuda_root(there.version): str(there.path)}
         if os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH"):
             raise ToolchainError(
                 f"{path} is CUDA {there.release}, and torch is built for CUDA {wanted}",
@@ -202,12 +208,12 @@ def _from_wheels(
         made = resolver.make(missing, wheels, cpu=this_cpu(), compiler=found.compiler, old=old)
         old = old.merged(made) if old else made
         files.write_atomic(kept, old.to_json())
-    kit, version = old.cuda[name], _version2(name)
+    kit, version = old.cuda[name], Version2.parse(name)
     trees = Toolchains(store, wheels)
-    roots = {flags.cuda_root(version): str(trees.toolkit(kit))}
+    roots = {tree_names.cuda_root(version): str(trees.toolkit(kit))}
     if libraries:
         for wheel in kit.libraries:
-            root = flags.library_root(version, wheel.file.partition("-")[0])
+            root = tree_names.library_root(version, wheel.file.partition("-")[0])
             roots[root] = str(trees.library_headers(wheel))
     kit = kit if libraries else replace(kit, libraries=())
     return version, replace(found, cuda={name: kit}), roots
@@ -253,12 +259,7 @@ def _sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:
 
 def _runtime(torch: Any, cuda: Version2 | None) -> str:
     """Soname of the CUDA runtime that torch depends on, if it has all that the toolkit may call."""
-    if cuda is None or torch.version.cuda is None or cuda[0] < _PLAIN_SONAME:
+    if cuda is None or torch.version.cuda is None or cuda.major < _PLAIN_SONAME:
         return ""
-    there = _version2(torch.version.cuda)
-    return f"libcudart.so.{cuda[0]}" if there[0] == cuda[0] and there >= cuda else ""
-
-
-def _version2(text: str) -> Version2:
-    major, minor = text.split(".")[:2]
-    return (int(major), int(minor))
+    there = Version2.parse(torch.version.cuda)
+    return f"libcudart.so.{cuda.major}" if there.major == cuda.major and there >= cuda else ""

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.binary import abi_floor
 from kernforge.build.plan import flags, linking
-from kernforge.build.plan.action_set import Actions
-from kernforge.build.plan.graph import Plan
+from kernforge.build.plan.graph import ActionSet, Plan
 from kernforge.build.plan.linking import OBJECT
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
 from kernforge.source import extension_source as generated
 from kernforge.source.extension_source import CUDA_SUFFIXES
 from kernforge.system import digest
+from kernforge.toolchain import tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kernforge.artifact.variant import Version2
+    from kernforge.artifact.version import Version2
     from kernforge.build.plan.graph import Action, Input
     from kernforge.source.includes import Closure
     from kernforge.toolchain.lockfile import Lock
@@ -207,8 +207,8 @@ class _Planner:
         self._instead = instead
         self._cuda: list[CudaUnit] = []
         empty = Sources(digests={}, texts={}, bundled={})
-        self._actions = Actions(empty, machine.lock)
-        self._apart = Actions(empty, machine.lock)
+        self._actions = ActionSet(empty, machine.lock)
+        self._apart = ActionSet(empty, machine.lock)
         backend = Backend("cuda", machine.cuda) if machine.cuda else Backend("cpu")
         variant = Variant(
             framework="torch",
@@ -260,7 +260,7 @@ class _Planner:
             before, stand_in = self._precompiled(unit, common)
             inputs = [*inputs, *stand_in]
             plain = ("-c", "-fPIC", self._standard())
-            argv = (flags.CXX, *before, *included, *plain, *common, *self._request.cflags)
+            argv = (tree_names.CXX, *before, *included, *plain, *common, *self._request.cflags)
         whole = (*argv, unit.path, "-o", OBJECT)
         # Texts that lie nowhere are in no directory.
         title = f"/{unit.path}" if "/" in unit.path else unit.path
@@ -297,29 +297,29 @@ class _Planner:
         if unit.closure.reaches_torch or unit.closure.reaches_python:
             yield "-DTORCH_API_INCLUDE_EXTENSION_H"
             for below in ("include", "include/torch/csrc/api/include"):
-                yield from ("-isystem", flags.tree(TORCH, below))
+                yield from ("-isystem", tree_names.tree(TORCH, below))
         if unit.closure.reaches_python:
-            yield from ("-isystem", flags.tree("python"))
+            yield from ("-isystem", tree_names.tree("python"))
         cuda = self._machine.cuda
         if not cuda:
             return
         if self._request.with_cuda and not unit.path.endswith(CUDA_SUFFIXES):
             yield from flags.cuda_includes(cuda)
-        for wheel in self._machine.lock.cuda[f"{cuda[0]}.{cuda[1]}"].libraries:
+        for wheel in self._machine.lock.cuda[str(cuda)].libraries:
             if unit.closure.reaches_cuda_libraries:
-                root = flags.library_root(cuda, wheel.file.partition("-")[0])
-                yield from ("-isystem", flags.tree(root, "include"))
+                root = tree_names.library_root(cuda, wheel.file.partition("-")[0])
+                yield from ("-isystem", tree_names.tree(root, "include"))
 
     def _nvcc(self) -> tuple[str, ...]:
         cuda = self._machine.cuda
         if cuda is None:
             raise AssertionError("a CUDA source was accepted without a toolkit")
         return (
-            flags.tree(flags.cuda_root(cuda), "bin/nvcc"),
+            tree_names.tree(tree_names.cuda_root(cuda), "bin/nvcc"),
             "-c",
             *_NVCC,
             *(() if self._request.names_arch else self._machine.archs),
-            *("-Xcompiler", "-fPIC", f"-ccbin={flags.CXX}", f"--threads={flags.THREADS}"),
+            *("-Xcompiler", "-fPIC", f"-ccbin={tree_names.CXX}", f"--threads={tree_names.THREADS}"),
         )
 
     def _standard(self) -> str:
@@ -345,20 +345,20 @@ class _Planner:
         kept = [part for part in common if part not in of_user]
         name = f"-D{generated.EXTENSION_NAME}={self._request.name}"
         kept = [part for part in kept if part != name]
-        argv = (flags.CXX, "-x", "c++-header", "-fPIC", self._standard(), *kept)
-        argv = (*argv, *self._request.cflags, flags.tree(TORCH, f"include/{header}"))
+        argv = (tree_names.CXX, "-x", "c++-header", "-fPIC", self._standard(), *kept)
+        argv = (*argv, *self._request.cflags, tree_names.tree(TORCH, f"include/{header}"))
         # Below a name of its own: where the unit includes the header itself, torch's must be found.
         output = f"{_AHEAD}/{header}.gch"
         place = self._apart.text(f"{_AHEAD}/{header.rpartition('/')[0]}/made-here", "")
         title = f"<{header}>"
         self._apart.add(title, (*argv, "-o", output), [place], (output,), self._target)
         stand_in = self._actions.text(f"stand-in/{_AHEAD}/{header}", f"#include <{header}>\n")
-        search = (f"-I{flags.tree(PRECOMPILED)}", "-Istand-in")
+        search = (f"-I{tree_names.tree(PRECOMPILED)}", "-Istand-in")
         return (*search, "-include", f"{_AHEAD}/{header}"), [stand_in]
 
     def _compile_names(self) -> Action:
         text = self._actions.text(_NAMES, generated.names_source(self._names))
-        argv = (flags.CXX, "-c", "-fPIC", _NAMES, "-o", OBJECT)
+        argv = (tree_names.CXX, "-c", "-fPIC", _NAMES, "-o", OBJECT)
         return self._actions.add("op namespaces", argv, [text], (OBJECT,), self._target)
 
     # -- linking ---------------------------------------------------------------------------
@@ -366,7 +366,8 @@ class _Planner:
     def _link(self, objects: list[Action]) -> Action:
         names = [f"objects/{number}.o" for number in range(len(objects))]
         inputs = [
-            self._actions.made(one, OBJECT, name) for one, name in zip(objects, names, strict=True)
+            self._actions.output(one, OBJECT, name)
+            for one, name in zip(objects, names, strict=True)
         ]
         if stamps := self._request.linked:
             # No program reads it: it makes another action of the same words for other files.
@@ -376,7 +377,7 @@ class _Planner:
         cuda = self._machine.cuda if self._request.with_cuda else None
         shares = bool(cuda and self._machine.runtime and not self._request.executable)
         if self._request.executable:
-            below = flags.tree(TORCH, "lib")
+            below = tree_names.tree(TORCH, "lib")
             named = (s.removeprefix("lib").removesuffix(".so") for s in self._machine.sonames)
             wanted = (f"-l{name}" for name in named if name != "torch_python")
             libraries = (f"-L{below}", *wanted)
@@ -389,8 +390,8 @@ class _Planner:
             libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
         runtime: tuple[str, ...] = ()
         if cuda and not shares:
-            below = flags.tree(flags.cuda_root(cuda), "lib64")
+            below = tree_names.tree(tree_names.cuda_root(cuda), "lib64")
             runtime = (f"-L{below}", "-lcudart_static", "-ldl", "-lrt", "-lpthread")
         output = self._request.name + ("" if self._request.executable else ".so")
-        argv = (flags.CXX, *names, *self._request.ldflags, *libraries, *runtime, "-o", output)
+        argv = (tree_names.CXX, *names, *self._request.ldflags, *libraries, *runtime, "-o", output)
         return self._actions.add(f"link {output}", argv, inputs, (output,), self._target)

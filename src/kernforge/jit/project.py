@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Variant
 from kernforge.binary.symbols import demangled
-from kernforge.build import from_source, locking, steps, trees, workspace
-from kernforge.build.execute import executor, sandbox
+from kernforge.build import api as build
+from kernforge.build import from_source, locking
+from kernforge.build import workspace as build_workspace
+from kernforge.build.api import BuildRequest
 from kernforge.build.execute.results import SHELF
-from kernforge.errors import BuildError, NetworkError, NoVariantError, ToolchainError
+from kernforge.errors import BuildError, NetworkError, ToolchainError
 from kernforge.jit import build_module, files, machine, undefined
-from kernforge.jit.device import nvcc_stages, project, swap
-from kernforge.loader import host, resolve
+from kernforge.jit.device import nvcc_stages, swap
+from kernforge.jit.device import project as device_project
+from kernforge.loader import host
 from kernforge.loader.api import get_local_kernel
 from kernforge.manifest.model import TvmFfi
-from kernforge.system import console
+from kernforge.project.api import read_project
 from kernforge.system.console import Report
 from kernforge.system.paths import home
 from kernforge.system.process import run
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from kernforge.build.workspace import Bench
+    from kernforge.build.workspace import Workspace
     from kernforge.jit.files import Stamp
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
@@ -60,7 +63,7 @@ class _Known:
 _log = logging.getLogger("kernforge")
 _known: dict[tuple[Path, str | None], _Known] = {}
 # What this machine lends to a project of this manifest: thousands of files say what it is.
-_mine: dict[tuple[Path, str], Own] = {}
+_own: dict[tuple[Path, str], Own] = {}
 _locks: dict[Path, tuple[object, Lock]] = {}
 # Modules in the store that were made of sources of this id and loaded.
 _loaded: dict[str, set[Path]] = {}
@@ -83,40 +86,40 @@ def load_project(directory: Path, *, verbose: bool = False) -> ModuleType:
     known = _known.get(key)
     if known and _unchanged(known):
         return known.module
-    one = workspace.read_project(directory)
-    if not isinstance(one.manifest.framework, TvmFfi):
+    project = read_project(directory)
+    if not isinstance(project.manifest.framework, TvmFfi):
         machine.import_torch()  # or all that is told is that no variant fits
-    stamps = {str(path): files.stamp(str(path)) for path in one.files.values()}
-    folders = {str(path.parent) for path in one.files.values()}
+    stamps = {str(path): files.stamp(str(path)) for path in project.files.values()}
+    folders = {str(path.parent) for path in project.files.values()}
     listing = {folder: os.stat(folder).st_mtime_ns for folder in folders}  # noqa: PTH116
-    lock = files.stamp(str(one.root / lockfile.FILE_NAME))
-    path, link = _made(one, Report(quiet=not verbose, failures=False))
-    if files.stamp(str(one.root / lockfile.FILE_NAME)) != lock:  # it was written just now
-        listing[str(one.root)] = os.stat(one.root).st_mtime_ns  # noqa: PTH116
+    lock = files.stamp(str(project.root / lockfile.FILE_NAME))
+    path, link = _build(project, Report(quiet=not verbose, failures=False))
+    if files.stamp(str(project.root / lockfile.FILE_NAME)) != lock:  # it was written just now
+        listing[str(project.root)] = os.stat(project.root).st_mtime_ns  # noqa: PTH116
     try:
         module = get_local_kernel(path)
     except ImportError as error:
-        if told := _undefined(one, path, str(error)):
+        if told := _undefined(project, path, str(error)):
             raise told from error
         raise
     _known[key] = _Known(stamps=stamps, listing=listing, module=module, link=link)
     return module
 
 
-def _undefined(one: Project, variant: Path, words: str) -> BuildError | None:
+def _undefined(project: Project, variant: Path, words: str) -> BuildError | None:
     """What a module of a project misses that its binding calls; None if that is not what is wrong."""
     symbol = undefined.symbol(words)
     if not symbol:
         return None
     backend = Variant.parse(variant.name).backend.name
-    tables = [table for table in one.manifest.kernels.values() if table.backend == backend]
+    tables = [table for table in project.manifest.kernels.values() if table.backend == backend]
     texts = {
         name: path.read_text(encoding="utf-8", errors="replace")
-        for name, path in one.files.items()
+        for name, path in project.files.items()
         if name.endswith(undefined.READ)
     }
     return undefined.error(
-        one.manifest.general.name,
+        project.manifest.general.name,
         demangled(symbol),
         texts,
         [path for table in tables for path in table.src],
@@ -132,36 +135,38 @@ def _unchanged(known: _Known) -> bool:
     return same and all(files.stamp(path) == old for path, old in known.stamps.items())
 
 
-def _made(one: Project, teller: Report) -> tuple[Path, Path]:
+def _build(project: Project, console: Report) -> tuple[Path, Path]:
     """The project's variant for this process and its module in the store, built if need be.
 
     What the lock names goes first. Where it cannot be had, this machine's own torch lends its headers
     and the installed toolkit its compilers.
     """
     cxx = _compiler(os.environ.get("CXX"), os.environ.get("PATH"))
-    key = (one.root, one.manifest.content)
-    if mine := _mine.get(key):
-        bench = workspace.set_up(one, teller, cxx=cxx, mine=mine)
-        return _build(bench, _target(bench), teller)
+
+    def attempt(brought: Brought, own: Own | None = None) -> tuple[Path, Path]:
+        workspace = build_workspace.open_workspace(project, console, brought, cxx=cxx, own=own)
+        found = _build_in(workspace, console)
+        _own[key] = workspace.own
+        return found
+
+    key = (project.root, project.manifest.content)
+    if own := _own.get(key):
+        return attempt(NOTHING, own)
     try:
-        bench = workspace.set_up(one, teller, _lent(one), cxx=cxx)
-        found = _build(bench, _target(bench), teller)
+        return attempt(_lent(project))
     except (NetworkError, ToolchainError) as error:
-        own = from_source.own_parts(host.probe(), error)
-        _log.warning("%s; this machine's own torch and compilers are taken instead", error.message)
-        bench = workspace.set_up(one, teller, own, cxx=cxx)
-        found = _build(bench, _target(bench), teller)
-    _mine[key] = bench.own
-    return found
+        parts = from_source.lent_parts(host.probe(), error)
+        _log.warning("%s; %s", error.message, from_source.LENT)
+    return attempt(parts)
 
 
-def _lent(one: Project) -> Brought:
+def _lent(project: Project) -> Brought:
     """What this machine lent to the project's lock when that was written."""
-    lock = workspace.read_lock(one.root)
+    lock = build_workspace.read_lock(project.root)
     named = any(name.startswith("torch-") for name in lock.headers) if lock else False
     if not named:
         return NOTHING
-    return from_source.own_parts(host.probe(), ToolchainError("the lock names an installed torch"))
+    return from_source.lent_parts(host.probe(), ToolchainError("the lock names an installed torch"))
 
 
 @functools.cache
@@ -171,85 +176,51 @@ def _compiler(named: str | None, path: str | None) -> Compiler:
     return host_compiler.find(os.environ, run)
 
 
-def _target(bench: Bench) -> Target:
-    """The project's variant for this process.
-
-    Raises:
-        NoVariantError: it has none.
-    """
-    mine = bench.own.cuda_home
-    targets = {
-        one.name: one.target
-        for one in bench.candidates
-        if one.target and not (mine and one.target.cuda not in {None, mine.version})
-    }
-    found = resolve.resolve(targets, host.probe())
-    chosen = targets.get(found.best.name) if found.best else None
-    if chosen is None:
-        refused = "\n".join(
-            f"{one.name}: {one.reason}" for one in bench.candidates if not one.target
-        )
-        raise NoVariantError(
-            f"{bench.project.root} has no variant for this process\n{found.trace()}\n{refused}",
-            hint="kernforge variants lists them",
-        )
-    return chosen
-
-
-def _build(bench: Bench, target: Target, teller: Report) -> tuple[Path, Path]:
+def _build_in(workspace: Workspace, console: Report) -> tuple[Path, Path]:
     """The variant's directory, and its module in the store."""
-    locked = _locked(bench, target)
-    here = host.with_device(host.probe()).capability
-    only = (f"{here[0]}.{here[1]}",) if here and target.cuda else ()
-    make = functools.partial(steps.make_plan, bench, (target,), locked, only=only)
-    made = make()
+    root, process = workspace.project.root, host.probe()
+    target = from_source.fitting_target(workspace, process, str(root))
+    here = host.with_device(process).capability
+    only = (str(here),) if here and target.cuda else ()
+    known_lock = _locks.get(root)
+    same = known_lock and known_lock[0] == _lock_state(workspace, target)
+    request = BuildRequest(
+        targets=(target,),
+        events=console,
+        lock=known_lock[1] if known_lock and same else "update",
+        only=only,
+        sandbox="off",
+        jobs=machine.jobs(),
+        runner=nvcc_stages.run_stages,
+        edited=device_project.edited,
+        trim_every_s=build_module.TRIM_EVERY_S,
+    )
+    planned = build.plan_project(workspace, request)
+    _locks[root] = (_lock_state(workspace, target), planned.lock)
     # What was loaded and given up for nvcc's has taken the op namespace.
-    known = _loaded.setdefault(made.sources_id, set())
-    if attempt := sum(not swap.stands(one) for one in known):
-        made = make(attempt=attempt)
-    with bench.store.lease():
-        paths = trees.fetch(bench, made, locked)
-        jobs = machine.jobs()
-        workshop = steps.make_workshop(bench, paths, jobs=jobs, isolation=sandbox.OFF)
-        workshop = replace(workshop, runner=nvcc_stages.run_stages)
-        place = project.Place(lock=locked, store=bench.store, roots=paths)
-        found, learn = project.edited(bench, made, place, workshop)
-        (artifact,) = found.artifacts
-        # A directory of its own for each state of the sources: what a process has loaded stays.
-        out = home() / "jit" / "projects" / f"{artifact.ops_name}-{found.sources_id[:16]}"
-        outcome = executor.build(
-            found,
-            bench.project,
-            workshop,
-            out=out,
-            origin=steps.origin(bench, found, locked),
-            events=teller,
+    known = _loaded.setdefault(planned.plan.sources_id, set())
+    if attempt := sum(not swap.stands(module) for module in known):
+        planned = build.plan_project(
+            workspace, replace(request, lock=planned.lock, attempt=attempt)
         )
-        if not outcome.failures and learn:
-            swap.learn(learn, place)
-        build_module.tidy(bench.store)
-    if outcome.failures:
-        words = "\n".join(console.failure_text(failure) for failure in outcome.failures)
+    (artifact,) = planned.plan.artifacts
+    # A directory of its own for each state of the sources: what a process has loaded stays.
+    name = f"{artifact.ops_name}-{planned.plan.sources_id[:16]}"
+    request = replace(request, out=home() / "jit" / "projects" / name)
+    result = build.build_project(workspace, request, planned)
+    if failures := result.outcome.failures:
+        words = "\n".join(failure.text() for failure in failures)
         raise BuildError(f"{target.name} could not be built\n{words}")
-    directory = outcome.variants[target.name]
+    directory = result.variants[target.name]
+    (artifact,) = result.plan.artifacts
     if artifact.extension is None:
         return directory, directory
-    link = bench.store.path(SHELF, artifact.extension) / f"{artifact.ops_name}.abi3.so"
+    link = workspace.store.path(SHELF, artifact.extension) / f"{artifact.ops_name}.abi3.so"
     known.add(link)
     return directory, link
 
 
-def _locked(bench: Bench, target: Target) -> Lock:
-    """The project's lock with what a target needs; the one of before if nothing is other than then."""
-    path = str(bench.project.root / lockfile.FILE_NAME)
-    wanted = locking.needs(bench, (target,))
-    known = _locks.get(bench.project.root)
-    now = (wanted, files.stamp(path), bench.compiler, bench.own)
-    if known and known[0] == now:
-        return known[1]
-    locked, _ = locking.ensure_lock(bench, (target,), locked=False)
-    _locks[bench.project.root] = (
-        (wanted, files.stamp(path), bench.compiler, bench.own),
-        locked,
-    )
-    return locked
+def _lock_state(workspace: Workspace, target: Target) -> tuple[object, ...]:
+    """What the lock for a target depends on; to make it anew asks the compiler for its parts."""
+    stamp = files.stamp(str(workspace.project.root / lockfile.FILE_NAME))
+    return (locking.needs(workspace, (target,)), stamp, workspace.compiler, workspace.own)

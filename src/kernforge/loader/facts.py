@@ -6,8 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
+
 if TYPE_CHECKING:
-    from kernforge.artifact.variant import Backend, Version2
+    from kernforge.artifact.variant import Backend
+
+_PYTHON = Version2(3, 11)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,7 @@ class Host:
     torch: Version2 | None = None
     cxx11: bool | None = None
     tvm_ffi: Version2 | None = None
-    python: Version2 = (3, 11)
+    python: Version2 = _PYTHON
     free_threaded: bool = False
     macos: Version2 | None = None
     capability: Version2 | None = None

@@ -11,18 +11,15 @@ import importlib
 import importlib.util
 import os
 import platform
-import re
 import sys
 import sysconfig
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
 from kernforge.errors import RequestError
 from kernforge.loader.facts import Host
-
-if TYPE_CHECKING:
-    from kernforge.artifact.variant import Version2
 
 _CPUS = {("darwin", "arm64"): "aarch64", ("windows", "AMD64"): "x86_64"}
 
@@ -44,12 +41,12 @@ def probe(backend: str | None = None) -> Host:
         cpu=_CPUS.get((system, machine), machine),
         os=system,
         backend=_chosen(backend, _detected(torch)),
-        torch=None if torch is None else _version2(torch.__version__),
+        torch=None if torch is None else Version2.leading(torch.__version__),
         cxx11=torch.compiled_with_cxx11_abi() if torch is not None and system == "linux" else None,
         tvm_ffi=_tvm_ffi(),
-        python=sys.version_info[:2],
+        python=Version2(*sys.version_info[:2]),
         free_threaded=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-        macos=_version2(platform.mac_ver()[0]),
+        macos=Version2.leading(platform.mac_ver()[0]),
     )
 
 
@@ -64,8 +61,7 @@ def with_device(host: Host) -> Host:
     if torch is None or not torch.cuda.is_available():
         return host
     if torch.version.cuda is not None:
-        major, minor = torch.cuda.get_device_capability()
-        return replace(host, capability=(major, minor))
+        return replace(host, capability=Version2(*torch.cuda.get_device_capability()))
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return replace(host, gcn_arch=properties.gcnArchName)
 
@@ -107,12 +103,12 @@ def _detected(torch: Any) -> Backend:
         return Backend("neuron")
     for name, version in (("cuda", torch.version.cuda), ("rocm", torch.version.hip)):
         if version is not None:
-            return Backend(name, _version2(version))
+            return Backend(name, Version2.leading(version))
     if torch.backends.mps.is_available():
         return Backend("metal")
     # As in 20250301 for oneAPI 2025.3.
     if xpu := getattr(torch.version, "xpu", None):
-        return Backend("xpu", (int(xpu[:4]), int(xpu[5:6])))
+        return Backend("xpu", Version2(int(xpu[:4]), int(xpu[5:6])))
     return _npu(torch) or Backend("cpu")
 
 
@@ -121,7 +117,7 @@ def _npu(torch: Any) -> Backend | None:
     if name != "npu":
         return None
     collect_env: Any = importlib.import_module("torch_npu.utils.collect_env")
-    return Backend("cann", _version2(collect_env.get_cann_version()))
+    return Backend("cann", Version2.leading(collect_env.get_cann_version()))
 
 
 def _cudart_version() -> Version2 | None:
@@ -137,7 +133,7 @@ def _cudart_version() -> Version2 | None:
         status = ctypes.CDLL(library).cudaRuntimeGetVersion(ctypes.byref(number))
     except (AttributeError, OSError):
         return None
-    return None if status else (number.value // 1000, number.value % 1000 // 10)
+    return None if status else Version2(number.value // 1000, number.value % 1000 // 10)
 
 
 @functools.cache
@@ -161,7 +157,7 @@ def driver_version() -> Version2 | None:
         return None
     if status or not number.value:
         return None
-    return (number.value // 1000, number.value % 1000 // 10)
+    return Version2(number.value // 1000, number.value % 1000 // 10)
 
 
 def _tvm_ffi() -> Version2 | None:
@@ -171,11 +167,6 @@ def _tvm_ffi() -> Version2 | None:
     import importlib.metadata  # noqa: PLC0415 - slow, and few have it
 
     try:
-        return _version2(importlib.metadata.version("apache-tvm-ffi"))
+        return Version2.leading(importlib.metadata.version("apache-tvm-ffi"))
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _version2(text: str) -> Version2 | None:
-    match = re.match(r"([0-9]+)(?:\.([0-9]+))?", text)
-    return None if match is None else (int(match[1]), int(match[2] or 0))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from kernforge.artifact.variant import Backend, Variant, Version2
+from kernforge.artifact.variant import Backend, Variant
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from kernforge.loader.facts import Host
 
-METAL_MACOS = (26, 0)
+METAL_MACOS = Version2(26, 0)
 """The first macOS whose Metal can load the hub's Metal builds."""
 ABI3_FREE_THREADED = (3, 15)
 """The first free-threaded Python with a limited API."""
@@ -129,7 +130,7 @@ def _refusals(variant: Variant, host: Host) -> Iterable[tuple[Step, str]]:
             yield Step.BACKEND, f"is for {variant.backend.name}, kernels are wanted for {wanted}"
         return
     if host.free_threaded and host.python < ABI3_FREE_THREADED:
-        python = _dotted(host.python)
+        python = str(host.python)
         yield Step.PYTHON, f"needs the limited API, which free-threaded Python {python} lacks"
     if variant.cpu != host.cpu:
         yield Step.CPU, f"built for CPU {variant.cpu}, this is {host.cpu}"
@@ -143,19 +144,19 @@ def _refusals(variant: Variant, host: Host) -> Iterable[tuple[Step, str]]:
 
 def _framework_refusal(variant: Variant, host: Host) -> str:
     version = variant.version or (0, 0)
-    installed = "there is no torch" if host.torch is None else f"torch is {_dotted(host.torch)}"
+    installed = "there is no torch" if host.torch is None else f"torch is {host.torch}"
     if variant.framework == "torch-stable-abi":
         if host.torch is None or version > host.torch:
-            return f"needs torch {_dotted(version)} or newer, {installed}"
+            return f"needs torch {version} or newer, {installed}"
     elif variant.framework == "torch":
         if version != host.torch:
-            return f"needs torch {_dotted(version)}, {installed}"
+            return f"needs torch {version}, {installed}"
         if variant.cxx11 is not None and variant.cxx11 != host.cxx11:
             spelled = {True: "cxx11", False: "cxx98", None: "no tagged"}
             return f"built for the {spelled[variant.cxx11]} ABI, torch has {spelled[host.cxx11]}"
     elif version != host.tvm_ffi:
-        have = "there is none" if host.tvm_ffi is None else f"it is {_dotted(host.tvm_ffi)}"
-        return f"needs tvm-ffi {_dotted(version)}, {have}"
+        have = "there is none" if host.tvm_ffi is None else f"it is {host.tvm_ffi}"
+        return f"needs tvm-ffi {version}, {have}"
     return ""
 
 
@@ -163,12 +164,12 @@ def _backend_refusal(built: Backend, host: Host) -> str:
     wanted = host.backend
     if built.name == wanted.name == "cuda" and built.version and wanted.version:
         if built.version[0] != wanted.version[0] or built.version[1] > wanted.version[1]:
-            return f"needs CUDA {_dotted(built.version)}, torch has {_dotted(wanted.version)}"
+            return f"needs CUDA {built.version}, torch has {wanted.version}"
     elif str(built) != str(wanted):
         return f"built for {built}, kernels are wanted for {wanted}"
     elif built.name == "metal" and (host.macos is None or host.macos < METAL_MACOS):
-        have = "unknown" if host.macos is None else _dotted(host.macos)
-        return f"needs macOS {_dotted(METAL_MACOS)} or newer, this is {have}"
+        have = "unknown" if host.macos is None else str(host.macos)
+        return f"needs macOS {METAL_MACOS} or newer, this is {have}"
     return ""
 
 
@@ -224,7 +225,7 @@ def _nearest_version(resolution: Resolution, nearest: Decision, host: Host) -> s
         if d.step is Step.FRAMEWORK and d.variant.framework == framework and d.variant.version
     }
     have = installed or max(found)
-    return _dotted(min(found, key=lambda v: (abs(v[0] - have[0]), abs(v[1] - have[1]), v)))
+    return str(min(found, key=lambda v: (abs(v[0] - have[0]), abs(v[1] - have[1]), v)))
 
 
 def _on_cpu(host: Host) -> Host:
@@ -247,10 +248,7 @@ def check_driver(variant: str, host: Host) -> str:
         return ""
     if host.driver[0] >= wanted[0]:
         return ""
-    return (
-        f"it needs a driver for CUDA {wanted[0]}.0 or newer, this one is for CUDA "
-        f"{_dotted(host.driver)}"
-    )
+    return f"it needs a driver for CUDA {wanted[0]}.0 or newer, this one is for CUDA {host.driver}"
 
 
 def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:
@@ -269,7 +267,7 @@ def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:
     if backend == "cuda" and listed and host.capability is not None:
         answers = [_runs_on(arch, host.capability) for arch in listed]
         if True not in answers and False in answers:
-            return f"{told}, the device has capability {_dotted(host.capability)}"
+            return f"{told}, the device has capability {host.capability}"
     if backend == "rocm" and listed and host.gcn_arch is not None:
         device = host.gcn_arch.partition(":")[0]
         if device not in listed:
@@ -286,13 +284,9 @@ def _runs_on(arch: str, capability: Version2) -> bool | None:
     match = _CUDA_ARCH.fullmatch(arch)
     if match is None:
         return None
-    built = (int(match[1]), int(match[2]))
+    built = Version2(int(match[1]), int(match[2]))
     if match[3] == "a":
         return capability == built
     if match[4] and not match[3]:
         return capability >= built
     return capability[0] == built[0] and capability[1] >= built[1]
-
-
-def _dotted(version: Version2) -> str:
-    return f"{version[0]}.{version[1]}"

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
 from kernforge.manifest.editions import Edition
-from kernforge.manifest.fields import Backend, Dependency, Version2
+from kernforge.manifest.fields import Backend, Dependency
 from kernforge.manifest.mistakes import Mistake, did_you_mean, from_pydantic, report
 from kernforge.manifest.model import (
     FRAMEWORKS,

@@ -7,9 +7,8 @@ reads it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple, Self, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
     BeforeValidator,
@@ -21,6 +20,8 @@ from pydantic import (
     WithJsonSchema,
 )
 from pydantic.networks import AnyUrl
+
+from kernforge.artifact.version import Version2
 
 Backend: TypeAlias = Literal["cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu"]
 Dependency: TypeAlias = Literal[
@@ -41,33 +42,6 @@ VERSION_TAG = "(version)"
 TABLE_TAG = "(table)"
 
 GIT_SCHEMES = ("https", "http", "git", "ssh", "git+ssh", "git+https", "git+http")
-_VERSION = re.compile(r"\+?([0-9]+)\.\+?([0-9]+)")
-_WORD = 2**64
-
-
-class Version2(NamedTuple):
-    """A version of two numbers, as in ``12.8``; it compares by number, so 2.10 is after 2.9."""
-
-    major: int
-    minor: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read ``"12.8"``.
-
-        As ``kernels`` 0.17.2 does, surrounding blanks, a plus sign and leading zeros are let pass:
-        ``"12.08"`` is 12.8.
-
-        Raises:
-            ValueError: not exactly two whole numbers of 64 bits with a dot between.
-        """
-        match = _VERSION.fullmatch(text.strip())
-        if match is None or max(int(match[1]), int(match[2])) >= _WORD:
-            raise ValueError('expected a version of two numbers, as in "12.8"')
-        return cls(int(match[1]), int(match[2]))
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}"
 
 
 def _version(value: object) -> Version2:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, model_validator
 
+from kernforge.artifact.version import Version2
 from kernforge.manifest.fields import (
     Backend,
     Dependency,
@@ -22,7 +23,6 @@ from kernforge.manifest.fields import (
     Name,
     StableAbi,
     Strings,
-    Version2,
     VersionText,
 )
 

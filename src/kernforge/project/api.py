@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import os
 import posixpath
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from kernforge.artifact.metadata import GitState
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest import document as manifests
 from kernforge.manifest.document import TorchNoarch
-from kernforge.system.process import Command
+from kernforge.system.process import Command, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,6 +72,16 @@ def find(start: Path) -> Path:
         f"no {MANIFEST} in {start} or above",
         hint="name the project's directory, or make a project with `kernforge new NAME`",
     )
+
+
+def read_project(directory: Path) -> Project:
+    """Read the project that holds a directory.
+
+    Raises:
+        ManifestError: its build.toml is wrong, or names a file that is not there.
+        UsageError: there is none.
+    """
+    return read(find(directory), run)
 
 
 def read(root: Path, runner: Runner) -> Project:
@@ -137,3 +148,26 @@ def _git_state(root: Path, runner: Runner) -> GitState | None:
     if not commit:
         return None
     return GitState(commit=commit, dirty=bool(git("status", "--porcelain", "-uno", "--", ".")))
+
+
+def tagged_version(project: Project) -> str | None:
+    """Version that a git tag ``vX.Y.Z`` gives to the commit that is checked out, if one does."""
+    if project.git is None or project.git.dirty:
+        return None
+    tags = run(Command(argv=("git", "-C", str(project.root), "tag", "--points-at", "HEAD"))).stdout
+    pattern = rf"v({project.manifest.general.version}\.\d+\.\d+)"
+    found = [match[1] for tag in tags.split() if (match := re.fullmatch(pattern, tag))]
+    return max(found, key=lambda version: tuple(map(int, version.split("."))), default=None)
+
+
+def card(project: Project) -> str | None:
+    """Text of the project's CARD.md, unless it is a template that another tool must fill."""
+    path = project.root / "CARD.md"
+    text = path.read_text() if path.is_file() else None
+    return None if text is None or "{%" in text else text
+
+
+def benchmarks(project: Project) -> dict[str, Path]:
+    """The scripts of a project that measure its published kernel, by file name."""
+    found = (re.fullmatch(r"benchmarks/(benchmark[^/]*\.py)", path) for path in project.files)
+    return {match[1]: project.files[match[0]] for match in found if match}

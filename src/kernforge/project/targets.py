@@ -6,14 +6,14 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
-import json
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING, cast
 
-from kernforge.artifact.variant import Backend, Variant, Version2
+from kernforge.artifact.variant import Backend, Variant
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.manifest.document import Torch, TorchNoarch, TvmFfi
+from kernforge.toolchain.releases import CLANG, TOOLKITS, TVM_FFI, torch_releases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,16 +22,9 @@ if TYPE_CHECKING:
     from kernforge.manifest.document import Manifest
 
 COMPILED = ("cpu", "cuda")
-# CUDA toolkits whose compilers the package index carries and that are built for unasked; the first
-# serves every CUDA 13.
-TOOLKITS: tuple[Version2, ...] = ((13, 0), (13, 2))
-# Those that clang compiles for with what the index carries, for users who ask for it.
-CLANG: tuple[Version2, ...] = ((12, 6), (12, 8), (12, 9))
 # Headers older than this lack what a stable-ABI binding registers its operators with.
-_OLDEST_STABLE: Version2 = (2, 10)
+_OLDEST_STABLE = Version2(2, 10)
 _DEFAULT_RELEASES = 2
-# The one series of tvm-ffi that the hub's clients know.
-TVM_FFI: Version2 = (0, 1)
 _BY_CLANG = "compiled by clang instead of nvcc, an experiment; ask for it with --variant"
 _NOT_HERE = {
     "cann": "needs Huawei's CANN toolkit, which kernforge does not drive",
@@ -86,14 +79,6 @@ class Candidate:
     target: Target | None
     default: bool
     reason: str = ""
-
-
-@functools.cache
-def torch_releases() -> Mapping[Version2, tuple[Version2, ...]]:
-    """CUDA versions that each torch series was published for, the oldest series first."""
-    text = resources.files("kernforge").joinpath("data/torch_releases.json").read_text()
-    table = json.loads(text)["releases"]
-    return {_version(torch): tuple(map(_version, cuda)) for torch, cuda in table.items()}
 
 
 def candidates(
@@ -189,9 +174,7 @@ def _for_backend(given: _Given, backend: BackendName) -> Iterator[Candidate]:
     elif isinstance(framework, TvmFfi):
         yield from _for_all_cuda(given, backend, _tvm_ffi)
     elif stable := framework.stable_abi_for(backend):
-        yield from _for_all_cuda(
-            given, backend, functools.partial(_stable, (stable.major, stable.minor))
-        )
+        yield from _for_all_cuda(given, backend, functools.partial(_stable, stable))
     else:
         yield from _full(given, framework, backend)
 
@@ -207,7 +190,7 @@ def _for_all_cuda(
             continue
         needless = f"{Backend(backend, TOOLKITS[0])} serves it too; ask for it with --variant"
         if cuda and cuda < TOOLKITS[0]:
-            needless = f"built with the CUDA {cuda[0]}.{cuda[1]} that you have; ask for it"
+            needless = f"built with the CUDA {cuda} that you have; ask for it"
         needless = _BY_CLANG if cuda in given.clang else needless
         default = cuda in {None, TOOLKITS[0]} or (
             cuda not in given.clang and not _in_cuda_bounds(given.manifest, TOOLKITS[0])
@@ -259,7 +242,7 @@ def _no_compiler(given: _Given, cuda: Version2 | None) -> str:
         return ""
     clang = ", or try --cuda-compiler clang" if cuda in CLANG else ""
     return (
-        f"the package index carries no nvcc of CUDA {cuda[0]}.{cuda[1]}: name a toolkit with "
+        f"the package index carries no nvcc of CUDA {cuda}: name a toolkit with "
         f"--cuda-home, or NVIDIA's redistributables with --cuda-redist{clang}"
     )
 
@@ -287,8 +270,3 @@ def _outside_torch_bounds(framework: Torch, torch: Version2) -> str:
 
 def _left_out(name: str, reason: str) -> Candidate:
     return Candidate(name=name, target=None, default=False, reason=reason)
-
-
-def _version(text: str) -> Version2:
-    major, minor = text.split(".")
-    return (int(major), int(minor))

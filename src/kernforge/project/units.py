@@ -21,7 +21,7 @@ from kernforge.toolchain import cuda_arch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kernforge.artifact.variant import Version2
+    from kernforge.artifact.version import Version2
     from kernforge.manifest.document import Backend, KernelSection, Manifest
     from kernforge.source.includes import Closure
     from kernforge.toolchain.cuda_arch import Arch

@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.artifact.variant import Backend, Variant
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.loader.facts import Host
 from kernforge.loader.resolve import check_archs, resolve
@@ -31,13 +32,16 @@ if TYPE_CHECKING:
 
 Version3: TypeAlias = tuple[int, int, int]
 
-_NEWEST = (9, 99)
+_NEWEST = Version2(9, 99)
 """Stands for every future version of torch."""
 # Compute capabilities of CUDA devices that are compared (the list of CUDA 13.0).
-_CAPABILITIES = (
-    *((5, 0), (5, 2), (5, 3), (6, 0), (6, 1), (6, 2), (7, 0), (7, 2), (7, 5)),
-    *((8, 0), (8, 6), (8, 7), (8, 8), (8, 9), (9, 0), (10, 0), (10, 1), (10, 3)),
-    *((11, 0), (12, 0), (12, 1)),
+_CAPABILITIES = tuple(
+    Version2(major, minor)
+    for major, minor in (
+        *((5, 0), (5, 2), (5, 3), (6, 0), (6, 1), (6, 2), (7, 0), (7, 2), (7, 5)),
+        *((8, 0), (8, 6), (8, 7), (8, 8), (8, 9), (9, 0), (10, 0), (10, 1), (10, 3)),
+        *((11, 0), (12, 0), (12, 1)),
+    )
 )
 
 
@@ -162,7 +166,7 @@ def _machines(name: str) -> Iterator[Host]:
     torches = [version, _NEWEST] if variant.framework == "torch-stable-abi" else [version]
     backends = [backend]
     if backend.name == "cuda" and backend.version:
-        backends.append(Backend("cuda", (backend.version[0], _NEWEST[1])))
+        backends.append(Backend("cuda", Version2(backend.version.major, _NEWEST.minor)))
     for torch in torches:
         for runtime in backends:
             yield Host(
@@ -196,14 +200,14 @@ def _archs(old: Offer, new: Offer) -> Iterator[tuple[Level, str]]:
 def _lost(old: Offer, new: Offer) -> list[str]:
     """Compute capabilities that the old device code runs on and the new does not."""
 
-    def runs(offer: Offer, capability: tuple[int, int]) -> bool:
+    def runs(offer: Offer, capability: Version2) -> bool:
         host = Host(cpu="", os="", backend=Backend("cuda"), capability=capability)
         return not check_archs("cuda", offer.archs, host)
 
     return [
-        f"{major}.{minor}"
-        for major, minor in _CAPABILITIES
-        if runs(old, (major, minor)) and not runs(new, (major, minor))
+        str(capability)
+        for capability in _CAPABILITIES
+        if runs(old, capability) and not runs(new, capability)
     ]
 
 

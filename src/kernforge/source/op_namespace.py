@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+
 SOURCE = "namespace.cpp"
 AT_LINK = "-DKERNFORGE_NAMESPACE_AT_LINK"
 _MACROS = ("TORCH_EXTENSION_NAME", "TVM_FFI_EXTENSION_NAME")

@@ -11,25 +11,19 @@ import json
 import sys
 import threading
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
+from kernforge.system.tables import size
 
-    from kernforge.audit.reproduce import Verdict
-    from kernforge.build.execute.outcome import Done, Failure, Outcome
-    from kernforge.build.plan.graph import Action, Plan
-    from kernforge.check.api import Finding
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from kernforge.errors import KernforgeError
-    from kernforge.store.eviction import Removed, Shelf
     from kernforge.system.live_view import Live
 
 _BETWEEN_LINES_S = 2.0
 _WORTH_A_LINE_S = 0.3
 _MB = 1_000_000
-_SHOWN = 5
 
 
 class Report:
@@ -101,8 +95,8 @@ class Report:
 
     def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
         """Begin a download; returns what to call with each number of bytes that came."""
-        size = f" ({total / _MB:.0f} MB)" if total else ""
-        self.note(f"fetching {what}{size}")
+        whole = f" ({total / _MB:.0f} MB)" if total else ""
+        self.note(f"fetching {what}{whole}")
         got = 0
         last = time.monotonic()
 
@@ -127,24 +121,19 @@ class Report:
 
             self._live = Live(actions, usage)
 
-    def started(self, action: Action) -> None:
+    def started(self, key: str, title: str) -> None:
         """An action begins."""
         if self._live:
-            self._live.started(action)
+            self._live.started(key, title)
 
-    def ended(self, action: Action, done: Done) -> None:
-        """An action ended."""
+    def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
+        """An action ended: one that took time gets a line, one that failed its whole text."""
         if self._live:
-            self._live.ended(action)
-        if done.failure:
-            if self._failures:
-                self._say(failure_text(done.failure, done.where))
-        elif done.completed and done.completed.wall_s >= _WORTH_A_LINE_S:
-            ended = done.completed
-            where = f"  on {done.where}" if done.where else ""
-            self.note(
-                f"  {ended.wall_s:5.1f} s  {size(ended.peak_bytes):>8}  {action.title}{where}"
-            )
+            self._live.ended(key)
+        if failed and self._failures:
+            self._say(text)
+        elif not failed and seconds >= _WORTH_A_LINE_S:
+            self.note(f"  {seconds:5.1f} s  {size(peak_bytes):>8}  {text}")
 
     def finished(self) -> None:
         """A build ends."""
@@ -158,163 +147,3 @@ class Report:
                 self._live.say(text)
             else:
                 print(text, file=sys.stderr, flush=True)
-
-
-def size(count: int) -> str:
-    """Bytes as people read them; nothing for none."""
-    if not count:
-        return ""
-    if count < _MB:
-        return f"{max(1, round(count / 1e3))} kB"
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / _MB:.0f} MB"  # noqa: PLR2004
-
-
-def spent_document(outcome: Outcome) -> dict[str, Any]:
-    """Where a build's time went, for programs."""
-    return {
-        "ran": outcome.ran,
-        "reused": outcome.reused,
-        "from_shared_store": outcome.shared,
-        "cpu_s": outcome.cpu_s,
-        "wall_s": outcome.wall_s,
-        "peak_bytes": max((one.peak_bytes for one in outcome.spent), default=0),
-        "spent": [asdict(one) for one in outcome.spent],
-    }
-
-
-def spent_text(outcome: Outcome) -> str:
-    """Where a build's time went, for people."""
-    lines = [
-        f"{outcome.ran} actions ran in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} CPU-s), "
-        f"{outcome.reused} from the store"
-        + (f", {outcome.shared} of them from the shared store" if outcome.shared else "")
-    ]
-    worth = [one for one in outcome.spent[:_SHOWN] if one.wall_s >= _WORTH_A_LINE_S]
-    rows = [
-        (f"  {o.wall_s:.1f} s", f"{o.cpu_s:.1f} CPU-s", size(o.peak_bytes), o.title, o.where)
-        for o in worth
-    ]
-    return "\n".join([*lines, *([table(rows)] if rows else [])])
-
-
-def cache_document(
-    root: Path, shelves: Sequence[Shelf], limit: int, removed: Removed | None
-) -> dict[str, Any]:
-    """What the store holds, for programs."""
-    document = {
-        "location": str(root),
-        "limit": limit,
-        "size": sum(shelf.size for shelf in shelves),
-        "shelves": {shelf.name: asdict(shelf) for shelf in shelves},
-    }
-    return document | ({"removed": asdict(removed)} if removed else {})
-
-
-def cache_text(root: Path, shelves: Sequence[Shelf], limit: int, removed: Removed | None) -> str:
-    """What the store holds, for people."""
-    rows = [
-        (
-            shelf.name,
-            str(shelf.entries),
-            size(shelf.size) or "0 MB",
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(shelf.oldest)) if shelf.oldest else "",
-        )
-        for shelf in shelves
-    ]
-    total = sum(shelf.size for shelf in shelves)
-    lines = [f"{root}: {size(total) or '0 MB'} of {size(limit)}"]
-    if removed:
-        kept = f"; {removed.kept} more are in use by a running build" if removed.kept else ""
-        lines.append(f"removed {removed.entries} entries, {size(removed.size) or '0 MB'}{kept}")
-    return "\n".join([*lines, table(rows, head=("shelf", "entries", "size", "oldest use"))])
-
-
-def failure_text(failure: Failure, where: str = "") -> str:
-    """A compiler's error as it wrote it, with what it was for and how to see it again."""
-    on = f" on {where}" if where else ""
-    return "\n".join(
-        (
-            f"{failure.action.title}: exit status {failure.returncode}{on}",
-            f"for {', '.join(failure.action.variants)}",
-            failure.output,
-            f"repeat it by hand{on}:\n  {failure.repeat}",
-        )
-    )
-
-
-def table(rows: Iterable[Sequence[str]], *, head: Sequence[str] = ()) -> str:
-    """Lay rows out in columns as wide as their widest cell."""
-    cells = [list(head), *map(list, rows)] if head else list(map(list, rows))
-    if not cells:
-        return ""
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def graph_document(plan: Plan, known: Collection[str]) -> dict[str, Any]:
-    """A plan for programs: what would run, on what, for whom.
-
-    Args:
-        plan: the build's plan.
-        known: keys of the actions whose results the store has.
-    """
-    actions = [
-        {
-            "key": action.key,
-            "title": action.title,
-            "argv": list(action.argv),
-            "inputs": {i.path: i.digest for i in action.inputs},
-            "outputs": list(action.outputs),
-            "variants": list(action.variants),
-            "cached": action.key in known,
-        }
-        for action in plan.actions
-    ]
-    return {"actions": actions, "variants": [artifact.target.name for artifact in plan.artifacts]}
-
-
-def graph_text(plan: Plan, known: Collection[str]) -> str:
-    """A plan for people."""
-    rows = [
-        (action.key[:12], "in store" if action.key in known else "to run", action.title)
-        for action in plan.actions
-    ]
-    return table(rows, head=("key", "state", "action"))
-
-
-def finding_document(finding: Finding) -> dict[str, str]:
-    """A finding of a check for programs."""
-    return {
-        "rule": finding.rule,
-        "severity": finding.severity,
-        "where": str(finding.where),
-        "message": finding.message,
-        "hint": finding.hint,
-    }
-
-
-def finding_text(finding: Finding) -> str:
-    """A finding of a check for people."""
-    hint = f"\n    {finding.hint}" if finding.hint else ""
-    return f"{finding.severity}: {finding.where}: {finding.message} [{finding.rule}]{hint}"
-
-
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    """What came of building a variant again, for programs."""
-    return {
-        "variant": verdict.variant,
-        "identical": not verdict.differences,
-        "differences": [asdict(one) for one in verdict.differences],
-        "notes": list(verdict.notes),
-    }
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """What came of building a variant again, for people."""
-    lines = [f"{verdict.variant}: {'DIFFERENT' if verdict.differences else 'identical'}"]
-    for one in verdict.differences:
-        lines.append(f"  {one.file}: {one.reason}")
-        if one.offset is not None:
-            lines += [f"    there {one.there or '(end)'}", f"    here  {one.here or '(end)'}"]
-    return "\n".join((*lines, *(f"  note: {note}" for note in verdict.notes)))

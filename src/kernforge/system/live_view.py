@@ -14,8 +14,6 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernforge.build.plan.graph import Action
-
 _ROWS = 12
 
 
@@ -46,18 +44,18 @@ class Live:
         )
         self._shown = False
 
-    def started(self, action: Action) -> None:
+    def started(self, key: str, title: str) -> None:
         """An action begins."""
         with self._lock:
-            self._running[action.key] = (action.title, time.monotonic())
+            self._running[key] = (title, time.monotonic())
         if not self._shown:  # a build with nothing to do draws nothing
             self._shown = True
             self._screen.start()
 
-    def ended(self, action: Action) -> None:
+    def ended(self, key: str) -> None:
         """An action ended."""
         with self._lock:
-            self._running.pop(action.key, None)
+            self._running.pop(key, None)
             self._ended += 1
 
     def say(self, text: str) -> None:

@@ -1,48 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge test``: a project's tests on its built variants, here or on a worker with the GPU.
+"""``kernforge test``: a project's tests on its built variants.
 
 Each variant is tested by a pytest of its own, with ``KERNFORGE_KERNEL_DIR`` naming it: a process
-holds one build of a kernel. A Dask worker is sent the project's files and the variant; what it
-sends back is what a run here would give.
+holds one build of a kernel.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import sys
-import threading
-import time
 from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernforge.artifact import directories
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
-from kernforge.errors import (
-    BuildError,
-    KernforgeError,
-    NetworkError,
-    NoVariantError,
-    StorageError,
-    UsageError,
-)
+from kernforge.errors import NoVariantError, UsageError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
 from kernforge.system import files
 from kernforge.system.paths import home
 from kernforge.system.process import Command, run
-from kernforge.toolchain import lockfile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from kernforge.system.process import Completed, Runner
+    from kernforge.system.process import Runner
 
 PLUGIN = "kernforge.testing.plugin"
 _RAN = (0, 1)  # pytest: all passed, some failed
@@ -50,10 +38,6 @@ _REFUSED = 4  # pytest: its arguments are wrong
 _NOTHING = 5  # pytest: no test was collected
 _UNREADABLE = "ERROR collecting "  # pytest: a file of tests cannot be imported
 _SUMMARY = "=== short test summary info"
-_CONNECT_S = 10
-_PATIENCE_S = 60
-_LOOK_S = 1
-_LEFT_OUT = frozenset({"build", "__pycache__"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,43 +127,6 @@ def built_in(directory: Path, patterns: Sequence[str]) -> dict[str, Path]:
     return {name: found[name] for name in meant}
 
 
-def build(project: Path, variants: Iterable[str], options: Sequence[str]) -> dict[str, Path]:
-    """Build variants as ``kernforge build`` does; what is up to date costs half a second.
-
-    Raises:
-        KernforgeError: it did not; of the build's own kind and in its own words.
-    """
-    patterns = [word for name in variants for word in ("--variant", name)]
-    argv = (sys.executable, "-m", "kernforge", "build", str(project), *patterns, *options)
-    done = run(Command(argv=(*argv, "--json")))
-    if done.returncode:
-        raise _not_built(done)
-    return {name: Path(path) for name, path in json.loads(done.stdout)["variants"].items()}
-
-
-def _not_built(done: Completed) -> KernforgeError:
-    """The build's error out of the document that it printed, if it came so far."""
-    told: dict[str, Any] = {}
-    with contextlib.suppress(ValueError):
-        told = json.loads(done.stdout)
-    lines = [f"{each['action']}:\n{each['output']}" for each in told.get("failures", ())]
-    lines += [
-        f"{each['where']}: {each['message']} [{each['rule']}]\n    {each['hint']}"
-        for each in told.get("findings", ())
-        if each["severity"] == "error"
-    ]
-    lines.append(told.get("message") or done.stderr.strip())
-    kinds = {kind.exit_code: kind for kind in KernforgeError.__subclasses__()}
-    hint = "mend it with: kernforge build" if told.get("failures") else told.get("hint", "")
-    if done.returncode == StorageError.exit_code and lockfile.FILE_NAME not in lines[-1]:
-        hint = (
-            "`kernforge build --out DIR` builds elsewhere, `kernforge test --kernel DIR` tests it"
-        )
-    return kinds.get(done.returncode, BuildError)(
-        "\n".join(["the project cannot be built, so it is not tested:", *lines]), hint=hint
-    )
-
-
 def run_variant(
     project: Path,
     variant: Path,
@@ -264,133 +211,3 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
         f"pytest {ended} before all tests were run:\n{output[-3000:].strip()}",
         hint="a test or the kernel ended the process, or an argument is wrong; `--pytest=-xv` shows where",
     )
-
-
-# -- on a worker -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
-    """A project and a variant by their files' contents, paths relative to each."""
-
-    project: Mapping[str, bytes]
-    name: str
-    variant: Mapping[str, bytes]
-    arguments: tuple[str, ...]
-
-
-def parcel(project: Path, variant: Path, arguments: Sequence[str]) -> Parcel:
-    """Read what a worker needs: the project without its builds and hidden files."""
-    return Parcel(
-        project=_contents(project),
-        name=variant.name,
-        variant=_contents(variant),
-        arguments=tuple(arguments),
-    )
-
-
-def _contents(root: Path) -> dict[str, bytes]:
-    found = {}
-    for path in sorted(root.rglob("*")):
-        parts = path.relative_to(root).parts
-        hidden = any(part in _LEFT_OUT or part.startswith(".") for part in parts)
-        if path.is_file() and not hidden:
-            found["/".join(parts)] = path.read_bytes()
-    return found
-
-
-def unpack_and_test(sent: Parcel) -> Tested:
-    """Test on the machine where this is called what another one sent."""
-    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
-
-    with files.staging(home() / "tests") as scratch:
-        for folder, contents in (("project", sent.project), (sent.name, sent.variant)):
-            for path, data in contents.items():
-                files.write_new(scratch / folder / path, data)
-        where = str(get_worker().address)
-        return run_variant(scratch / "project", scratch / sent.name, sent.arguments, where=where)
-
-
-class Workers:
-    """The workers of a Dask scheduler that offer what tests need.
-
-    Args:
-        address: the scheduler's.
-        resources: what a worker must offer, as ``{"GPU": 1}``.
-        patience_s: how long the last such worker may be gone; a nanny starts one anew.
-
-    Raises:
-        NetworkError: no scheduler answers, or no worker offers that.
-    """
-
-    def __init__(
-        self, address: str, resources: Mapping[str, float], *, patience_s: float = _PATIENCE_S
-    ) -> None:
-        from distributed import Client  # noqa: PLC0415 - only a cluster needs it
-
-        self._address, self._resources = address, dict(resources)
-        self._patience_s = patience_s
-        try:
-            self._client = Client(address, timeout=_CONNECT_S, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise NetworkError(
-                f"no Dask scheduler answers at {address}: {error}",
-                hint="start one with `dask scheduler`, and give its address as tcp://HOST:8786",
-            ) from error
-        if not self._any():
-            self.close()
-            raise self._nobody("no worker of {} offers {}", "{} has no workers")
-
-    def _any(self) -> bool:
-        """Whether a worker offers what is asked."""
-        try:
-            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        except OSError:  # the scheduler is gone; it may come back
-            return False
-        asked = self._resources.items()
-        return any(all(w["resources"].get(n, 0) >= amount for n, amount in asked) for w in workers)
-
-    def _nobody(self, particular: str, plain: str) -> NetworkError:
-        wanted = " ".join(f"{name}={amount:g}" for name, amount in self._resources.items())
-        return NetworkError(
-            particular.format(self._address, wanted) if wanted else plain.format(self._address),
-            hint=f"start one: `dask worker {self._address}"
-            + (f" --resources '{wanted}'`" if wanted else "`"),
-        )
-
-    def call(self, function: Any, *arguments: Any) -> Any:
-        """Run a function on a worker and give back what it returns or raises.
-
-        When the worker dies, Dask gives the work to another one.
-
-        Raises:
-            NetworkError: each worker that had it died, or none is left; or the scheduler is gone.
-        """
-        from distributed import CancelledError, KilledWorker  # noqa: PLC0415
-
-        options = {"resources": self._resources} if self._resources else {}
-        future = self._client.submit(function, *arguments, pure=False, **options)
-        done, seen = threading.Event(), time.monotonic()
-        future.add_done_callback(lambda _: done.set())
-        while not done.wait(_LOOK_S):
-            if self._any():
-                seen = time.monotonic()
-            elif time.monotonic() - seen > self._patience_s:
-                future.cancel()
-                gone = "its worker is gone, and no other of {} offers {}"
-                raise self._nobody(gone, "the last worker of {} is gone")
-        try:
-            return future.result()
-        except KilledWorker as error:
-            raise NetworkError(
-                f"each worker that was given the tests died: {error}",
-                hint="its log says why; the scheduler tries `distributed.scheduler.allowed-failures` times",
-            ) from error
-        except CancelledError as error:
-            raise NetworkError(
-                f"the Dask scheduler at {self._address} is gone", hint="start it, and test again"
-            ) from error
-
-    def close(self) -> None:
-        """Leave the cluster."""
-        self._client.close()

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from kernforge.build.plan import clang_flags
 from kernforge.errors import ToolchainError
-from kernforge.toolchain import wheel_pins
+from kernforge.toolchain import tree_names, wheel_pins
 from kernforge.toolchain.lockfile import LockedClang, LockedToolkit
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ _RUNTIME = "nvidia-cuda-runtime-cu12"
 _TOOLKIT = ("nvidia-cuda-nvcc-cu12", _RUNTIME, "nvidia-cuda-cccl-cu12")
 _ARCHIVE = "libcudart_static.a"
 
-EMPTY_HEADER = f"{clang_flags.EMPTY}/curand_mtgp32_kernel.h"
+EMPTY_HEADER = f"{tree_names.CLANG_EMPTY}/curand_mtgp32_kernel.h"
 """The one header that clang always includes and that is cuRAND's."""
 
 
@@ -107,10 +106,10 @@ def layout(toolkit: LockedToolkit) -> Iterator[tuple[LockedWheel, dict[str, str]
             },
         )
     major = clang.release.partition(".")[0]
-    yield clang.compiler, {"ziglang/zig": clang_flags.PROGRAM}
+    yield clang.compiler, {"ziglang/zig": tree_names.CLANG}
     yield (
         clang.headers,
-        {f"clang_tidy/data/lib/clang/{major}/include/": f"{clang_flags.RESOURCES}/include/"},
+        {f"clang_tidy/data/lib/clang/{major}/include/": f"{tree_names.CLANG_RESOURCES}/include/"},
     )
     yield clang.fatbinary, {"nvidia/cu13/bin/fatbinary": "bin/fatbinary"}
     yield clang.runtime, {f"nvidia/cuda_runtime/lib/{_ARCHIVE}": f"lib64/{_ARCHIVE}"}

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
 
 if TYPE_CHECKING:
@@ -73,11 +74,11 @@ class Arch:
         return f"{self.major}.{self.minor}{self.suffix}{'+PTX' if self.ptx else ''}"
 
     @property
-    def capability(self) -> tuple[int, int]:
+    def capability(self) -> Version2:
         """Major and minor."""
-        return (self.major, self.minor)
+        return Version2(self.major, self.minor)
 
-    def serves(self, capability: tuple[int, int]) -> bool:
+    def serves(self, capability: Version2) -> bool:
         """Whether a GPU of this compute capability runs code for this target."""
         if self.suffix == "a":
             return capability == self.capability
@@ -111,13 +112,13 @@ def listed(text: str) -> tuple[Arch, ...]:
         ) from error
 
 
-def defaults(toolkit: tuple[int, int]) -> tuple[Arch, ...]:
+def defaults(toolkit: Version2) -> tuple[Arch, ...]:
     """Architectures that a toolkit builds for when the manifest names none."""
     listed = next(text for oldest, text in _DEFAULTS if toolkit >= oldest)
     return tuple(Arch.parse(part) for part in listed.split())
 
 
-def choose(wanted: Iterable[str] | None, toolkit: tuple[int, int]) -> tuple[Arch, ...]:
+def choose(wanted: Iterable[str] | None, toolkit: Version2) -> tuple[Arch, ...]:
     """Architectures of one kernel section under a toolkit.
 
     A capability with a suffix is taken as it is if the toolkit knows its number, and takes that
@@ -155,7 +156,7 @@ def choose(wanted: Iterable[str] | None, toolkit: tuple[int, int]) -> tuple[Arch
     if not chosen:
         raise ManifestError(
             f"cuda-capabilities {', '.join(map(str, sources))}: an empty set of capabilities is "
-            f"left for CUDA {toolkit[0]}.{toolkit[1]}",
+            f"left for CUDA {toolkit}",
             hint=f"it can build for {', '.join(f'{a}.{b}' for a, b in numbers)}",
         )
     return tuple(sorted(chosen.values()))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.system import digest, files
 from kernforge.system.process import Command
@@ -26,7 +27,6 @@ from kernforge.toolchain.lockfile import LockedPython
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kernforge.artifact.variant import Version2
     from kernforge.system.process import Runner
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
@@ -97,7 +97,7 @@ def identify_cuda(path: Path, runner: Runner) -> CudaHome:
     text = stated.read_text(errors="replace") if stated.is_file() else ""
     return CudaHome(
         path=path,
-        version=(int(match[1]), int(match[2])),
+        version=Version2(int(match[1]), int(match[2])),
         release=_stated_release(text) or match[3],
         digest=digest.key(
             "cuda-home",

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-from kernforge.project.targets import CLANG
 from kernforge.system.process import run
 from kernforge.toolchain import header_libraries, installed
 from kernforge.toolchain.redist import Redist
+from kernforge.toolchain.releases import CLANG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernforge.artifact.variant import Version2
     from kernforge.toolchain.header_libraries import HeaderFiles
     from kernforge.toolchain.index.http import Transport
     from kernforge.toolchain.index.wheels import Progress
@@ -69,12 +69,12 @@ class Own:
 
     def by_clang(self, version: str) -> bool:
         """Whether the user wants clang to compile for this toolkit, as ``"12.8"``."""
-        return self.cuda_compiler == "clang" and _version(version) in CLANG
+        return self.cuda_compiler == "clang" and Version2.parse(version) in CLANG
 
     def home_of(self, version: str) -> CudaHome | None:
         """The installed toolkit if it is of this version, as ``"12.8"``."""
         home = self.cuda_home
-        return home if home and home.version == _version(version) else None
+        return home if home and home.version == Version2.parse(version) else None
 
 
 def find(
@@ -122,8 +122,3 @@ def find(
 
 def _address(place: str) -> str:
     return place if "://" in place else Path(place).resolve().as_uri()
-
-
-def _version(text: str) -> Version2:
-    major, minor = text.split(".")
-    return (int(major), int(minor))

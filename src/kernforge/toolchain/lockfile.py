@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.system import digest
 
@@ -242,13 +243,13 @@ def on_machine(lock: Lock, compiler: LockedCompiler, python: LockedPython | None
     return replace(lock, compiler=compiler, python=python or lock.python)
 
 
-def toolkit(lock: Lock, version: tuple[int, int]) -> LockedToolkit:
+def toolkit(lock: Lock, version: Version2) -> LockedToolkit:
     """The lock's toolkit of a CUDA version.
 
     Raises:
         ToolchainError: it has none.
     """
-    name = f"{version[0]}.{version[1]}"
+    name = str(version)
     if name not in lock.cuda:
         raise _not_locked(f"CUDA {name}")
     return lock.cuda[name]
@@ -321,8 +322,7 @@ def identity(root: str, lock: Lock) -> str:
         return wheel_headers_key(lock.torch[rest].wheel)
     if kind == "cuda":
         version, _, library = rest.partition("-")
-        major, minor = version.split(".")
-        found = toolkit(lock, (int(major), int(minor)))
+        found = toolkit(lock, Version2.parse(version))
         if not library:
             return toolkit_key(found)
         (wheel,) = [w for w in found.libraries if w.file.partition("-")[0] == library]

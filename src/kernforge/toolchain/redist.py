@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kernforge.artifact.variant import Version2
+    from kernforge.artifact.version import Version2
     from kernforge.toolchain.index.http import Transport
     from kernforge.toolchain.index.wheels import Progress
 
@@ -97,12 +97,12 @@ class Redist:
     def _newest(self, version: Version2) -> tuple[str, dict[str, Any]]:
         # A directory's listing is no part of the format, so the patch releases are tried in turn.
         for patch in range(_NEWEST_PATCH, -1, -1):
-            release = f"{version[0]}.{version[1]}.{patch}"
+            release = f"{version}.{patch}"
             page = self._connect().page(f"{self.base}/redistrib_{release}.json")
             if page is not None:
                 return release, _manifest(page.text, release)
         raise ToolchainError(
-            f"no redistrib_{version[0]}.{version[1]}.*.json at the address of --cuda-redist",
+            f"no redistrib_{version}.*.json at the address of --cuda-redist",
             hint="name the directory that holds the manifests",
         )
 

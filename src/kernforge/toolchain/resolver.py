@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.toolchain import clang_toolkit, header_libraries, wheel_pins
 from kernforge.toolchain.local_parts import Own
@@ -178,9 +179,9 @@ def _toolkit(
 ) -> LockedToolkit:
     if home := own.home_of(version):
         return LockedToolkit(release=home.release, directory=home.digest)
-    major, minor = map(int, version.split("."))
-    if own.redist and major < _OLDEST_WHEELS:
-        return own.redist.resolve((major, minor), cpu)
+    number = Version2.parse(version)
+    if own.redist and number.major < _OLDEST_WHEELS:
+        return own.redist.resolve(number, cpu)
     if own.by_clang(version):
         return clang_toolkit.resolve(version, wheels, cpu, LIBRARIES if libraries else ())
     if old and old.wheels and not old.clang:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
 from kernforge.binary import elf
 from kernforge.errors import CheckError
 from kernforge.wheel import plan
@@ -55,7 +56,9 @@ def _examined(name: str, parsed: Elf) -> Library:
         if symbol.name.startswith(("Py", "_Py"))
     }
     added = [
-        (entry.added.major, entry.added.minor) for entry in entries.values() if entry is not None
+        Version2(entry.added.major, entry.added.minor)
+        for entry in entries.values()
+        if entry is not None
     ]
     # An extension that only defines PyInit still needs Python.
     module = any(symbol.name.startswith("PyInit_") for symbol in parsed.exported)

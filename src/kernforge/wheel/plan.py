@@ -23,15 +23,16 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from kernforge.artifact.python_depends import python_depends
+from kernforge.artifact.version import Version2
 from kernforge.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from kernforge.artifact.metadata import Metadata
-    from kernforge.artifact.variant import Variant, Version2
+    from kernforge.artifact.variant import Variant
 
-LEAST_PYTHON: Version2 = (3, 9)
+LEAST_PYTHON = Version2(3, 9)
 """The oldest Python of every hub build: no extension needs a newer limited API."""
 
 # A build for torch's stable ABI sorts last, so that installers try it first: it works with every
@@ -179,7 +180,7 @@ def local_version(variant: Variant) -> str:
     """The part that distinguishes variants for the same machine, such as ``torchabi2.10.cu130``."""
     if variant.version is None:
         return re.sub(r"[^a-z0-9]+", ".", str(variant.backend).lower())
-    interface = f"{_LABEL_OF[variant.framework]}{variant.version[0]}.{variant.version[1]}"
+    interface = f"{_LABEL_OF[variant.framework]}{variant.version}"
     old = ".cxx98" if variant.cxx11 is False else ""
     return f"{interface}{old}.{variant.backend}"
 

@@ -5,6 +5,7 @@ import pytest
 
 from kernforge.application.platforms import describe, name, parse, read
 from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.loader.facts import Host
 from kernforge.loader.resolve import resolve
@@ -29,13 +30,13 @@ def test_a_description_says_all_of_a_machine():
     host = Host(
         cpu="x86_64",
         os="linux",
-        backend=Backend("cuda", (13, 0)),
-        torch=(2, 11),
+        backend=Backend("cuda", Version2(13, 0)),
+        torch=Version2(2, 11),
         cxx11=True,
-        tvm_ffi=(0, 1),
-        python=(3, 14),
+        tvm_ffi=Version2(0, 1),
+        python=Version2(3, 14),
         free_threaded=True,
-        capability=(9, 0),
+        capability=Version2(9, 0),
     )
     assert read(json.dumps(describe(host)), source="x") == host
 

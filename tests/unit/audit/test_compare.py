@@ -4,7 +4,8 @@ import json
 from kernforge.artifact.metadata import GitState
 from kernforge.audit import compare
 from kernforge.build import provenance
-from kernforge.build.provenance import Made, Origin
+from kernforge.build.execute.results import ActionRecord
+from kernforge.build.provenance import Origin
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.lockfile import (
     Lock,
@@ -28,7 +29,7 @@ ORIGIN = Origin(sources="5", lock=LOCK, version="1", url="https://x/y", git=GIT,
 def made(key="k", **changes):
     values = {"title": f"compile {key}", "key": key, "argv": ("%{cxx}", "-c"), "roots": ("cxx",)}
     values |= {"outputs": {"out.o": "00" * 32}, "isolated": True, "fixed": True}
-    return Made(**values | changes)
+    return ActionRecord(**values | changes)
 
 
 def differences(there, here, **changes):

@@ -12,6 +12,7 @@ from support.signatures import IDENTITY, ISSUER, Sigstore, token
 from kernels import verify as theirs
 from kernforge.artifact.metadata import SIGNATURE
 from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
 from kernforge.audit import about, verify
 from kernforge.build.provenance import FILE as STATEMENT
 from kernforge.cli import main
@@ -23,7 +24,7 @@ from kernforge.system.environment import Environment
 from kernforge.trust import admission, signing
 
 REPO = "acme/toy"
-HOST = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=(2, 13), cxx11=True)
+HOST = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=Version2(2, 13), cxx11=True)
 
 
 @pytest.fixture(autouse=True)

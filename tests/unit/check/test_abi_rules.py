@@ -2,6 +2,7 @@
 import pytest
 
 from kernforge.artifact.variant import Variant
+from kernforge.artifact.version import Version2
 from kernforge.binary.elf import Elf, Symbol
 from kernforge.binary.fatbin import Architectures
 from kernforge.check import abi_rules
@@ -107,7 +108,9 @@ def test_another_cpu_is_found():
     ],
 )
 def test_the_stable_abi_passes(name):
-    assert not list(abi_rules.torch_stable_abi([Symbol(name=name)], target=(2, 10), where="a"))
+    assert not list(
+        abi_rules.torch_stable_abi([Symbol(name=name)], target=Version2(2, 10), where="a")
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,17 +125,17 @@ def test_the_stable_abi_passes(name):
 )
 def test_torchs_cpp_abi_is_found(name):
     symbols = [Symbol(name=name, weak=True)]
-    (found,) = abi_rules.torch_stable_abi(symbols, target=(2, 10), where="a.so")
+    (found,) = abi_rules.torch_stable_abi(symbols, target=Version2(2, 10), where="a.so")
     assert name in found.message
 
 
 @pytest.mark.parametrize(
     ("name", "version"),
     [
-        ("torch_call_dispatcher", (2, 10)),
-        ("torch_from_blob", (2, 11)),
-        ("aoti_torch_dtype_float8_e8m0fnu", (2, 12)),
-        ("torch_stream_native_handle", (2, 13)),
+        ("torch_call_dispatcher", Version2(2, 10)),
+        ("torch_from_blob", Version2(2, 11)),
+        ("aoti_torch_dtype_float8_e8m0fnu", Version2(2, 12)),
+        ("torch_stream_native_handle", Version2(2, 13)),
     ],
 )
 def test_a_function_newer_than_the_target_is_found(name, version):

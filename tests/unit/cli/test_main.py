@@ -197,12 +197,6 @@ def test_a_reader_that_has_enough_is_no_traceback():
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_columns_are_as_wide_as_their_widest_cell():
-    assert (
-        console.table([("a", "b"), ("long", "c")], head=("x", "y")) == "x     y\na     b\nlong  c"
-    )
-
-
 def test_a_program_reads_one_document_however_a_command_ends(capsys):
     error = errors.CheckError("it is wrong", hint="mend it")
     for result, expected in (

@@ -17,7 +17,7 @@ from kernforge.dev import build as dev_build
 from kernforge.dev import report, rounds
 from kernforge.dev import watch as dev_watch
 from kernforge.dev.rounds import EVERYTHING, Complaint, Good, Ratio, Round
-from kernforge.dev.session import Wanted
+from kernforge.dev.session import DevOptions
 from kernforge.dev.view import View
 from kernforge.errors import StorageError
 from kernforge.source.diagnostics import Diagnostic
@@ -93,11 +93,11 @@ def test_a_project_that_cannot_be_watched_is_an_error(tmp_path, monkeypatch):
         raise OSError(28, "OS file watch limit reached")
 
     monkeypatch.setattr(pytest.importorskip("watchfiles"), "watch", watch)
-    wanted = Wanted(root=tmp_path, place=tmp_path / "place", test=False, bench=False)
+    options = DevOptions(root=tmp_path, place=tmp_path / "place", test=False, bench=False)
     monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
     silent = types.SimpleNamespace(state=lambda *_: None, round=lambda *_: None)
     with pytest.raises(StorageError, match=r"cannot be watched: .*limit reached"):
-        dev_watch.watch(wanted, silent)
+        dev_watch.watch(options, silent)
 
 
 def test_a_ratio_that_was_told_by_rounds_is_turned_about():
@@ -303,18 +303,18 @@ def test_occupancy_of_hopper(threads, registers, shared, blocks, limits):
 def test_the_machine_is_looked_at_once_for_a_manifest(monkeypatch):
     asked = []
 
-    def set_up(one, teller, brought, *, cxx, mine):
-        asked.append((cxx, mine))
+    def open_workspace(project, events, brought, *, cxx, own):
+        asked.append((cxx, own))
         return types.SimpleNamespace(compiler="g++", own="torch")
 
-    monkeypatch.setattr(dev_build.workspace, "set_up", set_up)
+    monkeypatch.setattr(dev_build.build_workspace, "open_workspace", open_workspace)
     project = types.SimpleNamespace(manifest=types.SimpleNamespace(content="a"))
     kept = {}
     library = Brought(depends={"cutlass": Path("cutlass")})
     for brought in (NOTHING, NOTHING, library):
-        dev_build.set_up(project, None, brought, kept)
+        dev_build.open_workspace(project, None, brought, kept)
     # A library may be edited between rounds.
     assert asked == [(None, None), ("g++", "torch"), ("g++", None)]
     project.manifest.content = "b"
-    dev_build.set_up(project, None, NOTHING, kept)
+    dev_build.open_workspace(project, None, NOTHING, kept)
     assert asked[-1] == (None, None)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from kernforge.artifact.version import Version2
 from kernforge.build.execute import sandbox
 from kernforge.cli.main import main
 from kernforge.doctor import examine
@@ -20,17 +21,17 @@ from kernforge.system.process import Command, run
 
 CUDA_TORCH = Torch(
     version="2.13.0+cu130",
-    cuda=(13, 0),
+    cuda=Version2(13, 0),
     archs=("sm_80", "sm_90", "compute_90"),
-    gpus=(("H200", (9, 0)),),
+    gpus=(("H200", Version2(9, 0)),),
 )
 HEALTHY = Machine(
     system="Linux",
     cpu="x86_64",
     gcc=14,
-    nvcc=Nvcc(path="/usr/local/cuda/bin/nvcc", version=(13, 0), newest_gcc=15),
+    nvcc=Nvcc(path="/usr/local/cuda/bin/nvcc", version=Version2(13, 0), newest_gcc=15),
     gpu_devices=True,
-    driver=(13, 0),
+    driver=Version2(13, 0),
     torch=CUDA_TORCH,
     places=(Place(use="the store", path="/s", free=100 * GB),),
 )
@@ -50,7 +51,7 @@ def test_nothing_is_found_on_a_healthy_machine():
     ("facts", "rule", "severity"),
     [
         ({"system": "Darwin"}, "system", "error"),
-        ({"glibc": (2, 17)}, "glibc", "error"),
+        ({"glibc": Version2(2, 17)}, "glibc", "error"),
         ({"glibc": None}, "glibc", "error"),
         ({"gcc_trouble": ("no C++ compiler is installed", "install")}, "compiler", "error"),
         ({"cxx_headers": "vector: No such file"}, "cxx-headers", "error"),
@@ -59,15 +60,15 @@ def test_nothing_is_found_on_a_healthy_machine():
         ({"torch": OLD_ABI}, "old-abi", "warning"),
         ({"cxxflags": "-O2 -D _GLIBCXX_USE_CXX11_ABI=0"}, "abi-flag", "error"),
         ({"driver": None}, "driver-library", "error"),
-        ({"driver": (12, 8)}, "driver-too-old", "error"),
-        ({"torch": replace(CUDA_TORCH, cuda=(13, 2))}, "driver-minor", "warning"),
+        ({"driver": Version2(12, 8)}, "driver-too-old", "error"),
+        ({"torch": replace(CUDA_TORCH, cuda=Version2(13, 2))}, "driver-minor", "warning"),
         ({"torch": Torch(failure="ImportError: libcudart")}, "torch-import", "error"),
         ({"torch": Torch(version="2.13.0+cpu")}, "torch-without-cuda", "warning"),
         ({"torch": BLIND}, "no-visible-gpu", "error"),
         ({"torch": replace(CUDA_TORCH, archs=("sm_100",))}, "gpu-unknown-to-torch", "error"),
         ({"cuda_home": "/opt/none"}, "cuda-home", "warning"),
         ({"nvcc": Nvcc(path="/nvcc", version=None)}, "nvcc-broken", "warning"),
-        ({"nvcc": Nvcc(path="/nvcc", version=(12, 8))}, "nvcc-other-major", "warning"),
+        ({"nvcc": Nvcc(path="/nvcc", version=Version2(12, 8))}, "nvcc-other-major", "warning"),
         ({"gcc": 16}, "gcc-too-new", "warning"),
         ({"places": (FULL,)}, "disk", "error"),
         ({"places": (CROWDED,)}, "disk", "warning"),
@@ -103,13 +104,13 @@ def test_each_fact_gives_its_finding_alone_with_a_hint(facts, rule, severity):
 @pytest.mark.parametrize(
     ("capability", "archs", "runs"),
     [
-        ((9, 0), ("sm_90",), True),
-        ((9, 0), ("sm_90a",), True),
-        ((8, 9), ("sm_86",), True),
-        ((8, 0), ("sm_86",), False),
-        ((12, 0), ("sm_90", "compute_90"), True),
-        ((12, 1), ("sm_120",), True),
-        ((7, 0), ("sm_75", "compute_75"), False),
+        (Version2(9, 0), ("sm_90",), True),
+        (Version2(9, 0), ("sm_90a",), True),
+        (Version2(8, 9), ("sm_86",), True),
+        (Version2(8, 0), ("sm_86",), False),
+        (Version2(12, 0), ("sm_90", "compute_90"), True),
+        (Version2(12, 1), ("sm_120",), True),
+        (Version2(7, 0), ("sm_75", "compute_75"), False),
     ],
 )
 def test_a_gpu_runs_code_of_its_major_or_older_ptx(capability, archs, runs):
@@ -140,7 +141,7 @@ def test_one_job_is_never_too_much_for_the_memory():
 
 
 def test_each_gpu_that_the_list_of_architectures_lacks_is_named():
-    torch = replace(CUDA_TORCH, gpus=(("A100", (8, 0)), ("H200", (9, 0))))
+    torch = replace(CUDA_TORCH, gpus=(("A100", Version2(8, 0)), ("H200", Version2(9, 0))))
     found = diagnose(replace(HEALTHY, torch=torch, arch_list="9.0"))
     assert [(f.rule, f.severity, "A100" in f.message) for f in found] == [
         ("arch-list", "error", True)

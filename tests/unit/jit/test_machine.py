@@ -3,6 +3,7 @@ import types
 
 import pytest
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.jit import machine
 
@@ -10,13 +11,13 @@ from kernforge.jit import machine
 @pytest.mark.parametrize(
     ("torch", "toolkit", "runtime"),
     [
-        ("13.0", (13, 0), "libcudart.so.13"),
-        ("13.2", (13, 0), "libcudart.so.13"),
-        ("12.8", (12, 6), "libcudart.so.12"),
-        ("13.0", (13, 2), ""),  # nvcc may call what torch's runtime does not have
-        ("12.8", (13, 0), ""),
-        ("11.8", (11, 8), ""),
-        (None, (13, 0), ""),
+        ("13.0", Version2(13, 0), "libcudart.so.13"),
+        ("13.2", Version2(13, 0), "libcudart.so.13"),
+        ("12.8", Version2(12, 6), "libcudart.so.12"),
+        ("13.0", Version2(13, 2), ""),  # nvcc may call what torch's runtime does not have
+        ("12.8", Version2(13, 0), ""),
+        ("11.8", Version2(11, 8), ""),
+        (None, Version2(13, 0), ""),
         ("13.0", None, ""),
     ],
 )
@@ -30,7 +31,9 @@ class Torch:
 
     class cuda:  # noqa: N801 - torch's name
         device_count = staticmethod(lambda: 2)
-        get_device_capability = staticmethod(lambda number: [(9, 0), (8, 0)][number])
+        get_device_capability = staticmethod(
+            lambda number: [Version2(9, 0), Version2(8, 0)][number]
+        )
 
 
 @pytest.mark.parametrize(

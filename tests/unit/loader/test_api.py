@@ -15,6 +15,7 @@ import kernforge
 from kernels import _rust as rust
 from kernforge.artifact.metadata import GitState, Provenance
 from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
 from kernforge.loader import api as loading
 from kernforge.loader import fitness, importer, search
@@ -28,10 +29,19 @@ from kernforge.system.environment import Environment
 
 REPO = "owner/toy"
 CPU_HOST = Host(
-    cpu="x86_64", os="linux", backend=Backend("cpu"), torch=(2, 13), cxx11=True, python=(3, 12)
+    cpu="x86_64",
+    os="linux",
+    backend=Backend("cpu"),
+    torch=Version2(2, 13),
+    cxx11=True,
+    python=Version2(3, 12),
 )
 CUDA_HOST = Host(
-    cpu="x86_64", os="linux", backend=Backend("cuda", (13, 0)), torch=(2, 13), cxx11=True
+    cpu="x86_64",
+    os="linux",
+    backend=Backend("cuda", Version2(13, 0)),
+    torch=Version2(2, 13),
+    cxx11=True,
 )
 _unique = (f"{number:07x}" for number in itertools.count())
 
@@ -424,7 +434,7 @@ def test_device_code_for_other_gpus_is_refused_unless_told(registry, build, mach
     monkeypatch.setattr(
         fitness,
         "with_device",
-        lambda _: Host(cpu="", os="", backend=Backend("cuda"), capability=(7, 0)),
+        lambda _: Host(cpu="", os="", backend=Backend("cuda"), capability=Version2(7, 0)),
     )
     built = build(variant="torch-cuda", backend="cuda", archs=("8.0", "9.0a"))
     publish(built, registry, REPO)

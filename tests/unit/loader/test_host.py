@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.loader import host
 from kernforge.loader.facts import Host
@@ -29,8 +30,8 @@ def torch_of(*, cuda=None, hip=None, mps=False, npu="", backends=(), attributes=
     ("torch", "backend"),
     [
         (torch_of(), Backend("cpu")),
-        (torch_of(cuda="13.0"), Backend("cuda", (13, 0))),
-        (torch_of(hip="7.2.41134-abc"), Backend("rocm", (7, 2))),
+        (torch_of(cuda="13.0"), Backend("cuda", Version2(13, 0))),
+        (torch_of(hip="7.2.41134-abc"), Backend("rocm", Version2(7, 2))),
         (torch_of(mps=True), Backend("metal")),
         (torch_of(xpu="20250301"), Backend("xpu", (2025, 3))),
         (torch_of(cuda="13.0", backends=["tpu"]), Backend("tpu")),
@@ -41,7 +42,7 @@ def test_the_backend_is_what_torch_is_built_for(monkeypatch, torch, backend):
     monkeypatch.setattr(host, "_torch", lambda: torch)
     probed = host.probe.__wrapped__()
     assert probed.backend == backend
-    assert (probed.torch, probed.cpu) == ((2, 13), platform.machine())
+    assert (probed.torch, probed.cpu) == (Version2(2, 13), platform.machine())
     assert probed.cxx11 is (True if platform.system() == "Linux" else None)
     assert host.probe.__wrapped__("cpu").backend == Backend("cpu")
     assert host.probe.__wrapped__(backend.name).backend == backend
@@ -56,9 +57,13 @@ def test_another_backend_is_refused(monkeypatch):
 
 def test_without_torch_the_systems_cuda_runtime_counts(monkeypatch):
     monkeypatch.setattr(host, "_torch", lambda: None)
-    monkeypatch.setattr(host, "_cudart_version", lambda: (12, 8))
+    monkeypatch.setattr(host, "_cudart_version", lambda: Version2(12, 8))
     probed = host.probe.__wrapped__()
-    assert (probed.backend, probed.torch, probed.cxx11) == (Backend("cuda", (12, 8)), None, None)
+    assert (probed.backend, probed.torch, probed.cxx11) == (
+        Backend("cuda", Version2(12, 8)),
+        None,
+        None,
+    )
     monkeypatch.setattr(host, "_cudart_version", lambda: None)
     assert host.probe.__wrapped__().backend == Backend("cpu")
 
@@ -67,12 +72,12 @@ def test_the_device_is_asked_for_its_kind_of_architecture(monkeypatch):
     plain = Host(cpu="x86_64", os="linux", backend=Backend("cpu"))
     device = SimpleNamespace(
         is_available=lambda: True,
-        get_device_capability=lambda: (9, 0),
+        get_device_capability=lambda: Version2(9, 0),
         current_device=lambda: 0,
         get_device_properties=lambda _: SimpleNamespace(gcnArchName="gfx90a:x"),
     )
     for torch, found in [
-        (torch_of(cuda="13.0"), ((9, 0), None)),
+        (torch_of(cuda="13.0"), (Version2(9, 0), None)),
         (torch_of(hip="7.2"), (None, "gfx90a:x")),
     ]:
         torch.cuda = device

@@ -12,6 +12,7 @@ import pytest
 
 import kernforge
 from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
 from kernforge.errors import (
     IntegrityError,
     MachineError,
@@ -209,22 +210,24 @@ def test_a_kernel_for_these_formats_loads(put):
 @pytest.mark.parametrize(
     ("variant", "driver", "refused"),
     [
-        ("torch-stable-abi210-cu130-x86_64-linux", (12, 8), True),
-        ("torch-stable-abi210-cu130-x86_64-linux", (13, 0), False),
-        ("torch-stable-abi210-cu132-x86_64-linux", (13, 0), False),
-        ("torch-stable-abi210-cu126-x86_64-linux", (13, 0), False),
+        ("torch-stable-abi210-cu130-x86_64-linux", Version2(12, 8), True),
+        ("torch-stable-abi210-cu130-x86_64-linux", Version2(13, 0), False),
+        ("torch-stable-abi210-cu132-x86_64-linux", Version2(13, 0), False),
+        ("torch-stable-abi210-cu126-x86_64-linux", Version2(13, 0), False),
         ("torch-stable-abi210-cu130-x86_64-linux", None, False),
-        ("torch-cuda", (12, 8), True),
-        ("some-folder", (12, 8), False),
+        ("torch-cuda", Version2(12, 8), True),
+        ("some-folder", Version2(12, 8), False),
     ],
 )
 def test_a_driver_for_an_older_cuda_is_refused(variant, driver, refused):
-    host = Host(cpu="x86_64", os="linux", backend=Backend("cuda", (13, 0)), driver=driver)
+    host = Host(cpu="x86_64", os="linux", backend=Backend("cuda", Version2(13, 0)), driver=driver)
     assert bool(check_driver(variant, host)) is refused
 
 
 def test_an_old_driver_is_an_error_before_the_import(put, monkeypatch, registry):
-    cuda = Host(cpu="x86_64", os="linux", backend=Backend("cuda", (13, 0)), driver=(12, 8))
+    cuda = Host(
+        cpu="x86_64", os="linux", backend=Backend("cuda", Version2(13, 0)), driver=Version2(12, 8)
+    )
     monkeypatch.setattr("kernforge.loader.search.probe", lambda _backend: cuda)
     monkeypatch.setattr(fitness, "with_device", lambda host: host)
     put(REPO, backend="cuda", files={"__init__.py": "raise OSError"})

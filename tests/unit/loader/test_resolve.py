@@ -4,11 +4,16 @@ from dataclasses import replace
 import pytest
 
 from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
 from kernforge.loader.facts import Host
 from kernforge.loader.resolve import Step, check_archs, resolve, way_out
 
 CUDA_HOST = Host(
-    cpu="x86_64", os="linux", backend=Backend("cuda", (13, 1)), torch=(2, 12), cxx11=True
+    cpu="x86_64",
+    os="linux",
+    backend=Backend("cuda", Version2(13, 1)),
+    torch=Version2(2, 12),
+    cxx11=True,
 )
 END = "x86_64-linux"
 
@@ -55,14 +60,14 @@ def test_the_order_is_the_hubs():
         ("torch-rocm", {}, Step.BACKEND, "is for rocm, kernels are wanted for cuda"),
         (
             f"torch212-cu130-{END}",
-            {"free_threaded": True, "python": (3, 14)},
+            {"free_threaded": True, "python": Version2(3, 14)},
             Step.PYTHON,
             "free-threaded Python 3.14",
         ),
         (f"torch212-metal-{END}", {"backend": Backend("metal")}, Step.BACKEND, "macOS 26.0"),
         (
             f"torch212-rocm71-{END}",
-            {"backend": Backend("rocm", (7, 2))},
+            {"backend": Backend("rocm", Version2(7, 2))},
             Step.BACKEND,
             "built for rocm71, kernels are wanted for rocm72",
         ),
@@ -77,12 +82,12 @@ def test_a_refusal_says_why(name, changes, step, reason):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("torch-npu", {"backend": Backend("cann", (8, 2))}),
+        ("torch-npu", {"backend": Backend("cann", Version2(8, 2))}),
         ("torch-cuda", {"torch": None}),
-        ("torch-cuda", {"free_threaded": True, "python": (3, 13)}),
-        (f"torch212-cu130-{END}", {"free_threaded": True, "python": (3, 15)}),
-        (f"tvm-ffi01-cu130-{END}", {"tvm_ffi": (0, 1), "torch": None}),
-        (f"torch212-metal-{END}", {"backend": Backend("metal"), "macos": (26, 0)}),
+        ("torch-cuda", {"free_threaded": True, "python": Version2(3, 13)}),
+        (f"torch212-cu130-{END}", {"free_threaded": True, "python": Version2(3, 15)}),
+        (f"tvm-ffi01-cu130-{END}", {"tvm_ffi": Version2(0, 1), "torch": None}),
+        (f"torch212-metal-{END}", {"backend": Backend("metal"), "macos": Version2(26, 0)}),
         (f"torch212-cu130-{END}", {"cxx11": None}),
     ],
 )
@@ -117,18 +122,18 @@ def test_the_way_out_is_the_shortest(names, advice):
 @pytest.mark.parametrize(
     ("arch", "capability", "runs"),
     [
-        ("8.0", (8, 6), True),
-        ("8.6", (8, 0), False),
-        ("8.0", (9, 0), False),
-        ("8.0+PTX", (9, 0), True),
-        ("9.0+PTX", (8, 9), False),
-        ("9.0a", (9, 0), True),
-        ("10.0a", (10, 3), False),
-        ("10.0a+PTX", (10, 3), False),
-        ("10.0f", (10, 3), True),
-        ("10.3f", (10, 0), False),
-        ("12.0f+PTX", (13, 0), False),
-        ("next", (9, 0), True),
+        ("8.0", Version2(8, 6), True),
+        ("8.6", Version2(8, 0), False),
+        ("8.0", Version2(9, 0), False),
+        ("8.0+PTX", Version2(9, 0), True),
+        ("9.0+PTX", Version2(8, 9), False),
+        ("9.0a", Version2(9, 0), True),
+        ("10.0a", Version2(10, 3), False),
+        ("10.0a+PTX", Version2(10, 3), False),
+        ("10.0f", Version2(10, 3), True),
+        ("10.3f", Version2(10, 0), False),
+        ("12.0f+PTX", Version2(13, 0), False),
+        ("next", Version2(9, 0), True),
     ],
 )
 def test_device_code_runs_where_cuda_says(arch, capability, runs):
@@ -139,10 +144,10 @@ def test_device_code_runs_where_cuda_says(arch, capability, runs):
 
 
 def test_a_refused_device_is_told_what_there_is():
-    host = replace(CUDA_HOST, capability=(7, 0))
+    host = replace(CUDA_HOST, capability=Version2(7, 0))
     assert check_archs("cuda", ["8.0", "9.0a", "odd"], host) == (
         "the build has device code for 8.0, 9.0a, odd, the device has capability 7.0"
     )
-    rocm = replace(host, backend=Backend("rocm", (7, 2)), gcn_arch="gfx90a:sramecc+:xnack-")
+    rocm = replace(host, backend=Backend("rocm", Version2(7, 2)), gcn_arch="gfx90a:sramecc+:xnack-")
     assert check_archs("rocm", ["gfx90a"], rocm) == ""
     assert "the device is gfx90a" in check_archs("rocm", ["gfx942"], rocm)

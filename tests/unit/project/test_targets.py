@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.manifest import document
 from kernforge.project import targets
@@ -16,9 +17,9 @@ backends = [{backends}]
 CPU = '[kernel.c]\nbackend = "cpu"\ndepends = []\nsrc = ["c.cpp"]\n'
 CUDA = '[kernel.g]\nbackend = "cuda"\ndepends = []\nsrc = ["g.cu"]\n'
 RELEASES = {
-    (2, 11): ((12, 6), (13, 0)),
-    (2, 12): ((12, 6), (13, 0), (13, 2)),
-    (2, 13): ((13, 0), (13, 2)),
+    Version2(2, 11): (Version2(12, 6), Version2(13, 0)),
+    Version2(2, 12): (Version2(12, 6), Version2(13, 0), Version2(13, 2)),
+    Version2(2, 13): (Version2(13, 0), Version2(13, 2)),
 }
 
 
@@ -30,9 +31,11 @@ def considered(backends, rest):
 
 def test_a_toolkit_of_the_users_makes_its_variants_buildable():
     parsed = document.parse(GENERAL.format(backends='"cuda"') + "[torch]\n" + CUDA)
-    found = targets.candidates(parsed, cpu="x86_64", releases=RELEASES, own_toolkits=[(12, 6)])
+    found = targets.candidates(
+        parsed, cpu="x86_64", releases=RELEASES, own_toolkits=[Version2(12, 6)]
+    )
     (one,) = [c for c in found if c.name == "torch211-cxx11-cu126-x86_64-linux"]
-    assert (one.target.torch, one.target.cuda) == ((2, 11), (12, 6))
+    assert (one.target.torch, one.target.cuda) == (Version2(2, 11), Version2(12, 6))
 
 
 STABLE = '[torch]\nstable-abi = "2.10"\n'
@@ -87,7 +90,7 @@ def test_a_stable_abi_project_builds_one_variant_per_backend():
 def test_an_older_target_is_built_with_headers_that_can():
     found = considered(["cpu"], '[torch]\nstable-abi = "2.9"\n' + CPU)
     assert found[0].name == "torch-stable-abi29-cpu-x86_64-linux"
-    assert found[0].target.torch == (2, 10)
+    assert found[0].target.torch == Version2(2, 10)
 
 
 def test_a_full_abi_project_builds_for_the_two_newest_torches():
@@ -179,4 +182,4 @@ def test_nothing_to_build_lists_the_reasons():
 def test_the_real_table_of_releases_is_in_order():
     releases = targets.torch_releases()
     assert list(releases) == sorted(releases)
-    assert releases[2, 11] == ((12, 6), (12, 8), (13, 0))
+    assert releases[2, 11] == (Version2(12, 6), Version2(12, 8), Version2(13, 0))

@@ -3,6 +3,7 @@
 
 import pytest
 
+from kernforge.artifact.version import Version2
 from kernforge.manifest import document
 from kernforge.project import units
 
@@ -36,13 +37,16 @@ def section(name, src, rest="", depends=""):
     return SECTION.format(name=name, src=quoted, rest=rest, depends=depends)
 
 
-def find(parsed, path, cuda=(13, 0)):
+CUDA = Version2(13, 0)
+
+
+def find(parsed, path, cuda=CUDA):
     (found,) = [u for u in units.units(parsed, "cuda", cuda) if u.path == path]
     return found
 
 
 def test_headers_are_no_units_and_the_framework_comes_first():
-    found = units.units(parse(section("a", ["a.cu", "a.cuh"])), "cuda", (13, 0))
+    found = units.units(parse(section("a", ["a.cu", "a.cuh"])), "cuda", Version2(13, 0))
     assert [u.path for u in found] == ["torch-ext/binding.cpp", "a.cu"]
     assert found[0].cxx_flags == ("-DBINDING",)
 
@@ -64,7 +68,7 @@ def test_a_source_of_two_sections_is_one_unit_with_the_flags_of_both():
     found = find(parsed, "both.cu")
     assert found.include == ("y",)
     assert found.cuda_flags == ("-DA", "-DB")
-    assert [str(a) for a in found.archs((13, 0))][:3] == ["7.5", "8.0", "8.6"]
+    assert [str(a) for a in found.archs(Version2(13, 0))][:3] == ["7.5", "8.0", "8.6"]
 
 
 def test_the_architectures_of_a_shared_source_are_those_of_its_sections():
@@ -72,7 +76,7 @@ def test_the_architectures_of_a_shared_source_are_those_of_its_sections():
         section("a", ["both.cu"], 'cuda-capabilities = ["8.0"]'),
         section("b", ["both.cu"], 'cuda-capabilities = ["9.0a"]'),
     )
-    assert [str(a) for a in find(parsed, "both.cu").archs((13, 0))] == ["8.0", "9.0a"]
+    assert [str(a) for a in find(parsed, "both.cu").archs(Version2(13, 0))] == ["8.0", "9.0a"]
 
 
 def test_a_source_that_one_section_names_twice_has_its_flags_once():
@@ -82,13 +86,13 @@ def test_a_source_that_one_section_names_twice_has_its_flags_once():
 
 def test_a_section_for_a_newer_toolkit_is_left_out():
     parsed = parse(section("a", ["a.cu"], 'cuda-minver = "13.2"'), section("b", ["b.cu"]))
-    assert [u.path for u in units.units(parsed, "cuda", (13, 0))][1:] == ["b.cu"]
-    assert [u.path for u in units.units(parsed, "cuda", (13, 2))][1:] == ["a.cu", "b.cu"]
+    assert [u.path for u in units.units(parsed, "cuda", Version2(13, 0))][1:] == ["b.cu"]
+    assert [u.path for u in units.units(parsed, "cuda", Version2(13, 2))][1:] == ["a.cu", "b.cu"]
 
 
 @pytest.mark.parametrize(
     ("cuda", "expected"),
-    [((12, 6), ("-DX",)), ((12, 8), ("-static-global-template-stub=false", "-DX"))],
+    [(Version2(12, 6), ("-DX",)), (Version2(12, 8), ("-static-global-template-stub=false", "-DX"))],
 )
 def test_a_flag_that_old_toolkits_do_not_know_is_left_out(cuda, expected):
     rest = 'cuda-flags = ["-static-global-template-stub=false", "-DX"]'

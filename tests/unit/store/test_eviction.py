@@ -139,3 +139,14 @@ def test_the_limit_is_read_as_people_write_it(text, size):
 def test_a_limit_that_is_no_size_is_a_usage_error():
     with pytest.raises(UsageError, match="KERNFORGE_STORE_SIZE: 'much' is not a size"):
         eviction.limit({"KERNFORGE_STORE_SIZE": "much"})
+
+
+def test_who_builds_often_looks_at_the_store_seldom(tmp_path):
+    store = Store(tmp_path)
+    put(store, 1, age_s=100)
+    eviction.keep(store, 0, every_s=60)
+    put(store, 2, age_s=100)
+    eviction.keep(store, 0, every_s=60)
+    assert [entry.path.name for entry in eviction.entries(store)] == [key(2)]
+    eviction.keep(store, 0, every_s=0)
+    assert not list(eviction.entries(store))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
@@ -33,13 +34,13 @@ def names(found):
     ("wanted", "toolkit", "expected"),
     [
         # The case of the reference builder's relu-archs-subset example.
-        (["5.0", "7.5", "8.0", "9.0"], (12, 6), ["7.5", "8.0", "9.0"]),
-        (["5.0", "7.5", "8.0", "9.0"], (13, 0), ["7.5", "8.0", "9.0"]),
-        (["9.0a", "8.0"], (13, 0), ["8.0", "9.0a"]),
-        (["9.0", "9.0a"], (13, 0), ["9.0a"]),
-        (["8.0"], (13, 0), ["8.0"]),
-        (["8.0+PTX"], (13, 0), ["8.0+PTX"]),
-        (["10.0f", "9.0"], (13, 0), ["9.0", "10.0f"]),
+        (["5.0", "7.5", "8.0", "9.0"], Version2(12, 6), ["7.5", "8.0", "9.0"]),
+        (["5.0", "7.5", "8.0", "9.0"], Version2(13, 0), ["7.5", "8.0", "9.0"]),
+        (["9.0a", "8.0"], Version2(13, 0), ["8.0", "9.0a"]),
+        (["9.0", "9.0a"], Version2(13, 0), ["9.0a"]),
+        (["8.0"], Version2(13, 0), ["8.0"]),
+        (["8.0+PTX"], Version2(13, 0), ["8.0+PTX"]),
+        (["10.0f", "9.0"], Version2(13, 0), ["9.0", "10.0f"]),
     ],
 )
 def test_the_loose_intersection(wanted, toolkit, expected):
@@ -48,14 +49,14 @@ def test_the_loose_intersection(wanted, toolkit, expected):
 
 def test_nothing_left_is_an_error_that_names_what_there_is():
     with pytest.raises(ManifestError, match="empty set of capabilities") as caught:
-        cuda_arch.choose(["10.0f"], (12, 6))
+        cuda_arch.choose(["10.0f"], Version2(12, 6))
     assert "9.0" in caught.value.hint
 
 
 def test_without_a_wish_the_toolkit_decides():
-    assert names(cuda_arch.choose(None, (13, 2)))[-1] == "12.1+PTX"
-    assert names(cuda_arch.choose(None, (12, 9)))[-1] == "12.0+PTX"
-    assert names(cuda_arch.choose(None, (12, 6)))[0] == "7.0"
+    assert names(cuda_arch.choose(None, Version2(13, 2)))[-1] == "12.1+PTX"
+    assert names(cuda_arch.choose(None, Version2(12, 9)))[-1] == "12.0+PTX"
+    assert names(cuda_arch.choose(None, Version2(12, 6)))[0] == "7.0"
 
 
 @pytest.mark.parametrize(
@@ -103,10 +104,10 @@ def test_what_is_no_list_is_refused_with_the_names_that_there_are(text):
 @pytest.mark.parametrize(
     ("code", "runs", "fails"),
     [
-        ("8.0", [(8, 0), (8, 9)], [(7, 5), (9, 0)]),
-        ("8.0+PTX", [(8, 0), (12, 1)], [(7, 5)]),
-        ("9.0a", [(9, 0)], [(9, 1), (10, 0)]),
-        ("10.0f", [(10, 0), (10, 3)], [(11, 0), (12, 0)]),
+        ("8.0", [Version2(8, 0), Version2(8, 9)], [Version2(7, 5), Version2(9, 0)]),
+        ("8.0+PTX", [Version2(8, 0), Version2(12, 1)], [Version2(7, 5)]),
+        ("9.0a", [Version2(9, 0)], [Version2(9, 1), Version2(10, 0)]),
+        ("10.0f", [Version2(10, 0), Version2(10, 3)], [Version2(11, 0), Version2(12, 0)]),
     ],
 )
 def test_which_gpus_run_code_for_an_architecture(code, runs, fails):

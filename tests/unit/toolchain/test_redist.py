@@ -8,6 +8,7 @@ import tarfile
 
 import pytest
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.store.local import Store
 from kernforge.system.process import run
@@ -124,7 +125,7 @@ def test_without_an_address_a_locked_archive_says_what_to_name(redist, tmp_path)
 
 def test_a_version_that_is_not_there_is_said(redist):
     with pytest.raises(ToolchainError, match=r"no redistrib_12\.4"):
-        redist.resolve((12, 4), "x86_64")
+        redist.resolve(Version2(12, 4), "x86_64")
 
 
 RELEASES = {"12.6.3": "12.6.85", "12.8.1": "12.8.93", "12.9.1": "12.9.86"}
@@ -170,8 +171,7 @@ def at_mirror(mirror, index_server, transport, tmp_path, progress):
     ("cpu", "platform"), [("x86_64", "linux-x86_64"), ("aarch64", "linux-sbsa")]
 )
 def test_each_release_is_found_for_each_processor(at_mirror, release, cpu, platform):
-    major, minor, _ = release.split(".")
-    found = at_mirror.resolve((int(major), int(minor)), cpu)
+    found = at_mirror.resolve(Version2.leading(release), cpu)
     assert found.release == release
     assert [archive.path.split("/")[:2] for archive in found.archives] == [
         [component, platform] for component in COMPONENTS
@@ -220,14 +220,14 @@ def change(root, release, component, entry):
 def test_a_component_that_cannot_be_had_is_said(at_mirror, mirror, component, entry, message):
     change(mirror, "12.9.1", component, entry)
     with pytest.raises(ToolchainError, match=message):
-        at_mirror.resolve((12, 9), "x86_64")
+        at_mirror.resolve(Version2(12, 9), "x86_64")
 
 
 @pytest.mark.parametrize("text", ["[]", "<html>not here</html>", "null"])
 def test_a_page_that_is_no_manifest_is_said(at_mirror, mirror, text):
     (mirror / "redistrib_12.9.1.json").write_text(text)
     with pytest.raises(ToolchainError, match=r"redistrib_12\.9\.1\.json is not a manifest"):
-        at_mirror.resolve((12, 9), "x86_64")
+        at_mirror.resolve(Version2(12, 9), "x86_64")
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def installed(tmp_path):
 
 def test_an_installed_toolkit_is_used_where_it_is(installed, tmp_path):
     home = identify_cuda(installed, run)
-    assert (home.version, home.release) == ((12, 8), "12.8.1")
+    assert (home.version, home.release) == (Version2(12, 8), "12.8.1")
     own = Own(cuda_home=home)
     lock = lock_of(own)
     assert str(installed) not in lock.to_json()

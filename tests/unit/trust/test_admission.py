@@ -10,6 +10,7 @@ from support.signatures import IDENTITY, ISSUER, Sigstore
 
 from kernforge.artifact.metadata import SIGNATURE
 from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, NetworkError, TrustError
 from kernforge.loader import api as loader
 from kernforge.loader import importer, search
@@ -55,7 +56,7 @@ def place(monkeypatch, tmp_path):
     monkeypatch.delenv("LOCAL_KERNELS", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    host = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=(2, 13), cxx11=True)
+    host = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=Version2(2, 13), cxx11=True)
     for module in (loader, search):
         monkeypatch.setattr(module, "probe", lambda _backend: host)
     return site

@@ -6,6 +6,7 @@ from packaging.version import Version
 
 from kernforge.artifact.metadata import GitState, KernelDepend, Metadata, Provenance
 from kernforge.artifact.variant import Variant
+from kernforge.artifact.version import Version2
 from kernforge.errors import CheckError, UsageError
 from kernforge.wheel.plan import Library, Texts, local_version, needs_label, plan
 
@@ -40,7 +41,7 @@ def module(**fields):
     ("variant", "library", "tag"),
     [
         (STABLE, module(), f"cp39-abi3-{LINUX}"),
-        (STABLE, module(python=(3, 11)), f"cp311-abi3-{LINUX}"),
+        (STABLE, module(python=Version2(3, 11)), f"cp311-abi3-{LINUX}"),
         ("tvm-ffi01-cpu-x86_64-linux", module(python=None), f"py3-none-{LINUX}"),
         (
             STABLE,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels between a build and a worker of its cluster."""
+"""What is sent to a worker of a cluster, and what it sends back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernforge._version import __version__
 from kernforge.build.execute.results import SHELF
 from kernforge.errors import ToolchainError
 from kernforge.store import tree_archive
@@ -14,44 +15,49 @@ from kernforge.store import tree_archive
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernforge.build.execute.action import Workshop
+    from kernforge.build.execute.action import ActionContext
     from kernforge.build.execute.outcome import Done
     from kernforge.build.plan.graph import Action
-    from kernforge.build.workspace import Bench
+    from kernforge.build.workspace import Workspace
     from kernforge.store.local import Store
+
+PROTOCOL = 2
+"""Changes whenever a class that is pickled for a worker moves or changes."""
+IDENTITY = f"{__version__} (protocol {PROTOCOL})"
+"""What both ends must have in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
+class ActionTask:
     """An action with all that a worker needs for it.
 
     Attributes:
-        version: of the kernforge that sends it.
+        kernforge: identity of the sender.
         action: what to run.
         texts: generated inputs by digest.
         sources: the project's inputs by path.
         results: packed results of other actions by key, where no shared store has them.
-        bench: the project and the compiler, without what only the sender can use.
-        workshop: likewise.
+        workspace: the project and the compiler, without what only the sender can use.
+        context: likewise.
         lock: text of the lock.
         shared: URL of the shared store.
         redist: address of NVIDIA's redistributables.
     """
 
-    version: str
+    kernforge: str
     action: Action
     texts: Mapping[str, str]
     sources: Mapping[str, bytes]
     results: Mapping[str, bytes]
-    bench: Bench
-    workshop: Workshop
+    workspace: Workspace
+    context: ActionContext
     lock: str
     shared: str | None
     redist: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class ActionResult:
     """What a worker sends back.
 
     Attributes:
@@ -69,8 +75,8 @@ class LostResultError(Exception):
     """A result was to be in the shared store and is not."""
 
 
-class Mute:
-    """Nobody watches a worker's downloads."""
+class NullProgress:
+    """Says nothing of a worker's downloads."""
 
     def fetching(self, _what: str, _total: int | None) -> Callable[[int], None]:
         """Count nothing."""
@@ -80,26 +86,31 @@ class Mute:
         """Say nothing."""
 
 
-def same_version(theirs: str, ours: str) -> None:
+def require_same(sender: str, worker: str) -> None:
     """Refuse to work with another kernforge.
 
+    Args:
+        sender: ``IDENTITY`` where the task comes from.
+        worker: ``IDENTITY`` where it is done.
+
     Raises:
-        ToolchainError: the versions differ.
+        ToolchainError: they differ.
     """
-    if theirs != ours:
+    if sender != worker:
         raise ToolchainError(
-            f"it has kernforge {ours}, the build is by {theirs}",
-            hint=f"pip install 'kernforge[build,cluster]=={theirs}' on the workers",
+            f"it has kernforge {worker}, the task is from {sender}",
+            hint="install the sender's kernforge on the workers: "
+            f"pip install 'kernforge[build,cluster]=={sender.partition(' ')[0]}'",
         )
 
 
-def packed(store: Store, key: str) -> bytes:
+def pack_result(store: Store, key: str) -> bytes:
     """A result of the store, as it travels."""
     out = io.BytesIO()
     tree_archive.pack(store.path(SHELF, key), out)
     return out.getvalue()
 
 
-def unpack(store: Store, key: str, data: bytes, *, shared: bool) -> None:
+def unpack_result(store: Store, key: str, data: bytes, *, shared: bool) -> None:
     """Put a result that travelled into the store, and into the shared one if that is wanted."""
     store.tree(SHELF, key, lambda tree: tree_archive.unpack(io.BytesIO(data), tree), shared=shared)

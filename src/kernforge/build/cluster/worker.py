@@ -12,10 +12,11 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernforge._version import __version__
-from kernforge.build import locking, steps, trees
-from kernforge.build.cluster import task
-from kernforge.build.cluster.task import Delivery, LostResultError, Mute
+from kernforge.build import api as build
+from kernforge.build import locking
+from kernforge.build import trees as build_trees
+from kernforge.build.cluster import task as cluster_task
+from kernforge.build.cluster.task import IDENTITY, ActionResult, LostResultError, NullProgress
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import results
 from kernforge.build.execute.results import SHELF
@@ -35,14 +36,14 @@ from kernforge.toolchain.redist import Redist
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kernforge.build.cluster.task import Parcel
+    from kernforge.build.cluster.task import ActionTask
     from kernforge.build.plan.graph import Action
-    from kernforge.build.workspace import Bench
+    from kernforge.build.workspace import Workspace
     from kernforge.toolchain.host_compiler import Compiler
     from kernforge.toolchain.lockfile import Lock
 
 
-def work(sent: Parcel) -> Delivery:
+def work(task: ActionTask) -> ActionResult:
     """Do an action on the machine where this is called.
 
     Raises:
@@ -51,68 +52,66 @@ def work(sent: Parcel) -> Delivery:
     """
     where = _here()
     try:
-        return _work(sent, where)
+        return _work(task, where)
     except KernforgeError as error:
         raise type(error)(f"worker {where}: {error.message}", hint=error.hint) from error
 
 
-def _work(sent: Parcel, where: str) -> Delivery:
-    task.same_version(sent.version, __version__)
+def _work(task: ActionTask, where: str) -> ActionResult:
+    cluster_task.require_same(task.kernforge, IDENTITY)
     notes: list[str] = []
-    shared = SharedStore(sent.shared, notes.append) if sent.shared else None
+    shared = SharedStore(task.shared, notes.append) if task.shared else None
     store = Store(home() / "store", shared)
-    action = sent.action
+    action = task.action
     with store.lease(), files.staging(store.root / "work") as scratch:
-        if sent.workshop.sandbox.wanted == "required":
+        if task.context.sandbox.wanted == "required":
             store.accepts = results.isolated
             results.forget_unisolated({action.key, *graph.needs(action)}, store)
-        _receive_results(sent, store)
-        project = replace(sent.bench.project, files=_write_sources(sent, scratch))
+        _receive_results(task, store)
+        project = replace(task.workspace.project, files=_write_sources(task, scratch))
         index, downloads = functools.cache(Index.from_environment), store.root / "downloads"
         redist = (
-            Redist(sent.redist, lambda: index().transport, downloads, Mute())
-            if sent.redist
+            Redist(task.redist, lambda: index().transport, downloads, NullProgress())
+            if task.redist
             else None
         )
-        bench = replace(
-            sent.bench,
+        workspace = replace(
+            task.workspace,
             project=project,
             store=store,
-            own=replace(sent.bench.own, redist=redist),
-            compiler=_same_compiler(sent.bench.compiler),
-            wheels=Wheels(index, downloads, Mute()),
+            own=replace(task.workspace.own, redist=redist),
+            compiler=_same_compiler(task.workspace.compiler),
+            wheels=Wheels(index, downloads, NullProgress()),
         )
-        plan = Plan(actions=(action,), artifacts=(), texts=sent.texts, sources_id="")
-        locked = lockfile.from_json(sent.lock)
-        _same_parts(action, bench, locked)
-        paths = trees.fetch(bench, plan, locked)
-        isolation = steps.choose_sandbox(bench, sent.workshop.sandbox.wanted)
-        workshop = replace(sent.workshop, store=store, roots=paths, sandbox=isolation)
+        plan = Plan(actions=(action,), artifacts=(), texts=task.texts, sources_id="")
+        locked = lockfile.from_json(task.lock)
+        _same_parts(action, workspace, locked)
+        trees = build_trees.fetch_trees(workspace, plan, locked)
+        isolation = build.choose_sandbox(workspace, task.context.sandbox.wanted)
+        context = replace(task.context, store=store, trees=trees, sandbox=isolation)
         done = replace(
-            execute_action.perform(
-                action, plan, project, workshop, threads=_threads(workshop.jobs)
-            ),
+            execute_action.perform(action, plan, project, context, threads=_threads(context.jobs)),
             where=where,
         )
         if done.failure or (shared and shared.has(SHELF, action.key)):
             packed = None
         else:
-            packed = task.packed(store, action.key)
-    return Delivery(done=done, packed=packed, notes=tuple(notes))
+            packed = cluster_task.pack_result(store, action.key)
+    return ActionResult(done=done, packed=packed, notes=tuple(notes))
 
 
-def _receive_results(sent: Parcel, store: Store) -> None:
-    for key, data in sent.results.items():
-        task.unpack(store, key, data, shared=False)
-    for one in sent.action.inputs:
+def _receive_results(task: ActionTask, store: Store) -> None:
+    for key, data in task.results.items():
+        cluster_task.unpack_result(store, key, data, shared=False)
+    for one in task.action.inputs:
         key = one.name.partition("/")[0]
         if one.origin == "action" and not store.pull(SHELF, key):
             raise LostResultError(key)
 
 
-def _write_sources(sent: Parcel, scratch: Path) -> dict[str, Path]:
+def _write_sources(task: ActionTask, scratch: Path) -> dict[str, Path]:
     found = {}
-    for path, data in sent.sources.items():
+    for path, data in task.sources.items():
         files.write_new(scratch / path, data)
         found[path] = scratch / path
     return found
@@ -129,8 +128,8 @@ def _same_compiler(wanted: Compiler) -> Compiler:
     return here
 
 
-def _same_parts(action: Action, bench: Bench, locked: Lock) -> None:
-    if wrong := locked.compiler.difference(locking.locked_compiler(bench)):
+def _same_parts(action: Action, workspace: Workspace, locked: Lock) -> None:
+    if wrong := locked.compiler.difference(locking.locked_compiler(workspace)):
         raise ToolchainError(
             f"the host compiler is not the one of the build: {wrong}",
             hint="start the workers in the same image as the build",

@@ -37,43 +37,43 @@ _PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
-    """What running needs: where trees lie, where results are kept, and the doors.
+class ActionContext:
+    """What actions are run with.
 
     Attributes:
         store: results by key.
-        roots: real path of each toolchain tree by name.
+        trees: real path of each toolchain tree by name.
         runner: starts programs.
         jobs: how many actions run at once.
-        sandbox: how an action is kept to what it was given.
+        sandbox: how an action is kept to its inputs.
     """
 
     store: Store
-    roots: Mapping[str, str]
+    trees: Mapping[str, str]
     runner: Runner
     jobs: int
     sandbox: Sandbox = sandbox.OFF
 
     @property
     def work(self) -> Path:
-        """Where actions run whose own place is not to be had."""
+        """Where an action runs whose own directory is taken."""
         return self.store.root / "work"
 
 
 def perform(
-    action: Action, plan: Plan, project: Project | None, workshop: Workshop, *, threads: int = 1
+    action: Action, plan: Plan, project: Project | None, context: ActionContext, *, threads: int = 1
 ) -> Done:
-    """Get one action's result into the workshop's store, whose other results it may read.
+    """Get one action's result into the context's store, whose other results it may read.
 
     ``threads`` is how many it may use; its result does not depend on them.
     """
     try:
-        completed = _Hands(plan, project, workshop, threads).one(action)
+        completed = ActionRun(plan, project, context, threads).one(action)
     except _FailedError as error:
         return Done(origin="failed", failure=error.failure)
     if completed:
         return Done(origin="ran", completed=completed)
-    return Done(origin=origin(action.key, workshop.store))
+    return Done(origin=origin(action.key, context.store))
 
 
 def origin(key: str, store: Store) -> str:
@@ -86,13 +86,13 @@ def resolve(text: str, roots: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: roots[match[1]], text)
 
 
-class _Hands:
-    """What one action is run with."""
+class ActionRun:
+    """Runs one action."""
 
     def __init__(
-        self, plan: Plan, project: Project | None, workshop: Workshop, threads: int
+        self, plan: Plan, project: Project | None, context: ActionContext, threads: int
     ) -> None:
-        self._plan, self._project, self._shop = plan, project, workshop
+        self._plan, self._project, self._context = plan, project, context
         self._threads = threads
 
     def one(self, action: Action) -> Completed | None:
@@ -102,7 +102,7 @@ class _Hands:
         def fill(tree: Path) -> None:
             completed.append(self._run(action, tree))
 
-        self._shop.store.tree(SHELF, action.key, fill)
+        self._context.store.tree(SHELF, action.key, fill)
         return completed[0] if completed else None
 
     def _run(self, action: Action, tree: Path) -> Completed:
@@ -121,9 +121,9 @@ class _Hands:
         """How an action and all that it needed were run."""
         known: dict[str, Any] = {}
         for key in sorted(graph.needs(action)):
-            known |= results.read(self._shop.store.path(SHELF, key))
+            known |= results.read_histories(self._context.store.path(SHELF, key))
         known[action.key] = {
-            "isolated": self._shop.sandbox.isolates,
+            "isolated": self._context.sandbox.isolates,
             "fixed": room.place == sandbox.place_of(action.key),
             "outputs": {name: files.sha256_file(room.work / name) for name in action.outputs},
         }
@@ -132,10 +132,10 @@ class _Hands:
     @contextlib.contextmanager
     def _room(self, action: Action) -> Iterator[Room]:
         """A directory for one action: mounted at its place, or really there, or elsewhere."""
-        roots = {name: self._shop.roots[name] for name in action.roots}
-        own = self._shop.work / action.key[:24]
+        roots = {name: self._context.trees[name] for name in action.roots}
+        own = self._context.work / action.key[:24]
         place = Path(sandbox.place_of(action.key))
-        if self._shop.sandbox.isolates:
+        if self._context.sandbox.isolates:
             yield self._furnish(action, Room(path=own, place=str(place), roots=roots))
             return
         with files.claimed(place) as ours:
@@ -153,7 +153,7 @@ class _Hands:
         files.make_dir(room.path / "tmp")
         for name, real in room.trees().items():
             seen = room.path / "roots" / name
-            if self._shop.sandbox.isolates:
+            if self._context.sandbox.isolates:
                 files.make_dir(seen)
             else:
                 files.symlink(real, seen)
@@ -162,14 +162,14 @@ class _Hands:
     def _run_in(self, action: Action, room: Room) -> Completed:
         roots = {name: room.seen(name) for name in room.roots} | {"threads": str(self._threads)}
         argv = tuple(resolve(part, roots) for part in action.argv)
-        command = sandbox.command(self._shop.sandbox, room, argv)
+        command = sandbox.command(self._context.sandbox, room, argv)
         try:
-            done = self._shop.runner(command)
+            done = self._context.runner(command)
         except FileNotFoundError as error:
             raise BuildError(
                 f"{argv[0]} is not there", hint="the store is damaged: remove KERNFORGE_HOME/store"
             ) from error
-        done = replace(done, returncode=sandbox.returncode(self._shop.sandbox, done.returncode))
+        done = replace(done, returncode=sandbox.returncode(self._context.sandbox, done.returncode))
         missing = [name for name in action.outputs if not (room.work / name).is_file()]
         if done.returncode != 0 or done.timed_out or missing:
             files.write_new(room.path / _AGAIN, sandbox.by_hand(command))
@@ -183,7 +183,7 @@ class _Hands:
             files.write_new(path, self._plan.texts[name])
         else:
             key, _, output = name.partition("/")
-            files.link_or_copy(self._shop.store.path(SHELF, key) / output, path)
+            files.link_or_copy(self._context.store.path(SHELF, key) / output, path)
 
 
 def _failure(action: Action, repeat: str, done: Completed, missing: list[str]) -> Failure:

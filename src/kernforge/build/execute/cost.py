@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an action will cost: learned from the last runs of the same one, guessed before.
+"""What an action will cost: learned from the last runs of the same one and kept, guessed before.
 
 The same action is one with the same arguments and inputs by name; what the files hold does not
 matter, so an edited kernel is expected to cost what it did before the edit.
@@ -7,15 +7,17 @@ matter, so an edited kernel is expected to cost what it did before the edit.
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from kernforge.build.plan import clang_flags
-from kernforge.system import digest
+from kernforge.system import digest, files
+from kernforge.toolchain import tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
     from kernforge.build.plan.graph import Action
 
@@ -39,6 +41,38 @@ class Estimate:
 
     memory: int
     seconds: float
+
+
+class Measures:
+    """Estimates of actions.
+
+    Args:
+        root: the store's directory.
+        jobs: how many actions run at once.
+    """
+
+    def __init__(self, root: Path, *, jobs: int) -> None:
+        self._directory, self._jobs = root / "measured", jobs
+
+    def expect(self, action: Action) -> Estimate:
+        """What an action will need: what it did the last times, or a guess."""
+        return self._known(action) or guess(action, jobs=self._jobs)
+
+    def learn(self, action: Action, *, peak_bytes: int, wall_s: float) -> None:
+        """Remember a run."""
+        new = learned(self._known(action), peak_bytes=peak_bytes, wall_s=wall_s)
+        files.write_atomic(self._path(action), json.dumps(asdict(new)))
+
+    def _known(self, action: Action) -> Estimate | None:
+        try:
+            data = json.loads(self._path(action).read_bytes())
+            return Estimate(memory=int(data["memory"]), seconds=float(data["seconds"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # never ran, or was written by another version
+
+    def _path(self, action: Action) -> Path:
+        name = identity(action, jobs=self._jobs)
+        return self._directory / name[:2] / f"{name}.json"
 
 
 def identity(action: Action, *, jobs: int) -> str:
@@ -108,7 +142,7 @@ def distances(
 
 
 def _is_cuda(action: Action) -> bool:
-    return action.argv[0].endswith(("/nvcc", f"/{clang_flags.PROGRAM}"))
+    return action.argv[0].endswith(("/nvcc", f"/{tree_names.CLANG}"))
 
 
 def width(action: Action, jobs: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The crew that works here: threads that start programs, within the machine's cores and memory."""
+"""Threads that run actions on this machine, within its cores and memory."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class _Working:
     thread: int = 0
 
 
-class Crew:
+class LocalPool:
     """Threads of this process.
 
     Args:
         jobs: how many threads all actions together may have; most actions have one.
         limit: bytes that all of them together may take; None for what the machine has.
-        available: tells how many bytes are left now.
+        available: returns how many bytes are left now.
     """
 
     def __init__(

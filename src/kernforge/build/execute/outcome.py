@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How actions and builds end, and what a build asks of those who run it and watch it."""
+"""How actions end, and what a build asks of those who run them and those who watch."""
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from pathlib import Path
 
     from kernforge.build.execute.cost import Estimate
     from kernforge.build.plan.graph import Action
@@ -22,20 +22,39 @@ _KILLED = re.compile(
 )
 _KILL_STATUS = (-9, 128 + 9)
 
+_log = logging.getLogger("kernforge")
+
 
 class Events(Protocol):
-    """Told what a build is doing."""
+    """Listens to a build."""
 
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
-        """So many actions will be looked at; ``usage`` tells the memory of running ones by key."""
+    def note(self, text: str) -> None:
+        """Something that a user should know, once a build."""
         ...
 
-    def started(self, action: Action) -> None:
+    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+        """The build begins.
+
+        Args:
+            actions: how many there are, those included whose results are known.
+            usage: returns the bytes that each running action uses, by key.
+        """
+        ...
+
+    def started(self, key: str, title: str) -> None:
         """An action begins."""
         ...
 
-    def ended(self, action: Action, done: Done) -> None:
-        """An action ended."""
+    def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
+        """An action ended.
+
+        Args:
+            key: the action's.
+            text: its title and the worker that ran it, or all that is to be said of its failure.
+            seconds: how long it ran; 0 when its result was known.
+            peak_bytes: the highest memory of its programs.
+            failed: whether it failed.
+        """
         ...
 
     def finished(self) -> None:
@@ -43,8 +62,41 @@ class Events(Protocol):
         ...
 
 
-class Crew(Protocol):
-    """Who runs actions; see ``crew.Crew`` for the one that works here."""
+class LogEvents:
+    """Writes a build, and the downloads for it, to the log: for a caller without a terminal."""
+
+    def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
+        """Log that a download begins."""
+        size = "" if total is None else f" ({total / 1e6:.1f} MB)"
+        _log.info("fetching %s%s", what, size)
+        return lambda _count: None
+
+    def note(self, text: str) -> None:
+        """Log what a user should know."""
+        _log.info("%s", text)
+
+    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+        """Log that the build begins."""
+        del usage
+        _log.info("%d actions", actions)
+
+    def started(self, _key: str, title: str) -> None:
+        """Log that an action begins."""
+        _log.info("%s", title)
+
+    def ended(self, _key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
+        """Log a failure."""
+        del seconds, peak_bytes
+        if failed:
+            _log.error("%s", text)
+
+    def finished(self) -> None:
+        """Log that the build ended."""
+        _log.info("done")
+
+
+class ActionPool(Protocol):
+    """Runs actions; ``local_pool.LocalPool`` does so in this process."""
 
     patience: float | None
 
@@ -138,15 +190,29 @@ class Failure:
     output: str
     repeat: str
 
+    def text(self, where: str = "") -> str:
+        """What the program printed, what it was for, and how to see it again.
+
+        Args:
+            where: the worker that ran it; empty for this machine.
+        """
+        on = f" on {where}" if where else ""
+        return "\n".join(
+            (
+                f"{self.action.title}: exit status {self.returncode}{on}",
+                f"for {', '.join(self.action.variants)}",
+                self.output,
+                f"repeat it by hand{on}:\n  {self.repeat}",
+            )
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a build ended.
+    """How the actions of a plan ended.
 
     Attributes:
-        variants: directory of each variant that was built, by name.
         failures: the actions that failed.
-        left_out: variants that were not built because of them.
         ran: how many actions ran.
         reused: how many results came from the store.
         shared: how many of these came from the shared store.
@@ -155,9 +221,7 @@ class Outcome:
         spent: what each action that ran took, the longest first.
     """
 
-    variants: Mapping[str, Path]
     failures: tuple[Failure, ...]
-    left_out: tuple[str, ...]
     ran: int
     reused: int
     shared: int

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results of a plan that the store has, and how each was made.
 
-Beside each result stands how its action and all that it needed were run.
+A file in each result says how its action and all that it needed were run.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernforge.build.plan import graph
-from kernforge.build.provenance import Made
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,6 +26,29 @@ FILE = "kernforge-made.json"
 _PULLS = 16
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRecord:
+    """How an action was run.
+
+    Attributes:
+        title: what a person calls it.
+        key: its key in the plan.
+        argv: its program and arguments, trees as ``%{root}``.
+        roots: the trees that it read.
+        outputs: hex SHA-256 of each file that it made.
+        isolated: whether it saw nothing but its inputs and toolchain.
+        fixed: whether it ran at the place that is the same everywhere.
+    """
+
+    title: str
+    key: str
+    argv: tuple[str, ...]
+    roots: tuple[str, ...]
+    outputs: Mapping[str, str]
+    isolated: bool
+    fixed: bool
+
+
 def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
     """Bring what others have built into the store, and return the actions that are left to run."""
     with concurrent.futures.ThreadPoolExecutor(_PULLS if store.shared else 1) as pool:
@@ -38,20 +61,20 @@ def cached(plan: Plan, store: Store) -> frozenset[str]:
     return frozenset(action.key for action in plan.actions if store.has(SHELF, action.key))
 
 
-def made_for(plan: Plan, artifact: Artifact, store: Store) -> tuple[Made, ...]:
+def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord, ...]:
     """How each action of a variant was run and what came of it.
 
     The result of its link says so of all, so that it does not matter which others are here.
     """
     if artifact.extension is None:
         return ()
-    known = read(store.path(SHELF, artifact.extension))
+    known = read_histories(store.path(SHELF, artifact.extension))
     actions = graph.behind(plan, artifact.extension)
-    return tuple(_made(action, known.get(action.key, {})) for action in actions)
+    return tuple(_record(action, known.get(action.key, {})) for action in actions)
 
 
-def _made(action: Action, how: Mapping[str, Any]) -> Made:
-    return Made(
+def _record(action: Action, how: Mapping[str, Any]) -> ActionRecord:
+    return ActionRecord(
         title=action.title,
         key=action.key,
         argv=action.argv,
@@ -62,7 +85,7 @@ def _made(action: Action, how: Mapping[str, Any]) -> Made:
     )
 
 
-def read(tree: Path) -> dict[str, Any]:
+def read_histories(tree: Path) -> dict[str, Any]:
     """How the action of a result and all that it needed were run, by key."""
     path = tree / FILE
     known: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
@@ -78,7 +101,7 @@ def forget_unisolated(keys: Iterable[str], store: Store) -> None:
 
 def isolated(kind: str, tree: Path) -> bool:
     """Whether a tree is no result, or every action behind it ran in a sandbox."""
-    return kind != SHELF or _isolated(read(tree))
+    return kind != SHELF or _isolated(read_histories(tree))
 
 
 def _isolated(history: Mapping[str, Any]) -> bool:
@@ -91,4 +114,4 @@ def _isolated(history: Mapping[str, Any]) -> bool:
 def all_isolated(plan: Plan, store: Store) -> bool:
     """Whether the store has every result of a plan, made in a sandbox."""
     trees = (store.path(SHELF, action.key) for action in plan.actions)
-    return all(_isolated(read(tree)) for tree in trees)
+    return all(_isolated(read_histories(tree)) for tree in trees)

@@ -16,20 +16,14 @@ from typing import TYPE_CHECKING
 from kernforge.build.plan import flags
 from kernforge.errors import ManifestError
 from kernforge.system import digest
+from kernforge.toolchain import tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernforge.artifact.variant import Version2
+    from kernforge.artifact.version import Version2
     from kernforge.project.targets import Target
     from kernforge.toolchain.cuda_arch import Arch
-
-PROGRAM = "bin/zig"
-"""Path of the program in a toolkit's tree."""
-RESOURCES = "clang"
-"""Directory of clang's own headers in the tree."""
-EMPTY = "clang/empty"
-"""Directory of a header for which an empty one will do, searched after all others."""
 
 HOST_HEADER = "nvcc_host.h"
 """File that every unit begins with: what nvcc declares unasked."""
@@ -124,13 +118,13 @@ def clang(
     Raises:
         ManifestError: clang cannot compile for one of the architectures.
     """
-    root = flags.cuda_root(cuda)
+    root = tree_names.cuda_root(cuda)
     return (
-        *(flags.tree(root, PROGRAM), "clang", "-c", "-x", "cuda"),
+        *(tree_names.tree(root, tree_names.CLANG), "clang", "-c", "-x", "cuda"),
         f"--target={target.variant.cpu}-unknown-linux-gnu",
-        f"--gcc-install-dir={flags.GCC}",
-        f"--cuda-path={flags.tree(root)}",
-        f"-resource-dir={flags.tree(root, RESOURCES)}",
+        f"--gcc-install-dir={tree_names.GCC}",
+        f"--cuda-path={tree_names.tree(root)}",
+        f"-resource-dir={tree_names.tree(root, tree_names.CLANG_RESOURCES)}",
         f"-std=c++{standard}",
         *("-O3", "-DNDEBUG", "-fPIC", f"-cuid={digest.sha256(path)[:16]}"),
         *(() if target.variant.framework == "tvm-ffi" else flags.NVCC_DEFINES),
@@ -139,7 +133,7 @@ def clang(
         *_architectures(archs),
         # CUDA 13's fatbinary packs PTX in a way that is not CUDA 12's, unless it is told otherwise.
         *(_FATBINARY, "--compress-mode=speed"),
-        *("-include", HOST_HEADER, "-idirafter", flags.tree(root, EMPTY)),
+        *("-include", HOST_HEADER, "-idirafter", tree_names.tree(root, tree_names.CLANG_EMPTY)),
     )
 
 

@@ -2,24 +2,22 @@
 """What every compiler is told, for every kind of target.
 
 The set equals what kernel-builder's CMake files and torch's own give a unit, so that a project
-compiles the same from both tools. Roots of trees are written ``%{name}``; they become real paths
-only when an action runs, and their identity, not their path, goes into its key.
+compiles the same from both tools.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
+from kernforge.toolchain.tree_names import CXX, THREADS, cuda_root, torch_root, tree
+
 if TYPE_CHECKING:
-    from kernforge.artifact.variant import Version2
     from kernforge.project.targets import Target
 
-CXX = "%{cxx}"
-GCC = "%{gcc}"  # the directory where the host compiler keeps its own libraries
-THREADS = "%{threads}"
 PYTHON_LIMITED_API = "-DPy_LIMITED_API=0x03090000"
 # From this release on torch's headers are compiled as C++20; 2.14 and later demand it.
-_CXX20_SINCE: Version2 = (2, 12)
+_CXX20_SINCE = Version2(2, 12)
 
 # Or GCC writes the shorter of a header's two paths: the one it was given or the one behind links.
 _AS_NAMED = "-fno-canonical-system-headers"
@@ -31,7 +29,7 @@ _BACKEND_DEFINES = {"cpu": "-DCPU_KERNEL", "cuda": "-DCUDA_KERNEL"}
 _TORCH_DEFINES = ("-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DUSE_RPC", "-DUSE_TENSORPIPE")
 _TORCH_CUDA_DEFINES = ("-DUSE_C10D_NCCL",)
 # From this toolkit on the C++ core libraries lie below a directory of their own.
-_CCCL_SINCE: Version2 = (13, 0)
+_CCCL_SINCE = Version2(13, 0)
 # Torch's cmake files and cpp_extension give these to every CUDA unit; rotary, for one, does not
 # compile without extended lambdas.
 NVCC_DEFINES = ("-DONNX_NAMESPACE=onnx_c2", "-DENABLE_FP8")
@@ -45,31 +43,6 @@ _NVCC_QUIET = (
     "dll_interface_conflict_dllexport_assumed",
     "bad_friend_decl",
 )
-
-
-def cuda_root(version: Version2) -> str:
-    """Name of a CUDA toolkit's tree."""
-    return f"cuda-{version[0]}.{version[1]}"
-
-
-def library_root(version: Version2, project: str) -> str:
-    """Name of the tree with a CUDA library's headers."""
-    return f"cuda-{version[0]}.{version[1]}-{project}"
-
-
-def torch_root(version: Version2) -> str:
-    """Name of the tree with a torch release's headers."""
-    return f"torch-{version[0]}.{version[1]}"
-
-
-def tvm_ffi_root(version: Version2) -> str:
-    """Name of the tree with tvm-ffi's headers."""
-    return f"tvm-ffi-{version[0]}.{version[1]}"
-
-
-def tree(root: str, path: str = "") -> str:
-    """A path in a tree, as an argv writes it."""
-    return f"%{{{root}}}/{path}" if path else f"%{{{root}}}"
 
 
 def standard(target: Target) -> str:
@@ -126,7 +99,7 @@ def stable_target(target: Target) -> tuple[str, ...]:
     version = target.variant.version
     if target.variant.framework != "torch-stable-abi" or version is None:
         return ()
-    return (f"-DTORCH_TARGET_VERSION=0x{(version[0] << 56) | (version[1] << 48):016x}",)
+    return (f"-DTORCH_TARGET_VERSION=0x{(version.major << 56) | (version.minor << 48):016x}",)
 
 
 def torch_includes(target: Target) -> tuple[str, ...]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from kernforge.binary import abi_floor
 from kernforge.build.plan import flags
 from kernforge.source import op_namespace
+from kernforge.toolchain import tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernforge.build.plan.action_set import Actions
-    from kernforge.build.plan.graph import Action, Input
+    from kernforge.build.plan.graph import Action, ActionSet, Input
     from kernforge.project.targets import Target
 
 OBJECT = "out.o"
@@ -25,7 +25,7 @@ _SCRIPT = "stubs.sh"
 
 
 def link(
-    actions: Actions,
+    actions: ActionSet,
     target: Target,
     ops_name: str,
     objects: Sequence[Action],
@@ -45,39 +45,39 @@ def link(
     output = f"{ops_name}.so" if tvm_ffi else f"{ops_name}.abi3.so"
     needed = abi_floor.TVM_FFI if tvm_ffi else abi_floor.torch_sonames(target.backend)
     names = [f"objects/{number}.o" for number in range(len(objects))]
-    inputs = [actions.made(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
+    inputs = [actions.output(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
     inputs.append(_compat(actions, target))
     inputs += stubs(actions, abi_floor.system_stubs(target.variant.cpu), target, of="the ABI floor")
     inputs += stubs(actions, abi_floor.empty_stubs(needed), target, of=", ".join(needed))
     runtime: tuple[str, ...] = ()
     if target.cuda:
-        runtime = (flags.tree(flags.cuda_root(target.cuda), "lib64/libcudart_static.a"),)
+        runtime = (tree_names.tree(tree_names.cuda_root(target.cuda), "lib64/libcudart_static.a"),)
     link_args = abi_floor.link_args(
         stub_dir=STUB_DIR,
         backend=target.backend,
         libstdcxx_archive=static_libstdcxx,
         needed=needed,
     )
-    argv = (flags.CXX, "-o", output, *names, *runtime, *link_args)
+    argv = (tree_names.CXX, "-o", output, *names, *runtime, *link_args)
     return actions.add(f"link {target.name}", argv, inputs, (output,), target)
 
 
-def namespace(actions: Actions, target: Target, ops_name: str) -> Action:
+def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
     """Compile the object that holds a build's op namespace."""
     text = actions.text(op_namespace.SOURCE, op_namespace.source(ops_name))
-    argv = (flags.CXX, *flags.cxx("17"), op_namespace.SOURCE, "-o", OBJECT)
+    argv = (tree_names.CXX, *flags.cxx("17"), op_namespace.SOURCE, "-o", OBJECT)
     return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target)
 
 
-def _compat(actions: Actions, target: Target) -> Input:
+def _compat(actions: ActionSet, target: Target) -> Input:
     text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
-    argv = abi_floor.compat_argv(cxx=flags.CXX, out_dir=".")
+    argv = abi_floor.compat_argv(cxx=tree_names.CXX, out_dir=".")
     action = actions.add("the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target)
-    return actions.made(action, abi_floor.COMPAT_OBJECT, f"{STUB_DIR}/{abi_floor.COMPAT_OBJECT}")
+    return actions.output(action, abi_floor.COMPAT_OBJECT, f"{STUB_DIR}/{abi_floor.COMPAT_OBJECT}")
 
 
 def stubs(
-    actions: Actions, libraries: Sequence[abi_floor.StubLibrary], target: Target, *, of: str
+    actions: ActionSet, libraries: Sequence[abi_floor.StubLibrary], target: Target, *, of: str
 ) -> list[Input]:
     """What a link finds in the place of libraries that the loading process has.
 
@@ -87,7 +87,7 @@ def stubs(
     for one in libraries:
         texts |= {one.source_file: one.source, one.script_file: one.version_script}
     inputs = [actions.text(path, text) for path, text in texts.items()]
-    argv = (SHELL, "-eu", _SCRIPT, flags.CXX)
+    argv = (SHELL, "-eu", _SCRIPT, tree_names.CXX)
     files = tuple(one.file for one in libraries)
     action = actions.add(f"stubs of {of}", argv, inputs, files, target)
-    return [actions.made(action, file, f"{STUB_DIR}/{file}") for file in files]
+    return [actions.output(action, file, f"{STUB_DIR}/{file}") for file in files]

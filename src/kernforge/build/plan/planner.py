@@ -11,20 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernforge.build.plan import clang_flags, flags, linking
-from kernforge.build.plan.action_set import Actions
-from kernforge.build.plan.graph import Artifact, Plan
+from kernforge.build.plan.graph import ActionSet, Artifact, Plan
 from kernforge.build.plan.linking import OBJECT
 from kernforge.errors import ManifestError
 from kernforge.manifest.document import Torch
 from kernforge.project import units
 from kernforge.source import op_namespace
 from kernforge.system import digest
-from kernforge.toolchain import cuda_arch, lockfile
+from kernforge.toolchain import cuda_arch, lockfile, tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernforge.artifact.variant import Version2
+    from kernforge.artifact.version import Version2
     from kernforge.build.plan.graph import Action
     from kernforge.manifest.document import Manifest
     from kernforge.project.targets import Target
@@ -104,7 +103,7 @@ class _Planner:
     ) -> None:
         self.manifest, self.sources, self.lock = manifest, sources, lock
         self.static_libstdcxx, self.only = static_libstdcxx, only
-        self.actions = Actions(sources, lock)
+        self.actions = ActionSet(sources, lock)
         self._closures: dict[Unit, Closure] = {}
         self.sources_id = self._sources_id()
 
@@ -171,9 +170,9 @@ class _Planner:
             if clang_flags.HOST_HEADER in argv:
                 inputs.append(self.actions.text(clang_flags.HOST_HEADER, clang_flags.host_header()))
         else:
-            argv = (flags.CXX, *flags.cxx(standard), *common, *unit.cxx_flags)
+            argv = (tree_names.CXX, *flags.cxx(standard), *common, *unit.cxx_flags)
         where = f" for {target.name}" if framework else ""
-        toolkit = "" if target.cuda is None else f", CUDA {target.cuda[0]}.{target.cuda[1]}"
+        toolkit = "" if target.cuda is None else f", CUDA {target.cuda}"
         title = f"{unit.path}{toolkit}{where}"
         return self.actions.add(title, (*argv, unit.path, "-o", OBJECT), inputs, (OBJECT,), target)
 
@@ -202,7 +201,7 @@ class _Planner:
             )
         gencode = (part for one in archs for part in one.gencode())
         return (
-            flags.tree(flags.cuda_root(target.cuda), "bin/nvcc"),
+            tree_names.tree(tree_names.cuda_root(target.cuda), "bin/nvcc"),
             *flags.nvcc(target, standard),
             *gencode,
             *flags.for_nvcc(common),
@@ -241,20 +240,23 @@ class _Planner:
     def _includes(self, unit: Unit, target: Target, closure: Closure) -> Iterator[str]:
         """Search paths of what is not the project's own, and the definitions that go with them."""
         if target.cuda and closure.reaches_cutlass and (name := units.cutlass(self.manifest)):
-            yield from ("-isystem", flags.tree(name, "include"))
+            yield from ("-isystem", tree_names.tree(name, "include"))
         if target.variant.framework == "tvm-ffi" and target.tvm_ffi:
-            yield from ("-isystem", flags.tree(flags.tvm_ffi_root(target.tvm_ffi), "include"))
+            yield from (
+                "-isystem",
+                tree_names.tree(tree_names.tvm_ffi_root(target.tvm_ffi), "include"),
+            )
         if closure.reaches_torch:
             yield from (*flags.stable_target(target), *flags.torch_includes(target))
         if closure.reaches_python:
-            yield from ("-isystem", flags.tree("python"))
+            yield from ("-isystem", tree_names.tree("python"))
         # What compiles CUDA finds its own headers.
         if target.cuda and not unit.is_cuda:
             yield from flags.cuda_includes(target.cuda)
         if target.cuda and closure.reaches_cuda_libraries:
             for wheel in lockfile.toolkit(self.lock, target.cuda).libraries:
-                root = flags.library_root(target.cuda, wheel.file.partition("-")[0])
-                yield from ("-isystem", flags.tree(root, "include"))
+                root = tree_names.library_root(target.cuda, wheel.file.partition("-")[0])
+                yield from ("-isystem", tree_names.tree(root, "include"))
 
     # -- linking ---------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge.build.plan.action_set import Actions
+from kernforge.build.plan.graph import ActionSet
 from kernforge.jit.device import split, tokens
 from kernforge.project.units import Sources
 from kernforge.source import includes
@@ -148,10 +148,10 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
     if parts[unit.path] is None:
         return None
     hosts = {p: found.host if (found := parts.get(p)) else t for p, t in unit.texts.items()}
-    shadow = Actions(Sources(digests={}, texts={}, bundled={}), lock)
+    shadow = ActionSet(Sources(digests={}, texts={}, bundled={}), lock)
     inputs = [shadow.text(path, text) for path, text in hosts.items()]
     host = shadow.add("host", argv, inputs, unit.action.outputs, target)
-    alone = Actions(Sources(digests={}, texts={}, bundled={}), lock)
+    alone = ActionSet(Sources(digests={}, texts={}, bundled={}), lock)
     inputs = [alone.text(path, text) for path, text in unit.texts.items()]
     words = ["-cubin" if word == "-c" else word for word in argv[:-1]]
     cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)

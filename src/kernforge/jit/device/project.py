@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kernforge.build.api import EditedPlan
 from kernforge.build.execute import executor
 from kernforge.build.execute.results import SHELF
 from kernforge.jit.device import nvcc_stages, replan, swap
@@ -18,11 +19,11 @@ from kernforge.system.console import Report
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernforge.build.execute.action import Workshop
+    from kernforge.build.api import PlannedBuild
+    from kernforge.build.execute.action import ActionContext
     from kernforge.build.execute.outcome import Events, Failure
     from kernforge.build.plan.graph import Plan
-    from kernforge.build.workspace import Bench
-    from kernforge.jit.plan import Made
+    from kernforge.build.workspace import Workspace
     from kernforge.store.local import Store
     from kernforge.toolchain.lockfile import Lock
 
@@ -37,36 +38,40 @@ class Place:
 
 
 def edited(
-    bench: Bench, plan: Plan, place: Place, workshop: Workshop, *, nvrtc: bool = True
-) -> tuple[Plan, Made | None]:
+    workspace: Workspace, planned: PlannedBuild, context: ActionContext, *, nvrtc: bool = True
+) -> EditedPlan:
     """Compile alone the device code of units of which nothing else is new.
 
     Args:
-        bench: the project.
-        plan: of one variant, as ``kernforge build`` makes it.
-        place: where and with what it is made.
-        workshop: runs actions.
+        workspace: the project.
+        planned: the plan of one variant.
+        context: what actions are run with.
         nvrtc: see ``jit_swap.swapped``.
 
     Returns:
-        The plan to run, and what nvcc will compile as a whole: for ``jit_swap.learn``, afterwards.
+        The plan to run. What nvcc compiles of it as a whole is remembered after the build.
     """
-    parts = replan.Parts(manifest=bench.project.manifest, sources=bench.sources, lock=place.lock)
-    whole = replan.made(plan, parts)
+    place = Place(lock=planned.lock, store=context.store, roots=context.trees)
+    parts = replan.Parts(
+        manifest=workspace.project.manifest, sources=workspace.sources, lock=planned.lock
+    )
+    same = EditedPlan(plan=planned.plan)
+    whole = replan.made(planned.plan, parts)
     if whole is None:
-        return plan, None
+        return same
     if place.store.has(SHELF, whole.link.key):
         swap.remember(whole)
-        return plan, None
+        return same
     quiet: Events = Report(quiet=True, failures=False)
 
     def run_plan(some: Plan) -> tuple[Failure, ...]:
-        return executor.run_actions(some, workshop, quiet, bench.project)
+        return executor.run_actions(some, context, quiet, project=workspace.project).failures
 
     def behind(some: Plan) -> tuple[Failure, ...]:
-        shop = replace(workshop, runner=nvcc_stages.run_behind)
-        return executor.run_actions(some, shop, quiet, bench.project)
+        slow = replace(context, runner=nvcc_stages.run_behind)
+        return executor.run_actions(some, slow, quiet, project=workspace.project).failures
 
     again = functools.partial(replan.with_objects, whole, parts=parts)
-    found = swap.swapped(whole, place, run_plan, behind, again, nvrtc=nvrtc)
-    return (found.plan, None) if found else (plan, whole)
+    if found := swap.swapped(whole, place, run_plan, behind, again, nvrtc=nvrtc):
+        return EditedPlan(plan=found.plan)
+    return replace(same, learn=functools.partial(swap.learn, whole, place, nvrtc=nvrtc))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge.build.plan.action_set import Actions
+from kernforge.build.plan.graph import ActionSet
 from kernforge.jit.plan import CudaUnit, Made
 from kernforge.project import units
 
@@ -54,7 +54,7 @@ def made(plan: Plan, parts: Parts) -> Made | None:
 def with_objects(before: Made, instead: Mapping[str, Action], parts: Parts) -> Made:
     """The same with other objects for the units of these paths: what reads them has new keys."""
     (artifact,) = before.plan.artifacts
-    actions = Actions(parts.sources, parts.lock)
+    actions = ActionSet(parts.sources, parts.lock)
     now = {unit.action.key: instead[unit.path] for unit in before.cuda if unit.path in instead}
     for action in before.plan.actions:
         if action.key in now:
@@ -63,7 +63,7 @@ def with_objects(before: Made, instead: Mapping[str, Action], parts: Parts) -> M
         for one in action.inputs:
             key, _, output = one.name.partition("/")
             moved = one.origin == "action" and now[key].key != key
-            inputs.append(actions.made(now[key], output, one.path) if moved else one)
+            inputs.append(actions.output(now[key], output, one.path) if moved else one)
         now[action.key] = (
             action
             if inputs == list(action.inputs)

@@ -5,8 +5,7 @@ import pytest
 from support import graphs
 
 from kernforge.build.execute import cost
-from kernforge.build.execute.cost import Estimate
-from kernforge.build.execute.measures import Measures
+from kernforge.build.execute.cost import Estimate, Measures
 
 MB = 10**6
 NVCC = replace(

@@ -8,8 +8,8 @@ import pytest
 from support import graphs
 
 from kernforge.build.execute import executor, results
-from kernforge.build.execute.local_pool import Crew
-from kernforge.build.execute.measures import Measures
+from kernforge.build.execute.cost import Measures
+from kernforge.build.execute.local_pool import LocalPool
 from kernforge.store.remote import SharedStore
 from kernforge.system import process as run_module
 from kernforge.system.process import Command, run
@@ -60,21 +60,21 @@ def test_memory_bounds_what_runs_together(tmp_path, limit, together):
     actions = [eat(name, 100) for name in "abc"]
     for one in actions:
         Measures(tmp_path, jobs=4).learn(one, peak_bytes=150 * MB, wall_s=1)
-    crew = Crew(jobs=4, limit=limit, available=lambda: 10**12)
-    _, events = graphs.go(tmp_path, *actions, crew=crew)
+    pool = LocalPool(jobs=4, limit=limit, available=lambda: 10**12)
+    _, events = graphs.go(tmp_path, *actions, pool=pool)
     assert overlap(events) == together
 
 
 def test_what_the_machine_has_left_bounds_too(tmp_path):
     actions = [eat(name, 10, 0.2) for name in "abc"]
-    _, events = graphs.go(tmp_path, *actions, crew=Crew(jobs=4, available=lambda: 0))
+    _, events = graphs.go(tmp_path, *actions, pool=LocalPool(jobs=4, available=lambda: 0))
     assert overlap(events) == 1
 
 
 def test_long_chains_start_first(tmp_path):
     short, long = graphs.action("short", ">out"), graphs.action("long", ">out")
     after = graphs.action("after", ">out", needs=[long])
-    _, events = graphs.go(tmp_path, short, long, after, crew=Crew(jobs=1), jobs=1)
+    _, events = graphs.go(tmp_path, short, long, after, pool=LocalPool(jobs=1), jobs=1)
     assert events.log[1:3] == ["+long", "-long"]
 
 
@@ -141,30 +141,25 @@ def test_pulling_leaves_only_what_must_run(tmp_path):
     first, second = graphs.action("first", ">out"), graphs.action("second", ">out")
     url = f"file://{tmp_path}/far"
     graphs.go(tmp_path / "a", first, shared=SharedStore(url, print))
-    shop = graphs.workshop(tmp_path / "b", shared=SharedStore(url, print))
-    assert results.pull(graphs.plan(first, second), shop.store) == (second,)
-    outcome, _ = graphs.go(tmp_path / "b", first, second, shop=shop)
+    context = graphs.context(tmp_path / "b", shared=SharedStore(url, print))
+    assert results.pull(graphs.plan(first, second), context.store) == (second,)
+    outcome, _ = graphs.go(tmp_path / "b", first, second, context=context)
     assert (outcome.ran, outcome.shared) == (1, 1)
 
 
 def test_an_interrupt_stops_everything(tmp_path):
     class Impatient(graphs.Events):
-        def started(self, action):
-            super().started(action)
-            if action.title == "b":
+        def started(self, key, title):
+            super().started(key, title)
+            if title == "b":
                 raise KeyboardInterrupt
 
     start, running = time.monotonic(), run_module._running
     actions = [graphs.action(name, "sleep 60") for name in "ab"]
-    shop = graphs.workshop(tmp_path)
+    context = graphs.context(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        executor.build(
-            graphs.plan(*sorted(actions, key=lambda a: a.key)),
-            None,
-            shop,
-            out=tmp_path,
-            origin=None,
-            events=Impatient(),
+        executor.run_actions(
+            graphs.plan(*sorted(actions, key=lambda a: a.key)), context, Impatient()
         )
     assert time.monotonic() - start < 20
     assert not running  # not even what was about to start

@@ -4,6 +4,7 @@
 import pytest
 
 from kernforge.artifact.variant import Backend, Variant
+from kernforge.artifact.version import Version2
 from kernforge.build.plan import clang_flags
 from kernforge.errors import ManifestError
 from kernforge.project.targets import Target
@@ -72,9 +73,11 @@ def test_what_has_no_counterpart_is_refused_by_name(nvcc):
 
 
 def said(*archs):
-    variant = Variant.stable_abi((2, 10), Backend("cuda", (12, 8)), cpu="aarch64", os="linux")
-    target = Target(variant=variant, torch=(2, 10), cuda=(12, 8))
-    return clang_flags.clang(target, (12, 8), "20", [Arch.parse(a) for a in archs], "a.cu")
+    variant = Variant.stable_abi(
+        Version2(2, 10), Backend("cuda", Version2(12, 8)), cpu="aarch64", os="linux"
+    )
+    target = Target(variant=variant, torch=Version2(2, 10), cuda=Version2(12, 8))
+    return clang_flags.clang(target, Version2(12, 8), "20", [Arch.parse(a) for a in archs], "a.cu")
 
 
 def test_architectures_get_machine_code_and_ptx_only_where_asked():

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kernforge.artifact.version import Version2
 from kernforge.build.plan import clang_flags, flags, graph, linking, planner
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.manifest import document
@@ -55,7 +56,11 @@ FILES = {
     "op.cu": '#include "op.h"\n',
     "README.md": "text",
 }
-RELEASES = {(2, 11): ((13, 0),), (2, 12): ((13, 0), (13, 2)), (2, 13): ((13, 0), (13, 2))}
+RELEASES = {
+    Version2(2, 11): (Version2(13, 0),),
+    Version2(2, 12): (Version2(13, 0), Version2(13, 2)),
+    Version2(2, 13): (Version2(13, 0), Version2(13, 2)),
+}
 
 
 def wheel(name):
@@ -255,7 +260,7 @@ def test_the_standard_follows_torch():
         str(target.torch): flags.standard(target)
         for target in (a.target for a in make(["*-cpu-*"]).artifacts)
     }
-    assert standards == {"(2, 11)": "17", "(2, 12)": "20", "(2, 13)": "20"}
+    assert standards == {"2.11": "17", "2.12": "20", "2.13": "20"}
 
 
 def test_a_torch_unit_that_does_not_name_the_namespace_survives_an_edit_of_another():

@@ -3,15 +3,16 @@ import dataclasses
 
 import pytest
 
+from kernforge.artifact.version import Version2
 from kernforge.jit import plan as jit_plan
 from kernforge.jit.device import plan as device_plan
 from kernforge.source.includes import closure
 from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedHeaders, LockedToolkit
 
 MACHINE = jit_plan.Machine(
-    torch=(2, 11),
+    torch=Version2(2, 11),
     sonames=(),
-    cuda=(13, 0),
+    cuda=Version2(13, 0),
     archs=("-gencode", "arch=compute_90,code=sm_90"),
     lock=Lock(
         platform="x86_64-linux",

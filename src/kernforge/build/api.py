@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a project to artifacts: lock, plan, isolate, fetch, run, lay out, check, trim.
+
+This is the only place where these steps follow each other. Whoever builds hands in a
+``BuildRequest`` and reads a ``BuildResult``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from kernforge._version import __version__
+from kernforge.build import layout, locking, trees
+from kernforge.build.execute import executor, results, sandbox
+from kernforge.build.execute.action import ActionContext
+from kernforge.build.execute.local_pool import LocalPool
+from kernforge.build.execute.outcome import LogEvents
+from kernforge.build.execute.sandbox import Sandbox
+from kernforge.build.plan import planner
+from kernforge.build.provenance import Origin
+from kernforge.check import cache
+from kernforge.errors import BuildError
+from kernforge.loader.host import cores
+from kernforge.store import eviction
+from kernforge.system.process import Command, run
+from kernforge.toolchain import lockfile
+from kernforge.toolchain.cuda_arch import Arch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from kernforge.build.execute.outcome import ActionPool, Events, Outcome
+    from kernforge.build.execute.sandbox import Mode
+    from kernforge.build.plan.graph import Plan
+    from kernforge.build.workspace import Workspace
+    from kernforge.check.finding import Finding
+    from kernforge.project.targets import Target
+    from kernforge.system.process import Runner
+    from kernforge.toolchain.lockfile import Lock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBuild:
+    """A build that is planned.
+
+    Attributes:
+        lock: the toolchain.
+        plan: what will be run.
+        notes: what a user should know of the project, its lock and the toolchain.
+    """
+
+    lock: Lock
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedPlan:
+    """A plan in the place of another.
+
+    Attributes:
+        plan: what is run instead; it gives the same variants.
+        learn: called after a build without failures.
+    """
+
+    plan: Plan
+    learn: Callable[[], None] | None = None
+
+
+EditPlan: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], EditedPlan]"
+MakePool: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], ActionPool]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """What to build and how.
+
+    Attributes:
+        targets: variants to build.
+        events: listens to the build; the log by default.
+        lock: ``"update"`` completes kernforge.lock, ``"frozen"`` refuses to, and a ``Lock`` is
+            taken as it is.
+        only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
+        attempt: gives the same sources another op namespace, for a process that has theirs.
+        sandbox: whether actions are kept to their inputs: always, where this machine can, never.
+        out: directory of the variants, ``build`` in the project by default; an old variant of the
+            same name is replaced as a whole.
+        jobs: threads of all compilers together.
+        memory: bytes that all actions together may take; None is what the machine has left.
+        pool: makes what runs actions on other machines; None runs them on this one.
+        runner: starts the programs of actions.
+        edited: may put another plan in the place of the one that was made; see ``EditedPlan``.
+        origin: what the provenance names as built from, if not what lies in the workspace.
+        check: whether the variants are checked.
+        trim_every_s: the store is not held to its limit more often; 0 does so after each build
+            that added to it.
+    """
+
+    targets: tuple[Target, ...]
+    events: Events = field(default_factory=LogEvents)
+    lock: Lock | Literal["update", "frozen"] = "update"
+    only: tuple[str, ...] = ()
+    attempt: int = 0
+    sandbox: Mode = "auto"
+    out: Path | None = None
+    jobs: int = field(default_factory=cores)
+    memory: int | None = None
+    pool: MakePool | None = None
+    runner: Runner = run
+    edited: EditPlan | None = None
+    origin: Origin | None = None
+    check: bool = False
+    trim_every_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """What came of a build.
+
+    Attributes:
+        lock: the toolchain that it was made with.
+        plan: what was run.
+        outcome: how its actions ended.
+        variants: directory of each variant that was built, by name.
+        findings: of the checks; none where they were not asked for.
+    """
+
+    lock: Lock
+    plan: Plan
+    outcome: Outcome
+    variants: Mapping[str, Path]
+    findings: tuple[Finding, ...]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Names of the variants that could not be built, because an action failed."""
+        names = (each.target.name for each in self.plan.artifacts)
+        return tuple(name for name in names if name not in self.variants)
+
+    def refuse_failures(self) -> None:
+        """Raise an error if an action failed.
+
+        Raises:
+            BuildError: one did.
+        """
+        if self.outcome.failures:
+            raise BuildError(
+                f"{len(self.outcome.failures)} of {len(self.plan.actions)} actions failed, so "
+                f"{', '.join(self.left_out)} could not be built",
+                hint="the compiler's own words are above",
+            )
+
+
+def build_project(
+    workspace: Workspace, request: BuildRequest, planned: PlannedBuild | None = None
+) -> BuildResult:
+    """Build variants of a project.
+
+    Args:
+        workspace: the project on this machine.
+        request: what to build and how.
+        planned: what ``plan_project`` returned for this request, for a caller that looks at the
+            plan first.
+
+    Raises:
+        BuildError: the store is damaged; what a compiler refuses is in the result instead.
+        IntegrityError: a file of the toolchain is not what the lock says.
+        ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
+        NetworkError: something is not in the store and no index can be reached.
+        StorageError: the disk is full or read-only.
+        ToolchainError: no index has what the lock lacks, or a sandbox is required and there is none.
+        KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
+    """
+    planned = planned or plan_project(workspace, request)
+    store, events = workspace.store, request.events
+    for note in planned.notes:
+        events.note(note)
+    with store.lease():
+        isolation = prepare_sandbox(
+            workspace,
+            planned.plan,
+            request.sandbox,
+            elsewhere=request.pool is not None,
+            note=events.note,
+        )
+        context = ActionContext(
+            store=store,
+            trees=_trees(workspace, planned, request),
+            runner=request.runner,
+            jobs=request.jobs,
+            sandbox=isolation,
+        )
+        edited = EditedPlan(plan=planned.plan)
+        if request.edited:
+            edited = request.edited(workspace, planned, context)
+        if request.pool:
+            pool = request.pool(workspace, planned, context)
+        else:
+            pool = LocalPool(jobs=request.jobs, limit=request.memory)
+        outcome = executor.run_actions(
+            edited.plan, context, events, project=workspace.project, pool=pool
+        )
+        variants = layout.lay_out_variants(
+            edited.plan,
+            workspace.project,
+            store,
+            out=request.out or workspace.project.root / "build",
+            origin=request.origin or _origin(workspace, planned),
+        )
+        if edited.learn and not outcome.failures:
+            edited.learn()
+        paths = variants.values() if request.check else ()
+        findings = [f for path in paths for f in cache.check(path, store=store, run=run)]
+        if store.made or store.fetched:
+            eviction.keep(store, workspace.store_limit, every_s=request.trim_every_s)
+    return BuildResult(
+        lock=planned.lock,
+        plan=edited.plan,
+        outcome=outcome,
+        variants=variants,
+        findings=tuple(findings),
+    )
+
+
+def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
+    """Plan a build, which may write the project's lock; raises what ``build_project`` does."""
+    lock, manifest, notes = request.lock, workspace.project.manifest, []
+    if isinstance(lock, str):
+        frozen = lock == "frozen"
+        lock, written = locking.ensure_lock(workspace, request.targets, frozen=frozen)
+        if written:
+            path = workspace.project.root / lockfile.FILE_NAME
+            notes = [f"wrote {path}: keep it in version control"]
+    made = planner.make(
+        manifest,
+        workspace.sources,
+        request.targets,
+        lock,
+        static_libstdcxx=workspace.compiler.static_libstdcxx,
+        only=tuple(map(Arch.parse, request.only)),
+        attempt=request.attempt,
+    )
+    known = (*manifest.notes, *locking.cuda_notes(request.targets, lock))
+    notes += [f"note: {note}" for note in known]
+    return PlannedBuild(lock=lock, plan=made, notes=tuple(notes))
+
+
+def prepare_sandbox(
+    workspace: Workspace,
+    made: Plan,
+    mode: Mode,
+    *,
+    elsewhere: bool,
+    note: Callable[[str], None],
+) -> Sandbox:
+    """Choose the sandbox of a build; if there is one, refuse results that were made without.
+
+    Those of this store are forgotten, those of the shared store are not taken: both are made
+    again. Nothing is tried when nothing is left to run.
+
+    Args:
+        workspace: the project.
+        made: what will be built.
+        mode: what the user wants.
+        elsewhere: whether other machines run the actions; they isolate as far as each can, so
+            that results made without a sandbox are refused only if one is required.
+        note: called with the reason why there is no sandbox, and with what was refused.
+    """
+    store, anything = workspace.store, workspace.store.accepts
+    insists = mode == "required" or (mode == "auto" and not elsewhere)
+    if insists:
+        store.accepts = results.isolated
+        results.pull(made, store)
+    if mode != "off" and results.all_isolated(made, store):
+        return Sandbox(kind="off", reason="nothing is left to run", wanted=mode)
+    found = choose_sandbox(workspace, mode)
+    if found.isolates and insists:
+        results.forget_unisolated([action.key for action in made.actions], store)
+        if store.refused:
+            note(
+                f"{len(store.refused)} results of the shared store were made without a sandbox: "
+                "they are made again"
+            )
+    if not found.isolates:
+        store.accepts = anything
+        if mode != "off":
+            note(f"note: actions run without a sandbox: {found.reason}")
+    return found
+
+
+def choose_sandbox(workspace: Workspace, mode: Mode) -> Sandbox:
+    """How this machine keeps actions to their inputs; see ``sandbox.probe``."""
+    return sandbox.probe(mode, workspace.compiler.path, run, os.environ.get("PATH", ""))
+
+
+def _trees(workspace: Workspace, planned: PlannedBuild, request: BuildRequest) -> Mapping[str, str]:
+    """The trees that the actions left to run read; none where other machines run them."""
+    if request.pool:
+        results.pull(planned.plan, workspace.store)
+        return {}
+    paths = trees.fetch_trees(workspace, planned.plan, planned.lock)
+    if received := workspace.wheels.received:
+        request.events.note(f"{received / 1e6:.0f} MB came over the network")
+    return paths
+
+
+def _origin(workspace: Workspace, planned: PlannedBuild) -> Origin:
+    """What a build starts from, for its provenance."""
+    project = workspace.project
+    command = Command(argv=("git", "-C", str(project.root), "rev-parse", "--show-prefix"))
+    return Origin(
+        sources=planned.plan.sources_id,
+        lock=planned.lock,
+        version=__version__,
+        url=project.manifest.general.source,
+        git=project.git,
+        folder=run(command).stdout.strip().strip("/") if project.git else "",
+    )

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans, outcomes, findings, verdicts and the store's content as documents and as text."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from kernforge.system.tables import size, table
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
+
+    from kernforge.audit.reproduce import Verdict
+    from kernforge.build.api import BuildResult
+    from kernforge.build.execute.outcome import Outcome
+    from kernforge.build.plan.graph import Plan
+    from kernforge.check.finding import Finding
+    from kernforge.store.eviction import Removed, Shelf
+
+_WORTH_A_LINE_S = 0.3
+_SHOWN = 5
+
+
+def build_document(result: BuildResult) -> dict[str, Any]:
+    """What came of a build, for programs."""
+    return {
+        "variants": {name: str(path) for name, path in result.variants.items()},
+        "left_out": list(result.left_out),
+        "failures": [
+            {"action": f.action.title, "output": f.output, "repeat": f.repeat}
+            for f in result.outcome.failures
+        ],
+        "findings": [finding_document(finding) for finding in result.findings],
+        "actions": spent_document(result.outcome),
+    }
+
+
+def build_text(result: BuildResult) -> str:
+    """What came of a build, for people."""
+    return "\n".join(
+        (
+            *map(str, result.variants.values()),
+            *(f"not built: {name}" for name in result.left_out),
+            *(finding_text(f) for f in result.findings if f.severity != "skipped"),
+            spent_text(result.outcome),
+        )
+    )
+
+
+def spent_document(outcome: Outcome) -> dict[str, Any]:
+    """Where a build's time went, for programs."""
+    return {
+        "ran": outcome.ran,
+        "reused": outcome.reused,
+        "from_shared_store": outcome.shared,
+        "cpu_s": outcome.cpu_s,
+        "wall_s": outcome.wall_s,
+        "peak_bytes": max((one.peak_bytes for one in outcome.spent), default=0),
+        "spent": [asdict(one) for one in outcome.spent],
+    }
+
+
+def spent_text(outcome: Outcome) -> str:
+    """Where a build's time went, for people."""
+    lines = [
+        f"{outcome.ran} actions ran in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} CPU-s), "
+        f"{outcome.reused} from the store"
+        + (f", {outcome.shared} of them from the shared store" if outcome.shared else "")
+    ]
+    worth = [one for one in outcome.spent[:_SHOWN] if one.wall_s >= _WORTH_A_LINE_S]
+    rows = [
+        (f"  {o.wall_s:.1f} s", f"{o.cpu_s:.1f} CPU-s", size(o.peak_bytes), o.title, o.where)
+        for o in worth
+    ]
+    return "\n".join([*lines, *([table(rows)] if rows else [])])
+
+
+def cache_document(
+    root: Path, shelves: Sequence[Shelf], limit: int, removed: Removed | None
+) -> dict[str, Any]:
+    """What the store holds, for programs."""
+    document = {
+        "location": str(root),
+        "limit": limit,
+        "size": sum(shelf.size for shelf in shelves),
+        "shelves": {shelf.name: asdict(shelf) for shelf in shelves},
+    }
+    return document | ({"removed": asdict(removed)} if removed else {})
+
+
+def cache_text(root: Path, shelves: Sequence[Shelf], limit: int, removed: Removed | None) -> str:
+    """What the store holds, for people."""
+    rows = [
+        (
+            shelf.name,
+            str(shelf.entries),
+            size(shelf.size) or "0 MB",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(shelf.oldest)) if shelf.oldest else "",
+        )
+        for shelf in shelves
+    ]
+    total = sum(shelf.size for shelf in shelves)
+    lines = [f"{root}: {size(total) or '0 MB'} of {size(limit)}"]
+    if removed:
+        kept = f"; {removed.kept} more are in use by a running build" if removed.kept else ""
+        lines.append(f"removed {removed.entries} entries, {size(removed.size) or '0 MB'}{kept}")
+    return "\n".join([*lines, table(rows, head=("shelf", "entries", "size", "oldest use"))])
+
+
+def graph_document(plan: Plan, known: Collection[str]) -> dict[str, Any]:
+    """A plan for programs: what would run, on what, for whom.
+
+    Args:
+        plan: the build's plan.
+        known: keys of the actions whose results the store has.
+    """
+    actions = [
+        {
+            "key": action.key,
+            "title": action.title,
+            "argv": list(action.argv),
+            "inputs": {i.path: i.digest for i in action.inputs},
+            "outputs": list(action.outputs),
+            "variants": list(action.variants),
+            "cached": action.key in known,
+        }
+        for action in plan.actions
+    ]
+    return {"actions": actions, "variants": [artifact.target.name for artifact in plan.artifacts]}
+
+
+def graph_text(plan: Plan, known: Collection[str]) -> str:
+    """A plan for people."""
+    rows = [
+        (action.key[:12], "in store" if action.key in known else "to run", action.title)
+        for action in plan.actions
+    ]
+    return table(rows, head=("key", "state", "action"))
+
+
+def finding_document(finding: Finding) -> dict[str, str]:
+    """A finding of a check for programs."""
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "where": str(finding.where),
+        "message": finding.message,
+        "hint": finding.hint,
+    }
+
+
+def finding_text(finding: Finding) -> str:
+    """A finding of a check for people."""
+    hint = f"\n    {finding.hint}" if finding.hint else ""
+    return f"{finding.severity}: {finding.where}: {finding.message} [{finding.rule}]{hint}"
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """What came of building a variant again, for programs."""
+    return {
+        "variant": verdict.variant,
+        "identical": not verdict.differences,
+        "differences": [asdict(one) for one in verdict.differences],
+        "notes": list(verdict.notes),
+    }
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """What came of building a variant again, for people."""
+    lines = [f"{verdict.variant}: {'DIFFERENT' if verdict.differences else 'identical'}"]
+    for one in verdict.differences:
+        lines.append(f"  {one.file}: {one.reason}")
+        if one.offset is not None:
+            lines += [f"    there {one.there or '(end)'}", f"    here  {one.here or '(end)'}"]
+    return "\n".join((*lines, *(f"  note: {note}" for note in verdict.notes)))

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of text, and numbers of bytes, as people read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_MB = 1_000_000
+
+
+def size(count: int) -> str:
+    """Bytes as people read them; nothing for none."""
+    if not count:
+        return ""
+    if count < _MB:
+        return f"{max(1, round(count / 1e3))} kB"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / _MB:.0f} MB"  # noqa: PLR2004
+
+
+def table(rows: Iterable[Sequence[str]], *, head: Sequence[str] = ()) -> str:
+    """Lay rows out in columns as wide as their widest cell."""
+    cells = [list(head), *map(list, rows)] if head else list(map(list, rows))
+    if not cells:
+        return ""
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)

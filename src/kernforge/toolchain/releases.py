@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which releases of CUDA, torch and tvm-ffi there are to build for."""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from kernforge.artifact.version import Version2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# CUDA toolkits whose compilers the package index carries and that are built for unasked; the first
+# serves every CUDA 13.
+TOOLKITS: tuple[Version2, ...] = (Version2(13, 0), Version2(13, 2))
+# Those that clang compiles for with what the index carries, for users who ask for it.
+CLANG: tuple[Version2, ...] = (Version2(12, 6), Version2(12, 8), Version2(12, 9))
+# The one series of tvm-ffi that the hub's clients know.
+TVM_FFI = Version2(0, 1)
+
+
+@functools.cache
+def torch_releases() -> Mapping[Version2, tuple[Version2, ...]]:
+    """CUDA versions that each torch series was published for, the oldest series first."""
+    text = resources.files("kernforge").joinpath("data/torch_releases.json").read_text()
+    table = json.loads(text)["releases"]
+    parse = Version2.parse
+    return {parse(torch): tuple(map(parse, cuda)) for torch, cuda in table.items()}

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of the trees of a toolchain, and how the arguments of an action refer to them.
+
+A tree is written ``%{name}``. It becomes a real path only when an action runs; its identity, not
+its path, goes into the action's key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernforge.artifact.version import Version2
+
+CXX = "%{cxx}"
+GCC = "%{gcc}"
+"""The directory where the host compiler keeps its own libraries."""
+THREADS = "%{threads}"
+"""How many threads an action may use; not a tree."""
+
+CLANG = "bin/zig"
+"""Path of clang in the tree of a toolkit that compiles with it."""
+CLANG_RESOURCES = "clang"
+"""Directory of clang's own headers in that tree."""
+CLANG_EMPTY = "clang/empty"
+"""Directory of a header for which an empty one will do, searched after all others."""
+
+
+def cuda_root(version: Version2) -> str:
+    """Name of a CUDA toolkit's tree."""
+    return f"cuda-{version}"
+
+
+def library_root(version: Version2, project: str) -> str:
+    """Name of the tree with a CUDA library's headers."""
+    return f"cuda-{version}-{project}"
+
+
+def torch_root(version: Version2) -> str:
+    """Name of the tree with a torch release's headers."""
+    return f"torch-{version}"
+
+
+def tvm_ffi_root(version: Version2) -> str:
+    """Name of the tree with tvm-ffi's headers."""
+    return f"tvm-ffi-{version}"
+
+
+def tree(root: str, path: str = "") -> str:
+    """A path in a tree, as an argv writes it."""
+    return f"%{{{root}}}/{path}" if path else f"%{{{root}}}"

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+
+from kernforge.artifact.version import Version2
+
+
+@pytest.mark.parametrize("text", ["2.10", "12.8", "0.0"])
+def test_what_is_read_is_printed(text):
+    assert str(Version2.parse(text)) == text
+
+
+def test_numbers_are_compared_and_not_text():
+    assert Version2.parse("2.9") < Version2.parse("2.10") == (2, 10)
+
+
+@pytest.mark.parametrize("text", ["", "12", "12.8.1", "a.b", "12.-1", f"1.{2**64}"])
+def test_anything_but_two_numbers_is_refused(text):
+    with pytest.raises(ValueError, match="expected a version of two numbers"):
+        Version2.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [("2.13.0+cu130", (2, 13)), ("12.8", (12, 8)), ("26", (26, 0)), ("", None), ("git", None)],
+)
+def test_a_release_begins_with_its_version(release, expected):
+    assert Version2.leading(release) == expected
+
+
+def test_a_document_holds_it_as_a_list():
+    assert json.dumps({"torch": Version2(2, 13)}) == '{"torch": [2, 13]}'

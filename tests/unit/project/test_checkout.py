@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.project import checkout
+
+
+def test_without_git_a_directory_is_no_checkout_and_a_commit_cannot_be_had(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert checkout.top(tmp_path) is None
+    with pytest.raises(UsageError, match="somewhere cannot be cloned: git is not installed"):
+        checkout.clone("somewhere", "0" * 40, tmp_path / "new")
+
+
+def test_a_repository_that_is_not_known_is_asked_for(tmp_path):
+    with pytest.raises(UsageError, match="names no repository") as raised:
+        checkout.clone(None, "0" * 40, tmp_path / "new")
+    assert "0" * 40 in raised.value.hint
