@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a kernel: its versions, its variants, and which of them would load here."""
+"""Describe a kernel: its versions, its variants, and which variant would load on this machine."""
 
 from __future__ import annotations
 
@@ -25,30 +25,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A variant on this disk.
+class KernelLocation:
+    """A variant on this machine's disk.
 
     Attributes:
-        path: its directory.
-        fence: where its links may lead.
-        subject: what a trust policy calls it.
-        vouched: whether its registry vouches for its owner; None where it vouches for nobody.
+        path: directory of the variant.
+        link_root: directory that symbolic links must not leave.
+        subject: the variant as a trust policy names it.
+        vouched: whether the registry vouches for the owner; None if it vouches for no owner.
     """
 
     path: Path
-    fence: Path
+    link_root: Path
     subject: Subject
     vouched: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A kernel that was named: a commit in a registry, or a directory (``registry`` is None).
+class AboutSource:
+    """A kernel: a commit in a registry, or a directory (``registry`` is None).
 
     Attributes:
-        where: as it was named.
-        names: its variants, sorted.
-        directories: of a directory: each variant's.
+        where: repo id or path, as the user wrote it.
+        names: names of the variants, sorted.
+        registry: the registry of a repo id; None for a directory.
+        commit: the commit of a repo id; empty for a directory.
+        directories: directory of each variant, for a directory.
     """
 
     where: str
@@ -57,66 +59,64 @@ class Source:
     commit: str = ""
     directories: tuple[Path, ...] = ()
 
-    def place(self, name: str) -> Place:
-        """A variant, fetched if need be."""
+    def location(self, name: str) -> KernelLocation:
+        """The location of a variant, which is fetched if it is not on this machine."""
         registry = self.registry
         if registry is None:
             path = self.directories[self.names.index(name)]
-            return Place(path=path, fence=_fence(path), subject=_local(path))
-        return Place(
+            return KernelLocation(path=path, link_root=_link_root(path), subject=_local(path))
+        return KernelLocation(
             path=registry.fetch(self.where, self.commit, name),
-            fence=registry.fence(self.where),
+            link_root=registry.fence(self.where),
             subject=Subject(repo_id=self.where, registry=registry.url),
             vouched=registry.trusted_publisher(self.where.partition("/")[0]),
         )
 
     def read(self, name: str) -> tuple[bytes, bytes | None]:
-        """A variant's document and signature, without the rest of it."""
+        """A variant's metadata and signature, without its other files."""
         if self.registry is None:
             path = self.directories[self.names.index(name)]
-            beside = path / SIGNATURE
-            signed = beside.read_bytes() if beside.exists() else None
-            return (path / "metadata.json").read_bytes(), signed
+            signature_file = path / SIGNATURE
+            bundle = signature_file.read_bytes() if signature_file.exists() else None
+            return (path / "metadata.json").read_bytes(), bundle
         ask = (self.where, self.commit, name)
         return self.registry.metadata(*ask), self.registry.companion(*ask, SIGNATURE)
 
 
 def find(
-    where: str,
-    registry: Registry,
-    *,
-    version: int | str | None = None,
-    revision: str | None = None,
-) -> Source:
-    """The kernel that was named.
+    where: str, registry: Registry, *, version: int | str | None = None, revision: str | None = None
+) -> AboutSource:
+    """Find the kernel of a path or repo id.
 
     Args:
         where: a path or a repo id.
-        registry: where repo ids are looked up.
-        version: of a repo id, as for ``get_kernel``.
-        revision: of a repo id, instead; neither means the newest version.
+        registry: the registry of repo ids.
+        version: version of a repo id: a major version, ``X.Y.Z`` or a range.
+        revision: branch, tag or commit of a repo id. Without a version and a revision, the newest
+            version.
 
     Raises:
-        UsageError: there is nothing of that name, or a directory was asked for a version.
-        RegistryError: the registry has no such kernel, or the directory no variants.
+        UsageError: the path does not exist, or a version was given for a directory.
+        RegistryError: the registry has no such kernel, or the directory has no variants.
     """
     directory = artifact_directories.directory_of(where)
     if directory is not None:
         if version is not None or revision is not None:
             raise UsageError(
-                f"{directory} is a directory, and has no versions", hint="leave them out"
+                f"{directory} is a directory, which has no versions",
+                hint="remove the version or revision",
             )
-        found = artifact_directories.variants(directory.absolute())
-        names = tuple(path.name for path in found)
-        return Source(where=where, names=names, directories=tuple(found))
+        paths = artifact_directories.variants(directory.absolute())
+        names = tuple(path.name for path in paths)
+        return AboutSource(where=where, names=names, directories=tuple(paths))
     registry = answering(registry, check_repo_id(where))
     if version is None and revision is None:
         revision = _newest(registry, where)
     commit = find_commit(registry, where, version, revision)
     names = registry.variants(where, commit)
     if not names:
-        raise RegistryError(f"{where} at {commit} holds no variants", hint="name another version")
-    return Source(where=where, names=names, registry=registry, commit=commit)
+        raise RegistryError(f"{where} at {commit} has no variants", hint="name another version")
+    return AboutSource(where=where, names=names, registry=registry, commit=commit)
 
 
 def _newest(registry: Registry, repo_id: str) -> str:
@@ -131,19 +131,16 @@ def _local(path: Path) -> Subject:
     return Subject(repo_id=None, registry=path.resolve().as_uri())
 
 
-def _fence(path: Path) -> Path:
-    """In a cache or registry that the user points into, links lead to its blobs."""
+def _link_root(path: Path) -> Path:
+    """The directory that links must not leave: in a cache or registry, links lead to its blobs."""
     caches = (p for p in path.parents if p.name.startswith(("kernels--", "models--")))
     return next(caches, path)
 
 
-# -- what is told -----------------------------------------------------------------------------
-
-
 def published_versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]:
-    """Every version of a kernel, oldest first: its name, its commit, how many variants it has.
+    """Every version of a kernel, oldest first: its name, its commit, its number of variants.
 
-    A tag ``vX.Y.Z`` is a version; a branch ``v<major>`` is one where no tag has that major.
+    A tag ``vX.Y.Z`` is a version; a branch ``v<major>`` is a version if no tag has that major.
 
     Raises:
         RegistryError: the registry has no such kernel.
@@ -151,30 +148,33 @@ def published_versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]
     names = registry.ref_names(check_repo_id(repo_id))
     tags = versions(names)
     majors_of_tags = {version[0] for version in tags}
-    found = {(major, -1, -1): f"v{major}" for major in majors(names) if major not in majors_of_tags}
+    branches = {
+        (major, -1, -1): f"v{major}" for major in majors(names) if major not in majors_of_tags
+    }
     listed = []
-    for _, name in sorted({**found, **tags}.items()):
+    for _, name in sorted({**branches, **tags}.items()):
         commit = registry.ref(repo_id, name)
         if commit is not None:
             variants = len(registry.variants(repo_id, commit))
             listed.append({"version": name[1:], "commit": commit, "variants": variants})
     if not listed:
-        find_commit(registry, repo_id, None, "main")  # raises, with advice, when there is nothing
+        find_commit(registry, repo_id, None, "main")  # raises an error with a hint
     return listed
 
 
-def describe(source: Source, backend: str | None = None) -> dict[str, Any]:
-    """All that is known of a kernel, for ``kernforge info``.
+def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
+    """Describe a kernel for ``kernforge info``.
 
     Args:
         source: the kernel.
-        backend: as for ``get_kernel``; what would load here depends on it.
+        backend: the backend to load for, such as ``cuda``; None for that of the installed torch.
 
     Returns:
-        JSON values. ``variants`` has those that would load here first, the best at the top.
+        JSON values. ``variants`` has those that would load on this machine first, the best one at
+        the top.
 
     Raises:
-        IntegrityError: a document cannot be read.
+        IntegrityError: a ``metadata.json`` cannot be read.
     """
     decisions = resolve(source.names, probe(backend)).decisions
     ranked = {decision.name: decision for decision in decisions}
@@ -186,7 +186,7 @@ def describe(source: Source, backend: str | None = None) -> dict[str, Any]:
         documents.append(metadata)
         decision = ranked.get(name)
         fits = decision is not None and decision.accepted
-        reason = decision.reason if decision else "its name is no variant's"
+        reason = decision.reason if decision else "its name is not the name of a variant"
         variants.append(
             {
                 "name": name,
@@ -211,25 +211,25 @@ def describe(source: Source, backend: str | None = None) -> dict[str, Any]:
         "license": first.license,
         "upstream": first.upstream,
         "source": first.source,
-        "python_depends": sorted({name for one in documents for name in one.python_depends}),
+        "python_depends": sorted({name for row in documents for name in row.python_depends}),
         "kernel_depends": [asdict(depend) for depend in first.kernel_depends],
-        "backends": sorted({one.backend for one in documents}),
-        "would_load": next((str(one["name"]) for one in variants if one["fits"]), None),
+        "backends": sorted({row.backend for row in documents}),
+        "would_load": next((str(row["name"]) for row in variants if row["fits"]), None),
         "variants": variants,
     }
 
 
-def _bytes(source: Source, name: str) -> int | None:
-    """Size of a variant's files; None where they would have to be fetched to know."""
+def _bytes(source: AboutSource, name: str) -> int | None:
+    """Size of a variant's files in bytes; None if they would have to be fetched first."""
     if source.registry is not None and not isinstance(source.registry, DirectoryRegistry):
         return None
-    place = source.place(name)
-    found = tree_files(place.path, within=place.fence)
-    return sum(path.stat().st_size for path in found.values())
+    location = source.location(name)
+    files = tree_files(location.path, within=location.link_root)
+    return sum(path.stat().st_size for path in files.values())
 
 
 def _kind(bundle: bytes | None) -> str | None:
-    """With what a variant says it is signed; ``verify`` proves it."""
+    """The kind of a signature, which only ``verify`` proves."""
     if bundle is None:
         return None
     try:
@@ -239,26 +239,26 @@ def _kind(bundle: bytes | None) -> str | None:
 
 
 _MB = 1_000_000
-_TOLD = ("name", "version", "license", "upstream", "source", "kernels_minver")
+_SHOWN = ("name", "version", "license", "upstream", "source", "kernels_minver")
 
 
 def as_text(info: dict[str, Any]) -> str:
-    """The description for people."""
+    """The description as text for people."""
     lines = [f"{info.get('repo_id') or info['path']}"]
     if info["commit"]:
         lines[0] += f" at {info['commit']} in {info['registry']}"
-    lines += [f"  {key.replace('_', ' ')}: {info[key] or '-'}" for key in _TOLD]
+    lines += [f"  {key.replace('_', ' ')}: {info[key] or '-'}" for key in _SHOWN]
     lines.append(f"  Python packages: {', '.join(info['python_depends']) or '-'}")
     needs = [f"{d['repo_id']} {d['version'] or d['revision']}" for d in info["kernel_depends"]]
     lines.append(f"  kernels: {', '.join(needs) or '-'}")
     if info["versions"]:
         lines.append(f"  versions: {', '.join(v['version'] for v in info['versions'])}")
-    kinds = Counter(one["signature"] or "none" for one in info["variants"])
+    kinds = Counter(row["signature"] or "none" for row in info["variants"])
     lines.append("  signatures: " + ", ".join(f"{kind} ({n})" for kind, n in kinds.items()))
     lines.append(f"  would load here: {info['would_load'] or 'none'}")
-    for one in info["variants"]:
-        size = "" if one["bytes"] is None else f", {one['bytes'] / _MB:.2f} MB"
-        archs = f", {' '.join(one['archs'])}" if one["archs"] else ""
-        said = "fits" if one["fits"] else one["reason"]
-        lines.append(f"    {one['name']}{size}{archs}: {said}")
+    for row in info["variants"]:
+        size = "" if row["bytes"] is None else f", {row['bytes'] / _MB:.2f} MB"
+        archs = f", {' '.join(row['archs'])}" if row["archs"] else ""
+        verdict = "fits" if row["fits"] else row["reason"]
+        lines.append(f"    {row['name']}{size}{archs}: {verdict}")
     return "\n".join(lines)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold two builds of one variant against each other, byte for byte, and say where they part."""
+"""Compare two builds of a variant byte for byte, and find the first difference of each file."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """Where one file of an artifact is not what was built again.
+class FileDifference:
+    """The first difference between a file of an artifact and the same file built again.
 
     Attributes:
-        file: its path in the variant.
-        reason: what differs, in words, and which action made it.
-        action: title of the first action whose result differs; empty when none does.
-        section: of an object file; empty for other files.
-        offset: of the first byte that differs, in the section or else in the file; None when one
-            of the two files is missing.
-        there: the artifact's bytes from there on, in hex.
-        here: likewise of what was built again.
+        file: path of the file in the variant.
+        reason: description of the difference, and of the action that made it.
+        action: title of the first action whose result differs; empty if none differs.
+        section: section of an object file; empty for other files.
+        offset: position of the first byte that differs, in the section or in the file; None if
+            one of the two files is missing.
+        there: bytes of the artifact from this position, in hex.
+        here: bytes of the file built again from this position, in hex.
     """
 
     file: str
@@ -50,14 +50,14 @@ def differences(
     *,
     made_there: Sequence[ActionRecord],
     made_here: Sequence[ActionRecord],
-) -> tuple[Difference, ...]:
-    """Compare an artifact with what was built again; shared objects come first.
+) -> tuple[FileDifference, ...]:
+    """Compare the files of an artifact with those built again; shared objects come first.
 
     Args:
-        there: the artifact's files.
-        here: the files that were built again.
-        made_there: the artifact's actions, as its statement has them.
-        made_here: the actions that were run here.
+        there: files of the artifact.
+        here: files that were built again.
+        made_there: actions of the artifact, from its statement.
+        made_here: actions of the build on this machine.
     """
     names = sorted({*there, *here}, key=lambda name: (not name.endswith(".so"), name))
     return tuple(
@@ -68,32 +68,32 @@ def differences(
 
 
 def without_isolation(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The files of a variant, less what they say of the sandbox in which it was built."""
-    found = dict(files)
+    """The files of a variant without their records of the sandbox in which it was built."""
+    changed = dict(files)
     statement = json.loads(files[provenance.FILE])
     del statement["predicate"]["buildDefinition"]["internalParameters"]["sandbox"]
     metadata = json.loads(files[FILE])
     del metadata["digest"]["files"][provenance.FILE]
     for name, document in ((provenance.FILE, statement), (FILE, metadata)):
-        found[name] = json.dumps(document, indent=1, sort_keys=True).encode()
-    return found
+        changed[name] = json.dumps(document, indent=1, sort_keys=True).encode()
+    return changed
 
 
 def first_action(there: Sequence[ActionRecord], here: Sequence[ActionRecord]) -> tuple[str, str]:
-    """Title of the first action that went another way, and why; two empty texts when none did."""
-    known = {action.key: action for action in here}
+    """Title of the first action that differs, and the reason; two empty texts if none differs."""
+    actions_here = {action.key: action for action in here}
     for action in there:
-        again = known.get(action.key)
-        if again is None:
-            return action.title, f"{action.title!r} was planned another way here: {_argv(action)}"
-        changed = [n for n, d in action.outputs.items() if again.outputs.get(n) != d]
+        action_here = actions_here.get(action.key)
+        if action_here is None:
+            return action.title, f"{action.title!r} has another plan here: {_argv(action)}"
+        changed = [n for n, d in action.outputs.items() if action_here.outputs.get(n) != d]
         if changed:
-            return action.title, f"{action.title!r} made another {', '.join(changed)} here"
+            return action.title, f"{action.title!r} made a different {', '.join(changed)} here"
     return "", ""
 
 
 def _argv(action: ActionRecord) -> str:
-    return f"there it was {' '.join(action.argv)}"
+    return f"the artifact has {' '.join(action.argv)}"
 
 
 def _difference(
@@ -102,39 +102,41 @@ def _difference(
     here: bytes | None,
     made_there: Sequence[ActionRecord],
     made_here: Sequence[ActionRecord],
-) -> Difference:
+) -> FileDifference:
     if there is None or here is None:
         where = "only in the artifact" if here is None else "only in what was built here"
-        return Difference(file=name, reason=f"it is {where}")
-    action, why = "", "no action copies or writes it so"
+        return FileDifference(file=name, reason=f"it is {where}")
+    action, reason = "", "no action copies or writes it so"
     if name.endswith(".so"):
-        action, why = first_action(made_there, made_here)
-        why = why or "every action gave the same result, so it was changed after it was linked"
+        action, reason = first_action(made_there, made_here)
+        reason = (
+            reason or "every action gave the same result, so it was changed after it was linked"
+        )
     elif name in {FILE, provenance.FILE}:
-        why = "it describes the build"
-    section, one, other = _section(there, here)
+        reason = "it describes the build"
+    section, content_there, content_here = _section(there, here)
     offset = next(
-        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
+        (i for i, (a, b) in enumerate(zip(content_there, content_here, strict=False)) if a != b),
+        min(len(content_there), len(content_here)),
     )
     place = f"section {section}, byte {offset}" if section else f"byte {offset}"
-    return Difference(
+    return FileDifference(
         file=name,
-        reason=f"{place}: {why}",
+        reason=f"{place}: {reason}",
         action=action,
         section=section,
         offset=offset,
-        there=one[offset : offset + _SHOWN].hex(),
-        here=other[offset : offset + _SHOWN].hex(),
+        there=content_there[offset : offset + _SHOWN].hex(),
+        here=content_here[offset : offset + _SHOWN].hex(),
     )
 
 
 def _section(there: bytes, here: bytes) -> tuple[str, bytes, bytes]:
-    """The first section that differs with its two contents; the whole files for what has none."""
+    """The first section that differs, with its two contents; the whole files if there is none."""
     if not (there.startswith(_ELF) and here.startswith(_ELF)):
         return "", there, here
-    one, other = elf.contents(there), elf.contents(here)
-    for name in (*one, *(n for n in other if n not in one)):
-        if one.get(name) != other.get(name):
-            return name, one.get(name, b""), other.get(name, b"")
+    sections_there, sections_here = elf.contents(there), elf.contents(here)
+    for name in (*sections_there, *(n for n in sections_here if n not in sections_there)):
+        if sections_there.get(name) != sections_here.get(name):
+            return name, sections_there.get(name, b""), sections_here.get(name, b"")
     return "", there, here

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kernforge.audit.compare import Difference
+    from kernforge.audit.compare import FileDifference
     from kernforge.build.execute.outcome import Events
     from kernforge.build.execute.results import ActionRecord
     from kernforge.build.execute.sandbox import Mode
@@ -74,7 +74,7 @@ class Verdict:
     """
 
     variant: str
-    differences: tuple[Difference, ...]
+    differences: tuple[FileDifference, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -199,8 +199,7 @@ def _refuse_other_toolchain(workspace: Workspace, statement: Statement) -> None:
         )
     if difference := locking.other_python(lock):
         raise ToolchainError(
-            f"{statement.variant} was built with {difference}",
-            hint="reproduce it with that Python",
+            f"{statement.variant} was built with {difference}", hint="reproduce it with that Python"
         )
 
 

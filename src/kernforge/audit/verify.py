@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say of published or built variants all that can be proven: signature, digest, statement, policy.
+"""Verify published or built variants: signature, digest, provenance statement, trust policy.
 
-The order is the loader's: the signature over the bytes of the document, then the document, then
-the files. What fails does not stop the rest, so that a report is whole.
+The order is the loader's: the signature of the metadata's bytes, then the metadata, then the files.
+A failed check does not stop the others, so that a report is complete.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.artifact.metadata import Digest
-    from kernforge.audit.about import Place
+    from kernforge.audit.about import KernelLocation
     from kernforge.system.environment import Environment
 
 
 class Result(StrEnum):
-    """What came of a variant; the names are those of ``kernels.verify.VerificationResult``."""
+    """The result for a variant; the names are those of ``kernels.verify.VerificationResult``."""
 
     SUCCESS = "Success"
     UNSIGNED = "SignatureBundleMissing"
@@ -43,7 +43,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a variant."""
+    """A problem of a variant."""
 
     result: Result
     reason: str
@@ -51,17 +51,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What is proven of one variant.
+    """The verification of one variant.
 
     Attributes:
-        variant: its name.
-        problems: what is wrong, in the order of checking.
-        signer: who signed, of those that were asked for; None when nobody is proven to have.
-        files: how many files the digest proves; None where it does not.
-        statement: whether there is a statement about exactly these files; None without one.
-        source: what the statement says that it was built from: repository and commit.
-        refusal: why the trust policy here would not load it without a word of the caller; empty
-            when it would.
+        variant: name of the variant.
+        problems: problems in the order of checking.
+        signer: name of the accepted signer; None if no accepted signature was found.
+        files: number of files that the digest verifies; None if it does not.
+        statement: whether the provenance statement is about exactly these files; None if there is
+            no statement.
+        source: repository and commit of the sources, as in the statement.
+        refusal: why the trust policy of this machine refuses to load the variant; empty if it
+            allows it.
     """
 
     variant: str
@@ -79,11 +80,9 @@ class Verified:
 
 
 def asked_signers(
-    subject: Subject,
-    given: Sequence[Signer],
-    environment: Environment,
+    subject: Subject, given: Sequence[Signer], environment: Environment
 ) -> tuple[Signer, ...]:
-    """Who may have signed: those given, else those of the policy, else the hub's community."""
+    """The accepted signers: those given, else those of the policy, else the hub's community."""
     if given:
         return tuple(given)
     rules = speaking(admission.read_policies(environment), subject)
@@ -92,34 +91,34 @@ def asked_signers(
 
 
 def verify_variant(
-    place: Place,
-    signers: Sequence[Signer],
-    environment: Environment,
+    location: KernelLocation, signers: Sequence[Signer], environment: Environment
 ) -> Verified:
-    """Verify a variant that is on this disk.
+    """Verify a variant on this machine's disk.
 
     Args:
-        place: where it is.
-        signers: who may have signed; none means those of the policy.
-        environment: names the trust policies.
+        location: the variant.
+        signers: the accepted signers; none takes those of the policy.
+        environment: variables that name the trust policies.
 
     Raises:
         UsageError: the package that verifies signatures is not installed.
-        TrustError: the policy itself is wrong.
+        TrustError: the trust policy is invalid.
     """
-    path = place.path
+    path = location.path
     data = _bytes(path / FILE)
     if data is None:
         missing = Problem(result=Result.NO_METADATA, reason=f"{path / FILE} is missing")
         return Verified(variant=path.name, problems=(missing,), refusal=missing.reason)
     bundle = _bytes(path / SIGNATURE)
-    signer, problems = _signature(data, bundle, asked_signers(place.subject, signers, environment))
-    digest, wrong = _digest(data, place)
-    problems += wrong
+    signer, problems = _signature(
+        data, bundle, asked_signers(location.subject, signers, environment)
+    )
+    digest, more = _digest(data, location)
+    problems += more
     proven, source = None, None
     if digest is not None and provenance.FILE in digest.files:
-        proven, source, wrong = _statement(path, digest)
-        problems += wrong
+        proven, source, more = _statement(path, digest)
+        problems += more
     return Verified(
         variant=path.name,
         problems=tuple(problems),
@@ -127,14 +126,14 @@ def verify_variant(
         files=None if digest is None else len(digest.files),
         statement=proven,
         source=source,
-        refusal=_refusal(place, data, bundle, environment),
+        refusal=_refusal(location, data, bundle, environment),
     )
 
 
 def _signature(
     data: bytes, bundle: bytes | None, signers: Sequence[Signer]
 ) -> tuple[str | None, list[Problem]]:
-    """Who signed, or why nobody is proven to have."""
+    """Name of the accepted signer, or the problem with the signature."""
     if bundle is None:
         return None, [Problem(result=Result.UNSIGNED, reason=f"there is no {SIGNATURE}")]
     kind = Result.BAD_BUNDLE
@@ -146,23 +145,23 @@ def _signature(
         return None, [Problem(result=kind, reason=error.message)]
 
 
-def _digest(data: bytes, place: Place) -> tuple[Digest | None, list[Problem]]:
-    """The digest, if the files are what it promises."""
-    where = place.path / FILE
+def _digest(data: bytes, location: KernelLocation) -> tuple[Digest | None, list[Problem]]:
+    """The digest if the files match it, or the problem with it."""
+    where = location.path / FILE
     kind = Result.BAD_METADATA
     try:
         digest = Metadata.from_json(data, source=str(where)).digest
         if digest is None:
             return None, [Problem(result=Result.NO_DIGEST, reason=f"{where} has no digest")]
         kind = Result.CHANGED
-        verify_tree(place.path, digest, within=place.fence)
+        verify_tree(location.path, digest, within=location.link_root)
     except IntegrityError as error:
         return None, [Problem(result=kind, reason=error.message)]
     return digest, []
 
 
 def _statement(path: Path, digest: Digest) -> tuple[bool, str | None, list[Problem]]:
-    """Whether the statement is about these files, and what it says of their source."""
+    """Whether the statement is about these files, their source in it, and problems with it."""
     where = path / provenance.FILE
     try:
         text = where.read_text()
@@ -170,7 +169,7 @@ def _statement(path: Path, digest: Digest) -> tuple[bool, str | None, list[Probl
         origin = provenance.read(text, source=str(where)).origin
     except (KernforgeError, UnicodeDecodeError) as error:
         return False, None, [Problem(result=Result.BAD_STATEMENT, reason=str(error))]
-    here = {name: found for name, found in digest.files.items() if name != provenance.FILE}
+    here = {name: value for name, value in digest.files.items() if name != provenance.FILE}
     if about != here:
         names = sorted(n for n in {*about, *here} if about.get(n) != here.get(n))
         reason = f"{where} is not about this build: {', '.join(names)}"
@@ -182,18 +181,15 @@ def _statement(path: Path, digest: Digest) -> tuple[bool, str | None, list[Probl
 
 
 def _refusal(
-    place: Place,
-    data: bytes,
-    bundle: bytes | None,
-    environment: Environment,
+    location: KernelLocation, data: bytes, bundle: bytes | None, environment: Environment
 ) -> str:
-    """Why the policy would not load it; empty when it would."""
+    """Why the policy refuses to load a variant; empty if it allows it."""
     try:
         admission.admit(
-            place.subject,
+            location.subject,
             data,
             signature=lambda: bundle,
-            vouches=lambda _owner: place.vouched,
+            vouches=lambda _owner: location.vouched,
             environment=environment,
         )
     except (TrustError, IntegrityError) as error:
@@ -208,65 +204,65 @@ def _bytes(path: Path) -> bytes | None:
         return None
 
 
-def refuse(found: Sequence[Verified], *, unsigned: bool, undigested: bool) -> None:
-    """Raise when something is wrong.
+def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) -> None:
+    """Raise an error if a variant has a problem that is not allowed.
 
     Args:
-        found: what is proven.
-        unsigned: whether a variant without a signature is good enough.
-        undigested: whether a variant without a digest is good enough.
+        verdicts: the verifications.
+        unsigned: whether a variant without a signature is allowed.
+        undigested: whether a variant without a digest is allowed.
 
     Raises:
-        IntegrityError: bytes of a variant differ from what was promised.
-        TrustError: a variant is not signed, or by others.
+        IntegrityError: files of a variant differ from its digest.
+        TrustError: a variant has no signature, or that of another signer.
     """
-    fine = {Result.UNSIGNED} if unsigned else set()
-    fine |= {Result.NO_DIGEST} if undigested else set()
+    allowed = {Result.UNSIGNED} if unsigned else set()
+    allowed |= {Result.NO_DIGEST} if undigested else set()
     wrong = {
-        one.variant: left
-        for one in found
-        if (left := [p.result for p in one.problems if p.result not in fine])
+        verdict.variant: results
+        for verdict in verdicts
+        if (results := [p.result for p in verdict.problems if p.result not in allowed])
     }
     if not wrong:
         return
     of_signers = {Result.UNSIGNED, Result.NOT_VERIFIED}
-    only_signers = all(result in of_signers for left in wrong.values() for result in left)
+    only_signers = all(result in of_signers for results in wrong.values() for result in results)
     kind: type[KernforgeError] = TrustError if only_signers else IntegrityError
     raise kind(
-        f"{len(wrong)} of {len(found)} variants are not verified: "
-        + ", ".join(f"{name} ({left[0]})" for name, left in wrong.items()),
-        hint="the report says why for each",
+        f"{len(wrong)} of {len(verdicts)} variants are not verified: "
+        + ", ".join(f"{name} ({results[0]})" for name, results in wrong.items()),
+        hint="see the report for the reason of each",
     )
 
 
-def as_document(found: Sequence[Verified]) -> list[dict[str, object]]:
-    """The report for programs."""
+def as_document(verdicts: Sequence[Verified]) -> list[dict[str, object]]:
+    """The report as JSON values for programs."""
     return [
         {
-            "variant": one.variant,
-            "result": one.result.value,
-            "problems": [{"result": p.result.value, "reason": p.reason} for p in one.problems],
-            "signer": one.signer,
-            "files": one.files,
-            "statement": one.statement,
-            "source": one.source,
-            "admitted": not one.refusal,
-            "refusal": one.refusal,
+            "variant": verdict.variant,
+            "result": verdict.result.value,
+            "problems": [{"result": p.result.value, "reason": p.reason} for p in verdict.problems],
+            "signer": verdict.signer,
+            "files": verdict.files,
+            "statement": verdict.statement,
+            "source": verdict.source,
+            "admitted": not verdict.refusal,
+            "refusal": verdict.refusal,
         }
-        for one in found
+        for verdict in verdicts
     ]
 
 
-def as_text(found: Sequence[Verified]) -> str:
-    """The report for people."""
+def as_text(verdicts: Sequence[Verified]) -> str:
+    """The report as text for people."""
     statement = {None: "no statement", True: "statement agrees", False: "statement disagrees"}
     lines = []
-    for one in found:
-        signer = f"signed by {one.signer}" if one.signer else "no proven signer"
-        files = "files not proven" if one.files is None else f"{one.files} files as built"
-        mark = "❌" if one.problems else "✅"
-        lines.append(f"{mark} {one.variant}: {signer}; {files}; {statement[one.statement]}")
-        lines += [f"   built from {one.source}"] if one.source else []
-        lines += [f"   {p.result}: {p.reason}" for p in one.problems]
-        lines += [f"   would not load here: {one.refusal}"] if one.refusal else []
+    for verdict in verdicts:
+        signer = f"signed by {verdict.signer}" if verdict.signer else "no proven signer"
+        files = "files not proven" if verdict.files is None else f"{verdict.files} files as built"
+        mark = "❌" if verdict.problems else "✅"
+        lines.append(f"{mark} {verdict.variant}: {signer}; {files}; {statement[verdict.statement]}")
+        lines += [f"   built from {verdict.source}"] if verdict.source else []
+        lines += [f"   {p.result}: {p.reason}" for p in verdict.problems]
+        lines += [f"   would not load here: {verdict.refusal}"] if verdict.refusal else []
     return "\n".join(lines)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from kernforge.audit.about import Source
+    from kernforge.audit.about import AboutSource
     from kernforge.system.console import Report
     from kernforge.trust.policy import Signer
 
@@ -113,7 +113,7 @@ def _add_kernel(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--revision", help="a branch, tag or commit instead")
 
 
-def _source(arguments: argparse.Namespace) -> Source:
+def _source(arguments: argparse.Namespace) -> AboutSource:
     from kernforge.audit import about  # noqa: PLC0415
 
     if arguments.version and arguments.revision:
@@ -155,7 +155,8 @@ def _verify(arguments: argparse.Namespace, report: Report) -> None:
             hint=f"there are {', '.join(source.names)}",
         )
     found = [
-        verify.verify_variant(source.place(name), signers, arguments.environment) for name in names
+        verify.verify_variant(source.location(name), signers, arguments.environment)
+        for name in names
     ]
     report.result(verify.as_document(found), verify.as_text(found))
     verify.refuse(found, unsigned=arguments.allow_unsigned, undigested=arguments.allow_no_digest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kernforge doctor`` knows of a machine, as values; ``checkup`` collects, ``doctor`` decides."""
+"""The facts about a machine for ``kernforge doctor``; ``examine`` collects them, ``rules`` judges."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _GLIBC = Version2(2, 39)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Torch:
-    """The installed torch, as a process of its own told it.
+class TorchFacts:
+    """The installed torch, as imported by another process.
 
     Attributes:
-        version: as ``2.13.0+cpu``.
-        cuda: what it is built for; None for a build without CUDA.
+        version: version, such as ``2.13.0+cpu``.
+        cuda: CUDA version that it is built for; None for a build without CUDA.
         cxx11: whether it uses the new C++ ABI.
-        archs: device code that it carries, as ``sm_90`` and ``compute_90``.
-        gpus: name and compute capability of each GPU that it sees.
-        failure: why it cannot be imported; the rest says nothing then.
+        archs: architectures of its device code, such as ``sm_90`` and ``compute_90``.
+        gpus: name and compute capability of each visible GPU.
+        failure: why it cannot be imported; the other attributes have no meaning then.
     """
 
     version: str = ""
@@ -34,12 +34,12 @@ class Torch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nvcc:
-    """An nvcc that other tools would find.
+    """The nvcc that other tools find.
 
     Attributes:
-        path: the program.
-        version: major and minor; None when it does not run.
-        newest_gcc: the newest major version of GCC that its headers accept; None when unknown.
+        path: path of the program.
+        version: CUDA version; None if the program does not run.
+        newest_gcc: newest major version of GCC that its headers accept; None if unknown.
     """
 
     path: str
@@ -48,15 +48,15 @@ class Nvcc:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A directory that must take files.
+class Directory:
+    """A directory that kernforge writes to.
 
     Attributes:
-        use: what it is for.
-        path: where.
-        free: bytes left.
-        trouble: why nothing can be written there; empty when it can.
-        instead: what is used in its place then, and what that costs; empty when nothing can be.
+        use: purpose of the directory.
+        path: path of the directory.
+        free: free space in bytes.
+        trouble: why the directory cannot be written; empty if it can.
+        instead: what is used instead, and its disadvantage; empty if there is no replacement.
     """
 
     use: str
@@ -68,11 +68,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchLock:
-    """A lock file of ``torch.utils.cpp_extension``; who waits for it waits as long as it exists.
+    """A lock file of ``torch.utils.cpp_extension``, whose processes wait as long as it exists.
 
     Attributes:
-        path: the file.
-        held: whether some process has it open; None when that cannot be known.
+        path: path of the file.
+        held: whether a process has the file open; None if that cannot be found out.
     """
 
     path: str
@@ -80,12 +80,12 @@ class TorchLock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
+class IndexFacts:
     """A package index of pip's configuration.
 
     Attributes:
-        url: without credentials.
-        trouble: why it does not answer; empty when it does.
+        url: URL without credentials.
+        trouble: why the index does not answer; empty if it does.
     """
 
     url: str
@@ -93,34 +93,34 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Everything that the decisions go by.
+class MachineFacts:
+    """All facts about a machine.
 
     Attributes:
-        system: as ``Linux``.
-        cpu: as ``x86_64``.
-        glibc: version of the C library; None where there is another one.
+        system: operating system, such as ``Linux``.
+        cpu: architecture of the CPU, such as ``x86_64``.
+        glibc: version of glibc; None if the C library is another one.
         gcc: major version of the host compiler; 0 without one.
-        gcc_trouble: why there is none that can serve, and what to do.
-        cxx_headers: the compiler's words when it cannot compile a C++20 file; empty when it can.
+        gcc_trouble: why there is no usable host compiler, and what to do.
+        cxx_headers: the compiler's message if it cannot compile a C++20 file; empty if it can.
         static_libstdcxx: whether the compiler has ``libstdc++.a``.
-        python_headers: where ``Python.h`` should be.
-        has_python_headers: whether it is there.
-        cxxflags: the user's own flags in the environment.
+        python_headers: directory where ``Python.h`` should be.
+        has_python_headers: whether ``Python.h`` is there.
+        cxxflags: ``CXXFLAGS`` of the environment.
         max_jobs: ``MAX_JOBS`` of the environment.
         arch_list: ``TORCH_CUDA_ARCH_LIST`` of the environment.
-        nvcc: what other tools find.
+        nvcc: the nvcc that other tools find; None without one.
         cuda_home: ``CUDA_HOME`` of the environment.
-        has_cuda_home: whether a toolkit lies there.
-        gpu_devices: whether the kernel's driver shows GPUs.
-        driver: CUDA version that the driver is for; None without one.
-        torch: None when none is installed.
-        places: directories that must take files.
-        memory: bytes that can still be used.
-        sandbox: why actions cannot be isolated, and what to do; empty when they can.
-        locks: of ``torch.utils.cpp_extension``.
-        indexes: of pip's configuration; None when nobody asked them.
-        damaged: trees of the store that are not whole.
+        has_cuda_home: whether there is a toolkit in ``CUDA_HOME``.
+        gpu_devices: whether the system has NVIDIA GPU devices.
+        driver: newest CUDA version of the driver; None without a driver.
+        torch: the installed torch; None without one.
+        directories: directories that kernforge writes to.
+        memory: available memory in bytes.
+        sandbox: why actions cannot be isolated, and what to do; empty if they can.
+        locks: lock files of ``torch.utils.cpp_extension``.
+        indexes: indexes of pip's configuration; None if they were not examined.
+        damaged: incomplete trees of the store.
         foreign: paths of the store that this user may not write.
         missing: packages of ``kernforge[build]`` that are not installed.
     """
@@ -142,12 +142,12 @@ class Machine:
     has_cuda_home: bool = False
     gpu_devices: bool = False
     driver: Version2 | None = None
-    torch: Torch | None = None
-    places: tuple[Place, ...] = ()
+    torch: TorchFacts | None = None
+    directories: tuple[Directory, ...] = ()
     memory: int = 64 * GB
     sandbox: tuple[str, str] = ("", "")
     locks: tuple[TorchLock, ...] = ()
-    indexes: tuple[Index, ...] | None = ()
+    indexes: tuple[IndexFacts, ...] | None = ()
     damaged: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()

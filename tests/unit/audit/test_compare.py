@@ -55,8 +55,8 @@ def test_a_file_that_only_one_has_is_said():
 def test_the_first_action_that_went_another_way_is_named():
     other = made("b", outputs={"out.o": "11" * 32})
     title, why = compare.first_action((made("a"), made("b")), (made("a"), other))
-    assert (title, why) == ("compile b", "'compile b' made another out.o here")
-    assert "planned another way" in compare.first_action((made("a"),), ())[1]
+    assert (title, why) == ("compile b", "'compile b' made a different out.o here")
+    assert "has another plan" in compare.first_action((made("a"),), ())[1]
     assert compare.first_action((made("a"),), (made("a"),)) == ("", "")
 
 

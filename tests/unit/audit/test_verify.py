@@ -2,7 +2,6 @@
 """Signing, verifying and describing what lies on a disk or in a registry, by the command line."""
 
 import json
-import shutil
 import stat
 from pathlib import Path
 
@@ -11,45 +10,16 @@ from support.signatures import IDENTITY, ISSUER, Sigstore, token
 
 from kernels import verify as theirs
 from kernforge.artifact.metadata import SIGNATURE
-from kernforge.artifact.variant import Backend
-from kernforge.artifact.version import Version2
-from kernforge.audit import about, verify
+from kernforge.audit import verify
 from kernforge.build.provenance import FILE as STATEMENT
 from kernforge.cli import main
 from kernforge.errors import IntegrityError, TrustError, UsageError
-from kernforge.loader.facts import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system.environment import Environment
 from kernforge.trust import admission, signing
 
 REPO = "acme/toy"
-HOST = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=Version2(2, 13), cxx11=True)
-
-
-@pytest.fixture(autouse=True)
-def machine(monkeypatch, tmp_path):
-    monkeypatch.setattr(admission, "SITE", tmp_path / "no-policy.toml")
-    monkeypatch.setattr(about, "probe", lambda _backend: HOST)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("KERNFORGE_REGISTRY", str(tmp_path / "registry"))
-    monkeypatch.delenv("KERNFORGE_TRUST", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def build(tmp_path, write_variant):
-    """A build of two variants, one of which this machine would load."""
-    for name, backend in (("torch-cpu", "cpu"), ("torch-cuda", "cuda")):
-        write_variant(tmp_path / "build", variant=name, backend=backend)
-    return tmp_path / "build"
-
-
-@pytest.fixture
-def key(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNFORGE_SIGN_PASSPHRASE", "some words")
-    assert call("keygen", str(tmp_path / "acme.key")) == 0
-    return tmp_path / "acme.key"
 
 
 def call(*argv: str) -> int:
@@ -228,43 +198,6 @@ def test_verify_says_what_the_policy_here_would_do(key, build, capsys):
     assert (code, found[0]["admitted"], found[0]["signer"]) == (0, True, "acme")
     policy.write_text('[[rule]]\nadmit = "never"\nreason = "not here"\n')
     assert "not here" in told(capsys, str(build), "--key", f"{key}.pub")[1][0]["refusal"]
-
-
-# -- info and versions -------------------------------------------------------------------------
-
-
-def test_info_tells_what_would_load_here_and_why_the_others_would_not(key, build, tmp_path, capsys):
-    assert call("sign", str(build / "torch-cpu"), "--key", str(key)) == 0
-    publish(build, DirectoryRegistry(tmp_path / "registry"), REPO)
-    shutil.copytree(build, tmp_path / "copy")
-    for what in (REPO, "copy"):
-        capsys.readouterr()
-        assert call("info", what, "--json") == 0
-        info = json.loads(capsys.readouterr().out)
-        assert (info["license"], info["would_load"]) == ("Apache-2.0", "torch-cpu")
-        best, other = info["variants"]
-        assert (best["fits"], best["signature"], best["digest"]) == (True, "key", True)
-        assert (other["fits"], other["signature"]) == (False, None)
-        assert "is for cuda" in other["reason"]
-        files = [p for p in (build / "torch-cpu").iterdir() if p.is_file()]
-        assert best["bytes"] == sum(path.stat().st_size for path in files)
-    assert call("info", REPO) == 0
-    text = capsys.readouterr().out
-    assert "would load here: torch-cpu" in text
-    assert "versions: 1.0.0" in text
-
-
-def test_versions_lists_each_once_with_its_commit(build, tmp_path, capsys):
-    registry = DirectoryRegistry(tmp_path / "registry")
-    made = [publish(build, registry, REPO, version) for version in ("1.0.0", "1.10.0", "1.2.0")]
-    with registry.writing("hub/toy"):
-        commit, _ = registry.add_snapshot("hub/toy", registry.tree(REPO, made[0].commit))
-        registry.set_ref("hub/toy", "v3", commit)
-    for repo_id, names in ((REPO, ["1.0.0", "1.2.0", "1.10.0"]), ("hub/toy", ["3"])):
-        capsys.readouterr()
-        assert call("versions", repo_id, "--json") == 0
-        assert [v["version"] for v in json.loads(capsys.readouterr().out)] == names
-    assert call("versions", "acme/absent") == 8
 
 
 @pytest.mark.parametrize(

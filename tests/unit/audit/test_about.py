@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge info`` and ``kernforge versions``."""
+
+import json
+import shutil
+
+import pytest
+
+from kernforge.cli import main
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
+
+REPO = "acme/toy"
+
+
+def call(*argv: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main.main(list(argv))
+    return ended.value.code
+
+
+def test_info_tells_what_would_load_here_and_why_the_others_would_not(key, build, tmp_path, capsys):
+    assert call("sign", str(build / "torch-cpu"), "--key", str(key)) == 0
+    publish(build, DirectoryRegistry(tmp_path / "registry"), REPO)
+    shutil.copytree(build, tmp_path / "copy")
+    for what in (REPO, "copy"):
+        capsys.readouterr()
+        assert call("info", what, "--json") == 0
+        info = json.loads(capsys.readouterr().out)
+        assert (info["license"], info["would_load"]) == ("Apache-2.0", "torch-cpu")
+        best, other = info["variants"]
+        assert (best["fits"], best["signature"], best["digest"]) == (True, "key", True)
+        assert (other["fits"], other["signature"]) == (False, None)
+        assert "is for cuda" in other["reason"]
+        files = [p for p in (build / "torch-cpu").iterdir() if p.is_file()]
+        assert best["bytes"] == sum(path.stat().st_size for path in files)
+    assert call("info", REPO) == 0
+    text = capsys.readouterr().out
+    assert "would load here: torch-cpu" in text
+    assert "versions: 1.0.0" in text
+
+
+def test_versions_lists_each_once_with_its_commit(build, tmp_path, capsys):
+    registry = DirectoryRegistry(tmp_path / "registry")
+    made = [publish(build, registry, REPO, version) for version in ("1.0.0", "1.10.0", "1.2.0")]
+    with registry.writing("hub/toy"):
+        commit, _ = registry.add_snapshot("hub/toy", registry.tree(REPO, made[0].commit))
+        registry.set_ref("hub/toy", "v3", commit)
+    for repo_id, names in ((REPO, ["1.0.0", "1.2.0", "1.10.0"]), ("hub/toy", ["3"])):
+        capsys.readouterr()
+        assert call("versions", repo_id, "--json") == 0
+        assert [v["version"] for v in json.loads(capsys.readouterr().out)] == names
+    assert call("versions", "acme/absent") == 8

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The facts that examine collects, some on a machine that is really in that state."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kernforge.build.execute import sandbox
+from kernforge.cli.main import main
+from kernforge.doctor import examine
+from kernforge.doctor.facts import GB
+from kernforge.errors import StorageError
+from kernforge.system import disk
+from kernforge.system.process import Command, run
+
+
+@pytest.fixture
+def doctor(monkeypatch, tmp_path, capsys):
+    """A function that runs the command: its exit code and its document."""
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
+    monkeypatch.setattr(examine.host, "has_module", lambda _name: False)  # seconds to import
+
+    def call(*argv):
+        with pytest.raises(SystemExit) as stop:
+            main(["doctor", "--offline", "--json", *argv])
+        text = capsys.readouterr().out
+        return stop.value.code, json.loads(text)
+
+    return call
+
+
+def _rules(document):
+    return {finding["rule"] for finding in document["findings"]}
+
+
+def test_fix_removes_a_lock_that_nobody_holds_and_no_other(doctor, tmp_path):
+    dead, held = tmp_path / "extensions/py311_cpu/dead/lock", tmp_path / "extensions/alive/lock"
+    for path in (dead, held):
+        path.parent.mkdir(parents=True)
+    dead.touch()
+    if disk.is_open(dead) is None:
+        pytest.skip("this file system grants no leases, so nothing can be proved on it")
+    code = (
+        "import os, sys; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL); print(flush=True); input()"
+    )
+    argv = [sys.executable, "-c", code, str(held)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        code, document = doctor()
+        assert (code, "stale-lock" in _rules(document)) == (4, True)
+        assert dead.exists()
+        _, document = doctor("--fix")
+        assert document["removed"] == [str(dead)]
+        assert "stale-lock" not in _rules(document)
+        assert not dead.exists()
+        assert held.exists()
+        holder.communicate(b"\n")
+    _, document = doctor("--fix")
+    assert document["removed"] == [str(held)]
+
+
+def test_a_missing_compiler_is_found_on_the_path(doctor, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    code, document = doctor()
+    assert (code, "compiler" in _rules(document)) == (4, True)
+    # What was found and the error are one document.
+    assert document["error"] == "ToolchainError"
+    assert "stop" in document["message"]
+
+
+def test_a_broken_torch_is_told_in_its_own_words(monkeypatch, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    machine = examine.examine({"PATH": os.environ["PATH"]}, run, ask_network=False)
+    assert "libcudart.so.13 is missing" in machine.torch.failure
+
+
+def test_a_tree_of_the_store_that_lost_its_files_is_found(doctor, tmp_path):
+    tree = tmp_path / "home/store/toolchains/ab/abcd"
+    tree.mkdir(parents=True)
+    assert "store-damaged" in _rules(doctor()[1])
+    (tree / "include").mkdir()
+    (tree / "include" / "a.h").touch()
+    assert "store-damaged" not in _rules(doctor()[1])
+
+
+def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path):
+    def room(path):
+        trouble = "Read-only file system" if str(path) == sandbox.ROOMS[0] else ""
+        return 100 * GB, trouble
+
+    monkeypatch.setattr(disk, "room", room)
+    for isolated, told in ((("", ""), []), (("refused", "install bubblewrap"), ["warning"])):
+        monkeypatch.setattr(examine, "_sandbox", lambda *_, isolated=isolated: isolated)
+        found = [f for f in doctor()[1]["findings"] if f["rule"] == "not-writable"]
+        assert [f["severity"] for f in found] == told
+
+
+def test_no_directory_for_temporary_files_is_said_before_anything_else(
+    doctor, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
+    code, document = doctor()
+    assert code == 11
+    assert document["message"].startswith("no directory takes temporary files")
+    assert "TMPDIR" in document["hint"]
+    with pytest.raises(StorageError, match="no directory takes temporary files"):
+        run(Command(argv=("true",)))
+
+
+def test_a_tmpdir_that_is_passed_over_is_named(monkeypatch, tmp_path, doctor):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (found,) = [f for f in doctor()[1]["findings"] if f["rule"] == "not-writable"]
+    assert found["severity"] == "warning"
+    assert "there is no such directory; " in found["message"]
+
+
+def test_an_index_that_does_not_answer_is_found(monkeypatch):
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+    (index,) = examine.examine(os.environ, run).indexes
+    assert index.trouble
+    assert "secret" not in index.url + index.trouble
