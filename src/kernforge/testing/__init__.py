@@ -10,17 +10,17 @@
         dtypes=("float32", "float16", "bfloat16"),
     )
 
-makes tests named after what they check, for every shape, dtype and device: ``pytest -k views``.
+makes tests that are named after their check, for every shape, dtype and device: ``pytest -k views``.
 
-Each pytest of an environment that has kernforge loads ``kernforge.testing.plugin``, so this module
-imports nothing until a name is asked for.
+Every pytest of an environment with kernforge loads ``kernforge.testing.plugin``, so that this module
+imports nothing until a name is used.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
+TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
 if TYPE_CHECKING:
-    from kernforge.testing.api import op_tests
+    from kernforge.testing.checks import op_tests
     from kernforge.testing.compare import FACTOR, assert_bitwise, assert_near, tolerance, ulp
     from kernforge.testing.guards import Guarded, surround, watched
     from kernforge.testing.inputs import SHAPES, VIEWS, Draw
@@ -48,7 +48,7 @@ _HOME_OF = {
     "Guarded": "guards",
     "assert_bitwise": "compare",
     "assert_near": "compare",
-    "op_tests": "api",
+    "op_tests": "checks",
     "surround": "guards",
     "tolerance": "compare",
     "ulp": "compare",
@@ -66,10 +66,10 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         from kernforge.system import extras  # noqa: PLC0415 - see above
 
-        told = extras.missing(error, __name__)
-        if told is None:
+        missing = extras.missing(error, __name__)
+        if missing is None:
             raise
-        raise told from error
+        raise missing from error
 
 
 def __dir__() -> list[str]:

@@ -1,41 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an author declares of an operator, and how one case of it is run and judged."""
+"""The declaration of an operator by its author, and one case: its arguments, results and reference."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import UsageError
 from kernforge.testing import compare, guards
-from kernforge.testing.inputs import SHAPES, VIEWS, Draw
+from kernforge.testing.inputs import SHAPES, VIEWS, Draw, check_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection
 
     from torch import Tensor
 
+_DEVICES = ("cpu", "cuda")
+_GIVEN = ("op", "reference", "inputs")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """An operator to be checked.
+class OpDeclaration:
+    """An operator to check.
 
     Attributes:
-        op: a callable, or the name of an attribute of the tested build, as ``"relu"``.
-        call: how it is called with the arguments; None is ``op(*arguments)``.
-        reference: the same in plain torch; takes the same arguments and returns the results.
+        op: a callable, or the name of an attribute of the tested build, such as ``"relu"``.
+        call: function of the operator and the arguments that makes the call; None for
+            ``op(*arguments)``.
+        reference: the same computation in plain torch; takes the same arguments and returns the
+            results.
         inputs: makes the arguments of a case from ``draw`` and a shape.
-        shapes: name to shape, each with the regime that it stands for.
+        shapes: shapes by their names, which say what each shape tests.
         dtypes: names of the dtypes that the operator takes.
-        devices: where it runs.
-        views: the layouts that it takes, of ``VIEWS``.
-        backward: whether it has a first derivative.
-        second_backward: whether it has a second one.
-        elementwise: whether each element of the result depends on that place of the inputs alone.
-        rowwise: whether that is so of each index of the first dimension.
-        large: a shape of more than 2^31 elements; None where the operator has no such inputs.
-        factor: of the reference's own error that is allowed.
-        leave_out: checks that do not apply, each with the reason, which is shown.
+        devices: types of the devices that the operator runs on, ``cpu`` and ``cuda``.
+        views: names of the layouts that the operator takes, of ``VIEWS``.
+        backward: whether the operator has a first derivative.
+        second_backward: whether the operator has a second derivative.
+        elementwise: whether each element of the result depends only on the same element of each
+            input.
+        rowwise: whether each row of the result (index of the first dimension) depends only on the
+            same row of each input.
+        large: a shape of more than 2^31 elements; None if the operator has no such inputs.
+        factor: allowed error, as a multiple of the reference's own error.
+        leave_out: checks that do not apply, with the reason of each, which is shown.
     """
 
     op: str | Callable[..., Any]
@@ -55,14 +63,89 @@ class Declared:
     leave_out: Mapping[str, str] = field(default_factory=dict)
 
 
+def check_options(options: Mapping[str, Any], checks: Collection[str]) -> dict[str, Any]:
+    """Check the options of ``op_tests``, so that an error is raised once and not by every check.
+
+    Args:
+        options: options of ``op_tests`` without op, reference and inputs.
+        checks: names of the checks.
+
+    Returns:
+        Attributes of ``OpDeclaration``: a single name becomes a tuple, ``torch.float32`` its name.
+
+    Raises:
+        UsageError: an option is unknown or has an invalid value.
+    """
+    known = {name for name in OpDeclaration.__slots__ if name not in _GIVEN}
+    for name in options:
+        _among("option", name, known)
+    settings = dict(options)
+    for name in ("dtypes", "devices", "views"):
+        if name in settings:
+            settings[name] = _names(name, settings[name])
+    for name in settings.get("dtypes", ()):
+        check_dtype(name)
+    for option, known_names in (("device", _DEVICES), ("view", VIEWS)):
+        for name in settings.get(f"{option}s", ()):
+            _among(option, name, known_names)
+    if "shapes" in settings:
+        _check_shapes(settings["shapes"])
+    if settings.get("large") is not None and not _is_shape(settings["large"]):
+        raise UsageError(
+            f"large is {settings['large']!r}, which is not a shape",
+            hint="write a shape, such as large=(2**31 + 1,)",
+        )
+    _check_left_out(settings.get("leave_out", {}), checks)
+    return settings
+
+
+def _check_left_out(value: Any, checks: Collection[str]) -> None:
+    if not isinstance(value, Mapping):
+        raise UsageError(
+            f"leave_out is {value!r}, which is not a mapping",
+            hint='give a reason for each check: leave_out={"determinism": "sums by atomics"}',
+        )
+    for name in value:
+        _among("check", name, checks)
+
+
+def _names(option: str, value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) or not hasattr(value, "__iter__") else tuple(value)
+    if not names and option != "views":
+        raise UsageError(
+            f"{option} is empty, so that nothing would be checked", hint="give at least one name"
+        )
+    return tuple(str(name).removeprefix("torch.") for name in names)
+
+
+def _check_shapes(value: Any) -> None:
+    hint = 'give each shape a name: shapes={"one element": (1,), "odd": (7, 13)}'
+    if not isinstance(value, Mapping) or not value:
+        raise UsageError(f"shapes is {value!r}, which is not a mapping of shapes", hint=hint)
+    for name, shape in value.items():
+        if not _is_shape(shape):
+            raise UsageError(f"shape {name!r} is {shape!r}, not a tuple of sizes", hint=hint)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(size, int) for size in value)
+
+
+def _among(what: str, name: str, names: Collection[str]) -> None:
+    if name not in names:
+        raise UsageError(
+            f"there is no {what} {name!r}", hint=f"use one of {', '.join(sorted(names))}"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One call of an operator: its arguments, and which of them it writes.
 
     Attributes:
-        args: what the operator is called with.
-        before: the same arguments as they were, for the reference.
-        written: which arguments are results.
+        args: arguments of the call.
+        before: copies of the arguments before the call, for the reference.
+        written: indices of the arguments that are results.
     """
 
     args: tuple[Any, ...]
@@ -71,43 +154,45 @@ class Case:
 
     @classmethod
     def make(
-        cls, declared: Declared, draw: Draw, shape: tuple[int, ...], *, keep: bool = True
+        cls, declared: OpDeclaration, draw: Draw, shape: tuple[int, ...], *, keep: bool = True
     ) -> Case:
         """Draw the arguments of a shape.
 
         Args:
             declared: the operator.
-            draw: how.
-            shape: of the case.
-            keep: whether arguments that are no results are kept as they were, too; without it they
-                are trusted to be unchanged, which saves their memory.
+            draw: makes the tensors.
+            shape: shape of the case.
+            keep: whether to copy arguments that are not results, too; without copies they are
+                assumed to be unchanged, which saves memory.
 
         Raises:
-            UsageError: the author's ``inputs`` returns no tuple.
+            UsageError: the author's ``inputs`` does not return a tuple.
         """
         draw = draw.afresh()
         args = declared.inputs(draw, shape)
         if not isinstance(args, tuple | list):
             raise UsageError(
-                f"inputs returns a {type(args).__name__}",
-                hint="it returns all arguments of the operator: lambda draw, shape: (draw(shape),)",
+                f"inputs returns a {type(args).__name__}, not a tuple",
+                hint="return all arguments of the operator: lambda draw, shape: (draw(shape),)",
             )
-        written = {at for at, a in enumerate(args) if any(a is one for one in draw.written)}
+        written = {
+            index for index, a in enumerate(args) if any(a is tensor for tensor in draw.written)
+        }
         before = tuple(
-            a.clone() if is_tensor(a) and (keep or at in written) else a
-            for at, a in enumerate(args)
+            a.clone() if is_tensor(a) and (keep or index in written) else a
+            for index, a in enumerate(args)
         )
         return cls(args=tuple(args), before=before, written=frozenset(written))
 
     def results(self, returned: Any) -> tuple[Tensor, ...]:
-        """The arguments that were written, then what was returned beside them."""
-        mine = [self.args[at] for at in sorted(self.written)]
-        every = returned if isinstance(returned, (tuple, list)) else (returned,)
-        others = [r for r in every if is_tensor(r) and not any(r is one for one in mine)]
-        return (*mine, *others)
+        """The arguments that were written, then the other tensors that were returned."""
+        written = [self.args[at] for at in sorted(self.written)]
+        values = returned if isinstance(returned, (tuple, list)) else (returned,)
+        others = [r for r in values if is_tensor(r) and not any(r is tensor for tensor in written)]
+        return (*written, *others)
 
     def inputs_changed(self) -> str:
-        """Which argument is not what it was, though it is no result; "" when none is."""
+        """Describe an argument that was changed but is not a result; empty if there is none."""
         for at, (now, then) in enumerate(zip(self.args, self.before, strict=True)):
             if is_tensor(now) and at not in self.written:
                 try:
@@ -125,19 +210,19 @@ def is_tensor(value: Any) -> bool:
 
 
 def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments in memory of their own."""
+    """Copies of the arguments."""
     return tuple(a.clone() if is_tensor(a) else a for a in args)
 
 
 def converted(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
-    """The arguments with their floats in another dtype, in memory of their own."""
+    """Copies of the arguments with their floats in another dtype."""
     return tuple(
         (a.to(dtype) if a.is_floating_point() else a).clone() if is_tensor(a) else a for a in args
     )
 
 
-def wanted(declared: Declared, args: tuple[Any, ...]) -> tuple[tuple[Tensor, Tensor], ...]:
-    """What the reference gives: each result in float64, and as the tested dtype computes it."""
+def expected(declared: OpDeclaration, args: tuple[Any, ...]) -> tuple[tuple[Tensor, Tensor], ...]:
+    """The reference's results: each computed in float64, and computed in the tested dtype."""
     import torch  # noqa: PLC0415
 
     floats = [a.dtype for a in args if is_tensor(a) and a.is_floating_point()]
@@ -147,74 +232,78 @@ def wanted(declared: Declared, args: tuple[Any, ...]) -> tuple[tuple[Tensor, Ten
     return tuple(zip(exact, coarse, strict=True))
 
 
-def assert_case(declared: Declared, case: Case, returned: Any) -> None:
-    """Hold what a call gave against the reference.
+def assert_case(declared: OpDeclaration, case: Case, returned: Any) -> None:
+    """Compare the results of a call with the reference.
 
     Raises:
-        AssertionError: another number of results, or one of them differs.
+        AssertionError: the number of results or one of them differs.
     """
     assert_results(declared, case.before, case.results(returned))
 
 
-def assert_results(declared: Declared, before: tuple[Any, ...], got: tuple[Tensor, ...]) -> None:
-    """Hold results against what the reference makes of the arguments as they were.
+def assert_results(
+    declared: OpDeclaration, before: tuple[Any, ...], results: tuple[Tensor, ...]
+) -> None:
+    """Compare results with the reference's results for the arguments before the call.
 
     Raises:
-        AssertionError: as ``assert_case``.
+        AssertionError: the number of results or one of them differs.
     """
-    pairs = wanted(declared, before)
-    # A reference that computes in a higher precision throughout says nothing of the dtype.
+    pairs = expected(declared, before)
+    # A reference that computes in a higher precision throughout does not determine the dtype.
     taken = {a.dtype for a in before if is_tensor(a)}
-    if len(got) != len(pairs):
+    if len(results) != len(pairs):
         raise AssertionError(
-            f"the operator has {len(got)} results, the reference {len(pairs)}: written arguments "
+            f"the operator has {len(results)} results, the reference {len(pairs)}: written arguments "
             "come first, then what is returned"
         )
-    for number, (mine, (exact, same)) in enumerate(zip(got, pairs, strict=True)):
-        what = "result" if len(got) == 1 else f"result {number}"
-        if mine.dtype != same.dtype and (not mine.is_floating_point() or same.dtype in taken):
-            raise AssertionError(f"{what} is {mine.dtype}, wanted {same.dtype}")
-        if mine.device != exact.device:
-            raise AssertionError(f"{what} is on {mine.device}, wanted {exact.device}")
+    for number, (result, (exact, same)) in enumerate(zip(results, pairs, strict=True)):
+        what = "result" if len(results) == 1 else f"result {number}"
+        if result.dtype != same.dtype and (not result.is_floating_point() or same.dtype in taken):
+            raise AssertionError(f"{what} is {result.dtype}, wanted {same.dtype}")
+        if result.device != exact.device:
+            raise AssertionError(f"{what} is on {result.device}, wanted {exact.device}")
         compare.assert_near(
-            mine.detach(), exact.detach(), same.detach(), what=what, factor=declared.factor
+            result.detach(), exact.detach(), same.detach(), what=what, factor=declared.factor
         )
 
 
 def _results(returned: Any) -> tuple[Tensor, ...]:
-    """What a reference returns, which must be tensors."""
-    every = returned if isinstance(returned, (tuple, list)) else (returned,)
-    if strange := [type(one).__name__ for one in every if not is_tensor(one)]:
+    """The tensors that a reference returns."""
+    values = returned if isinstance(returned, (tuple, list)) else (returned,)
+    if others := [type(value).__name__ for value in values if not is_tensor(value)]:
         raise UsageError(
-            f"the reference returns a {strange[0]}",
-            hint="it returns a tensor or a tuple of them: first what the operator writes to",
+            f"the reference returns a {others[0]}, not a tensor",
+            hint="return a tensor or a tuple of tensors: first those that the operator writes to",
         )
-    return tuple(every)
+    return tuple(values)
 
 
-def guarded(declared: Declared, draw: Draw, shape: tuple[int, ...], filled: int) -> Between:
-    """A case whose arguments lie between guards of one byte value."""
-    around: list[guards.Guarded] = []
+def guarded(
+    declared: OpDeclaration, draw: Draw, shape: tuple[int, ...], filled: int
+) -> GuardedCase:
+    """A case whose arguments have guards around them, filled with a byte value."""
+    guarded_tensors: list[guards.Guarded] = []
 
     def place(tensor: Tensor) -> Tensor:
-        one = guards.surround(tensor, filled=filled)
-        around.append(one)
-        return one.tensor
+        tensor_guard = guards.surround(tensor, filled=filled)
+        guarded_tensors.append(tensor_guard)
+        return tensor_guard.tensor
 
     case = Case.make(declared, replace(draw, place=place), shape)
-    return Between(case=case, around=tuple(around))
+    return GuardedCase(case=case, tensors=tuple(guarded_tensors))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Between:
-    """A case, and the guards around its arguments."""
+class GuardedCase:
+    """A case whose tensors have guards around them."""
 
     case: Case
-    around: tuple[guards.Guarded, ...]
+    tensors: tuple[guards.Guarded, ...]
 
     def broken(self) -> str:
-        """What was written around an argument; "" when nothing was."""
-        for number, one in enumerate(self.around):
-            if text := one.broken():
+        """Describe a write around an argument; empty if there was none."""
+        for number, guarded in enumerate(self.tensors):
+            if text := guarded.broken():
                 return f"around drawn tensor {number}: {text}"
         return ""

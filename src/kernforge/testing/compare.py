@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near a result must be to its reference, and where it is not.
+"""Comparison of results with a reference, and the tolerance.
 
-The tolerance is the reference's own error: it is evaluated in the tested dtype and in float64, and
-what it loses is what a kernel may lose, times ``FACTOR``, and one unit in the last place beside:
+The tolerance comes from the reference's own error: the reference is computed in the tested dtype and
+in float64. The error of a kernel may be ``FACTOR`` times the reference's error, plus one unit in the
+last place:
 
     tolerance = FACTOR * min(largest error, largest error in ulps * ulp) + ulp
 
-The largest error bounds elements that cancel, the largest in ulps those that are small. float64 has
-no higher precision here: its reference is exact but for what float32 loses, in float64's ulps.
+The largest error bounds elements that cancel, the largest error in ulps bounds small elements. There
+is no higher precision than float64: for float64, the error of the reference in float32 is scaled to
+float64's ulps.
 """
 
 from __future__ import annotations
@@ -22,18 +24,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FACTOR = 2.0
-"""How many times the reference's own error a kernel may be off."""
+"""Allowed error of a kernel, as a multiple of the reference's own error."""
 
 
 def ulp(value: Tensor, dtype: Any) -> Tensor:
     """Unit in the last place of ``dtype`` at each value.
 
     Args:
-        value: float64, any shape; what is not finite is taken for zero.
+        value: float64 tensor of any shape; values that are not finite count as zero.
         dtype: a floating dtype.
 
     Returns:
-        float64 of the same shape: the spacing of ``dtype`` at the value, subnormals included.
+        float64 tensor of the same shape: the spacing of ``dtype`` at each value, with subnormals.
     """
     import torch  # noqa: PLC0415 - torch is imported where it is used
 
@@ -44,17 +46,16 @@ def ulp(value: Tensor, dtype: Any) -> Tensor:
 
 
 def tolerance(exact: Tensor, same: Tensor, dtype: Any, *, factor: float = FACTOR) -> Tensor:
-    """What each element may be off, by the rule of this module.
+    """The allowed absolute error of each element, by the rule of this module.
 
     Args:
-        exact: the reference's result in float64.
-        same: its result when it computes in the tested dtype, or in float32 for float64.
-        dtype: the tested result's, a floating one.
-        factor: of the reference's own error.
+        exact: the reference's result, computed in float64.
+        same: the reference's result, computed in the tested dtype (in float32 for float64).
+        dtype: floating dtype of the tested result.
+        factor: allowed multiple of the reference's own error.
 
     Returns:
-        float64 of the same shape: how far from ``exact`` each element may lie, as a number and not
-        as a share of it.
+        float64 tensor of the same shape: the largest allowed absolute difference to ``exact``.
     """
     import torch  # noqa: PLC0415
 
@@ -71,15 +72,15 @@ def tolerance(exact: Tensor, same: Tensor, dtype: Any, *, factor: float = FACTOR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Where a result is not what it should be.
+    """The first wrong element of a result, and the number of wrong elements.
 
     Attributes:
-        first: the first wrong element, counted in row-major order.
-        got: what it is.
-        wanted: what it should be.
-        ulps: units in the last place between them, and how many are allowed; None if the result is
-            no float, or is to be equal in its bits.
-        count: how many elements are wrong.
+        first: index of the first wrong element in row-major order.
+        got: value of the element.
+        wanted: expected value of the element.
+        ulps: units in the last place between the two, and the allowed number; None if the result
+            is not a float or must be equal bit for bit.
+        count: number of wrong elements.
     """
 
     first: int
@@ -89,47 +90,47 @@ class Difference:
     count: int
 
     def after(self, earlier: Difference | None, *, at: int) -> Difference:
-        """This one of a part that begins at an element, and that of the parts before it."""
+        """Combine the difference of a part that begins at an element with that of earlier parts."""
         if earlier is None:
             return replace(self, first=self.first + at)
         return replace(earlier, count=earlier.count + self.count)
 
     def text(self, what: str, shape: Sequence[int]) -> str:
-        """A sentence with the coordinate in a shape."""
-        told = f"{what}{_coordinate(self.first, shape)}: got {self.got!r}, wanted {self.wanted!r}"
+        """The message, with the coordinate in a shape."""
+        text = f"{what}{_coordinate(self.first, shape)}: got {self.got!r}, wanted {self.wanted!r}"
         if self.ulps is not None and math.isfinite(self.ulps[0]):
-            told += f", {self.ulps[0]:.4g} ulps apart where {self.ulps[1]:.4g} are allowed"
-        of = math.prod(shape)
-        return f"{told} ({self.count} of {of} elements differ: {100 * self.count / of:.2g} %)"
+            text += f", {self.ulps[0]:.4g} ulps apart where {self.ulps[1]:.4g} are allowed"
+        total = math.prod(shape)
+        return f"{text} ({self.count} of {total} elements differ: {100 * self.count / total:.2g} %)"
 
 
 def assert_near(
     got: Tensor, exact: Tensor, same: Tensor, *, what: str = "result", factor: float = FACTOR
 ) -> None:
-    """Hold a result against its reference; NaN is equal to NaN, and infinities to themselves.
+    """Compare a result with its reference; NaN equals NaN, an infinity equals itself.
 
     Args:
-        got: what the kernel gave.
-        exact: the reference in float64, or in the result's own dtype where that is no float.
-        same: the reference in the tested dtype; see ``tolerance``.
-        what: how the message calls the result.
-        factor: of the reference's own error.
+        got: the kernel's result.
+        exact: the reference, computed in float64, or in the result's dtype if that is not a float.
+        same: the reference, computed in the tested dtype (in float32 for float64).
+        what: name of the result for the message.
+        factor: allowed multiple of the reference's own error.
 
     Raises:
-        AssertionError: shape or values differ; it names the first element that does, with its
-            coordinate, what was got, what was wanted, how many ulps lie between, and the share of
-            elements that differ.
+        AssertionError: shape or values differ; the message has the coordinate and value of the
+            first wrong element, the expected value, the difference in ulps, and the share of wrong
+            elements.
     """
     assert_shape(got.shape, exact.shape, what=what)
-    if found := difference(got, exact, same, factor=factor):
-        raise AssertionError(found.text(what, got.shape))
+    if first_difference := difference(got, exact, same, factor=factor):
+        raise AssertionError(first_difference.text(what, got.shape))
 
 
 def assert_shape(got: Sequence[int], wanted: Sequence[int], *, what: str = "result") -> None:
-    """Hold a result's shape against the reference's.
+    """Compare a result's shape with the reference's.
 
     Raises:
-        AssertionError: it is another.
+        AssertionError: the shapes differ.
     """
     if tuple(got) != tuple(wanted):
         raise AssertionError(
@@ -140,13 +141,13 @@ def assert_shape(got: Sequence[int], wanted: Sequence[int], *, what: str = "resu
 def difference(
     got: Tensor, exact: Tensor, same: Tensor, *, factor: float = FACTOR
 ) -> Difference | None:
-    """Where a result is too far from its reference, by the rule of this module.
+    """The first element that differs from its reference by more than the tolerance, or None.
 
     Args:
-        got: what the kernel gave.
-        exact: see ``assert_near``; of the same shape.
-        same: see ``assert_near``.
-        factor: of the reference's own error.
+        got: the kernel's result.
+        exact: the reference in float64 or in the dtype of an integer result, of the same shape.
+        same: the reference, computed in the tested dtype (in float32 for float64).
+        factor: allowed multiple of the reference's own error.
     """
     import torch  # noqa: PLC0415
 
@@ -165,10 +166,10 @@ def difference(
 
 
 def assert_bitwise(got: Tensor, wanted: Tensor, *, what: str = "result") -> None:
-    """Hold a result against another of the same computation, bit for bit.
+    """Compare two results of the same computation bit for bit.
 
     Raises:
-        AssertionError: a byte differs; it names the first element where one does.
+        AssertionError: shape, dtype or a byte differs; the message has the first such element.
     """
     import torch  # noqa: PLC0415
 
@@ -181,8 +182,8 @@ def assert_bitwise(got: Tensor, wanted: Tensor, *, what: str = "result") -> None
     size = got.element_size()
     ours = got.contiguous().view(-1).view(torch.uint8).view(-1, size)
     theirs = wanted.contiguous().view(-1).view(torch.uint8).view(-1, size)
-    if found := _first((ours != theirs).any(dim=1).view(got.shape), got, wanted):
-        raise AssertionError(found.text(what, got.shape))
+    if first_difference := _first((ours != theirs).any(dim=1).view(got.shape), got, wanted):
+        raise AssertionError(first_difference.text(what, got.shape))
 
 
 def _first(
@@ -192,7 +193,7 @@ def _first(
     *,
     judged: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> Difference | None:
-    """The first element that is wrong; only its own values leave the device."""
+    """The first wrong element; only its values are copied from the device."""
     count = int(wrong.sum())
     if not count:
         return None
@@ -204,17 +205,13 @@ def _first(
         step = ulp(exact, got.dtype)
         ulps = ((off / step).item(), (allowed / step).item())
     return Difference(
-        first=first,
-        got=got[place].item(),
-        wanted=wanted[place].item(),
-        ulps=ulps,
-        count=count,
+        first=first, got=got[place].item(), wanted=wanted[place].item(), ulps=ulps, count=count
     )
 
 
 def _coordinate(flat: int, shape: Sequence[int]) -> list[int]:
     place = []
     for size in reversed(shape):
-        flat, at = divmod(flat, size)
-        place.append(at)
+        flat, index = divmod(flat, size)
+        place.append(index)
     return place[::-1]

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kernforge.testing.case import Declared
+    from kernforge.testing.case import OpDeclaration
     from kernforge.testing.inputs import Draw
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-"""What compute-sanitizer can look for."""
 SANITIZED = ("test_values", "test_views")
-"""The checks that run under it."""
+"""The checks that run under compute-sanitizer."""
 _SANITIZED = "KERNFORGE_SANITIZED"
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:errors?|hazards?)")
 _WAIT_CYCLES = 100_000_000
@@ -36,22 +34,22 @@ _SHOWN = 40
 _SHOWN_CHARACTERS = 3000
 
 
-def need() -> None:
-    """Skip, visibly, without a GPU."""
+def skip_without_gpu() -> None:
+    """Skip a test, with a reason, if there is no GPU."""
     import torch  # noqa: PLC0415 - torch is imported where it is used
 
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU here")
 
 
-def lost() -> str:
-    """What the GPU reports that lasts, as after an illegal address; "" when it works."""
+def lasting_error() -> str:
+    """The error that the GPU reports for every call, as after an illegal address; "" if none."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return ""
     text = ""
     used = [d for d in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(d)]
-    for _ in range(2):  # an error that does not last is told once
+    for _ in range(2):  # an error that does not last is reported once
         try:
             for device in used:
                 torch.cuda.synchronize(device)
@@ -63,110 +61,104 @@ def lost() -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of torch says, without its advice."""
+    """The first line of an error of torch, without its hints."""
     return str(error).strip().partition("\n")[0]
 
 
 def sanitized() -> bool:
     """Whether this process runs under compute-sanitizer.
 
-    It watches each allocation by itself: guards and poison would only hide faults from it.
+    It checks each allocation; guards and poison would only hide errors from it.
     """
     return _SANITIZED in os.environ
 
 
-def need_second_device() -> None:
-    """Skip, visibly, with a single GPU."""
+def skip_without_second_gpu() -> None:
+    """Skip a test, with a reason, if there is only one GPU."""
     import torch  # noqa: PLC0415
 
     if (count := torch.cuda.device_count()) < 2:  # noqa: PLR2004
-        pytest.skip(f"needs 2 GPUs, {count} here")
+        pytest.skip(f"needs 2 GPUs, this machine has {count}")
 
 
 def assert_graph(
-    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Capture a call, change its arguments, replay it."""
     import torch  # noqa: PLC0415
 
     case = cases.Case.make(declared, draw, shape)
-    fresh = cases.Case.make(declared, _other(draw), shape)
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        op(*cases.copied(case.args))  # what is made once is made before the capture
+    new_case = cases.Case.make(declared, _other(draw), shape)
+    side_stream = torch.cuda.Stream()
+    side_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side_stream):
+        op(*cases.copied(case.args))  # initialises before the capture what is initialised once
     torch.cuda.synchronize()
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
         with torch.cuda.graph(graph):
             returned = op(*case.args)
     except RuntimeError as error:
-        raise AssertionError(f"it cannot be captured: {_cause(error)}") from error
+        raise AssertionError(f"the call cannot be captured: {_cause(error)}") from error
     finally:
-        torch.cuda.set_stream(stream)  # torch stays on the capture's when that fails
-    _arrive(case, fresh)
+        torch.cuda.set_stream(stream)  # torch stays on the capture's stream if the capture fails
+    _arrive(case, new_case)
     graph.replay()
     torch.cuda.synchronize()
-    replayed = cases.Case(args=case.args, before=fresh.before, written=case.written)
+    replayed = cases.Case(args=case.args, before=new_case.before, written=case.written)
     cases.assert_case(declared, replayed, returned)
 
 
 def _cause(error: BaseException) -> str:
-    """What was refused; the end of the capture, which fails after it, says only that it was."""
+    """The first error of a capture; the error at its end only says that the capture failed."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return first_line(error)
 
 
 def assert_side_stream(
-    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
-    """Call it on another stream than torch's default one; see ``_assert_late``."""
+    """Call the operator on another stream than torch's default stream."""
     import torch  # noqa: PLC0415
 
     with torch.cuda.stream(torch.cuda.Stream()):
-        _assert_late(declared, op, draw, shape)
+        assert_stream_order(declared, op, draw, shape)
 
 
-def assert_second_device(
-    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+def assert_stream_order(
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
-    """Call it on arguments of a device that is not the current one; see ``_assert_late``."""
-    _assert_late(declared, op, draw, shape)
+    """Call the operator when its arguments are written late on the stream, and read results at once.
 
-
-def _assert_late(
-    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> None:
-    """Arguments arrive late on their device's stream, and results are taken from it at once.
-
-    A launch on another stream reads the arguments too early; one that this stream does not wait for
-    gives its results too late, when the memory still holds poison.
+    The device of ``draw`` need not be the current one. A launch on another stream reads the
+    arguments too early; a launch that this stream does not wait for writes its results too late,
+    when the memory still has poison.
     """
     import torch  # noqa: PLC0415
 
     case = cases.Case.make(declared, draw, shape)
-    fresh = cases.Case.make(declared, _other(draw), shape)
+    new_case = cases.Case.make(declared, _other(draw), shape)
     op(*cases.copied(case.args))
     torch.cuda.synchronize(draw.device)
     with torch.cuda.device(draw.device):
         torch.cuda._sleep(_WAIT_CYCLES)  # noqa: SLF001 - torch has no public way to wait on a GPU
-    _arrive(case, fresh)
+    _arrive(case, new_case)
     returned, _ = guards.watched(lambda: op(*case.args), settled=False)
     taken = cases.copied(case.results(returned))
     torch.cuda.synchronize(draw.device)
-    cases.assert_results(declared, fresh.before, taken)
+    cases.assert_results(declared, new_case.before, taken)
 
 
 def _arrive(case: cases.Case, fresh: cases.Case) -> None:
-    """Put another case's values where the arguments of this one are."""
+    """Copy the values of another case into the arguments of this case."""
     for old, new in zip(case.args, fresh.before, strict=True):
         if cases.is_tensor(old):
             old.copy_(new)
 
 
 def _other(draw: Draw) -> Draw:
-    """The same with other numbers."""
+    """The same settings with another seed."""
     return replace(draw, seed=draw.seed + 1)
 
 
@@ -176,11 +168,11 @@ def sanitizer_argv(
     """The command that runs tests under compute-sanitizer.
 
     Args:
-        tool: one of ``TOOLS``.
-        tests: pytest's names of them.
-        program: compute-sanitizer.
-        log: where it writes; pytest has the standard output.
-        options: more for pytest.
+        tool: memcheck, racecheck, initcheck or synccheck.
+        tests: node ids of the tests.
+        program: path of compute-sanitizer.
+        log: file for the output of compute-sanitizer; the standard output is pytest's.
+        options: more options of pytest.
     """
     return (
         *(program, "--tool", tool, "--target-processes", "all", "--log-file", str(log)),
@@ -193,12 +185,12 @@ def sanitizer_argv(
 def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
     """Run the checks of values of one operator under compute-sanitizer.
 
-    Every tensor is an allocation of its own there, so that a byte too far is seen.
+    Every tensor is a separate allocation there, so that an access of one byte too many is found.
 
     Args:
-        tool: one of ``TOOLS``.
-        node: pytest's name of a test of that operator.
-        config: of this run, which that one repeats.
+        tool: memcheck, racecheck, initcheck or synccheck.
+        node: node id of a test of the operator.
+        config: configuration of this run of pytest, which the other run takes over.
     """
     program = os.environ.get("KERNFORGE_SANITIZER", "compute-sanitizer")
     root, ini = config.rootpath, config.inipath
@@ -213,27 +205,28 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
             done = run(Command(argv=argv, cwd=root, env=env, timeout=_SANITIZER_S))
         except FileNotFoundError:
             pytest.skip(
-                f"{program} is not here: it is in the CUDA toolkit; KERNFORGE_SANITIZER names it"
+                f"{program} was not found: install the CUDA toolkit, or set KERNFORGE_SANITIZER to "
+                "its path"
             )
-        told = log.read_text() if log.exists() else ""
-    if "Device not supported" in told:
+        log_text = log.read_text() if log.exists() else ""
+    if "Device not supported" in log_text:
         pytest.skip(f"{program} does not support this machine's GPU")
-    if text := findings(told, done.returncode, done.stdout + done.stderr):
+    if text := findings(log_text, done.returncode, done.stdout + done.stderr):
         raise AssertionError(f"{tool}: {text}")
 
 
-def findings(told: str, status: int, output: str) -> str:
-    """What a run under compute-sanitizer found; "" when it ran to its end and found nothing.
+def findings(log: str, status: int, output: str) -> str:
+    """Findings of a run under compute-sanitizer; "" if it ended normally without findings.
 
     Args:
-        told: what compute-sanitizer wrote.
-        status: the exit status, which is that of the tests.
-        output: theirs.
+        log: output of compute-sanitizer.
+        status: exit status, which is that of the tests.
+        output: output of the tests.
     """
-    counts = [int(count) for count in _SUMMARY.findall(told)]
+    counts = [int(count) for count in _SUMMARY.findall(log)]
     if any(counts):
-        lines = (line.removeprefix("=========").rstrip() for line in told.splitlines())
+        lines = (line.removeprefix("=========").rstrip() for line in log.splitlines())
         return "\n".join([line for line in lines if line][1 : 1 + _SHOWN])
     if counts and status == 0:
         return ""
-    return f"the tests ended with status {status} under it:\n{output[-_SHOWN_CHARACTERS:]}"
+    return f"the tests ended with status {status}:\n{output[-_SHOWN_CHARACTERS:]}"

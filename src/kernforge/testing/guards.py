@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sentinels around what an operator reads and writes.
+"""Guards around the memory that an operator reads and writes.
 
-Inputs are copied between guards. What the operator allocates for itself is placed between guards
-too: while it runs, torch's factories are intercepted below the operator, so that C++ and Python
-operators are treated alike. New memory holds ``POISON``, so that an element which was never
-written does not happen to hold the right value of an earlier call.
+Inputs are copied between guards. Memory that the operator allocates is placed between guards too:
+while it runs, calls of torch's factories below the operator are intercepted, for C++ and Python
+operators alike. New memory is filled with ``POISON``, so that an element that is never written
+cannot have the right value of an earlier call.
 
-What an operator allocates without torch's factories is not held between guards: on the CPU the C
-library fills it with ``POISON``, on a GPU compute-sanitizer sees it.
+Memory that an operator allocates without torch's factories has no guards: on the CPU the C library
+fills it with ``POISON``, on a GPU compute-sanitizer examines it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GUARD = 512
-"""Bytes before and after; a multiple of what allocators align to, so alignment stays as it is."""
+"""Size of a guard in bytes; a multiple of the allocators' alignment, so that alignment is kept."""
 POISON = 0xA5
-"""Of which new memory and the guards around it consist."""
+"""Value of each byte of new memory and of the guards around it."""
 _M_PERTURB = -6  # glibc's malloc.h
 _FACTORIES = frozenset(
     f"aten::{name}"
@@ -42,10 +42,10 @@ class Guarded:
     """A tensor between guards.
 
     Attributes:
-        tensor: the tensor; its strides are the original's.
-        buffer: the bytes that hold it and the guards.
-        end: where its bytes end in the buffer; they begin at ``GUARD``.
-        filled: what each byte of the guards is.
+        tensor: the tensor, with the strides of the original.
+        buffer: bytes of the tensor and the guards.
+        end: end of the tensor's bytes in the buffer; they begin at ``GUARD``.
+        filled: value of each byte of the guards.
     """
 
     tensor: Tensor
@@ -54,18 +54,16 @@ class Guarded:
     filled: int
 
     def broken(self) -> str:
-        """Where a guard was written, counted from the tensor's edge; "" when none was."""
+        """Describe writes to the guards, with the distance to the tensor; empty if there are none."""
         for name, part, first in (
             ("before", self.buffer[:GUARD], GUARD),
             ("after", self.buffer[self.end :], 0),
         ):
             wrong = (part != self.filled).nonzero().view(-1)
             if wrong.numel():
-                at = int(wrong[-1] if first else wrong[0])
-                distance = first - at if first else at + 1
-                return (
-                    f"{wrong.numel()} bytes {name} it were written, the nearest is {distance} off"
-                )
+                index = int(wrong[-1] if first else wrong[0])
+                distance = first - index if first else index + 1
+                return f"{wrong.numel()} bytes {name} it were written, the nearest {distance} bytes away"
         return ""
 
 
@@ -86,35 +84,35 @@ def surround(tensor: Tensor, *, filled: int = POISON) -> Guarded:
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """What was allocated and called while an operator ran.
+    """Allocations and calls while an operator ran.
 
     Attributes:
-        settled: whether a GPU comes to rest before new memory is handed out.
-        outputs: what it allocated, between guards.
-        calls: the custom operators that were reached, with their arguments.
+        settled: whether the GPU is synchronised before new memory is given to the operator.
+        outputs: tensors that the operator allocated, between guards.
+        calls: custom operators that were called, with their arguments.
     """
 
     settled: bool = True
-
     outputs: list[Guarded] = field(default_factory=list)
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
 
     def broken(self) -> str:
-        """What was written around an output; "" when nothing was."""
-        for number, one in enumerate(self.outputs):
-            if text := one.broken():
-                shape = tuple(one.tensor.shape)
-                return f"around allocation {number}, {one.tensor.dtype} {shape}: {text}"
+        """Describe a write around an output; empty if there was none."""
+        for number, output in enumerate(self.outputs):
+            if text := output.broken():
+                shape = tuple(output.tensor.shape)
+                return f"around allocation {number}, {output.tensor.dtype} {shape}: {text}"
         return ""
 
 
 def watched(function: Callable[[], Any], *, settled: bool = True) -> tuple[Any, Watch]:
-    """Run something with guards around all that it allocates through torch.
+    """Run a function with guards around all memory that it allocates through torch.
 
     Args:
-        function: what to run.
-        settled: let the GPU come to rest before it, after it and when memory was made ready: what
-            launches on a wrong stream is right then, and only the checks of streams tell.
+        function: the function to run.
+        settled: whether to synchronise the GPU before and after it and for each allocation: a
+            launch on a wrong stream gives right results then, and only the checks of streams find
+            it.
     """
     watch = Watch(settled=settled)
     if settled:
@@ -128,10 +126,10 @@ def watched(function: Callable[[], Any], *, settled: bool = True) -> tuple[Any, 
 
 @contextmanager
 def _poisoned_heap() -> Iterator[None]:
-    """Have the C library fill what it hands out, so that memory past torch's factories is seen.
+    """Let the C library fill new memory, for allocations without torch's factories.
 
-    Torch's C interface allocates so on the CPU (``aoti_torch_empty_strided``). glibc's ``mallopt``
-    takes the complement of the byte; other C libraries do not have it.
+    Torch's C interface allocates on the CPU so (``aoti_torch_empty_strided``). glibc's ``mallopt``
+    takes the complement of the byte; other C libraries do not have this function.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -145,7 +143,7 @@ def _poisoned_heap() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Wait for all that was given to the current GPU, if one is used."""
+    """Synchronise the current GPU, if this process uses one."""
     import torch  # noqa: PLC0415
 
     if torch.cuda.is_initialized():
@@ -154,7 +152,7 @@ def settle() -> None:
 
 @functools.cache
 def _mode() -> Any:
-    """The dispatch mode's class; made when torch is there."""
+    """The class of the dispatch mode; made on first use, because torch is imported late."""
     from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
 
     class Watching(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
@@ -172,7 +170,7 @@ def _mode() -> Any:
                 key = _device_key((*args, *kwargs.values()))
                 if key is None:
                     return func(*args, **kwargs)
-                with self:  # what it calls in its turn is seen as well
+                with self:  # intercepts the calls of the operator's implementation too
                     return func.redispatch(key, *args, **kwargs)
             result = func(*args, **kwargs)
             if func._schema.name in _FACTORIES:  # noqa: SLF001
@@ -182,11 +180,11 @@ def _mode() -> Any:
         def _placed(self, func: Any, result: Any) -> Any:
             if "empty" in func._schema.name and result.numel():  # noqa: SLF001
                 _bytes(result).fill_(POISON)
-            one = surround(result)
-            self.watch.outputs.append(one)
+            output = surround(result)
+            self.watch.outputs.append(output)
             if self.watch.settled:
                 settle()
-            return one.tensor
+            return output.tensor
 
     return Watching
 
@@ -204,7 +202,7 @@ def _device_key(values: tuple[Any, ...]) -> Any:
     import torch  # noqa: PLC0415
 
     flat = [o for v in values for o in (v if isinstance(v, (list, tuple)) else (v,))]
-    tensors = [one for one in flat if isinstance(one, torch.Tensor)]
+    tensors = [value for value in flat if isinstance(value, torch.Tensor)]
     if not tensors:
         return None
     key = getattr(torch._C.DispatchKey, tensors[0].device.type.upper())  # noqa: SLF001

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``import <name>`` for tests: the tested build under the project's own name.
+"""``import <name>`` for tests: the tested build under the name of the project.
 
-Tests of kernel-builder's projects say ``import relu``. A finder answers for that one name and
-what lies below it, with the modules of the build that fits this machine, loaded and verified as
-``get_local_kernel`` does.
+Tests of kernel-builder's projects use ``import relu``. A finder handles this name and its
+submodules, with the modules of the build for this machine, loaded and verified by
+``get_local_kernel``.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 def install(directory: Path) -> str:
-    """Let the name of the build in a directory be imported; returns that name.
+    """Make the build in a directory importable under its name; returns the name.
 
     Raises:
-        UsageError: no variant lies there.
+        UsageError: the directory has no variant.
     """
-    found = [path / FILE for path in directories.variants(directory)]
-    documents = [Metadata.from_json(path.read_bytes(), source=str(path)) for path in found]
-    # A single variant is the one that is meant, whatever torch is built for.
+    paths = [path / FILE for path in directories.variants(directory)]
+    documents = [Metadata.from_json(path.read_bytes(), source=str(path)) for path in paths]
+    # A single variant is taken for every backend of the installed torch.
     backend = documents[0].backend if len(documents) == 1 else None
     name = documents[0].python_name
-    sys.meta_path.insert(0, _Finder(name, directory, backend))
+    sys.meta_path.insert(0, _TestedBuildFinder(name, directory, backend))
     return name
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _TestedBuildFinder(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, directory: Path, backend: str | None) -> None:
         self._name, self._directory, self._backend = name, directory, backend
 
@@ -58,18 +58,20 @@ class _Finder(importlib.abc.MetaPathFinder):
 class _Loader(importlib.abc.Loader):
     def __init__(self, directory: Path, backend: str | None, rest: str) -> None:
         self._directory, self._backend, self._rest = directory, backend, rest
-        self._own: ModuleSpec | None = None
+        self._spec: ModuleSpec | None = None
 
     def create_module(self, spec: ModuleSpec) -> Any:
-        """The loaded kernel's module, which is there under the build's own name already."""
+        """The loaded kernel's module, which is imported under the build's own name already."""
         del spec
         from kernforge.loader.api import get_local_kernel  # noqa: PLC0415 - when a test imports it
 
         kernel = get_local_kernel(self._directory, backend=self._backend)
-        found = importlib.import_module(f"{kernel.__name__}.{self._rest}") if self._rest else kernel
-        self._own = found.__spec__
-        return found
+        module = (
+            importlib.import_module(f"{kernel.__name__}.{self._rest}") if self._rest else kernel
+        )
+        self._spec = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give it its own spec back: it was run when it was loaded, and imports relative to it."""
-        module.__spec__ = self._own
+        """Restore the module's own spec, which relative imports use; the module has run already."""
+        module.__spec__ = self._spec

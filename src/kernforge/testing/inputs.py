@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of checks: shapes, views and values, each with the regime that it stands for.
+"""Inputs of checks: shapes, layouts and values.
 
-A case is made by the author's ``inputs(draw, shape)``. What ``draw`` gives changes with the check:
-seeded numbers, a view that is not contiguous, values that are no numbers, a tensor with guards
-around it. So one line of the author's serves all of them.
+The author's ``inputs(draw, shape)`` makes the arguments of a case. The tensors of ``draw`` change
+with the check: seeded numbers, a view that is not contiguous, NaN and infinities, guards around the
+tensor. One function of the author serves all checks.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "odd": (7, 13, 5),
     "several blocks and a rest": (67, 263),
 }
-"""The shapes of an operator that takes any."""
+"""The shapes of an operator that takes any shape."""
 
-_DRAWN = 2**24 - 3  # more are these again: they are drawn on the CPU
-_TENSORS = 1000  # of a case at most
+_DRAWN = 2**24 - 3  # larger tensors repeat these numbers, because they are drawn on the CPU
+_TENSORS = 1000  # largest number of tensors of a case
 MISALIGNED = tuple(range(1, 16))
-"""Elements by which a view begins behind an aligned address."""
+"""Elements between an aligned address and the begin of a view."""
 VIEWS = (
     *("transposed", "every second", "cropped", "one repeated"),
     *(f"{n} elements in" for n in MISALIGNED),
 )
-"""The layouts that every tensor argument is given."""
+"""The layouts that every tensor argument gets."""
 MIXED = ("transposed", "every second", "1 elements in")
-"""Those of them that one argument is given beside others without."""
+"""The layouts that one argument gets while the others are contiguous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +46,15 @@ class Draw:
     """Makes the tensors of a case.
 
     Attributes:
-        device: where.
-        dtype: of what is drawn unless the call says another.
-        seed: the numbers are those of this seed, on every device the same.
-        layout: a name of ``VIEWS``, or "" for contiguous ones.
-        only: which drawn tensor has that layout, counted from 0; None is all of them.
-        special: whether NaN, infinities and the like are among the values.
-        place: puts a tensor elsewhere, as between guards; None leaves it.
-        written: the tensors that the operator writes to, as ``out`` and ``inplace`` gave them.
-        drawn: the shapes that were drawn; each tensor of a case has numbers of its own.
+        device: device of the tensors.
+        dtype: dtype of the tensors; a call may give another.
+        seed: seed of the numbers, which are the same on every device.
+        layout: a name of ``VIEWS``, or empty for contiguous tensors.
+        only: index of the drawn tensor that gets the layout, from 0; None for all tensors.
+        special: whether the values include NaN, infinities and other special numbers.
+        place: moves a tensor, for example between guards; None does not move it.
+        written: tensors that the operator writes to, made by ``out`` and ``inplace``.
+        drawn: shapes that were drawn; the tensors of a case have different numbers.
     """
 
     device: str
@@ -68,48 +68,48 @@ class Draw:
     drawn: list[tuple[int, ...]] = field(default_factory=list)
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Tensor:
-        """A tensor of normally distributed numbers, or of any integers of their dtype.
+        """A tensor of normally distributed floats, or of integers from the dtype's whole range.
 
         Args:
-            shape: its shape.
-            dtype: another than the checked one, as a name or ``torch.dtype``.
+            shape: shape of the tensor.
+            dtype: another dtype than the checked one, by name or as ``torch.dtype``.
 
         Raises:
-            UsageError: torch has no such dtype, or no numbers are drawn of it.
+            UsageError: torch has no such dtype, or it is complex.
         """
         import torch  # noqa: PLC0415 - torch is imported where it is used
 
         if isinstance(dtype, str):
             check_dtype(dtype)
             dtype = getattr(torch, dtype)
-        wanted = self.dtype if dtype is None else dtype
+        drawn_dtype = self.dtype if dtype is None else dtype
         number = len(self.drawn)
         self.drawn.append(tuple(shape))
-        made = self._numbers(shape, wanted, number)
-        if self.special and wanted.is_floating_point:
-            _make_special(made)
-        made = made.to(self.device)
+        tensor = self._numbers(shape, drawn_dtype, number)
+        if self.special and drawn_dtype.is_floating_point:
+            _make_special(tensor)
+        tensor = tensor.to(self.device)
         if self.layout and self.only in (None, number):
-            return view(made, self.layout)
-        return made if self.place is None else self.place(made)
+            return view(tensor, self.layout)
+        return tensor if self.place is None else self.place(tensor)
 
     def out(self, shape: tuple[int, ...], dtype: Any = None) -> Tensor:
-        """A contiguous tensor that the operator writes its result to; it holds no result yet."""
-        made = self._written(shape, dtype, layout="")
-        made.fill_(-77 if made.dtype.is_signed else 77)
-        return made
+        """A contiguous tensor that the operator writes its result to; filled with 77 or -77."""
+        tensor = self._written(shape, dtype, layout="")
+        tensor.fill_(-77 if tensor.dtype.is_signed else 77)
+        return tensor
 
     def inplace(self, shape: tuple[int, ...], dtype: Any = None) -> Tensor:
         """A tensor of numbers that the operator changes in place."""
         return self._written(shape, dtype, layout=self.layout)
 
     def _written(self, shape: tuple[int, ...], dtype: Any, *, layout: str) -> Tensor:
-        made = replace(self, layout=layout)(shape, dtype)
-        self.written.append(made)
-        return made
+        tensor = replace(self, layout=layout)(shape, dtype)
+        self.written.append(tensor)
+        return tensor
 
     def afresh(self) -> Draw:
-        """The same before anything was drawn."""
+        """The same settings, before any tensor was drawn."""
         return replace(self, written=[], drawn=[])
 
     def _numbers(self, shape: tuple[int, ...], dtype: Any, number: int) -> Tensor:
@@ -129,42 +129,44 @@ class Draw:
 
 
 def check_dtype(name: str) -> None:
-    """Refuse what is no dtype of torch, and one whose numbers have no order to be near in.
+    """Check that torch has a dtype and that its results can be compared.
 
     Raises:
-        UsageError: it is one of these.
+        UsageError: torch has no such dtype, or it is complex.
     """
     import torch  # noqa: PLC0415
 
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise UsageError(f"torch has no dtype {name!r}", hint="as in float32, bfloat16, int64")
-    if found.is_complex:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
         raise UsageError(
-            f"{name} is not drawn and has no rule of how near is near enough",
+            f"torch has no dtype {name!r}", hint="use a name such as float32, bfloat16 or int64"
+        )
+    if dtype.is_complex:
+        raise UsageError(
+            f"the complex dtype {name} has no tolerance and cannot be checked",
             hint="declare the operator on its real and imaginary parts: "
             "call=lambda op, real, imaginary: torch.view_as_real(op(torch.complex(real, imaginary)))",
         )
 
 
 def _make_special(tensor: Tensor) -> None:
-    """Put the values that arithmetic treats apart at every third place or so."""
+    """Set every third element, up to a number of them, to a value that arithmetic treats specially."""
     import torch  # noqa: PLC0415
 
     info = torch.finfo(tensor.dtype)
     nan, inf = float("nan"), float("inf")
     values = (nan, inf, -inf, 0.0, -0.0, info.max, info.min, info.tiny, info.smallest_normal / 2)
     flat = tensor.view(-1)
-    for at, value in enumerate(values * (1 + flat.numel() // 64)):
-        if 3 * at < flat.numel():
-            flat[3 * at] = value
+    for index, value in enumerate(values * (1 + flat.numel() // 64)):
+        if 3 * index < flat.numel():
+            flat[3 * index] = value
 
 
 def view(tensor: Tensor, layout: str) -> Tensor:
-    """The same shape and values in another layout; "one repeated" repeats the first row.
+    """The same shape and values in another layout; ``one repeated`` repeats the first row.
 
     Args:
-        tensor: contiguous.
+        tensor: a contiguous tensor.
         layout: a name of ``VIEWS``.
     """
     if layout == "transposed":
@@ -175,10 +177,10 @@ def view(tensor: Tensor, layout: str) -> Tensor:
         return _cropped(tensor)
     if layout == "one repeated":
         return tensor[:1].expand(tensor.shape) if tensor.dim() and tensor.numel() else tensor
-    behind = int(layout.partition(" ")[0])
-    parent = tensor.new_zeros(tensor.numel() + behind)
-    parent[behind:] = tensor.reshape(-1)
-    return parent[behind:].view(tensor.shape)
+    offset = int(layout.partition(" ")[0])
+    parent = tensor.new_zeros(tensor.numel() + offset)
+    parent[offset:] = tensor.reshape(-1)
+    return parent[offset:].view(tensor.shape)
 
 
 def _every_second(tensor: Tensor) -> Tensor:
@@ -190,7 +192,7 @@ def _every_second(tensor: Tensor) -> Tensor:
 
 
 def _cropped(tensor: Tensor) -> Tensor:
-    """Out of the middle of a tensor that is larger in each dimension, by 1 before and 2 after."""
+    """A part of a tensor that is larger in each dimension, by 1 element before and 2 after."""
     parent = tensor.new_zeros([size + 3 for size in tensor.shape])
     part = parent[tuple(slice(1, 1 + size) for size in tensor.shape)]
     return part.copy_(tensor)

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call of more than 2^31 elements: whether there is memory for it, and how it is judged.
+"""A call of more than 2^31 elements: whether there is memory for it, and its comparison.
 
-Where results depend on a part of the inputs alone, the reference is made part by part, where the
-tensors are: on a GPU all of it is judged, on a CPU three places, since a reference in float64 takes
-minutes there. Nothing but the first wrong element is copied to the host.
+If a part of the results depends only on a part of the inputs, the reference is computed part by part
+on the device of the tensors: on a GPU for all elements, on a CPU for three parts, because a reference
+in float64 takes minutes there. Only the first wrong element is copied to the host.
 """
 
 from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernforge.system import files
+from kernforge.system import files, machine_memory
 from kernforge.system.paths import home
 from kernforge.testing import case as cases
 from kernforge.testing import compare
@@ -25,21 +24,21 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from kernforge.testing.case import Declared
+    from kernforge.testing.case import OpDeclaration
     from kernforge.testing.inputs import Draw
 
 PART = {"cpu": 2**16, "cuda": 2**26}
-"""Elements whose reference is made at once."""
+"""Number of elements of a part."""
 _EDGE = 2**31
 _FLOAT64_COPIES = 16  # of a part, while it is compared
-_SHARE = {"cpu": 0.25, "cuda": 0.95}  # of the free memory: a CPU's is shared with other programs
+_SHARE = {"cpu": 0.25, "cuda": 0.95}  # of the free memory; other programs use a CPU's memory too
 
 
 @contextmanager
-def alone(device: str) -> Iterator[None]:
-    """One large call at a time on a machine: beside another one, each would lack the memory.
+def exclusive(device: str) -> Iterator[None]:
+    """Run one large call at a time on a machine: two at once would not have enough memory.
 
-    Tests that run in several processes wait for each other here. What torch keeps is given back.
+    Tests of several processes wait for each other here. Memory that torch caches is released.
     """
     kind = device.partition(":")[0]
     with files.locked(home() / "locks" / f"large-{kind}"):
@@ -47,19 +46,19 @@ def alone(device: str) -> Iterator[None]:
             yield
         finally:
             if kind == "cuda":
-                _give_back()
+                _release_cache()
 
 
-def need_memory(
-    declared: Declared, op: Callable[..., Any], draw: Draw, small: tuple[int, ...]
+def skip_without_memory(
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, small: tuple[int, ...]
 ) -> None:
-    """Skip, visibly, where the largest case does not fit; the message says how much it needs.
+    """Skip a test, with the needed memory as a reason, if the large case does not fit.
 
     Args:
         declared: the operator, with ``large``.
-        op: what is called.
-        draw: how its arguments are made.
-        small: a shape that fits: what it takes, the large one takes as many times as it is larger.
+        op: the operator's function.
+        draw: makes the tensors.
+        small: a shape that fits; the memory of the large case is computed from it in proportion.
     """
     case = cases.Case.make(declared, draw, small, keep=False)
     results = case.results(op(*case.args))
@@ -71,42 +70,42 @@ def need_memory(
     need = int(times * sum(map(_bytes, tensors))) + judged * 8 * _FLOAT64_COPIES
     free = int(_free(kind) * _SHARE[kind])
     if free < need:
-        pytest.skip(f"needs {need / 1e9:.0f} GB on {kind}, {free / 1e9:.0f} GB may be taken")
+        pytest.skip(f"needs {need / 1e9:.0f} GB on {kind}, {free / 1e9:.0f} GB can be used")
 
 
-def assert_large(declared: Declared, op: Callable[..., Any], draw: Draw) -> None:
-    """Hold the result of a call of ``large`` elements against the reference.
+def assert_large(declared: OpDeclaration, op: Callable[..., Any], draw: Draw) -> None:
+    """Compare the results of a call with the shape ``large`` with the reference.
 
     Raises:
-        AssertionError: a result differs; it names the first element that does.
+        AssertionError: a result differs; the message has the first wrong element.
     """
     shape = declared.large or ()
     case = cases.Case.make(declared, draw, shape, keep=False)
-    got = case.results(op(*case.args))
+    results = case.results(op(*case.args))
     if not _by_parts(declared):
-        cases.assert_results(declared, case.before, got)
+        cases.assert_results(declared, case.before, results)
         return
     length = math.prod(shape) if declared.elementwise else shape[0]
-    found: dict[int, compare.Difference] = {}
+    differences: dict[int, compare.Difference] = {}
     for part in _parts(length, math.prod(shape) // length, draw.device.partition(":")[0]):
         before = tuple(_cut(a, part, declared, length) for a in case.before)
-        pairs = cases.wanted(declared, before)
-        for number, (whole, (exact, same)) in enumerate(zip(got, pairs, strict=True)):
-            mine = _cut(whole, part, declared, length)
-            compare.assert_shape(mine.shape, exact.shape, what=f"part of result {number}")
-            if one := compare.difference(mine, exact, same, factor=declared.factor):
-                at = part.start * (whole.numel() // length)
-                found[number] = one.after(found.get(number), at=at)
-    for number, one in found.items():
-        raise AssertionError(one.text(f"result {number}", got[number].shape))
+        pairs = cases.expected(declared, before)
+        for number, (complete, (exact, same)) in enumerate(zip(results, pairs, strict=True)):
+            result = _cut(complete, part, declared, length)
+            compare.assert_shape(result.shape, exact.shape, what=f"part of result {number}")
+            if difference := compare.difference(result, exact, same, factor=declared.factor):
+                at = part.start * (complete.numel() // length)
+                differences[number] = difference.after(differences.get(number), at=at)
+    for number, difference in differences.items():
+        raise AssertionError(difference.text(f"result {number}", results[number].shape))
 
 
-def _by_parts(declared: Declared) -> bool:
+def _by_parts(declared: OpDeclaration) -> bool:
     return declared.elementwise or declared.rowwise
 
 
 def _parts(length: int, width: int, device: str) -> Iterator[slice]:
-    """What is judged, as indices of ``width`` elements each."""
+    """The parts to compare, as slices of indices with ``width`` elements each."""
     step = max(1, PART[device] // width)
     if device == "cuda":
         starts = list(range(0, length, step))
@@ -117,8 +116,8 @@ def _parts(length: int, width: int, device: str) -> Iterator[slice]:
         yield slice(start, min(start + step, length))
 
 
-def _cut(value: Any, part: slice, declared: Declared, length: int) -> Any:
-    """That part of a tensor which has the whole's length; other values as they are."""
+def _cut(value: Any, part: slice, declared: OpDeclaration, length: int) -> Any:
+    """The part of a tensor that has the full length; other values are not changed."""
     if not cases.is_tensor(value):
         return value
     if declared.elementwise:
@@ -126,8 +125,8 @@ def _cut(value: Any, part: slice, declared: Declared, length: int) -> Any:
     return value[part] if value.shape[:1] == (length,) else value
 
 
-def _give_back() -> None:
-    """Give back what torch keeps of memory that is free."""
+def _release_cache() -> None:
+    """Release GPU memory that torch caches."""
     import torch  # noqa: PLC0415
 
     torch.cuda.empty_cache()
@@ -138,13 +137,10 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _free(kind: str) -> int:
-    """Bytes that may still be taken on the CPU or on the current GPU."""
+    """Available memory in bytes of the CPU or of the current GPU."""
     import torch  # noqa: PLC0415 - torch is imported where it is used
 
     if kind == "cuda":
-        _give_back()
+        _release_cache()
         return int(torch.cuda.mem_get_info()[0])
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    return machine_memory.available()

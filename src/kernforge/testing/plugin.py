@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin: options, markers, and which build is tested.
+"""The pytest plugin: options, markers, and the tested build.
 
-``KERNFORGE_KERNEL_DIR`` names a variant or a directory of variants; without it, the ``build/`` of
-the project that the test lies in is taken. Where that variable is set, ``import <name>`` gives the
-tested build too, as the projects of kernel-builder write it.
+``KERNFORGE_KERNEL_DIR`` names a variant or a directory of variants; the default is ``build/`` of the
+project that contains the test. If the variable is set, ``import <name>`` gives the tested build too,
+as in projects of kernel-builder.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 KERNEL_DIR = "KERNFORGE_KERNEL_DIR"
-"""What names the tested build."""
+"""Variable with the directory of the tested build."""
 COUNTS = "KERNFORGE_TEST_COUNTS"
-"""File to which ``kernforge test`` has the outcome of every test written."""
+"""Variable with the file for the outcome of every test, for ``kernforge test``."""
 PARENT = "KERNFORGE_TEST_PARENT"
-"""The process that ``kernforge test`` runs in; the tests end with it."""
+"""Variable with the process id of ``kernforge test``; the tests end with that process."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
@@ -50,29 +50,29 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kernels_ci: chosen by the hub's continuous integration")
     if directory := os.environ.get(KERNEL_DIR):
         import_hook.install(Path(directory))
-    if parent := os.environ.pop(PARENT, ""):  # what the tests start has another parent
+    if parent := os.environ.pop(PARENT, ""):  # processes of the tests have another parent
         _end_with(int(parent))
         garbage.work_seldom()
-        config.pluginmanager.register(_Collected())
+        config.pluginmanager.register(_CollectionHook())
 
 
-class _Collected:
-    """Told when torch and the tests are imported: what tests make of tensors is not to stay long."""
+class _CollectionHook:
+    """Lets the garbage collector work as usual when torch and the tests are imported."""
 
     def pytest_collection_finish(self) -> None:
         garbage.work_as_usual()
 
 
 def _end_with(parent: int) -> None:
-    """Be killed when the parent dies: a worker that is killed leaves no tests that hold the GPU."""
+    """End this process with its parent, so that a killed worker leaves no tests on the GPU."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        pytest.exit(f"process {parent}, which wants the outcomes, has ended")
+        pytest.exit(f"process {parent}, which started the tests, has ended")
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Any:
-    """A device to test on; the GPU is skipped, visibly, where there is none."""
+    """A device to test on; tests of the GPU are skipped, with a reason, if there is none."""
     import torch  # noqa: PLC0415 - torch is imported where it is used
 
     if request.param == "cuda" and not torch.cuda.is_available():
@@ -82,7 +82,7 @@ def device(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def kernel(request: pytest.FixtureRequest, device: str) -> ModuleType:
-    """The tested build's package for a device; skipped, visibly, where none was built for it."""
+    """The tested build's package for a device; skipped, with a reason, if there is no such build."""
     from kernforge.errors import NoVariantError  # noqa: PLC0415 - the loader, when it is needed
     from kernforge.loader.api import get_local_kernel  # noqa: PLC0415
 
@@ -93,42 +93,42 @@ def kernel(request: pytest.FixtureRequest, device: str) -> ModuleType:
 
 
 def _directory(test: Path) -> Path:
-    if named := os.environ.get(KERNEL_DIR):
-        return Path(named)
+    if directory := os.environ.get(KERNEL_DIR):
+        return Path(directory)
     for folder in test.parents:
         if (folder / "build.toml").is_file():
             return folder / "build"
-    pytest.fail(f"no project holds {test}: no build.toml above it, and {KERNEL_DIR} is not set")
+    pytest.fail(f"{test} is not in a project: no build.toml above it, and {KERNEL_DIR} is not set")
 
 
 _lost_in: list[str] = []
-"""The test that left the GPU in an error that lasts."""
+"""The test after which the GPU reports an error for every call."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip, visibly, what cannot run any more after a fault that this process does not survive."""
+    """Skip tests of the GPU, with a reason, after an error that lasts as long as the process."""
     if _lost_in and item.get_closest_marker("gpu"):
-        pytest.skip(f"the GPU was lost to this process in {_lost_in[0]}")
+        pytest.skip(f"the GPU cannot be used by this process since {_lost_in[0]}")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Have a fault of the GPU, which is told late, fail the test that it is from."""
+    """Report an error of the GPU, which comes late, in the test that caused it."""
     try:
         result = yield
     except BaseException:
         _note_loss(item)
         raise
     if text := _note_loss(item):
-        raise AssertionError(f"the GPU was lost: {text}")
+        raise AssertionError(f"the GPU cannot be used any more: {text}")
     return result
 
 
 def _note_loss(item: pytest.Item) -> str:
-    from kernforge.testing.gpu import lost  # noqa: PLC0415 - not while pytest starts
+    from kernforge.testing.gpu import lasting_error  # noqa: PLC0415 - not while pytest starts
 
-    if not _lost_in and (text := lost()):
+    if not _lost_in and (text := lasting_error()):
         _lost_in.append(item.nodeid)
         return text
     return ""
@@ -138,9 +138,9 @@ _outcomes: dict[str, tuple[str, str]] = {}
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember each test's outcome; one whose setup or teardown breaks is an error.
+    """Record each test's outcome; a failed setup or teardown is an error.
 
-    Pytest calls a test that fails as it is expected to skipped, though it ran.
+    Pytest reports a test that fails as expected as skipped, although it ran.
     """
     outcome: str = report.outcome
     if hasattr(report, "wasxfail") and outcome == "skipped":
@@ -152,8 +152,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    if why := getattr(report, "wasxfail", ""):
-        return str(why)
+    if reason := getattr(report, "wasxfail", ""):
+        return str(reason)
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2])
     crash = getattr(report.longrepr, "reprcrash", None)
@@ -162,9 +162,9 @@ def _reason(report: pytest.TestReport) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """Write the outcomes where ``kernforge test`` wants them."""
-    if place := os.environ.get(COUNTS):
+    """Write the outcomes to the file for ``kernforge test``."""
+    if file := os.environ.get(COUNTS):
         from kernforge.system.files import write_atomic  # noqa: PLC0415
 
         rows = [{"test": t, "outcome": o, "reason": r} for t, (o, r) in _outcomes.items()]
-        write_atomic(Path(place), json.dumps(rows))
+        write_atomic(Path(file), json.dumps(rows))

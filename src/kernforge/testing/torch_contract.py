@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch is told of an operator: its schema, fake implementation, derivatives, compilation."""
+"""An operator's registration with torch: schema, fake implementation, derivatives, compilation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernforge.testing.inputs import view
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kernforge.testing.case import Declared
+    from kernforge.testing.case import OpDeclaration
     from kernforge.testing.inputs import Draw
 
 OPCHECKS = {
@@ -32,14 +32,14 @@ _CALLS = 3
 
 
 def opcheck(
-    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...], part: str
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...], part: str
 ) -> None:
-    """Hold each custom operator that a call reaches against one part of ``opcheck``."""
+    """Run one part of ``opcheck`` on each custom operator that a call reaches."""
     reached = _reached(declared, op, draw, shape)
-    if part == "fake" and "transposed" in declared.views:  # where strides of results may differ
+    if part == "fake" and "transposed" in declared.views:  # the strides of results may differ then
         reached += _reached(declared, op, replace(draw, layout="transposed"), shape)
     if not reached:
-        pytest.skip("no custom operator is reached: this is plain Python for torch")
+        pytest.skip("the call reaches no custom operator: it is plain Python for torch")
     for func, args, kwargs in reached:
         if part == "aot" and _opcheck(func, args, kwargs, "fake"):
             pytest.skip("the fake implementation is wrong: see opcheck[fake]")
@@ -48,7 +48,7 @@ def opcheck(
 
 
 def _reached(
-    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     case = cases.Case.make(declared, draw, shape)
     _, watch = guards.watched(lambda: op(*case.args))
@@ -58,11 +58,11 @@ def _reached(
     ]
 
 
-def _leaves(args: tuple[Any, ...], declared: Declared, func: Any) -> tuple[Any, ...]:
+def _leaves(args: tuple[Any, ...], declared: OpDeclaration, func: Any) -> tuple[Any, ...]:
     return tuple(_leaf(a, declared, func) for a in args)
 
 
-def _leaf(value: Any, declared: Declared, func: Any) -> Any:
+def _leaf(value: Any, declared: OpDeclaration, func: Any) -> Any:
     if not cases.is_tensor(value):
         return value
     wants = declared.backward and value.is_floating_point() and not func._schema.is_mutable  # noqa: SLF001
@@ -70,53 +70,55 @@ def _leaf(value: Any, declared: Declared, func: Any) -> Any:
 
 
 def _opcheck(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> str:
-    """What one part says against an operator; "" when nothing."""
+    """The error of one part of ``opcheck``; "" if there is none."""
     import torch  # noqa: PLC0415 - torch is imported where it is used
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own compiler imports what torch deprecates
-        told = torch.library.opcheck(
+        results = torch.library.opcheck(
             func, args, kwargs, test_utils=OPCHECKS[part], raise_exception=False
         )
-    (result,) = told.values()
+    (result,) = results.values()
     return "" if result == "SUCCESS" else f"{type(result).__name__}: {result}"
 
 
 def assert_compiles(
-    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
-    """Compile a call whole, and call it again with equal shapes.
+    """Compile a call without graph breaks, and call it again with equal shapes.
 
-    On the GPU by inductor; on the CPU by ``aot_eager``, which needs no compiler and meets the same
-    graph breaks, fake implementations and guards.
+    The backend is inductor on the GPU, and on the CPU ``aot_eager``, which needs no compiler and
+    has the same graph breaks, fake implementations and guards.
     """
-    _need_fake(declared, op, draw, shape)
+    _skip_if_fake_wrong(declared, op, draw, shape)
     with _compiled(op, draw) as compiled:
         for _ in range(_CALLS):
             case = cases.Case.make(declared, draw, shape)
             eager = cases.Case.make(declared, draw, shape)
             got = case.results(compiled(*case.args))
-            alone = eager.results(op(*eager.args))
-            _assert_alike(declared, case, got, alone)
+            expected = eager.results(op(*eager.args))
+            _assert_alike(declared, case, got, expected)
 
 
 def assert_compiled_gradients(
-    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
-    """Compile a call whole with its derivative, which is that of the call that is not compiled."""
-    _need_fake(declared, op, draw, shape)
+    """Compile a call with its derivative, and compare with the derivative of the eager call."""
+    _skip_if_fake_wrong(declared, op, draw, shape)
     case = cases.Case.make(declared, draw, shape)
     with _compiled(op, draw) as compiled:
-        mine = _derivatives(compiled, case.args, None, 1)
-    alone = _derivatives(op, case.args, None, 1)
-    near = _derivatives(declared.reference, case.args, _coarse(draw.dtype), 1)
-    for number, (got, want, same) in enumerate(zip(mine, alone, near, strict=True)):
+        compiled_gradients = _derivatives(compiled, case.args, None, 1)
+    eager_gradients = _derivatives(op, case.args, None, 1)
+    reference_gradients = _derivatives(declared.reference, case.args, _coarse(draw.dtype), 1)
+    for number, (got, exact, same) in enumerate(
+        zip(compiled_gradients, eager_gradients, reference_gradients, strict=True)
+    ):
         what = f"compiled derivative by argument {number}"
-        compare.assert_near(got, want.double(), same, what=what, factor=declared.factor)
+        compare.assert_near(got, exact.double(), same, what=what, factor=declared.factor)
 
 
-def _need_fake(
-    declared: Declared, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+def _skip_if_fake_wrong(
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     for func, args, kwargs in _reached(declared, op, draw, shape):
         if _opcheck(func, args, kwargs, "fake"):
@@ -125,7 +127,7 @@ def _need_fake(
 
 @contextmanager
 def _compiled(op: Callable[..., Any], draw: Draw) -> Iterator[Callable[..., Any]]:
-    """The operator compiled whole; a second compilation of it is an error."""
+    """The operator compiled without graph breaks; a second compilation is an error."""
     import torch  # noqa: PLC0415
 
     backend = "inductor" if draw.device.startswith("cuda") else "aot_eager"
@@ -141,23 +143,23 @@ def _compiled(op: Callable[..., Any], draw: Draw) -> Iterator[Callable[..., Any]
             yield compiled
 
 
-def _assert_alike(declared: Declared, case: cases.Case, got: Any, alone: Any) -> None:
-    """Compiled and eager agree as far as the reference's own error goes."""
-    pairs = cases.wanted(declared, case.before)
-    for mine, theirs, (_, same) in zip(got, alone, pairs, strict=True):
-        exact = theirs.double() if theirs.is_floating_point() else theirs
-        compare.assert_near(mine, exact, same, what="compiled result", factor=declared.factor)
+def _assert_alike(declared: OpDeclaration, case: cases.Case, got: Any, eager: Any) -> None:
+    """Compiled and eager results agree within the tolerance of the reference's own error."""
+    pairs = cases.expected(declared, case.before)
+    for result, eager_result, (_, same) in zip(got, eager, pairs, strict=True):
+        exact = eager_result.double() if eager_result.is_floating_point() else eager_result
+        compare.assert_near(result, exact, same, what="compiled result", factor=declared.factor)
 
 
 def assert_gradients(
-    declared: Declared,
+    declared: OpDeclaration,
     op: Callable[..., Any],
     draw: Draw,
     shape: tuple[int, ...],
     *,
     order: int,
 ) -> None:
-    """Hold derivatives against numerical ones in float64, against the reference's in others."""
+    """Compare derivatives with numerical ones in float64, with the reference's in other dtypes."""
     import torch  # noqa: PLC0415
 
     if draw.dtype == torch.float64:
@@ -168,25 +170,25 @@ def assert_gradients(
         if layout and layout not in declared.views:
             continue
         args = cases.Case.make(declared, replace(draw, layout=layout), shape).args
-        mine = _derivatives(op, args, None, order, of_grad)
+        gradients = _derivatives(op, args, None, order, of_grad)
         exact = _derivatives(declared.reference, args, torch.float64, order, of_grad)
         same = _derivatives(declared.reference, args, _coarse(draw.dtype), order, of_grad)
-        for number, (got, want, near) in enumerate(zip(mine, exact, same, strict=True)):
+        for number, (got, expected, near) in enumerate(zip(gradients, exact, same, strict=True)):
             what = f"derivative {order} by argument {number}"
             if of_grad:
                 what += f" ({of_grad} incoming gradient)"
-            compare.assert_near(got, want, near, what=what, factor=declared.factor)
+            compare.assert_near(got, expected, near, what=what, factor=declared.factor)
 
 
 def _coarse(dtype: Any) -> Any:
-    """The dtype whose errors are allowed: float64 has no higher precision to be held against."""
+    """The dtype of the reference for the tolerance: float32 for float64, else the dtype itself."""
     import torch  # noqa: PLC0415
 
     return torch.float32 if dtype == torch.float64 else dtype
 
 
 def _leaves_of(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
-    """The arguments with their floats in a dtype, as leaves that want a gradient."""
+    """Copies of the arguments with their floats in a dtype, as leaves that require a gradient."""
 
     def leaf(a: Any) -> Any:
         if not (cases.is_tensor(a) and a.is_floating_point()):
@@ -202,26 +204,31 @@ def _derivatives(
     """The gradients of a fixed weighted sum of the results, of first or second order.
 
     Args:
-        function: what is differentiated.
-        args: its arguments.
-        dtype: of its floats; None leaves them.
+        function: the function to differentiate.
+        args: arguments of the function.
+        dtype: dtype of the float arguments; None does not change them.
         order: 1 or 2.
-        layout: of the weights, which are the gradient that comes in.
+        layout: layout of the weights, which are the incoming gradient.
     """
     import torch  # noqa: PLC0415
 
-    taken = _leaves_of(args, dtype)
-    by = [a for a in taken if cases.is_tensor(a) and a.requires_grad]
-    result = function(*taken)
+    leaves = _leaves_of(args, dtype)
+    inputs = [a for a in leaves if cases.is_tensor(a) and a.requires_grad]
+    result = function(*leaves)
     results = result if isinstance(result, (tuple, list)) else (result,)
     floats = [r for r in results if r.is_floating_point()]
     weights = [_weights(r, layout) for r in floats]
     grads: tuple[Any, ...] = ()
     for _ in range(order):
-        if not floats:  # what came before does not depend on the arguments
-            return [torch.zeros_like(a) for a in by]
+        if not floats:  # the gradients of lower order do not depend on the arguments
+            return [torch.zeros_like(a) for a in inputs]
         grads = torch.autograd.grad(
-            floats, by, weights, create_graph=order > 1, allow_unused=True, materialize_grads=True
+            floats,
+            inputs,
+            weights,
+            create_graph=order > 1,
+            allow_unused=True,
+            materialize_grads=True,
         )
         floats = [g for g in grads if g.requires_grad]
         weights = [_weights(g, layout) for g in floats]
@@ -233,5 +240,5 @@ def _weights(like: Any, layout: str) -> Any:
     import torch  # noqa: PLC0415
 
     steps = torch.arange(like.numel(), device=like.device) * 7 % 33 - 16
-    made = (steps.double() / 16).to(like.dtype).view(like.shape)
-    return view(made, layout) if layout else made
+    weights = (steps.double() / 16).to(like.dtype).view(like.shape)
+    return view(weights, layout) if layout else weights

@@ -1,26 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How near a result must be, and what the message says when it is not."""
 
-import ctypes
-import functools
-import types
-
 import pytest
 import torch
 
-from kernforge.errors import UsageError
-from kernforge.testing import (
-    Draw,
-    assert_bitwise,
-    assert_near,
-    checks,
-    op_tests,
-    surround,
-    tolerance,
-    ulp,
-    watched,
-)
-from kernforge.testing.case import Case, assert_case
+from kernforge.testing import assert_bitwise, assert_near, tolerance, ulp
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -72,85 +56,3 @@ def test_nan_and_infinities_equal_themselves():
 def test_bits_tell_zeros_apart():
     with pytest.raises(AssertionError, match=r"result\[0\]: got -0.0, wanted 0.0"):
         assert_bitwise(torch.tensor([-0.0]), torch.tensor([0.0]))
-
-
-@pytest.mark.parametrize(
-    ("at", "where"), [(-1, "before it were written, the nearest is 1 off"), (12, "after it")]
-)
-def test_a_written_guard_is_told_with_its_distance(at, where):
-    one = surround(torch.zeros(3))
-    assert not one.broken()
-    one.buffer[512 + at] = 0
-    assert where in one.broken()
-
-
-def test_new_memory_holds_poison():
-    made, watch = watched(lambda: torch.empty(3, dtype=torch.uint8))
-    assert made.tolist() == [0xA5] * 3
-    assert len(watch.outputs) == 1
-
-
-def test_memory_that_torch_does_not_hand_out_holds_poison_too():
-    libc, place = ctypes.CDLL(None), ctypes.c_void_p()
-    if not hasattr(libc, "mallopt"):
-        pytest.skip("the C library is not glibc")
-    allocate = functools.partial(libc.posix_memalign, ctypes.byref(place), 64, 4096)
-    status, _ = watched(allocate)
-    held = ctypes.string_at(place.value, 4096)
-    libc.free(place)
-    assert (status, set(held)) == (0, {0xA5})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"view": ()}, "no option 'view'"),
-        ({"views": ("sideways",)}, "no view 'sideways'"),
-        ({"leave_out": {"speed": ""}}, "no check 'speed'"),
-        ({"leave_out": ["views"]}, r"leave_out is \['views'\]"),
-        ({"dtypes": ("fp16",)}, "no dtype 'fp16'"),
-        ({"dtypes": ()}, "dtypes is empty"),
-        ({"devices": ["gpu"]}, "no device 'gpu'"),
-        ({"shapes": [(3,)]}, r"shapes is \[\(3,\)\]"),
-        ({"shapes": {}}, "shapes is {}"),
-        ({"shapes": {"one": 1}}, "shape 'one' is 1"),
-        ({"large": 2**31}, "large is 2147483648"),
-    ],
-)
-def test_a_wrong_declaration_is_refused(options, message):
-    with pytest.raises(UsageError, match=message):
-        op_tests(op=abs, reference=abs, inputs=lambda draw, shape: (draw(shape),), **options)
-
-
-def test_one_name_stands_for_a_list_of_it():
-    found = op_tests(
-        op=abs, reference=abs, inputs=abs, dtypes=torch.float16, devices="cpu", views=("cropped",)
-    ).declared
-    assert (found.dtypes, found.devices, found.views) == (("float16",), ("cpu",), ("cropped",))
-
-
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ({"inputs": lambda draw, shape: draw(shape)}, "inputs returns a Tensor"),
-        ({"reference": lambda x: None}, "the reference returns a NoneType"),
-    ],
-)
-def test_what_an_author_returns_wrongly_is_named(said, message):
-    right = {"reference": torch.abs, "inputs": lambda draw, shape: (draw(shape),)}
-    declared = op_tests(op=torch.abs, **(right | said)).declared
-
-    def judged():
-        case = Case.make(declared, Draw(device="cpu", dtype=torch.float32), (3,))
-        assert_case(declared, case, torch.abs(*case.args))
-
-    with pytest.raises(UsageError, match=message):
-        judged()
-
-
-def test_an_operator_that_the_build_lacks_is_named():
-    build = types.SimpleNamespace(relu=abs, ops=types.SimpleNamespace(gelu=sum), _own=1)
-    assert checks._attribute(build, "ops.gelu") is sum
-    with pytest.raises(UsageError, match=r"has no 'rleu'") as caught:
-        checks._attribute(build, "rleu")
-    assert caught.value.hint == "it has ops, relu"

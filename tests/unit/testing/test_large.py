@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from kernforge.testing import large
-from kernforge.testing.case import Declared
+from kernforge.testing.case import OpDeclaration
 from kernforge.testing.inputs import Draw
 
 PART = 64
@@ -18,7 +18,7 @@ def small_parts(monkeypatch):
 
 
 def declare(reference=lambda x: x * 2, **options):
-    return Declared(
+    return OpDeclaration(
         op="", reference=reference, inputs=lambda draw, shape: (draw(shape),), **options
     )
 
@@ -67,6 +67,6 @@ def test_what_parts_say_becomes_one_sentence():
 def test_what_does_not_fit_is_skipped_with_its_size():
     declared = declare(large=(2**45,), elementwise=True)
     with pytest.raises(pytest.skip.Exception, match=r"needs 281475 GB on cpu"):
-        large.need_memory(declared, lambda x: x * 2, DRAW, (1000,))
+        large.skip_without_memory(declared, lambda x: x * 2, DRAW, (1000,))
     fits = declare(large=(2**10,), elementwise=True)
-    large.need_memory(fits, lambda x: x * 2, DRAW, (1000,))
+    large.skip_without_memory(fits, lambda x: x * 2, DRAW, (1000,))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernforge.testing.api import assert_near, op_tests
+from kernforge.testing import assert_near, op_tests
 
 
 def _load(name):

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an author declares, and what is refused."""
+
+import pytest
+import torch
+
+from kernforge.errors import UsageError
+from kernforge.testing import Draw, op_tests
+from kernforge.testing.case import Case, assert_case
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"view": ()}, "no option 'view'"),
+        ({"views": ("sideways",)}, "no view 'sideways'"),
+        ({"leave_out": {"speed": ""}}, "no check 'speed'"),
+        ({"leave_out": ["views"]}, r"leave_out is \['views'\]"),
+        ({"dtypes": ("fp16",)}, "no dtype 'fp16'"),
+        ({"dtypes": ()}, "dtypes is empty"),
+        ({"devices": ["gpu"]}, "no device 'gpu'"),
+        ({"shapes": [(3,)]}, r"shapes is \[\(3,\)\]"),
+        ({"shapes": {}}, "shapes is {}"),
+        ({"shapes": {"one": 1}}, "shape 'one' is 1"),
+        ({"large": 2**31}, "large is 2147483648"),
+    ],
+)
+def test_a_wrong_declaration_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        op_tests(op=abs, reference=abs, inputs=lambda draw, shape: (draw(shape),), **options)
+
+
+def test_one_name_stands_for_a_list_of_it():
+    found = op_tests(
+        op=abs, reference=abs, inputs=abs, dtypes=torch.float16, devices="cpu", views=("cropped",)
+    ).declared
+    assert (found.dtypes, found.devices, found.views) == (("float16",), ("cpu",), ("cropped",))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"inputs": lambda draw, shape: draw(shape)}, "inputs returns a Tensor"),
+        ({"reference": lambda x: None}, "the reference returns a NoneType"),
+    ],
+)
+def test_what_an_author_returns_wrongly_is_named(said, message):
+    right = {"reference": torch.abs, "inputs": lambda draw, shape: (draw(shape),)}
+    declared = op_tests(op=torch.abs, **(right | said)).declared
+
+    def judged():
+        case = Case.make(declared, Draw(device="cpu", dtype=torch.float32), (3,))
+        assert_case(declared, case, torch.abs(*case.args))
+
+    with pytest.raises(UsageError, match=message):
+        judged()
+
+
+SHAPE = (6, 9)
+
+
+DRAW = Draw(device="cpu", dtype=torch.float32)
+
+
+def test_an_operator_may_be_called_otherwise_than_by_its_arguments():
+    checks = op_tests(
+        op=torch.add,
+        call=lambda op, a, out: op(a, a, out=out),
+        reference=lambda a, out: a + a,
+        inputs=lambda draw, shape: (draw(shape), draw.out(shape)),
+    )
+    case = Case.make(checks.declared, DRAW, SHAPE)
+    assert case.written == {1}
+    assert case.results(checks.declared.call(torch.add, *case.args))[0] is case.args[1]

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guards around memory, and poison in new memory."""
+
+import ctypes
+import functools
+
+import pytest
+import torch
+
+from kernforge.testing import surround, watched
+
+
+@pytest.mark.parametrize(
+    ("at", "where"), [(-1, "before it were written, the nearest 1 bytes away"), (12, "after it")]
+)
+def test_a_written_guard_is_told_with_its_distance(at, where):
+    one = surround(torch.zeros(3))
+    assert not one.broken()
+    one.buffer[512 + at] = 0
+    assert where in one.broken()
+
+
+def test_new_memory_holds_poison():
+    made, watch = watched(lambda: torch.empty(3, dtype=torch.uint8))
+    assert made.tolist() == [0xA5] * 3
+    assert len(watch.outputs) == 1
+
+
+def test_memory_that_torch_does_not_hand_out_holds_poison_too():
+    libc, place = ctypes.CDLL(None), ctypes.c_void_p()
+    if not hasattr(libc, "mallopt"):
+        pytest.skip("the C library is not glibc")
+    allocate = functools.partial(libc.posix_memalign, ctypes.byref(place), 64, 4096)
+    status, _ = watched(allocate)
+    held = ctypes.string_at(place.value, 4096)
+    libc.free(place)
+    assert (status, set(held)) == (0, {0xA5})
