@@ -16,7 +16,7 @@ from support import projects
 from kernforge.build import workspace
 from kernforge.store.local import Store
 from kernforge.toolchain import lockfile
-from kernforge.toolchain.provision import SHELF
+from kernforge.toolchain.provision import STORE_KIND
 
 pytestmark = pytest.mark.native
 
@@ -48,7 +48,10 @@ def warm_home(kernforge_cli, kept_home, tmp_path):
         key = lockfile.wheel_headers_key(torch.wheel)
         # Hard links and not a symbolic one: what is evicted here must stay there.
         shutil.copytree(
-            kept.path(SHELF, key), own.path(SHELF, key), symlinks=True, copy_function=os.link
+            kept.path(STORE_KIND, key),
+            own.path(STORE_KIND, key),
+            symlinks=True,
+            copy_function=os.link,
         )
     return tmp_path / "home"
 

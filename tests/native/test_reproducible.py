@@ -20,7 +20,7 @@ from support import projects
 import kernforge
 from kernforge.build import provenance
 from kernforge.store.local import Store
-from kernforge.toolchain.provision import SHELF
+from kernforge.toolchain.provision import STORE_KIND
 
 pytestmark = pytest.mark.native
 
@@ -159,10 +159,12 @@ def test_another_user(first, kept_home, mode):
         nobody, env = somebody_else(base)
         # Root's home may be closed to others, so the toolchains that it takes get another name.
         kept, other = Store(kept_home / "store"), Store(base)
-        for mark in (first[2] / "store" / "used").glob(f"{SHELF}-*"):
+        for mark in (first[2] / "store" / "used").glob(f"{STORE_KIND}-*"):
             key = mark.name.partition("-")[2]
-            other.path(SHELF, key).parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run(("cp", "-al", kept.path(SHELF, key), other.path(SHELF, key)), check=True)
+            other.path(STORE_KIND, key).parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(
+                ("cp", "-al", kept.path(STORE_KIND, key), other.path(STORE_KIND, key)), check=True
+            )
         home, root = base / "home" / "store", again(first, base / "project")
         home.mkdir(parents=True)
         (home / "toolchains").symlink_to(base / "toolchains")

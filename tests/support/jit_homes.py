@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.jit import api as jit
 from kernforge.jit import build_module
 from kernforge.jit.device import swap
@@ -33,7 +33,7 @@ def forget(monkeypatch):
 
 def _headers(home):
     """Results that are headers of torch, compiled ahead."""
-    return [path.parent for path in (home / "store" / SHELF).glob("??/*/ahead")]
+    return [path.parent for path in (home / "store" / STORE_KIND).glob("??/*/ahead")]
 
 
 def keep_headers(home, kept_home):
@@ -41,7 +41,7 @@ def keep_headers(home, kept_home):
     build_module.wait()
     kept = Store(kept_home / "store")
     for tree in _headers(home):
-        kept.tree(SHELF, tree.name, lambda new, old=tree: _link(old, new))
+        kept.tree(STORE_KIND, tree.name, lambda new, old=tree: _link(old, new))
 
 
 def await_headers(monkeypatch):
@@ -68,6 +68,6 @@ def lend_headers(home, kept_home):
     """Let a store have the headers that were kept, and nothing else of what was compiled before."""
     store = Store(home / "store")
     for tree in _headers(kept_home):
-        place = store.path(SHELF, tree.name)
+        place = store.path(STORE_KIND, tree.name)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(tree)

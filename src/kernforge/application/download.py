@@ -81,7 +81,7 @@ class Fetched:
         refs: branches and tags that shall name the commit.
         variant: its name.
         path: its directory.
-        fence: where its links may lead.
+        link_root: where its links may lead.
         metadata: its document.
     """
 
@@ -90,7 +90,7 @@ class Fetched:
     refs: tuple[str, ...]
     variant: str
     path: Path
-    fence: Path
+    link_root: Path
     metadata: Metadata
 
 
@@ -170,14 +170,14 @@ def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> Fetc
             f"{fetched.path / FILE} has no digest, so nothing can be verified",
             hint="it is an old build: build and publish it again",
         )
-    verify_tree(fetched.path, digest, within=fetched.fence)
+    verify_tree(fetched.path, digest, within=fetched.link_root)
     return Fetched(
         repo_id=depend.repo_id,
         commit=commit,
         refs=_refs_of(search.registry, depend, commit),
         variant=name,
         path=fetched.path,
-        fence=fetched.fence,
+        link_root=fetched.link_root,
         metadata=fetched.metadata,
     )
 
@@ -194,7 +194,7 @@ def copy(fetched: Fetched, target: DirectoryRegistry) -> bool:
         new = not _is_whole(final, fetched, target)
         if new:
             with files.staging(final.parent) as staged:
-                for path, file in tree_files(fetched.path, within=fetched.fence).items():
+                for path, file in tree_files(fetched.path, within=fetched.link_root).items():
                     digest = files.sha256_file(file)
                     target.add_blob(fetched.repo_id, digest, file)
                     up = "../" * (path.count("/") + 4)
@@ -215,7 +215,7 @@ def _is_whole(path: Path, fetched: Fetched, target: DirectoryRegistry) -> bool:
         same = (path / FILE).read_bytes() == (fetched.path / FILE).read_bytes()
         if digest is None or not same:
             return False
-        verify_tree(path, digest, within=target.fence(fetched.repo_id))
+        verify_tree(path, digest, within=target.link_root(fetched.repo_id))
         signed = {p.name for p in fetched.path.glob(f"{FILE}.*")}
     except (FileNotFoundError, NotADirectoryError, IntegrityError):
         return False
@@ -224,7 +224,7 @@ def _is_whole(path: Path, fetched: Fetched, target: DirectoryRegistry) -> bool:
 
 def size(fetched: Fetched) -> int:
     """Bytes of a variant's files."""
-    found = tree_files(fetched.path, within=fetched.fence)
+    found = tree_files(fetched.path, within=fetched.link_root)
     return sum(file.stat().st_size for file in found.values())
 
 

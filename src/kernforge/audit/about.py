@@ -67,7 +67,7 @@ class AboutSource:
             return KernelLocation(path=path, link_root=_link_root(path), subject=_local(path))
         return KernelLocation(
             path=registry.fetch(self.where, self.commit, name),
-            link_root=registry.fence(self.where),
+            link_root=registry.link_root(self.where),
             subject=Subject(repo_id=self.where, registry=registry.url),
             vouched=registry.trusted_publisher(self.where.partition("/")[0]),
         )

@@ -27,7 +27,7 @@ from kernforge.registry.api import answering
 from kernforge.registry.names import check_repo_id
 from kernforge.store.local import Store
 from kernforge.system import files
-from kernforge.toolchain.provision import SHELF as _SHELF_OF_TOOLCHAINS
+from kernforge.toolchain.provision import STORE_KIND as TOOLCHAINS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,14 +50,14 @@ class RecordedVariant:
 
     Attributes:
         path: its directory.
-        fence: where its links may lead.
+        link_root: where its links may lead.
         files: its content by path.
         metadata: its document.
         statement: how it was made.
     """
 
     path: Path
-    fence: Path
+    link_root: Path
     files: dict[str, bytes]
     metadata: Metadata
     statement: Statement
@@ -115,8 +115,8 @@ def find(where: str, *, registry: Registry, version: str) -> tuple[RecordedVaria
     source = answering(registry, check_repo_id(where))
     commit = find_commit(source, where, version, None)
     names = source.variants(where, commit)
-    fence = source.fence(where)
-    return tuple(_read(source.fetch(where, commit, name), fence) for name in names)
+    link_root = source.link_root(where)
+    return tuple(_read(source.fetch(where, commit, name), link_root) for name in names)
 
 
 def again(
@@ -226,34 +226,34 @@ def _verdict(
     )
 
 
-def _read(path: Path, fence: Path) -> RecordedVariant:
-    found = _contents(path, fence)
+def _read(path: Path, link_root: Path) -> RecordedVariant:
+    found = _contents(path, link_root)
     metadata = Metadata.from_json(found[FILE], source=str(path / FILE))
     if metadata.digest is None or provenance.FILE not in found:
         raise IntegrityError(
             f"{path} does not say how it was made: it has no {provenance.FILE}",
             hint="only what kernforge built can be built again by it",
         )
-    integrity.verify_tree(path, metadata.digest, within=fence)
+    integrity.verify_tree(path, metadata.digest, within=link_root)
     text = found[provenance.FILE].decode()
     statement = provenance.read(text, source=str(path / provenance.FILE))
     return RecordedVariant(
-        path=path, fence=fence, files=found, metadata=metadata, statement=statement
+        path=path, link_root=link_root, files=found, metadata=metadata, statement=statement
     )
 
 
-def _contents(path: Path, fence: Path) -> dict[str, bytes]:
-    found = integrity.tree_files(path, within=fence)
+def _contents(path: Path, link_root: Path) -> dict[str, bytes]:
+    found = integrity.tree_files(path, within=link_root)
     signature = f"{FILE}.sigstore"
     return {name: real.read_bytes() for name, real in found.items() if name != signature}
 
 
 def _fresh_store(old: Store, home: Path) -> Store:
     """A store without results that shares the toolchains of another."""
-    shared = home / "store" / _SHELF_OF_TOOLCHAINS
+    shared = home / "store" / TOOLCHAINS
     if not shared.is_symlink():
-        files.make_dir(old.root / _SHELF_OF_TOOLCHAINS)
-        files.symlink(str(old.root / _SHELF_OF_TOOLCHAINS), shared)
+        files.make_dir(old.root / TOOLCHAINS)
+        files.symlink(str(old.root / TOOLCHAINS), shared)
     return Store(home / "store")
 
 

@@ -42,7 +42,7 @@ from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
 from kernforge.system.paths import home
 from kernforge.toolchain import installed, lockfile
-from kernforge.toolchain.local_parts import NOTHING, Brought
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
 
 if TYPE_CHECKING:
     from kernforge.build.provenance import Statement
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from kernforge.project.targets import Target
     from kernforge.registry.api import Registry
 
-SHELF = "built"
+DIRECTORY = "built"
 
 LENT = "this machine's own torch and compilers are taken instead"
 
@@ -95,13 +95,13 @@ def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Bui
         ToolchainError: there is no C++ compiler, or no index has what the lock lacks.
         NetworkError: no index can be reached, and this machine has no CUDA toolkit of its own.
     """
-    kept = DirectoryRegistry(home() / SHELF)
+    kept = DirectoryRegistry(home() / DIRECTORY)
     wanted = SourceBuildRequest(repo_id=repo_id, commit=commit, host=host, only=_device(host))
     with kept.writing(repo_id):
         found = _kept(kept, wanted)
         if found is not None:
             return found
-        with files.staging(home() / SHELF / "work") as work:
+        with files.staging(home() / DIRECTORY / "work") as work:
             statement = _statement(registry, repo_id, commit)
             root = _source(registry, wanted, statement, work / "source")
             if root is None:
@@ -132,7 +132,7 @@ def _kept(kept: DirectoryRegistry, wanted: SourceBuildRequest) -> Built | None:
     if commit is None or best is None:
         return None
     path = kept.fetch(wanted.repo_id, commit, best.name)
-    return Built(path=path, fence=kept.fence(wanted.repo_id))
+    return Built(path=path, link_root=kept.link_root(wanted.repo_id))
 
 
 def _keep(kept: DirectoryRegistry, wanted: SourceBuildRequest, variant: Path) -> None:
@@ -150,7 +150,7 @@ def _keep(kept: DirectoryRegistry, wanted: SourceBuildRequest, variant: Path) ->
 def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, out: Path) -> Path:
     """Build the one variant of a project; its path below ``out``."""
 
-    def attempt(brought: Brought, name: str) -> Path:
+    def attempt(brought: LocalPartsOptions, name: str) -> Path:
         workspace = build_workspace.open_workspace(read_project(root), LogEvents(), brought)
         target = fitting_target(workspace, wanted.host, f"the source of {wanted.repo_id}")
         request = BuildRequest(targets=(target,), only=wanted.only, out=out / name)
@@ -166,7 +166,7 @@ def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, 
         return result.variants[target.name]
 
     try:
-        return attempt(NOTHING, "locked")
+        return attempt(NO_LOCAL_PARTS, "locked")
     except NetworkError as error:
         parts = lent_parts(wanted.host, error)
         _LOG.warning("%s; %s", error.message, LENT)
@@ -208,7 +208,7 @@ def fitting_target(workspace: Workspace, host: Host, what: str) -> Target:
     )
 
 
-def lent_parts(host: Host, why: KernforgeError) -> Brought:
+def lent_parts(host: Host, why: KernforgeError) -> LocalPartsOptions:
     """What this machine has itself in the place of what a lock names.
 
     Raises:
@@ -222,7 +222,7 @@ def lent_parts(host: Host, why: KernforgeError) -> Brought:
             f"{why.message}, and there is no CUDA toolkit on this machine",
             hint="reach a package index, or install a toolkit and name it in CUDA_HOME",
         ) from why
-    return Brought(cuda_home=toolkit, torch_home=Path(torch.__file__).resolve().parent)
+    return LocalPartsOptions(cuda_home=toolkit, torch_home=Path(torch.__file__).resolve().parent)
 
 
 def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | None:
@@ -235,7 +235,7 @@ def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | Non
         digest = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}").digest
         if digest is not None and provenance.FILE in digest.files:
             path = registry.fetch(repo_id, commit, name)
-            verify_tree(path, digest, within=registry.fence(repo_id))
+            verify_tree(path, digest, within=registry.link_root(repo_id))
             return provenance.read((path / provenance.FILE).read_text(), source=str(path))
     return None
 
@@ -246,7 +246,7 @@ def _source(
     """A project with its lock, in a directory that may be written to: the lock is completed."""
     source = registry.source(wanted.repo_id, wanted.commit)
     if source is not None and (source / lockfile.FILE_NAME).is_file():
-        found = tree_files(source, within=registry.fence(wanted.repo_id))
+        found = tree_files(source, within=registry.link_root(wanted.repo_id))
         for path, real in found.items():
             files.copy_file(real, into / path)
         return into

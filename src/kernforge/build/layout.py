@@ -14,7 +14,7 @@ from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import KernelDepend, Metadata, Provenance
 from kernforge.build import provenance
 from kernforge.build.execute import results, sandbox
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.project import units
 from kernforge.source import op_schema
 from kernforge.system import files
@@ -141,9 +141,9 @@ def lay_out_variants(
     for artifact in plan.artifacts:
         extension = None
         if artifact.extension:
-            if not store.has(SHELF, artifact.extension):
+            if not store.has(STORE_KIND, artifact.extension):
                 continue
-            extension = store.path(SHELF, artifact.extension) / modules[artifact.extension]
+            extension = store.path(STORE_KIND, artifact.extension) / modules[artifact.extension]
         actions = results.records(plan, artifact, store)
         name = artifact.target.name
         with files.staging(out) as staged:

@@ -12,14 +12,14 @@ from kernforge.build.execute import results, sandbox
 from kernforge.errors import ToolchainError
 from kernforge.system import files
 from kernforge.toolchain import installed, tree_names
-from kernforge.toolchain.provision import SHELF, Toolchains
+from kernforge.toolchain.provision import STORE_KIND, Toolchains
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kernforge.build.plan.graph import Plan
     from kernforge.build.workspace import Workspace
-    from kernforge.toolchain.local_parts import Own
+    from kernforge.toolchain.local_parts import LocalParts
     from kernforge.toolchain.lockfile import Lock
 
 
@@ -51,7 +51,7 @@ def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[s
     found = {name: _real(_tree(name, workspace, toolchains, lock)) for name in sorted(names)}
     for path in found.values():
         # Line tables hold the time of every header; a tree that the store made is ours to set.
-        if Path(path).is_relative_to((workspace.store.root / SHELF).resolve()):
+        if Path(path).is_relative_to((workspace.store.root / STORE_KIND).resolve()):
             files.set_times(Path(path), sandbox.EPOCH)
     return found
 
@@ -87,7 +87,7 @@ def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -
     return str(toolchains.library_headers(wheel))
 
 
-def _own_torch(name: str, own: Own, lock: Lock) -> str:
+def _own_torch(name: str, own: LocalParts, lock: Lock) -> str:
     """The installed torch whose headers a lock names.
 
     Raises:

@@ -20,19 +20,19 @@ from kernforge.toolchain import host_compiler, lockfile, releases
 from kernforge.toolchain import local_parts as owns
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.local_parts import NOTHING
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from kernforge.project.api import Project
-    from kernforge.project.targets import Candidate
+    from kernforge.project.targets import TargetCandidate
     from kernforge.project.units import Sources
     from kernforge.store.remote import SharedStore
     from kernforge.toolchain.host_compiler import Compiler
     from kernforge.toolchain.index.wheels import Progress
-    from kernforge.toolchain.local_parts import Brought, Own
+    from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
     from kernforge.toolchain.lockfile import Lock
 
 _CPUS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
@@ -56,13 +56,13 @@ class Workspace:
 
     project: Project
     sources: Sources
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TargetCandidate, ...]
     compiler: Compiler
     store: Store
     store_limit: int
     wheels: Wheels
     cpu: str
-    own: Own
+    own: LocalParts
 
 
 def this_cpu() -> str:
@@ -83,11 +83,11 @@ def this_cpu() -> str:
 def open_workspace(
     project: Project,
     progress: Progress,
-    brought: Brought = NOTHING,
+    brought: LocalPartsOptions = NO_LOCAL_PARTS,
     *,
     shared: SharedStore | None = None,
     cxx: Compiler | None = None,
-    own: Own | None = None,
+    own: LocalParts | None = None,
 ) -> Workspace:
     """Look at the machine and at a project's files.
 
@@ -124,9 +124,9 @@ def open_workspace(
 def find_own(
     project: Project,
     progress: Progress,
-    brought: Brought,
+    brought: LocalPartsOptions,
     index: Callable[[], Index] = Index.from_environment,
-) -> Own:
+) -> LocalParts:
     """What the user provides that this project can use.
 
     Raises:
@@ -141,7 +141,7 @@ def find_own(
     )
 
 
-def candidates(project: Project, cpu: str, own: Own) -> tuple[Candidate, ...]:
+def candidates(project: Project, cpu: str, own: LocalParts) -> tuple[TargetCandidate, ...]:
     """The project's variants, given what the user provides and what its lock has."""
     locked = read_lock(project.root)
     kits = locked.cuda if locked else {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernforge.store.local import Store
     from kernforge.system.process import Runner
 
-SHELF = "findings"
+STORE_KIND = "findings"
 _FILE = "findings.json"
 # What a finding is made of: every rule, table and reader of machine code.
 _RULES = ("check", "binary", "data")
@@ -41,7 +41,7 @@ def check(variant: Path, *, store: Store, run: Runner) -> tuple[Finding, ...]:
         run: starts programs if it must be looked at.
     """
     key = _key(variant)
-    if known := store.use(SHELF, key):
+    if known := store.use(STORE_KIND, key):
         try:
             return tuple(Finding(**one) for one in json.loads((known / _FILE).read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -52,7 +52,7 @@ def check(variant: Path, *, store: Store, run: Runner) -> tuple[Finding, ...]:
     found = check_variant(variant, run=run, python=sys.executable)
     if not any(finding.severity == "error" for finding in found):
         text = json.dumps([asdict(finding) for finding in found])
-        store.tree(SHELF, key, lambda tree: files.write_new(tree / _FILE, text), shared=False)
+        store.tree(STORE_KIND, key, lambda tree: files.write_new(tree / _FILE, text), shared=False)
     return found
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernforge.registry.api import Registry
     from kernforge.system.console import Report
     from kernforge.system.environment import Environment
-    from kernforge.toolchain.local_parts import Brought
+    from kernforge.toolchain.local_parts import LocalPartsOptions
     from kernforge.trust.signing import Key
 
     # The type has no public name.
@@ -268,12 +268,12 @@ def workspace(
     return build_workspace.open_workspace(project, report, brought(arguments), shared=second)
 
 
-def brought(arguments: argparse.Namespace) -> Brought:
+def brought(arguments: argparse.Namespace) -> LocalPartsOptions:
     """What the user brings to the toolchain."""
-    from kernforge.toolchain.local_parts import Brought  # noqa: PLC0415
+    from kernforge.toolchain.local_parts import LocalPartsOptions  # noqa: PLC0415
 
     home, redist = arguments.cuda_home, arguments.cuda_redist
-    return Brought(
+    return LocalPartsOptions(
         cuda_home=Path(home) if home else None,
         cuda_redist=redist or None,
         depends=dict(arguments.depends),

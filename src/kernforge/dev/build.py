@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kernforge.binary import kernel_usage
 from kernforge.build import workspace as build_workspace
 from kernforge.build.api import BuildRequest
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import CheckError
 from kernforge.jit import build_module
 from kernforge.jit.device import nvcc_stages
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from kernforge.project.targets import Target
     from kernforge.store.local import Store
     from kernforge.toolchain.host_compiler import Compiler
-    from kernforge.toolchain.local_parts import Brought, Own
+    from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
 
 
-Kept: TypeAlias = dict[tuple[str | None, ...], tuple["Compiler", "Own"]]
+Kept: TypeAlias = dict[tuple[str | None, ...], tuple["Compiler", "LocalParts"]]
 """What a session has found of the machine, for a manifest, ``CXX`` and ``PATH``."""
 
 
 def open_workspace(
-    project: Project, events: RoundEvents, brought: Brought, kept: Kept
+    project: Project, events: RoundEvents, brought: LocalPartsOptions, kept: Kept
 ) -> Workspace:
     """Look at the machine, what it lends and the project's files.
 
@@ -110,7 +110,7 @@ def kernels(plan: Plan, store: Store) -> tuple[tuple[kernel_usage.Kernel, ...], 
     found: dict[tuple[str, str], kernel_usage.Kernel] = {}
     unread = ""
     for action in plan.actions:
-        tree = store.path(SHELF, action.key)
+        tree = store.path(STORE_KIND, action.key)
         for output in action.outputs:
             if output.endswith(".o") and (tree / output).is_file():
                 try:

@@ -26,7 +26,7 @@ from kernforge.source import diagnostics
 from kernforge.system import digest, files
 from kernforge.system.process import Command, run
 from kernforge.testing import project_tests
-from kernforge.toolchain.local_parts import NOTHING
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kernforge.dev.control import RoundEvents, Stop
     from kernforge.dev.rounds import Work
     from kernforge.dev.warm_pytest import Spare
-    from kernforge.toolchain.local_parts import Brought
+    from kernforge.toolchain.local_parts import LocalPartsOptions
 
 _FIGURES = "figures.json"
 _BENCH_S = 300.0
@@ -67,7 +67,7 @@ class DevOptions:
     place: Path
     variants: tuple[str, ...] = ()
     arch: tuple[str, ...] = ()
-    brought: Brought = NOTHING
+    brought: LocalPartsOptions = NO_LOCAL_PARTS
     sandbox: Mode = "auto"
     jobs: int = field(default_factory=host.cores)
     test: bool = True

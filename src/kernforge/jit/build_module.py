@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import executor
 from kernforge.build.execute.action import ActionContext
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import BuildError, KernforgeError
 from kernforge.jit import machine
 from kernforge.jit.device import nvcc_stages, swap
@@ -73,7 +73,7 @@ def make(
     """
     store = shop.store
     own = tuple(own)
-    if store.use(SHELF, made.link.key):
+    if store.use(STORE_KIND, made.link.key):
         swap.remember(made)
         return _told(made, shop, tell, own)
     with store.lease():
@@ -99,10 +99,10 @@ def make(
 def _told(made: Made, shop: Shop, tell: Callable[[str], None], own: tuple[str, ...]) -> Path:
     """Path of what a plan made, once it is told what the compilers wrote."""
     for action in made.plan.actions:
-        log = shop.store.path(SHELF, action.key) / execute_action.LOG
+        log = shop.store.path(STORE_KIND, action.key) / execute_action.LOG
         if log.is_file():
             tell(_users_words(log.read_text(errors="replace").rstrip(), own))
-    return shop.store.path(SHELF, made.link.key) / made.link.outputs[0]
+    return shop.store.path(STORE_KIND, made.link.key) / made.link.outputs[0]
 
 
 def wait() -> None:
@@ -118,7 +118,7 @@ def _header(made: Made, shop: Shop, quiet: Events) -> str:
         return ""
     plan = made.header
     for action in plan.actions:
-        if tree := shop.store.use(SHELF, action.key):
+        if tree := shop.store.use(STORE_KIND, action.key):
             return str(tree)
     key = plan.actions[0].key
     with _lock:

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import BuildError
 from kernforge.jit import advice, build_module, mistake, plan, torch_headers
 from kernforge.jit.plan import TORCH
@@ -50,7 +50,7 @@ def make(request: Request, shop: Shop, report: Report, own: Iterable[str]) -> tu
     told = tuple(own)
     for one in _forms(request, shop):
         made = plan.make(one, shop.machine)
-        if one is not request and shop.store.has(SHELF, mark := _mark(made)):
+        if one is not request and shop.store.has(STORE_KIND, mark := _mark(made)):
             continue
         again = functools.partial(plan.make, one, shop.machine)
         quiet = Report(quiet=True, failures=False)
@@ -67,7 +67,7 @@ def make(request: Request, shop: Shop, report: Report, own: Iterable[str]) -> tu
             advice.tell_again(error.message)
             _log.info("%s is compiled with torch's headers as they are: %s", request.name, error)
             _whole.add(_name(request))
-            shop.store.tree(SHELF, mark, lambda tree: files.write_new(tree / _MARK, ""))
+            shop.store.tree(STORE_KIND, mark, lambda tree: files.write_new(tree / _MARK, ""))
         else:
             return made, path
     raise AssertionError("a request is its own last form")

@@ -19,7 +19,7 @@ from kernforge.build import api as build
 from kernforge.build import from_source, locking
 from kernforge.build import workspace as build_workspace
 from kernforge.build.api import BuildRequest
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import BuildError, NetworkError, ToolchainError
 from kernforge.jit import build_module, files, machine, undefined
 from kernforge.jit.device import nvcc_stages, swap
@@ -32,7 +32,7 @@ from kernforge.system.console import Report
 from kernforge.system.paths import home
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, lockfile
-from kernforge.toolchain.local_parts import NOTHING
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
     from kernforge.toolchain.host_compiler import Compiler
-    from kernforge.toolchain.local_parts import Brought, Own
+    from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
     from kernforge.toolchain.lockfile import Lock
 
 
@@ -63,7 +63,7 @@ class _Known:
 _log = logging.getLogger("kernforge")
 _known: dict[tuple[Path, str | None], _Known] = {}
 # What this machine lends to a project of this manifest: thousands of files say what it is.
-_own: dict[tuple[Path, str], Own] = {}
+_own: dict[tuple[Path, str], LocalParts] = {}
 _locks: dict[Path, tuple[object, Lock]] = {}
 # Modules in the store that were made of sources of this id and loaded.
 _loaded: dict[str, set[Path]] = {}
@@ -143,7 +143,7 @@ def _build(project: Project, console: Report) -> tuple[Path, Path]:
     """
     cxx = _compiler(os.environ.get("CXX"), os.environ.get("PATH"))
 
-    def attempt(brought: Brought, own: Own | None = None) -> tuple[Path, Path]:
+    def attempt(brought: LocalPartsOptions, own: LocalParts | None = None) -> tuple[Path, Path]:
         workspace = build_workspace.open_workspace(project, console, brought, cxx=cxx, own=own)
         found = _build_in(workspace, console)
         _own[key] = workspace.own
@@ -151,7 +151,7 @@ def _build(project: Project, console: Report) -> tuple[Path, Path]:
 
     key = (project.root, project.manifest.content)
     if own := _own.get(key):
-        return attempt(NOTHING, own)
+        return attempt(NO_LOCAL_PARTS, own)
     try:
         return attempt(_lent(project))
     except (NetworkError, ToolchainError) as error:
@@ -160,12 +160,12 @@ def _build(project: Project, console: Report) -> tuple[Path, Path]:
     return attempt(parts)
 
 
-def _lent(project: Project) -> Brought:
+def _lent(project: Project) -> LocalPartsOptions:
     """What this machine lent to the project's lock when that was written."""
     lock = build_workspace.read_lock(project.root)
     named = any(name.startswith("torch-") for name in lock.headers) if lock else False
     if not named:
-        return NOTHING
+        return NO_LOCAL_PARTS
     return from_source.lent_parts(host.probe(), ToolchainError("the lock names an installed torch"))
 
 
@@ -215,7 +215,7 @@ def _build_in(workspace: Workspace, console: Report) -> tuple[Path, Path]:
     (artifact,) = result.plan.artifacts
     if artifact.extension is None:
         return directory, directory
-    link = workspace.store.path(SHELF, artifact.extension) / f"{artifact.ops_name}.abi3.so"
+    link = workspace.store.path(STORE_KIND, artifact.extension) / f"{artifact.ops_name}.abi3.so"
     known.add(link)
     return directory, link
 

@@ -102,7 +102,7 @@ def verify(node: Node) -> None:
     """
     digest = node.metadata.digest
     if digest is not None:
-        verify_tree(node.path, digest, within=node.fence)
+        verify_tree(node.path, digest, within=node.link_root)
     elif node.repo_info is not None or node.admission.signers:
         raise IntegrityError(
             f"{node.path / FILE} has no digest, so nothing can be verified",

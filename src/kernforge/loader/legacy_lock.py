@@ -29,7 +29,7 @@ _GIT = 40
 _COVERED = "torch"  # Others were never locked.
 
 
-def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, fence: Path) -> None:
+def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, link_root: Path) -> None:
     """Hold a variant's files against an old lock; nothing is checked for a lock of today.
 
     Args:
@@ -37,7 +37,7 @@ def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, fence: Pat
         repo_id: ``owner/name``.
         variant: its name.
         path: its directory.
-        fence: where its links may lead.
+        link_root: where its links may lead.
 
     Raises:
         IntegrityError: the variant was not there when it was locked, or had other files.
@@ -50,7 +50,7 @@ def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, fence: Pat
         raise IntegrityError(
             f"{variant} of {repo_id} was not there when {locks.source} was written", hint=hint
         )
-    files = tree_files(path, within=fence)
+    files = tree_files(path, within=link_root)
     if hashes[variant] not in _possible(files):
         raise IntegrityError(
             f"{path} is not what {locks.source} locked: its files have another hash", hint=hint

@@ -48,7 +48,7 @@ class Node:
 
     Attributes:
         path: the variant's directory.
-        fence: where its links may lead.
+        link_root: where its links may lead.
         metadata: its document.
         host: what it was chosen for.
         admission: why the trust policy admits it.
@@ -57,7 +57,7 @@ class Node:
     """
 
     path: Path
-    fence: Path
+    link_root: Path
     metadata: Metadata
     host: Host
     admission: Admission
@@ -107,7 +107,7 @@ class Built:
     """A variant that was built on this machine: its directory and where its links may lead."""
 
     path: Path
-    fence: Path
+    link_root: Path
 
 
 def local_override(environment: Environment, repo_id: str) -> Path | None:
@@ -224,7 +224,7 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
     fetched = fetch_variant(search, repo_id, commit, resolution.best.name)
     return Node(
         path=fetched.path,
-        fence=fetched.fence,
+        link_root=fetched.link_root,
         metadata=fetched.metadata,
         host=host,
         admission=fetched.admission,
@@ -239,13 +239,13 @@ class FetchedVariant:
 
     Attributes:
         path: its directory.
-        fence: where its links may lead.
+        link_root: where its links may lead.
         metadata: its document.
         admission: why the trust policy admits it.
     """
 
     path: Path
-    fence: Path
+    link_root: Path
     metadata: Metadata
     admission: Admission
 
@@ -272,12 +272,12 @@ def fetch_variant(search: Search, repo_id: str, commit: str, name: str) -> Fetch
         trust_remote_code=search.trust_remote_code,
     )
     metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
-    path, fence = registry.fetch(repo_id, commit, name), registry.fence(repo_id)
+    path, link_root = registry.fetch(repo_id, commit, name), registry.link_root(repo_id)
     if search.locks is not None and search.locks.old:
         from kernforge.loader import legacy_lock  # noqa: PLC0415 - few locks are so old
 
-        legacy_lock.check(search.locks, repo_id, name, path, fence)
-    return FetchedVariant(path=path, fence=fence, metadata=metadata, admission=admission)
+        legacy_lock.check(search.locks, repo_id, name, path, link_root)
+    return FetchedVariant(path=path, link_root=link_root, metadata=metadata, admission=admission)
 
 
 def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host) -> Node:
@@ -300,7 +300,7 @@ def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, ho
     metadata = Metadata.from_json((built.path / FILE).read_bytes(), source=str(built.path / FILE))
     return Node(
         path=built.path,
-        fence=built.fence,
+        link_root=built.link_root,
         metadata=metadata,
         host=host,
         admission=admission,
@@ -394,10 +394,10 @@ def _local_node(search: Search, path: Path, host: Host) -> Node:
     )
     metadata = Metadata.from_json(document, source=str(path / FILE))
     # In a cache or registry that the user points into, links lead to its blobs.
-    fences = [parent for parent in path.parents if parent.name.startswith(_CACHE_DIR_PREFIXES)]
+    link_roots = [parent for parent in path.parents if parent.name.startswith(_CACHE_DIR_PREFIXES)]
     return Node(
         path=path,
-        fence=fences[0] if fences else path,
+        link_root=link_roots[0] if link_roots else path,
         metadata=metadata,
         host=host,
         admission=admission,

@@ -65,7 +65,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class TargetCandidate:
     """A variant that was considered.
 
     Attributes:
@@ -88,7 +88,7 @@ def candidates(
     releases: Mapping[Version2, tuple[Version2, ...]] | None = None,
     own_toolkits: Iterable[Version2] = (),
     by_clang: Iterable[Version2] = (),
-) -> tuple[Candidate, ...]:
+) -> tuple[TargetCandidate, ...]:
     """Every variant that a manifest could mean, each accepted or with the reason why not.
 
     Args:
@@ -102,7 +102,7 @@ def candidates(
     clang = frozenset(by_clang)
     toolkits = tuple(sorted({*TOOLKITS, *own_toolkits, *clang}))
     given = _Given(manifest=manifest, cpu=cpu, releases=known, toolkits=toolkits, clang=clang)
-    found: list[Candidate] = []
+    found: list[TargetCandidate] = []
     for backend in dict.fromkeys(manifest.general.backends):  # one may be listed twice
         found += _for_backend(given, backend)
     return tuple(found)
@@ -123,7 +123,7 @@ class _Given:
         return tuple(sorted({*self.toolkits, *CLANG})) if backend == "cuda" else (None,)
 
 
-def choose(considered: Sequence[Candidate], patterns: Sequence[str]) -> tuple[Target, ...]:
+def choose(considered: Sequence[TargetCandidate], patterns: Sequence[str]) -> tuple[Target, ...]:
     """Targets to build: those named by a pattern, or the defaults when there is none.
 
     Args:
@@ -149,7 +149,7 @@ def choose(considered: Sequence[Candidate], patterns: Sequence[str]) -> tuple[Ta
     return tuple(chosen.values())
 
 
-def _hint(pattern: str, considered: Sequence[Candidate]) -> str:
+def _hint(pattern: str, considered: Sequence[TargetCandidate]) -> str:
     reasons = {c.name: c.reason for c in considered if fnmatch.fnmatchcase(c.name, pattern)}
     if pattern in reasons:
         return f"it is left out: {reasons[pattern]}"
@@ -162,13 +162,13 @@ def _hint(pattern: str, considered: Sequence[Candidate]) -> str:
     return f"did you mean {near[0]}?" if near else "`kernforge variants` lists them"
 
 
-def _for_backend(given: _Given, backend: BackendName) -> Iterator[Candidate]:
+def _for_backend(given: _Given, backend: BackendName) -> Iterator[TargetCandidate]:
     framework = given.manifest.framework
     if isinstance(framework, TorchNoarch) or (
         isinstance(framework, Torch) and not given.manifest.sections(backend)
     ):
         target = Target(variant=Variant.noarch("npu" if backend == "cann" else backend))
-        yield Candidate(name=target.name, target=target, default=True)
+        yield TargetCandidate(name=target.name, target=target, default=True)
     elif backend not in COMPILED:
         yield _left_out(backend, _NOT_HERE[backend])
     elif isinstance(framework, TvmFfi):
@@ -181,7 +181,7 @@ def _for_backend(given: _Given, backend: BackendName) -> Iterator[Candidate]:
 
 def _for_all_cuda(
     given: _Given, backend: BackendName, make: Callable[[Backend, str], Target]
-) -> Iterator[Candidate]:
+) -> Iterator[TargetCandidate]:
     """Variants of a binary that serves every later CUDA of its major version, too."""
     for cuda in given.toolkits_for(backend):
         target = make(Backend(backend, cuda), given.cpu)
@@ -195,7 +195,7 @@ def _for_all_cuda(
         default = cuda in {None, TOOLKITS[0]} or (
             cuda not in given.clang and not _in_cuda_bounds(given.manifest, TOOLKITS[0])
         )
-        yield Candidate(
+        yield TargetCandidate(
             name=target.name, target=target, default=default, reason="" if default else needless
         )
 
@@ -211,7 +211,7 @@ def _tvm_ffi(backend: Backend, cpu: str) -> Target:
     return Target(variant=variant, cuda=backend.version, tvm_ffi=TVM_FFI)
 
 
-def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Candidate]:
+def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[TargetCandidate]:
     inside = [t for t in given.releases if not _outside_torch_bounds(framework, t)]
     newest = inside[-_DEFAULT_RELEASES:]
     for torch, published in given.releases.items():
@@ -229,7 +229,7 @@ def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Can
                 continue
             unasked = "" if torch in newest else "an older torch; ask for it with --variant"
             unasked = _BY_CLANG if cuda in given.clang else unasked
-            yield Candidate(
+            yield TargetCandidate(
                 name=str(variant),
                 target=Target(variant=variant, torch=torch, cuda=cuda),
                 default=not unasked,
@@ -268,5 +268,5 @@ def _outside_torch_bounds(framework: Torch, torch: Version2) -> str:
     return ""
 
 
-def _left_out(name: str, reason: str) -> Candidate:
-    return Candidate(name=name, target=None, default=False, reason=reason)
+def _left_out(name: str, reason: str) -> TargetCandidate:
+    return TargetCandidate(name=name, target=None, default=False, reason=reason)

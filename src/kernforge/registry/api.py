@@ -106,7 +106,7 @@ class Registry(Protocol):
         """A local directory with the variant's files, not yet verified."""
         ...
 
-    def fence(self, repo_id: str) -> Path:
+    def link_root(self, repo_id: str) -> Path:
         """The directory that no file of ``fetch`` may lie outside of."""
         ...
 
@@ -299,9 +299,9 @@ class Chain:
         """The same, each answering from what lies on this machine alone."""
         return Chain(tuple(registry.offline() for registry in self.registries))
 
-    def fence(self, repo_id: str) -> Path:
+    def link_root(self, repo_id: str) -> Path:
         """The directory that no file of ``fetch`` may lie outside of."""
-        return self.member(repo_id).fence(repo_id)
+        return self.member(repo_id).link_root(repo_id)
 
 
 def answering(registry: Registry, repo_id: str) -> Registry:

@@ -50,7 +50,7 @@ class DirectoryRegistry:
     def _repo(self, repo_id: str) -> str:
         return f"{self._root}/kernels--{check_repo_id(repo_id).replace('/', '--')}"
 
-    def fence(self, repo_id: str) -> Path:
+    def link_root(self, repo_id: str) -> Path:
         """The kernel's directory: links lead to its blobs."""
         return self.repo(repo_id)
 

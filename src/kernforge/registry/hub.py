@@ -182,9 +182,9 @@ class HubRegistry:
         self._note_refs(repo_id, commit)
         return final
 
-    def fence(self, repo_id: str) -> Path:
+    def link_root(self, repo_id: str) -> Path:
         """The kernel's directory in the cache: links lead to its blobs."""
-        return self._cache.fence(repo_id)
+        return self._cache.link_root(repo_id)
 
     def forget(self, repo_id: str) -> None:
         """Ask for the references again the next time."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernforge.store.local import Store
 
 DEFAULT_SIZE = 30 * 10**9
-SHELVES = ("toolchains", "actions", "findings")
+STORE_KINDS = ("toolchains", "actions", "findings")
 # Beside the shelves: directories of failed actions, downloads to be continued, measurements.
 _OTHERS = ("work", "downloads", "measured")
 _DAY_S = 24 * 3600
@@ -31,7 +31,7 @@ _KEY_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class StoreEntry:
     """A tree of the store.
 
     Attributes:
@@ -94,23 +94,23 @@ def limit(env: Mapping[str, str]) -> int:
         raise UsageError(f"KERNFORGE_STORE_SIZE: {error}") from error
 
 
-def entries(store: Store) -> Iterator[Entry]:
+def entries(store: Store) -> Iterator[StoreEntry]:
     """Every tree of the store; a shelf behind a link is another store's, which keeps its own."""
-    for shelf in SHELVES:
+    for shelf in STORE_KINDS:
         if (store.root / shelf).is_symlink():
             continue
         for path in (store.root / shelf).glob("??/*"):
             if len(path.name) == _KEY_LENGTH:
                 with contextlib.suppress(FileNotFoundError):
                     used = _used(store, shelf, path)
-                    yield Entry(shelf=shelf, path=path, size=_size(store, path), used=used)
+                    yield StoreEntry(shelf=shelf, path=path, size=_size(store, path), used=used)
 
 
 def survey(store: Store) -> tuple[Shelf, ...]:
     """What the store holds, shelf by shelf."""
     trees = list(entries(store))
     found = []
-    for name in SHELVES:
+    for name in STORE_KINDS:
         here = [entry for entry in trees if entry.shelf == name]
         found.append(
             Shelf(
@@ -159,14 +159,14 @@ def clear(store: Store, shelf: str) -> Removed:
     Raises:
         UsageError: there is no such shelf.
     """
-    if shelf not in SHELVES:
+    if shelf not in STORE_KINDS:
         raise UsageError(
-            f"the store has no shelf {shelf!r}", hint=f"its shelves are {', '.join(SHELVES)}"
+            f"the store has no shelf {shelf!r}", hint=f"its shelves are {', '.join(STORE_KINDS)}"
         )
     return _remove(store, [entry for entry in entries(store) if entry.shelf == shelf])
 
 
-def _remove(store: Store, chosen: list[Entry]) -> Removed:
+def _remove(store: Store, chosen: list[StoreEntry]) -> Removed:
     since = store.leased_since()
     gone = size = 0
     for entry in chosen:
@@ -177,7 +177,7 @@ def _remove(store: Store, chosen: list[Entry]) -> Removed:
     return Removed(entries=gone, size=size, kept=len(chosen) - gone)
 
 
-def _take(store: Store, entry: Entry, since: float) -> bool:
+def _take(store: Store, entry: StoreEntry, since: float) -> bool:
     with files.staging(entry.path.parent) as grave, files.gate(store.gate, alone=True):
         try:
             used = _used(store, entry.shelf, entry.path)
@@ -216,7 +216,7 @@ def _size_file(store: Store, path: Path) -> Path:
 def _tidy(store: Store) -> None:
     """Remove what nobody needs: old locks, leavings of killed processes."""
     horizon = time.time() - _DAY_S
-    for shelf in SHELVES:
+    for shelf in STORE_KINDS:
         for directory in (store.root / shelf).glob("??"):
             store.sweep(directory, "tmp-*")
     for path in (store.root / "locks").glob("*-*"):

@@ -27,7 +27,7 @@ CudaCompiler: TypeAlias = Literal["nvcc", "clang"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
+class LocalPartsOptions:
     """Where the user's own parts of a toolchain lie.
 
     Attributes:
@@ -46,11 +46,11 @@ class Brought:
     torch_home: Path | None = None
 
 
-NOTHING = Brought()
+NO_LOCAL_PARTS = LocalPartsOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class LocalParts:
     """The user's own sources of toolkits and headers.
 
     Attributes:
@@ -78,13 +78,13 @@ class Own:
 
 
 def find(
-    brought: Brought,
+    brought: LocalPartsOptions,
     cutlass: str,
     *,
     connect: Callable[[], Transport],
     downloads: Path,
     progress: Progress,
-) -> Own:
+) -> LocalParts:
     """Look at what the user names.
 
     Args:
@@ -111,7 +111,7 @@ def find(
             "KERNFORGE_CUDA_COMPILER, KERNFORGE_CUDA_HOME and KERNFORGE_CUDA_REDIST",
         )
     place = (brought.depends.get(cutlass) or brought.depends.get("")) if cutlass else None
-    return Own(
+    return LocalParts(
         cuda_home=installed.identify_cuda(home, run) if home else None,
         redist=Redist(_address(redist), connect, downloads, progress) if redist else None,
         headers={cutlass: header_libraries.read(place)} if place else {},

@@ -15,7 +15,7 @@ from kernforge.system import files
 from kernforge.system.digest import sha256
 from kernforge.toolchain import clang_toolkit, header_libraries, lockfile
 from kernforge.toolchain.index import remote_zip
-from kernforge.toolchain.local_parts import Own
+from kernforge.toolchain.local_parts import LocalParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernforge.toolchain.index.wheels import Wheels
     from kernforge.toolchain.lockfile import LockedHeaders, LockedToolkit, LockedWheel
 
-SHELF = "toolchains"
+STORE_KIND = "toolchains"
 _TORCH_HEADERS = "torch/include/"
 _LIBRARY_HEADERS = "/include/"
 
@@ -39,8 +39,8 @@ class Toolchains:
         own: what the user brings besides.
     """
 
-    def __init__(self, store: Store, wheels: Wheels, own: Own | None = None) -> None:
-        self._store, self._wheels, self._own = store, wheels, own or Own()
+    def __init__(self, store: Store, wheels: Wheels, own: LocalParts | None = None) -> None:
+        self._store, self._wheels, self._own = store, wheels, own or LocalParts()
 
     def toolkit(self, toolkit: LockedToolkit) -> Path:
         """Directory of a CUDA toolkit: ``bin/nvcc`` or clang, ``include``, ``lib64``, ``nvvm``.
@@ -69,7 +69,7 @@ class Toolchains:
             if not (tree / "lib64").exists():
                 files.symlink("lib", tree / "lib64")  # nvcc 13.0 looks for lib64
 
-        return self._store.tree(SHELF, lockfile.toolkit_key(toolkit), fill)
+        return self._store.tree(STORE_KIND, lockfile.toolkit_key(toolkit), fill)
 
     def library_headers(self, wheel: LockedWheel) -> Path:
         """Directory whose ``include`` holds the headers of a CUDA library's wheel."""
@@ -79,7 +79,7 @@ class Toolchains:
             for path, data in _below_toolkit(members):
                 files.write_new(tree / path, data)
 
-        return self._store.tree(SHELF, lockfile.wheel_headers_key(wheel), fill)
+        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill)
 
     def torch_headers(self, wheel: LockedWheel) -> Path:
         """Directory whose ``include`` holds the headers of a torch release."""
@@ -88,7 +88,7 @@ class Toolchains:
             for name, data in self._members(wheel, lambda n: n.startswith(_TORCH_HEADERS)):
                 files.write_new(tree / name.removeprefix("torch/"), data)
 
-        return self._store.tree(SHELF, lockfile.wheel_headers_key(wheel), fill)
+        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill)
 
     def headers(self, name: str, headers: LockedHeaders) -> Path:
         """Directory whose ``include`` holds the headers of a library.
@@ -116,7 +116,7 @@ class Toolchains:
             for member, data in self._members(headers.wheel, lambda n: bool(below(n))):
                 files.write_new(tree / "include" / (below(member) or ""), data)
 
-        return self._store.tree(SHELF, lockfile.headers_key(headers), fill)
+        return self._store.tree(STORE_KIND, lockfile.headers_key(headers), fill)
 
     def _installed(self, toolkit: LockedToolkit) -> Path:
         home = self._own.cuda_home

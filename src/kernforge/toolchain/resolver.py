@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.toolchain import clang_toolkit, header_libraries, wheel_pins
-from kernforge.toolchain.local_parts import Own
+from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _TVM_FFI = "apache-tvm-ffi"
 _OLDEST_WHEELS = 13
 
 
-_NOTHING = Own()
+_NOTHING = LocalParts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Needs:
         )
 
 
-def lacking(needs: Needs, lock: Lock | None, own: Own = _NOTHING) -> Needs:
+def lacking(needs: Needs, lock: Lock | None, own: LocalParts = _NOTHING) -> Needs:
     """What a lock does not have of what a build needs, or has from elsewhere than the user wants.
 
     Args:
@@ -102,14 +102,14 @@ def lacking(needs: Needs, lock: Lock | None, own: Own = _NOTHING) -> Needs:
     )
 
 
-def _has_torch(lock: Lock, version: str, own: Own) -> bool:
+def _has_torch(lock: Lock, version: str, own: LocalParts) -> bool:
     if own.torch is None:
         return version in lock.torch
     there = lock.headers.get(f"torch-{version}")
     return there is not None and there.digest == own.torch.digest
 
 
-def _serves(lock: Lock, version: str, own: Own, libraries: bool) -> bool:  # noqa: FBT001
+def _serves(lock: Lock, version: str, own: LocalParts, libraries: bool) -> bool:  # noqa: FBT001
     toolkit = lock.cuda.get(version)
     if toolkit is None:
         return False
@@ -135,7 +135,7 @@ def make(
     cpu: str,
     compiler: LockedCompiler,
     python: LockedPython | None = None,
-    own: Own = _NOTHING,
+    own: LocalParts = _NOTHING,
     old: Lock | None = None,
 ) -> Lock:
     """Resolve needs to files and hashes.
@@ -172,7 +172,7 @@ def _toolkit(
     version: str,
     wheels: Wheels,
     cpu: str,
-    own: Own,
+    own: LocalParts,
     *,
     libraries: bool,
     old: LockedToolkit | None,
@@ -230,7 +230,7 @@ def _installed(torch: TorchHome) -> LockedHeaders:
     return LockedHeaders(release=torch.release, digest=torch.digest)
 
 
-def _headers(name: str, wheels: Wheels, cpu: str, own: Own) -> LockedHeaders:
+def _headers(name: str, wheels: Wheels, cpu: str, own: LocalParts) -> LockedHeaders:
     if brought := own.headers.get(name):
         return LockedHeaders(release=brought.release, digest=brought.digest)
     if name.startswith("tvm-ffi-"):

@@ -135,7 +135,7 @@ def from_registry(
         version = tags[-1][1:] if tags else max(majors(names), default=None)
     branch = None if version is not None else revision or "main"
     commit = find_commit(registry, repo_id, version, branch)
-    link_root = registry.fence(repo_id)
+    link_root = registry.link_root(repo_id)
     sources = [
         VariantSource(
             path=registry.fetch(repo_id, commit, name), link_root=link_root, need_digest=True

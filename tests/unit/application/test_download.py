@@ -70,7 +70,7 @@ def assert_whole(target, found):
     for one in found:
         path = target.fetch(one.repo_id, one.commit, one.variant)
         metadata = Metadata.from_json((path / "metadata.json").read_bytes())
-        verify_tree(path, metadata.digest, within=target.fence(one.repo_id))
+        verify_tree(path, metadata.digest, within=target.link_root(one.repo_id))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_killed_download_leaves_no_half_variant_and_is_resumed(registry, outer
                 for variant in target.variants(repo_id, commit):
                     path = target.fetch(repo_id, commit, variant)
                     metadata = Metadata.from_json((path / "metadata.json").read_bytes())
-                    verify_tree(path, metadata.digest, within=target.fence(repo_id))
+                    verify_tree(path, metadata.digest, within=target.link_root(repo_id))
         assert child(registry, target.root).returncode == 0
         assert_whole(target, fetched(registry, outer, Selection()))
 

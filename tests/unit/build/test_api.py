@@ -19,7 +19,7 @@ from kernforge.store.local import Store
 from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.local_parts import Own
+from kernforge.toolchain.local_parts import LocalParts
 
 MANIFEST = """[general]
 name = "my-op"
@@ -49,13 +49,13 @@ def workspace(tmp_path):
     return Workspace(
         project=project,
         sources=source_files.read(project),
-        candidates=candidates(project, "x86_64", Own()),
+        candidates=candidates(project, "x86_64", LocalParts()),
         compiler=Compiler(path="/usr/bin/g++", identity="g++ 12", target="x86_64-linux-gnu"),
         store=Store(tmp_path / "store"),
         store_limit=10**9,
         wheels=Wheels(Index.from_environment, tmp_path / "downloads", NullProgress()),
         cpu="x86_64",
-        own=Own(),
+        own=LocalParts(),
     )
 
 

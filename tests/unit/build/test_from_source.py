@@ -13,7 +13,7 @@ from kernforge.loader.host import Host
 from kernforge.manifest import document
 from kernforge.project import targets
 from kernforge.toolchain.installed import CudaHome
-from kernforge.toolchain.local_parts import Own
+from kernforge.toolchain.local_parts import LocalParts
 
 MANIFEST = """[general]
 name = "my-op"
@@ -34,7 +34,9 @@ CUDA_12 = Version2(12, 8)
 
 
 def workspace(tmp_path, toolkit=None):
-    own = Own(cuda_home=toolkit and CudaHome(path=tmp_path, version=toolkit, release="", digest=""))
+    own = LocalParts(
+        cuda_home=toolkit and CudaHome(path=tmp_path, version=toolkit, release="", digest="")
+    )
     manifest = document.parse(MANIFEST, source="build.toml")
     found = targets.candidates(manifest, cpu="x86_64", own_toolkits=[toolkit] if toolkit else [])
     return types.SimpleNamespace(candidates=found, own=own)

@@ -22,7 +22,7 @@ from kernforge.dev.view import View
 from kernforge.errors import StorageError
 from kernforge.source.diagnostics import Diagnostic
 from kernforge.testing import project_tests
-from kernforge.toolchain.local_parts import NOTHING, Brought
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
 
 
 @pytest.mark.parametrize(
@@ -310,11 +310,11 @@ def test_the_machine_is_looked_at_once_for_a_manifest(monkeypatch):
     monkeypatch.setattr(dev_build.build_workspace, "open_workspace", open_workspace)
     project = types.SimpleNamespace(manifest=types.SimpleNamespace(content="a"))
     kept = {}
-    library = Brought(depends={"cutlass": Path("cutlass")})
-    for brought in (NOTHING, NOTHING, library):
+    library = LocalPartsOptions(depends={"cutlass": Path("cutlass")})
+    for brought in (NO_LOCAL_PARTS, NO_LOCAL_PARTS, library):
         dev_build.open_workspace(project, None, brought, kept)
     # A library may be edited between rounds.
     assert asked == [(None, None), ("g++", "torch"), ("g++", None)]
     project.manifest.content = "b"
-    dev_build.open_workspace(project, None, NOTHING, kept)
+    dev_build.open_workspace(project, None, NO_LOCAL_PARTS, kept)
     assert asked[-1] == (None, None)

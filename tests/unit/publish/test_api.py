@@ -49,7 +49,7 @@ def assert_readable(registry, version=1):
     for variant in registry.variants(REPO, commit):
         path = registry.fetch(REPO, commit, variant)
         metadata = Metadata.from_json(registry.metadata(REPO, commit, variant))
-        verify_tree(path, metadata.digest, within=registry.fence(REPO))
+        verify_tree(path, metadata.digest, within=registry.link_root(REPO))
         texts.add((path / "__init__.py").read_text())
     assert len(texts) == 1
     return texts.pop()

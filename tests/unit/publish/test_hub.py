@@ -80,7 +80,7 @@ def texts(version=1):
         from kernforge.artifact.integrity import verify_tree  # noqa: PLC0415
 
         metadata = Metadata.from_json(registry.metadata(REPO, commit, name), source=name)
-        verify_tree(path, metadata.digest, within=registry.fence(REPO))
+        verify_tree(path, metadata.digest, within=registry.link_root(REPO))
         found[name] = (path / "__init__.py").read_text().split("'")[1]
     return found
 

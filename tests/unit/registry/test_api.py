@@ -208,7 +208,7 @@ def test_a_reader_sees_whole_versions_while_others_publish(tmp_path, write_varia
             document = registry.metadata(REPO, found, name)
             path = registry.fetch(REPO, found, name)
             metadata = Metadata.from_json(document, source=name)
-            verify_tree(path, metadata.digest, within=registry.fence(REPO))
+            verify_tree(path, metadata.digest, within=registry.link_root(REPO))
     assert [process.returncode for process in running] == [0, 0, 0]
     assert len(seen) > 1
     assert not list(registry.root.rglob("tmp-*"))

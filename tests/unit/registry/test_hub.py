@@ -182,7 +182,7 @@ def test_what_may_pass_is_tried_again(hub, opened, commit, fault):
     registry = opened()
     assert find_version(registry, REPO, 1) == commit
     assert contents(registry.fetch(REPO, commit, "torch-cpu")) == expected("torch-cpu")
-    assert not list(registry.fence(REPO).rglob("tmp-*"))
+    assert not list(registry.link_root(REPO).rglob("tmp-*"))
 
 
 def test_a_file_that_broke_off_is_continued(hub, opened, commit):
@@ -258,7 +258,7 @@ def test_a_listing_cannot_leave_the_cache(hub, opened, cache, path):
 
 def test_a_listing_that_was_damaged_on_disk_is_asked_for_again(hub, opened, commit):
     opened().fetch(REPO, commit, "torch-cpu")
-    (kept,) = opened().fence(REPO).glob("listings/*.json")
+    (kept,) = opened().link_root(REPO).glob("listings/*.json")
     kept.write_text('{"schema": 1, "files": {"build/../../x": [1, "y"]}}')
     assert opened().variants(REPO, commit) == ("torch-cpu", "torch-cuda")
 

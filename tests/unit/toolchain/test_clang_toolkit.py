@@ -9,7 +9,7 @@ from kernforge.store.local import Store
 from kernforge.toolchain import local_parts
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.local_parts import Brought, Own
+from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
 from kernforge.toolchain.lockfile import (
     Lock,
     LockedCompiler,
@@ -23,7 +23,7 @@ from kernforge.toolchain.resolver import Needs, lacking, make
 
 TAG = "py3-none-manylinux2014_x86_64"
 COMPILER = LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")
-BY_CLANG = Own(cuda_compiler="clang")
+BY_CLANG = LocalParts(cuda_compiler="clang")
 NEEDS = Needs(cuda=frozenset({"12.8"}), torch=frozenset())
 WHEELS = {
     f"nvidia_cuda_nvcc_cu12-12.8.93-{TAG}.whl": {
@@ -150,7 +150,7 @@ def test_an_index_without_the_static_runtime_is_said(wheels, index):
 
 def test_without_the_wish_the_error_names_it(wheels):
     with pytest.raises(ToolchainError, match="no package-index wheels") as caught:
-        lock_of(wheels, mine=Own())
+        lock_of(wheels, mine=LocalParts())
     assert "--cuda-compiler clang" in caught.value.hint
 
 
@@ -170,7 +170,7 @@ def test_a_lock_keeps_its_compiler_until_another_is_named(wheels, locked, wanted
     if locked == "nvcc":
         kit = LockedToolkit(release="12.8.1", directory="aa")
         lock = Lock(platform="x86_64-linux", compiler=COMPILER, cuda={"12.8": kit})
-    assert bool(lacking(NEEDS, lock, Own(cuda_compiler=wanted)).names) is again
+    assert bool(lacking(NEEDS, lock, LocalParts(cuda_compiler=wanted)).names) is again
 
 
 def test_cuda_13_is_nvccs_whatever_is_wished():
@@ -185,8 +185,8 @@ def test_the_host_compilers_directory_is_part_of_the_host_compiler(wheels):
 @pytest.mark.parametrize(
     ("brought", "message"),
     [
-        (Brought(cuda_compiler="clang", cuda_redist="https://example.org"), "archives"),
-        (Brought(cuda_compiler="icx"), "'icx'"),
+        (LocalPartsOptions(cuda_compiler="clang", cuda_redist="https://example.org"), "archives"),
+        (LocalPartsOptions(cuda_compiler="icx"), "'icx'"),
     ],
 )
 def test_contradicting_wishes_are_refused(brought, message, tmp_path, progress):

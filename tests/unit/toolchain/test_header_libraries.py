@@ -13,7 +13,7 @@ from kernforge.store.local import Store
 from kernforge.toolchain import header_libraries
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.local_parts import Own
+from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import LockedCompiler, from_json
 from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.resolver import Needs, lacking, make
@@ -104,7 +104,7 @@ def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_pa
     found = header_libraries.read(place)
     assert found.release == "4.0.0"
     assert found.digest == header_libraries.read(checkout).digest
-    own = Own(headers={"cutlass_4_0": found})
+    own = LocalParts(headers={"cutlass_4_0": found})
     lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, own=own)
     assert str(place) not in lock.to_json()
     tree = Toolchains(Store(tmp_path / "store"), wheels, own).headers(
@@ -117,11 +117,11 @@ def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_pa
 
 
 def test_other_files_than_the_locked_ones_are_noticed(wheels, checkout, tmp_path):
-    own = Own(headers={"cutlass_4_0": header_libraries.read(checkout)})
+    own = LocalParts(headers={"cutlass_4_0": header_libraries.read(checkout)})
     lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, own=own)
     assert not lacking(needs("cutlass_4_0"), lock, own).names
     (checkout / "include/cute/tensor.hpp").write_bytes(b"// edited")
-    edited = Own(headers={"cutlass_4_0": header_libraries.read(checkout)})
+    edited = LocalParts(headers={"cutlass_4_0": header_libraries.read(checkout)})
     assert lacking(needs("cutlass_4_0"), lock, edited).names == ("cutlass_4_0",)
     with pytest.raises(ToolchainError, match="which differ from"):
         Toolchains(Store(tmp_path / "store"), wheels, edited).headers(

@@ -13,7 +13,7 @@ from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.store.local import Store
 from kernforge.system.process import run
 from kernforge.toolchain.installed import identify_cuda
-from kernforge.toolchain.local_parts import Own
+from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import LockedCompiler, from_json, toolkit_key
 from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.redist import Redist
@@ -70,7 +70,7 @@ def lock_of(own):
 
 
 def test_the_newest_patch_release_is_pinned_by_hashes_without_a_host(redist, index_server):
-    lock = lock_of(Own(redist=redist))
+    lock = lock_of(LocalParts(redist=redist))
     toolkit = lock.cuda["12.8"]
     assert toolkit.release == "12.8.1"
     assert [a.path.partition("/")[0] for a in toolkit.archives] == list(COMPONENTS)
@@ -80,7 +80,7 @@ def test_the_newest_patch_release_is_pinned_by_hashes_without_a_host(redist, ind
 
 
 def test_the_archives_become_one_tree(redist, tmp_path, index_server):
-    own = Own(redist=redist)
+    own = LocalParts(redist=redist)
     toolkit = lock_of(own).cuda["12.8"]
     tree = Toolchains(Store(tmp_path / "store"), None, own).toolkit(toolkit)
     assert (tree / "bin/nvcc").stat().st_mode & 0o100
@@ -95,7 +95,7 @@ def test_the_archives_become_one_tree(redist, tmp_path, index_server):
 
 
 def test_a_replaced_archive_is_refused_and_nothing_is_stored(redist, base, tmp_path):
-    own = Own(redist=redist)
+    own = LocalParts(redist=redist)
     toolkit = lock_of(own).cuda["12.8"]
     archive(base, "cuda_cccl", {"include/cub/cub.cuh": "// evil"})
     store = Store(tmp_path / "store")
@@ -111,13 +111,13 @@ def test_an_archive_cannot_write_outside_its_tree(redist, base, tmp_path):
     path.write_text(
         json.dumps(json.loads(path.read_text()) | {"cuda_nvcc": {"linux-x86_64": entry}})
     )
-    own = Own(redist=redist)
+    own = LocalParts(redist=redist)
     Toolchains(Store(tmp_path / "store"), None, own).toolkit(lock_of(own).cuda["12.8"])
     assert not list(tmp_path.rglob("evil"))
 
 
 def test_without_an_address_a_locked_archive_says_what_to_name(redist, tmp_path):
-    toolkit = lock_of(Own(redist=redist)).cuda["12.8"]
+    toolkit = lock_of(LocalParts(redist=redist)).cuda["12.8"]
     with pytest.raises(ToolchainError) as caught:
         Toolchains(Store(tmp_path / "store"), None).toolkit(toolkit)
     assert "--cuda-redist" in caught.value.hint
@@ -183,10 +183,10 @@ def test_each_release_is_found_for_each_processor(at_mirror, release, cpu, platf
 def test_a_lock_holds_wherever_the_archives_lie(
     redist, index_server, transport, tmp_path, progress
 ):
-    toolkit = lock_of(Own(redist=redist)).cuda["12.8"]
+    toolkit = lock_of(LocalParts(redist=redist)).cuda["12.8"]
     (index_server.root / "redist").rename(index_server.root / "elsewhere")
     moved = Redist(f"{index_server.url}/elsewhere", lambda: transport, tmp_path / "d", progress)
-    own = Own(redist=moved)
+    own = LocalParts(redist=moved)
     tree = Toolchains(Store(tmp_path / "store"), None, own).toolkit(toolkit)
     assert (tree / "bin/nvcc").is_file()
 
@@ -246,7 +246,7 @@ def installed(tmp_path):
 def test_an_installed_toolkit_is_used_where_it_is(installed, tmp_path):
     home = identify_cuda(installed, run)
     assert (home.version, home.release) == (Version2(12, 8), "12.8.1")
-    own = Own(cuda_home=home)
+    own = LocalParts(cuda_home=home)
     lock = lock_of(own)
     assert str(installed) not in lock.to_json()
     store = Store(tmp_path / "store")
@@ -256,11 +256,11 @@ def test_an_installed_toolkit_is_used_where_it_is(installed, tmp_path):
 
 
 def test_a_changed_installation_is_another_toolkit(installed):
-    own = Own(cuda_home=identify_cuda(installed, run))
+    own = LocalParts(cuda_home=identify_cuda(installed, run))
     lock = lock_of(own)
     assert not lacking(NEEDS, lock, own).names
     (installed / "include/cub/cub.cuh").write_text("// longer than before")
-    changed = Own(cuda_home=identify_cuda(installed, run))
+    changed = LocalParts(cuda_home=identify_cuda(installed, run))
     assert lacking(NEEDS, lock, changed).names == ("CUDA 12.8",)
 
 

@@ -104,7 +104,7 @@ def published(
             f"{info.repo_id} at {info.revision} has no {BENCHMARKS}/",
             hint="its publisher brings none; a directory with build/ and benchmarks/ will do too",
         )
-    tree_files(scripts, within=member.fence(info.repo_id))
+    tree_files(scripts, within=member.link_root(info.repo_id))
     return Repo(root=scripts.parent, kernel=f"{info.repo_id}@{info.revision}", id=root.metadata.id)
 
 

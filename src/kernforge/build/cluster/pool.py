@@ -24,7 +24,7 @@ from kernforge.build.cluster.task import (
 )
 from kernforge.build.cluster.worker import work
 from kernforge.build.execute.outcome import Done, Failure
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import NetworkError, ToolchainError
 from kernforge.project.units import Sources
 from kernforge.store.local import Store
@@ -176,7 +176,7 @@ class DaskPool:
         elif (
             action.key in self._links
             and not result.done.failure
-            and not store.pull(SHELF, action.key)
+            and not store.pull(STORE_KIND, action.key)
         ):
             raise _lost(action)
         return result.done
@@ -187,8 +187,8 @@ class DaskPool:
             names[one.origin].append(one.name)
         results = {}
         for key in {name.partition("/")[0] for name in names["action"]}:
-            known = store.shared is not None and not inline and store.shared.has(SHELF, key)
-            if not known and store.pull(SHELF, key):
+            known = store.shared is not None and not inline and store.shared.has(STORE_KIND, key)
+            if not known and store.pull(STORE_KIND, key):
                 results[key] = task.pack_result(store, key)
         return ActionTask(
             kernforge=IDENTITY,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge._version import __version__
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import ToolchainError
 from kernforge.store import tree_archive
 
@@ -107,10 +107,12 @@ def require_same(sender: str, worker: str) -> None:
 def pack_result(store: Store, key: str) -> bytes:
     """A result of the store, as it travels."""
     out = io.BytesIO()
-    tree_archive.pack(store.path(SHELF, key), out)
+    tree_archive.pack(store.path(STORE_KIND, key), out)
     return out.getvalue()
 
 
 def unpack_result(store: Store, key: str, data: bytes, *, shared: bool) -> None:
     """Put a result that travelled into the store, and into the shared one if that is wanted."""
-    store.tree(SHELF, key, lambda tree: tree_archive.unpack(io.BytesIO(data), tree), shared=shared)
+    store.tree(
+        STORE_KIND, key, lambda tree: tree_archive.unpack(io.BytesIO(data), tree), shared=shared
+    )

@@ -19,7 +19,7 @@ from kernforge.build.cluster import task as cluster_task
 from kernforge.build.cluster.task import IDENTITY, ActionResult, LostResultError, NullProgress
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import results
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan import graph
 from kernforge.build.plan.graph import Plan
 from kernforge.errors import KernforgeError, ToolchainError
@@ -93,7 +93,7 @@ def _work(task: ActionTask, where: str) -> ActionResult:
             execute_action.perform(action, plan, project, context, threads=_threads(context.jobs)),
             where=where,
         )
-        if done.failure or (shared and shared.has(SHELF, action.key)):
+        if done.failure or (shared and shared.has(STORE_KIND, action.key)):
             packed = None
         else:
             packed = cluster_task.pack_result(store, action.key)
@@ -105,7 +105,7 @@ def _receive_results(task: ActionTask, store: Store) -> None:
         cluster_task.unpack_result(store, key, data, shared=False)
     for one in task.action.inputs:
         key = one.name.partition("/")[0]
-        if one.origin == "action" and not store.pull(SHELF, key):
+        if one.origin == "action" and not store.pull(STORE_KIND, key):
             raise LostResultError(key)
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.build.execute import results, sandbox
 from kernforge.build.execute.outcome import Done, Failure
-from kernforge.build.execute.results import SHELF
-from kernforge.build.execute.sandbox import Room, Sandbox
+from kernforge.build.execute.results import STORE_KIND
+from kernforge.build.execute.sandbox import ActionDirectory, Sandbox
 from kernforge.build.plan import graph
 from kernforge.errors import BuildError
 from kernforge.system import files
@@ -102,7 +102,7 @@ class ActionRun:
         def fill(tree: Path) -> None:
             completed.append(self._run(action, tree))
 
-        self._context.store.tree(SHELF, action.key, fill)
+        self._context.store.tree(STORE_KIND, action.key, fill)
         return completed[0] if completed else None
 
     def _run(self, action: Action, tree: Path) -> Completed:
@@ -117,11 +117,11 @@ class ActionRun:
             files.remove_tree(room.path)
         return done
 
-    def _how(self, action: Action, room: Room) -> dict[str, Any]:
+    def _how(self, action: Action, room: ActionDirectory) -> dict[str, Any]:
         """How an action and all that it needed were run."""
         known: dict[str, Any] = {}
         for key in sorted(graph.needs(action)):
-            known |= results.read_histories(self._context.store.path(SHELF, key))
+            known |= results.read_histories(self._context.store.path(STORE_KIND, key))
         known[action.key] = {
             "isolated": self._context.sandbox.isolates,
             "fixed": room.place == sandbox.place_of(action.key),
@@ -130,19 +130,19 @@ class ActionRun:
         return known
 
     @contextlib.contextmanager
-    def _room(self, action: Action) -> Iterator[Room]:
+    def _room(self, action: Action) -> Iterator[ActionDirectory]:
         """A directory for one action: mounted at its place, or really there, or elsewhere."""
         roots = {name: self._context.trees[name] for name in action.roots}
         own = self._context.work / action.key[:24]
         place = Path(sandbox.place_of(action.key))
         if self._context.sandbox.isolates:
-            yield self._furnish(action, Room(path=own, place=str(place), roots=roots))
+            yield self._furnish(action, ActionDirectory(path=own, place=str(place), roots=roots))
             return
         with files.claimed(place) as ours:
             path = place if ours else own
-            yield self._furnish(action, Room(path=path, place=str(path), roots=roots))
+            yield self._furnish(action, ActionDirectory(path=path, place=str(path), roots=roots))
 
-    def _furnish(self, action: Action, room: Room) -> Room:
+    def _furnish(self, action: Action, room: ActionDirectory) -> ActionDirectory:
         files.remove_tree(room.work)
         for one in action.inputs:
             self._place(one.origin, one.name, room.work / one.path)
@@ -159,7 +159,7 @@ class ActionRun:
                 files.symlink(real, seen)
         return room
 
-    def _run_in(self, action: Action, room: Room) -> Completed:
+    def _run_in(self, action: Action, room: ActionDirectory) -> Completed:
         roots = {name: room.seen(name) for name in room.roots} | {"threads": str(self._threads)}
         argv = tuple(resolve(part, roots) for part in action.argv)
         command = sandbox.command(self._context.sandbox, room, argv)
@@ -183,7 +183,7 @@ class ActionRun:
             files.write_new(path, self._plan.texts[name])
         else:
             key, _, output = name.partition("/")
-            files.link_or_copy(self._context.store.path(SHELF, key) / output, path)
+            files.link_or_copy(self._context.store.path(STORE_KIND, key) / output, path)
 
 
 def _failure(action: Action, repeat: str, done: Completed, missing: list[str]) -> Failure:

@@ -20,7 +20,7 @@ from kernforge.build.execute import sandbox
 from kernforge.build.execute.cost import Measures
 from kernforge.build.execute.local_pool import LocalPool
 from kernforge.build.execute.outcome import Done, Outcome, Spent, out_of_memory
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan import graph
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class _Loop:
         running: dict[concurrent.futures.Future[Done], Action] = {}
         waiting: dict[str, Action] = {}
         store = self._context.store
-        missing = [a for a in self._plan.actions if not store.has(SHELF, a.key)]
+        missing = [a for a in self._plan.actions if not store.has(STORE_KIND, a.key)]
         expected = {action.key: self._measures.expect(action) for action in missing}
         seconds = {a.key: 0.0 for a in self._plan.actions}
         seconds |= {key: cost.seconds for key, cost in expected.items()}
@@ -114,7 +114,7 @@ class _Loop:
                 if graph.needs(action) & self._failed:
                     self._failed.add(key)
                     order.done(key)
-                elif store.use(SHELF, key):
+                elif store.use(STORE_KIND, key):
                     self._note(action, Done(origin=execute_action.origin(key, store)))
                     order.done(key)
                 else:

@@ -82,7 +82,7 @@ class LocalPool:
             )
             for a in waiting
         ]
-        room = schedule.Room(slots=self._jobs, available=self._available(), limit=self._limit)
+        room = schedule.Capacity(slots=self._jobs, available=self._available(), limit=self._limit)
         admitted = schedule.admit(jobs, running, room)
         chosen = {one.key for one in admitted}
         held_back = len(chosen) < len(waiting) and taken + len(chosen) < self._jobs

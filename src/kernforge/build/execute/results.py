@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernforge.build.plan.graph import Action, Artifact, Plan
     from kernforge.store.local import Store
 
-SHELF = "actions"
+STORE_KIND = "actions"
 """The store's shelf of results."""
 FILE = "kernforge-made.json"
 _PULLS = 16
@@ -52,13 +52,13 @@ class ActionRecord:
 def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
     """Bring what others have built into the store, and return the actions that are left to run."""
     with concurrent.futures.ThreadPoolExecutor(_PULLS if store.shared else 1) as pool:
-        there = pool.map(lambda action: store.pull(SHELF, action.key), plan.actions)
+        there = pool.map(lambda action: store.pull(STORE_KIND, action.key), plan.actions)
         return tuple(a for a, known in zip(plan.actions, there, strict=True) if not known)
 
 
 def cached(plan: Plan, store: Store) -> frozenset[str]:
     """Keys of the actions whose results the store has."""
-    return frozenset(action.key for action in plan.actions if store.has(SHELF, action.key))
+    return frozenset(action.key for action in plan.actions if store.has(STORE_KIND, action.key))
 
 
 def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord, ...]:
@@ -68,7 +68,7 @@ def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord,
     """
     if artifact.extension is None:
         return ()
-    known = read_histories(store.path(SHELF, artifact.extension))
+    known = read_histories(store.path(STORE_KIND, artifact.extension))
     actions = graph.behind(plan, artifact.extension)
     return tuple(_record(action, known.get(action.key, {})) for action in actions)
 
@@ -95,13 +95,13 @@ def read_histories(tree: Path) -> dict[str, Any]:
 def forget_unisolated(keys: Iterable[str], store: Store) -> None:
     """Remove those of these results that no sandbox saw made, so that they are made again."""
     for key in keys:
-        if store.has(SHELF, key) and not isolated(SHELF, store.path(SHELF, key)):
-            store.forget(SHELF, key)
+        if store.has(STORE_KIND, key) and not isolated(STORE_KIND, store.path(STORE_KIND, key)):
+            store.forget(STORE_KIND, key)
 
 
 def isolated(kind: str, tree: Path) -> bool:
     """Whether a tree is no result, or every action behind it ran in a sandbox."""
-    return kind != SHELF or _isolated(read_histories(tree))
+    return kind != STORE_KIND or _isolated(read_histories(tree))
 
 
 def _isolated(history: Mapping[str, Any]) -> bool:
@@ -113,5 +113,5 @@ def _isolated(history: Mapping[str, Any]) -> bool:
 
 def all_isolated(plan: Plan, store: Store) -> bool:
     """Whether the store has every result of a plan, made in a sandbox."""
-    trees = (store.path(SHELF, action.key) for action in plan.actions)
+    trees = (store.path(STORE_KIND, action.key) for action in plan.actions)
     return all(_isolated(read_histories(tree)) for tree in trees)

@@ -70,7 +70,7 @@ class Sandbox:
     """How this machine isolates an action; plain values, so that it can be sent elsewhere.
 
     Attributes:
-        kind: by what; both kinds of isolation give the same view and the same bytes.
+        kind: by what; both kinds of isolation give the same mounts and the same bytes.
         reason: why there is none; empty otherwise.
         bwrap: path of bubblewrap, for that kind.
         wanted: what the user asked for, so that another machine can find its own way.
@@ -91,7 +91,7 @@ OFF = Sandbox(kind="off", reason="it was switched off", wanted="off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class ActionDirectory:
     """One action's directory: ``work`` (its inputs, where it runs), ``tmp`` and ``roots``.
 
     Attributes:
@@ -127,7 +127,7 @@ def environment(place: str, programs: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of an action.
 
     Args:
-        place: see ``Room``.
+        place: see ``ActionDirectory``.
         programs: programs of the toolchain by name; their directories come first in the path.
     """
     own = [str(Path(program).parent) for program in programs.values()]
@@ -171,8 +171,8 @@ def _probe(compiler: str, runner: Runner, search: str) -> Sandbox:
     kinds = [Sandbox(kind="bubblewrap", bwrap=bwrap)] if bwrap else []
     for candidate in (*kinds, Sandbox(kind="namespaces")):
         argv = (compiler, "--version")
-        view = _view(None, {"cxx": compiler})
-        done = runner(Command(argv=_prefix(candidate, view, "/") + argv, env={}))
+        mounts = _mounts(None, {"cxx": compiler})
+        done = runner(Command(argv=_prefix(candidate, mounts, "/") + argv, env={}))
         if done.returncode == 0:
             return candidate
         reasons.append(f"{candidate.kind}: {(done.stderr.strip() or 'refused').splitlines()[-1]}")
@@ -188,14 +188,14 @@ def remedy() -> str:
     return "install bubblewrap, or allow user namespaces (a container needs that from its host)"
 
 
-def command(sandbox: Sandbox, room: Room, argv: tuple[str, ...]) -> Command:
+def command(sandbox: Sandbox, room: ActionDirectory, argv: tuple[str, ...]) -> Command:
     """What runs an action in its room."""
     env = environment(room.place, {k: v for k, v in room.roots.items() if Path(v).is_file()})
     if not sandbox.isolates:
         return Command(argv=argv, cwd=room.work, env=env)
-    view = _view(room, room.roots)
+    mounts = _mounts(room, room.roots)
     inside = f"{room.place}/work"
-    return Command(argv=_prefix(sandbox, view, inside) + argv, cwd=room.work, env=env)
+    return Command(argv=_prefix(sandbox, mounts, inside) + argv, cwd=room.work, env=env)
 
 
 def by_hand(found: Command) -> str:
@@ -231,14 +231,14 @@ def facts(*, isolated: bool, fixed: bool) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
+class SandboxMounts:
     """A file system: binds as (source, target, writable), links as (text, path)."""
 
     binds: tuple[tuple[str, str, bool], ...]
     links: tuple[tuple[str, str], ...]
 
 
-def _view(room: Room | None, roots: Mapping[str, str]) -> _View:
+def _mounts(room: ActionDirectory | None, roots: Mapping[str, str]) -> SandboxMounts:
     binds: list[tuple[str, str, bool]] = []
     links = []
     for path in _SYSTEM:
@@ -254,7 +254,7 @@ def _view(room: Room | None, roots: Mapping[str, str]) -> _View:
         binds.append((str(room.path), room.place, True))
         for name, real in room.trees().items():
             binds.append((os.path.realpath(real), f"{room.place}/roots/{name}", False))
-    return _View(binds=tuple(binds), links=tuple(links))
+    return SandboxMounts(binds=tuple(binds), links=tuple(links))
 
 
 def _prefixes(name: str, real: str) -> Iterator[str]:
@@ -269,15 +269,15 @@ def _prefixes(name: str, real: str) -> Iterator[str]:
             yield prefix
 
 
-def _prefix(sandbox: Sandbox, view: _View, cwd: str) -> tuple[str, ...]:
+def _prefix(sandbox: Sandbox, mounts: SandboxMounts, cwd: str) -> tuple[str, ...]:
     """What stands before an action's own argv."""
     if sandbox.kind == "namespaces":
-        spec = json.dumps({"binds": view.binds, "links": view.links, "cwd": cwd})
+        spec = json.dumps({"binds": mounts.binds, "links": mounts.links, "cwd": cwd})
         return (sys.executable, "-I", "-S", namespaces.__file__, spec)
-    return tuple(_bwrap(sandbox.bwrap, view, cwd))
+    return tuple(_bwrap(sandbox.bwrap, mounts, cwd))
 
 
-def _bwrap(program: str, view: _View, cwd: str) -> Iterator[str]:
+def _bwrap(program: str, mounts: SandboxMounts, cwd: str) -> Iterator[str]:
     yield from (program, "--unshare-all", "--unshare-user", "--die-with-parent")
     yield from (
         "--uid",
@@ -287,10 +287,10 @@ def _bwrap(program: str, view: _View, cwd: str) -> Iterator[str]:
         "--cap-drop",
         "ALL",
     )
-    for text, path in view.links:
+    for text, path in mounts.links:
         yield from ("--symlink", text, path)
     yield from ("--tmpfs", "/tmp")  # the name inside
-    for source, target, writable in view.binds:
+    for source, target, writable in mounts.binds:
         device = target.startswith("/dev/")
         yield from ("--dev-bind" if device else "--bind" if writable else "--ro-bind",)
         yield from (source, target)

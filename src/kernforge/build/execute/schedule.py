@@ -51,7 +51,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Capacity:
     """What there is to run in.
 
     Attributes:
@@ -66,7 +66,7 @@ class Room:
 
 
 def admit(
-    waiting: Sequence[Waiting], running: Sequence[Running], room: Room
+    waiting: Sequence[Waiting], running: Sequence[Running], room: Capacity
 ) -> tuple[Waiting, ...]:
     """Choose what starts now.
 
@@ -113,7 +113,7 @@ def threads(chosen: Sequence[Waiting], running: Sequence[Running], slots: int) -
     return given
 
 
-def _free(running: Sequence[Running], room: Room) -> int:
+def _free(running: Sequence[Running], room: Capacity) -> int:
     """Bytes that nobody uses and that no running action will still take, as far as is known."""
     promised = sum(max(0, one.estimate.memory - one.current) for one in running)
     free = room.available - promised

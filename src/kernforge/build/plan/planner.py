@@ -60,7 +60,7 @@ def make(
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
-    planner = _Planner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
+    planner = ProjectPlanner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
     planner.name_again(attempt)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
@@ -89,7 +89,7 @@ def _compiled(manifest: Manifest, target: Target) -> tuple[Unit, ...]:
     return units.units(manifest, target.backend, target.cuda)
 
 
-class _Planner:
+class ProjectPlanner:
     """Decides what each unit of each target is compiled with."""
 
     def __init__(
@@ -113,6 +113,7 @@ class _Planner:
             self.sources_id = digest.key("again", sources=self.sources_id, attempt=attempt)
 
     def artifact(self, target: Target) -> Artifact:
+        """Plan one variant."""
         name = f"_{self.manifest.general.python_name}_{target.backend}_"
         ops_name = name + self.sources_id[:_ID_LENGTH]
         package = _package(self.manifest, self.sources, everything=target.variant.is_noarch)

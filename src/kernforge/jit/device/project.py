@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.build.api import EditedPlan
 from kernforge.build.execute import executor
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.jit.device import nvcc_stages, replan, swap
 from kernforge.system.console import Report
 
@@ -59,7 +59,7 @@ def edited(
     whole = replan.made(planned.plan, parts)
     if whole is None:
         return same
-    if place.store.has(SHELF, whole.link.key):
+    if place.store.has(STORE_KIND, whole.link.key):
         swap.remember(whole)
         return same
     quiet: Events = Report(quiet=True, failures=False)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.binary.symbols import demangled
 from kernforge.build.execute import action as execute_action
-from kernforge.build.execute.results import SHELF
+from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan.graph import Action
 from kernforge.build.plan.linking import OBJECT
 from kernforge.errors import KernforgeError
@@ -77,7 +77,7 @@ class _Host:
 
     def path(self, shop: Place) -> Path:
         """Where the object lies, if it was not taken away."""
-        return shop.store.path(SHELF, self.key) / OBJECT
+        return shop.store.path(STORE_KIND, self.key) / OBJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def learn(made: Made, shop: Place, *, nvrtc: bool = True) -> None:
 
 def _learn(unit: CudaUnit, target: Target, shop: Place, *, nvrtc: bool) -> None:
     part = device_plan.part(unit, shop.lock, target)
-    path = shop.store.path(SHELF, unit.action.key) / OBJECT
+    path = shop.store.path(STORE_KIND, unit.action.key) / OBJECT
     if part is None or part.host in _hosts or not path.is_file():
         return
     code = fatbin.one_cubin(elf.section(path.read_bytes(), fatbin.SECTION))
@@ -180,9 +180,9 @@ def swapped(
         The plan that links what came of it; None if nothing is to be had this way.
     """
     store = shop.store
-    missing = [unit for unit in made.cuda if not store.has(SHELF, unit.action.key)]
+    missing = [unit for unit in made.cuda if not store.has(STORE_KIND, unit.action.key)]
     stand_ins = (_action(unit, _NVCC) for unit in missing)
-    instead = {one.title: one for one in stand_ins if store.use(SHELF, one.key)}
+    instead = {one.title: one for one in stand_ins if store.use(STORE_KIND, one.key)}
     edits = [
         e for u in missing if u.path not in instead and (e := _edit(u, made, shop, nvrtc=nvrtc))
     ]
@@ -202,7 +202,7 @@ def swapped(
     if not instead:
         return None
     found = again(instead)
-    module = str(store.path(SHELF, found.link.key) / found.link.outputs[0])
+    module = str(store.path(STORE_KIND, found.link.key) / found.link.outputs[0])
     for edit in edits:
         if edit.unit.path in quick:
             plan = replace(made.plan, actions=(edit.part.cubin,), texts=edit.part.texts)
@@ -243,7 +243,7 @@ def _by_nvrtc(edit: _Edit, shop: Place) -> bytes | None:
 
 def _by_nvcc(edit: _Edit, shop: Place) -> bytes:
     """Machine code that nvcc has put into the store."""
-    return (shop.store.path(SHELF, edit.part.cubin.key) / CUBIN).read_bytes()
+    return (shop.store.path(STORE_KIND, edit.part.cubin.key) / CUBIN).read_bytes()
 
 
 def _beside(made: Made, units: list[CudaUnit]) -> Plan:
@@ -297,13 +297,13 @@ def _put(edit: _Edit, code: bytes, by: str, shop: Place) -> dict[str, Action]:
         if done.returncode:
             raise _SwapError(done.stderr)
         # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the object.
-        log = store.path(SHELF, edit.part.cubin.key) / execute_action.LOG
+        log = store.path(STORE_KIND, edit.part.cubin.key) / execute_action.LOG
         if by == _NVCC and log.is_file():
             files.copy_file(log, tree / execute_action.LOG)
 
     action = _action(edit.unit, by)
     try:
-        store.tree(SHELF, action.key, fill)
+        store.tree(STORE_KIND, action.key, fill)
     except (_SwapError, FileNotFoundError) as error:
         _log.info("%s is compiled as a whole: %s", edit.unit.path, error)
         return {}
@@ -365,13 +365,13 @@ def _verify(
             if by_nvcc():
                 return
             truth = cubin.named_like(_by_nvcc(edit, shop), edit.host.code)
-            given = (store.path(SHELF, mine) / OBJECT).read_bytes()
+            given = (store.path(STORE_KIND, mine) / OBJECT).read_bytes()
             _put(edit, truth, _NVCC, shop)
             code = fatbin.one_cubin(elf.section(given, fatbin.SECTION))
             if code and cubin.same_code(code, truth):
                 return
             edit.host.alike = False
-            store.forget(SHELF, mine)
+            store.forget(STORE_KIND, mine)
     except (KernforgeError, OSError) as error:
         _log.info("device code of %s is not compared: %s", path, error)
         return

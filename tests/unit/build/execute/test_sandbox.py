@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from kernforge.build.execute import sandbox
-from kernforge.build.execute.sandbox import Room, Sandbox
+from kernforge.build.execute.sandbox import ActionDirectory, Sandbox
 from kernforge.errors import ToolchainError
 from kernforge.system import files, process
 from kernforge.system.process import Completed
@@ -45,7 +45,9 @@ def room(tmp_path):
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "file").write_text("of the toolchain\n")
-    return Room(path=tmp_path / "room", place=PLACE, roots={"tree": str(tree), "sh": "/bin/sh"})
+    return ActionDirectory(
+        path=tmp_path / "room", place=PLACE, roots={"tree": str(tree), "sh": "/bin/sh"}
+    )
 
 
 @pytest.mark.skipif(not kinds(), reason="this machine allows no namespaces")
@@ -143,7 +145,7 @@ def test_the_host_compilers_own_directory_is_seen_where_it_is(kind, room, tmp_pa
     for directory in (own, beside):
         directory.mkdir(parents=True)
     (beside / "vector").write_text("of the compiler\n")
-    room = Room(path=room.path, place=PLACE, roots={**room.roots, "gcc": str(own)})
+    room = ActionDirectory(path=room.path, place=PLACE, roots={**room.roots, "gcc": str(own)})
     assert room.seen("gcc") == str(own)
     assert room.seen("tree") == f"{PLACE}/roots/tree"
     done = process.run(

@@ -4,7 +4,7 @@
 import pytest
 
 from kernforge.build.execute.cost import Estimate
-from kernforge.build.execute.schedule import Room, Running, Waiting, admit, threads
+from kernforge.build.execute.schedule import Capacity, Running, Waiting, admit, threads
 
 GB = 10**9
 
@@ -28,7 +28,7 @@ def has(gb, seconds=10.0, elapsed=0.0, current=0.0, *, alone=False):
 
 
 def room(slots=8, available=16.0, limit=None):
-    return Room(
+    return Capacity(
         slots=slots,
         available=int(available * GB),
         limit=None if limit is None else int(limit * GB),
