@@ -10,7 +10,7 @@ from kernels.cli import main
 
 from kernforge.cli import main as cli_main
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "come-from-kernels.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "user" / "switch-from-kernels.md"
 ROW = re.compile(r"\| `(kernels|kernel-builder) ([a-z-]+)([^|]*)\| ([^|]*)\|([^|]*)\|")
 
 

@@ -22,7 +22,7 @@ pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
 KERNEL = ROOT / "kernels" / "img2gray"
-GUIDE = ROOT / "docs" / "how-to" / "ship-as-wheels.md"
+GUIDE = ROOT / "docs" / "how-to" / "release" / "ship-as-wheels.md"
 CLI = [sys.executable, "-m", "kernforge"]
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 TORCH_LIBRARIES = frozenset({"libc10.so", "libtorch.so", "libtorch_cpu.so"})

@@ -271,7 +271,7 @@ def test_a_locked_layer_is_that_of_the_locked_commit(registry, tmp_path, monkeyp
         LockedLayerRepository("me/other", layer_name="SiluAndMul", **where)
 
 
-GUIDE = Path(__file__).parents[2] / "docs/how-to/kernelize-a-model.md"
+GUIDE = Path(__file__).parents[2] / "docs/how-to/user/kernelize-a-model.md"
 
 
 def test_the_guide_does_what_it_says(registry, monkeypatch, capsys):

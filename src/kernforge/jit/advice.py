@@ -40,7 +40,7 @@ def hint(units: Iterable[Unit], seconds: float) -> str:
         return (
             f"{file} includes <{found[0]}>, and compiling took {seconds:.0f} s. Kernels on raw pointers "
             "in a .cu without torch's headers and a binding on torch's stable ABI compile in a few: "
-            f"docs/how-to/write-and-see.md ({_SWITCH}=0 hides this)"
+            f"docs/how-to/author/use-the-jit.md ({_SWITCH}=0 hides this)"
         )
     return ""
 

@@ -369,7 +369,7 @@ def test_what_was_refused_is_not_loaded(tmp_path, built):
 
 
 def test_the_policy_of_the_how_to_page_is_one():
-    page = (Path(__file__).parents[3] / "docs/how-to/trust-and-sign.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/how-to/platform/set-a-trust-policy.md").read_text()
     text = page.partition("```toml\n")[2].partition("```")[0]
     read = policy.parse(tomllib.loads(text), "page")
     assert [rule.admit.value for rule in read.rules] == ["signed", "signed", "always", "never"]
