@@ -57,8 +57,10 @@ lint: $(VENV)/ready-build,cluster,test,lint  ## linters, types and formats
 	$(BIN)/mypy
 	git ls-files '*.cu' '*.cuh' '*.h' '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
 
-docs: $(VENV)/ready-build,demo,test  ## write the generated reference pages
+docs: $(VENV)/ready-build,demo,test  ## write the generated pages, and the site to site/
 	COLUMNS=100 $(BIN)/python scripts/generate_docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "read it: $(BIN)/python -m http.server --directory site"
 
 clean:  ## remove what the other targets made in this checkout
-	rm -rf $(VENV) .demo kernels/*/build
+	rm -rf $(VENV) .demo site kernels/*/build

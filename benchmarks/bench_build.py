@@ -217,7 +217,7 @@ def halves(cuda: bool) -> list[Half]:  # noqa: FBT001
 
 
 def table(cases: list[dict], *, cuda: bool) -> dict[str, object]:
-    """The cases as the README shows them."""
+    """The cases as the page of results shows them."""
     rows = [
         [
             f"{one['half']}, {one['case']}",
@@ -227,11 +227,11 @@ def table(cases: list[dict], *, cuda: bool) -> dict[str, object]:
         ]
         for one in cases
     ]
-    note = f"cpp_extension was measured with torch {torch.__version__} and counted once for each "
-    note += "torch that the variants serve."
-    note += "" if cuda else " CUDA was not built: torch has none here, or there is no toolkit."
+    note = "Peer: CPU seconds of one build x torch versions that the variants serve. It was "
+    note += f"measured with torch {torch.__version__}."
+    note += "" if cuda else " CUDA was not built: this torch has none, or there is no toolkit."
     return {
-        "title": "img2gray for every torch, CPU seconds",
+        "title": "img2gray for all torch versions, CPU seconds",
         "head": ["", "kernforge (wall s)", "cpp_extension", "ratio"],
         "rows": rows,
         "note": note,

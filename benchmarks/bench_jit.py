@@ -219,21 +219,22 @@ def measure(loader: str, form: str, *, cpu: bool, cache: str) -> dict[str, objec
 
 
 def table(where: str, results: dict[str, dict[str, object]]) -> dict[str, object]:
-    """What the README shows."""
+    """What the page of results shows."""
     moments = (
         *("cold", "edit", "second edit", "device-only edit", "later device-only edit"),
         *("unchanged", "second process"),
     )
     return {
-        "title": f"Four toy kernels on {where}, seconds until they can be called",
+        "title": f"Seconds until four small kernels can be called, on {where}",
         "head": ["form, loader", *moments],
         "rows": [
             [name, *(f"{found[m]:.2g}" if m in found else "" for m in moments)]
             for name, found in results.items()
         ],
-        "note": "Fresh processes with an empty cache each, in one run. An edit changes a kernel and its "
-        "launcher, a device-only edit a kernel's body, which torch's loader does not tell apart. "
-        "`benchmarks/bench_jit.py`.",
+        "note": "New processes with an empty cache, in one run. An edit changes a kernel and its "
+        "launcher. A device-only edit changes the body of a kernel; torch's loader treats it like "
+        "any edit. split: device code and binding in separate files. tutorial: one source that "
+        "includes torch's headers. project: a kernel project. By `benchmarks/bench_jit.py`.",
     }
 
 

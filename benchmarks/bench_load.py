@@ -145,16 +145,16 @@ def main() -> None:
         "runs": RUNS,
         "median_ms": {"columns": ["wall", "cpu"], **figures},
         "table": {
-            "title": "Loading one small kernel",
+            "title": "Load one small kernel",
             "head": [
                 "step",
-                "kernforge, every digest checked",
-                "kernels, none checked",
+                "kernforge, all digests verified",
+                "kernels, none verified",
                 "CPU ratio",
             ],
             "rows": rows,
-            "note": f"Medians of {RUNS} fresh processes each, taking turns, warm cache, offline; "
-            "but for the first row torch was imported before. `benchmarks/bench_load.py`.",
+            "note": f"Medians of {RUNS} new processes each, in turns, offline with a filled cache. "
+            "torch was imported before, except in the first row. By `benchmarks/bench_load.py`.",
         },
     }
     RESULT.write_text(json.dumps(document, indent=2) + "\n")

@@ -156,15 +156,14 @@ def table(cases: list[dict], load: float) -> dict[str, object]:
     served = sum(peer["hosts"] for peer in cold["peer"])
     note = (
         f"One build of three variants serves {served} pairs of torch (from 2.10) and CPU, CUDA 12 "
-        f"or CUDA 13. cpp_extension was measured with torch {torch.__version__} and nvcc 13.0, for "
-        "the CPU and for each variant's architectures, and multiplied. Of the cold build "
-        f"{sum(own):.1f} CPU-s are the {len(own)} compilations of the kernel's own sources: with "
-        f"nothing else it would be {total / sum(own):.1f}x."
+        f"or CUDA 13. Peer: pairs x CPU seconds of one build, for the CPU and for each CUDA "
+        f"version, measured with torch {torch.__version__} and nvcc 13.0. {sum(own):.1f} CPU "
+        f"seconds of the cold build are the {len(own)} compilations of the kernel's own sources."
     )
     if load > 1:
-        note += " Other programs kept the machine busy: figures vary by a tenth."
+        note += " Ratios vary by about 10 % from run to run."
     return {
-        "title": "img2gray for every torch and CUDA, CPU seconds",
+        "title": "img2gray for all torch and CUDA versions, CPU seconds",
         "head": ["", "kernforge", "cpp_extension", "ratio"],
         "rows": rows,
         "note": note,

@@ -102,8 +102,8 @@ def main() -> None:
                 *("GPU, KiB", "open files", "threads"),
             ],
             "rows": [[str(p["edits"]), *(f"{p[n]:.3g}" for n in names)] for p in parts],
-            "note": f"A module is a file of {sum(sizes) / len(sizes) / 1024:.0f} KiB. Resident "
-            "memory holds the modules' pages. `benchmarks/bench_reload.py`.",
+            "note": f"A module is a file of {sum(sizes) / len(sizes) / 1024:.0f} KiB; its pages are "
+            "part of the resident memory. By `benchmarks/bench_reload.py`.",
         },
     }
     if arguments.out:

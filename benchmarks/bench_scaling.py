@@ -170,8 +170,8 @@ def main() -> None:
         "weight": arguments.weight,
         "cases": cases,
         "table": {
-            "title": f"{arguments.units} heavy {arguments.backend} units, jobs at once",
-            "head": ["jobs", "wall s", "speed-up", "of linear while there are actions"],
+            "title": f"{arguments.units} large {arguments.backend} units by number of jobs",
+            "head": ["jobs", "wall s", "speed-up", "share of linear"],
             "rows": [
                 [
                     c["jobs"],
@@ -181,7 +181,7 @@ def main() -> None:
                 ]
                 for c in cases
             ],
-            "note": "From an empty result store, the toolchain at hand.",
+            "note": "No stored results, toolchain in the store. Share of linear: while actions are left.",
         },
     }
     arguments.json.write_text(json.dumps(document, indent=2) + "\n")

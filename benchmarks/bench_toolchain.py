@@ -111,10 +111,10 @@ def main() -> None:
         "torch": torches,
         "toolkits": toolkits,
         "table": {
-            "title": "What a toolchain costs from nothing",
-            "head": ["what", "kernforge fetches", "the wheel", "ratio"],
+            "title": "Download for a toolchain",
+            "head": ["what", "kernforge downloads", "whole wheel", "ratio"],
             "rows": rows,
-            "note": "Index pages and what the lock needs are counted in.",
+            "note": "Index pages and requests for the lock are included.",
         },
     }
     RESULT.write_text(json.dumps(document, indent=2) + "\n")

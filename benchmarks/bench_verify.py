@@ -170,8 +170,8 @@ def main() -> None:
         "milliseconds": found,
         "import_milliseconds": imports,
         "table": {
-            "title": "Verifying a 50 MB variant, warm files",
-            "head": ["what", *found, "once a process"],
+            "title": "Verify a variant of 50 MB, files in the page cache",
+            "head": ["what", *found, "once per process"],
             "rows": [
                 [what, *(_cell(times[name]) for times in found.values()), once]
                 for what, name, once in (
@@ -190,8 +190,8 @@ def main() -> None:
                     ),
                 )
             ],
-            "note": "By the clock (processor time), each the best of several rounds, interleaved; the "
-            "last column is the import of the package that verifies, in processor time. Neither client waits for a network here.",
+            "note": "Wall time (processor time), minimum of several interleaved rounds, without a "
+            "network. The last column is the processor time of importing the verifying package.",
         },
     }
     OUT.write_text(json.dumps(document, indent=2) + "\n")

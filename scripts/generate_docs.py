@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the generated reference pages and README's tables: ``make docs``.
+"""Write the generated pages of the documentation and README's table: ``make docs``.
 
-A test runs this with ``--check`` and fails when a page is not what the code says.
+A test runs this with ``--check`` and fails if a page is not what the code says.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import docs_results
 
 from kernforge import errors
 from kernforge.cli import main as cli_main
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-REFERENCE = ROOT / "docs" / "reference"
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
 START, END = "<!-- results:start -->", "<!-- results:end -->"
 
 
@@ -45,8 +49,14 @@ def _with_subclasses(kind: type[errors.KernforgeError]) -> Iterator[type[errors.
             yield from _with_subclasses(below)
 
 
-_JSON = """With `--json` a command prints one document, however it ends: `error` (the class), `message` and `hint` stand in it beside what there is of
-the result. A result that is a list, as of `check`, is printed alone; the error is on standard error, as ever.
+_ERRORS = """# Errors and exit codes
+
+Every error is a class of `kernforge.errors` with a `message` and a `hint`. A command prints both
+and ends with the exit code of the class. 0 is success, 130 an interrupt by Ctrl-C.
+
+With `--json` a command prints one document, also if it fails: `error` (the class), `message` and
+`hint` are keys of the document, together with the part of the result that exists. If the result is
+a list, as of `check`, the list is the whole document and the error is printed on standard error.
 """
 
 
@@ -59,9 +69,7 @@ def errors_page() -> str:
     ]
     return "\n".join(
         (
-            "# Errors and exit codes\n",
-            "Python code meets the class, a shell the exit code; 0 is success, 130 an interrupt.\n",
-            _JSON,
+            _ERRORS,
             "| exit code | error | what happened |",
             "|---|---|---|",
             *rows,
@@ -70,28 +78,26 @@ def errors_page() -> str:
     )
 
 
-def results() -> str:
-    """README's tables, from the stored results."""
-    parts = []
-    for path in sorted(ROOT.glob("benchmarks/results/*.json")) + sorted(
-        ROOT.glob("kernels/*/benchmarks/results/*.json")
-    ):
-        document = json.loads(path.read_text())
-        if "table" in document:
-            parts.append(_table(document["table"], path))
-    return "\n".join(parts)
+def decisions_page() -> str:
+    """The index of the decisions."""
+    rows = []
+    for path in sorted((DOCS / "decisions").glob("[0-9]*.md")):
+        text = path.read_text()
+        title = re.search(r"^# (\d+)\. (.+)$", text, re.MULTILINE)
+        status = re.search(r"^Status: (.+)$", text, re.MULTILINE)
+        if not title or not status or title[1] != str(int(path.name[:4])):
+            raise SystemExit(
+                f"{path.name} must start with '# NUMBER. TITLE' and have 'Status: ...'"
+            )
+        rows.append(f"| {title[1]} | [{title[2]}]({path.name}) | {status[1]} |")
+    return "\n".join((_DECISIONS, "| number | decision | status |", "|---|---|---|", *rows, ""))
 
 
-def _table(table: dict[str, object], path: Path) -> str:
-    """One table; a result file carries its own title, head, rows and note."""
-    head, rows = table["head"], table["rows"]
-    lines = [f"**{table['title']}** ([{path.name}]({path.relative_to(ROOT)}))\n"]
-    lines += [_row(head), _row(["---"] * len(head)), *map(_row, rows)]
-    return "\n".join([*lines, "", f"{table['note']}\n"])
+_DECISIONS = """# Decisions
 
-
-def _row(cells: list[object]) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
+One page for each decision: context, decision, consequences. A new decision gets a new page; the
+status of the old page names it.
+"""
 
 
 def pages() -> dict[Path, str]:
@@ -99,26 +105,29 @@ def pages() -> dict[Path, str]:
     readme = (ROOT / "README.md").read_text()
     before, _, rest = readme.partition(START)
     _, _, after = rest.partition(END)
+    results = ROOT / "benchmarks" / "results"
     return {
+        **{DOCS / "results" / f"{n}.md": text for n, text in docs_results.pages(results).items()},
+        DOCS / "decisions" / "README.md": decisions_page(),
         REFERENCE / "manifest.md": schema.reference_markdown(),
         REFERENCE / "commands.md": cli_page(),
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "build.schema.json": json.dumps(schema.json_schema(), indent=2) + "\n",
-        ROOT / "README.md": f"{before}{START}\n{results()}{END}{after}",
+        ROOT / "README.md": f"{before}{START}\n{docs_results.headlines(results)}{END}{after}",
     }
 
 
 def main() -> None:
     """Write the pages, or with ``--check`` say which are out of date."""
-    stale = [
-        path for path, text in pages().items() if not path.exists() or path.read_text() != text
-    ]
+    texts = pages()
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is out of date: run `make docs`")
         sys.exit(1 if stale else 0)
     for path in stale:
-        path.write_text(pages()[path])
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(texts[path])
         print(path.relative_to(ROOT))
 
 

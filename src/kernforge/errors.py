@@ -33,6 +33,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+# Where the documentation is published. It is also in pyproject.toml and mkdocs.yml.
+DOCUMENTATION = "https://kernforge.example/"
+
+
+def page(path: str) -> str:
+    """The address of a page of the documentation.
+
+    Args:
+        path: the page below ``docs/`` without ``.md``, such as ``how-to/author/use-the-jit``.
+    """
+    return f"{DOCUMENTATION}{path}/"
+
 
 class KernforgeError(Exception):
     """An expected failure; the user sees the message and the hint, never a traceback."""

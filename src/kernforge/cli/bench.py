@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge.cli import options
-from kernforge.errors import CheckError, UsageError
+from kernforge.errors import CheckError, UsageError, page
 from kernforge.system import tables
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
         files.write_atomic(arguments.html, html.html(document, shown))
     report.result(document, options.classes_text(document) if classes else _text(document))
     if refused := run.refusals(document) + slower:
-        raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
+        raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
 
 def _run(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
-from kernforge.errors import CheckError, UsageError
+from kernforge.errors import CheckError, UsageError, page
 
 if TYPE_CHECKING:
     import argparse
@@ -87,7 +87,7 @@ def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
         files.write_atomic(arguments.out, json.dumps(found, indent=2) + "\n")
     report.result(found, options.classes_text(document))
     if refused := run.refusals(document):
-        raise CheckError("\n".join(refused), hint="see the page on honest benchmarks")
+        raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
 
 def _repo(arguments: argparse.Namespace, backend: str | None) -> Repo:

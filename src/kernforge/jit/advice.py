@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from kernforge.errors import page
 from kernforge.source import diagnostics
 from kernforge.source.extension_source import is_stable, is_torch_header
 from kernforge.system.console import Report
@@ -40,7 +41,7 @@ def hint(units: Iterable[Unit], seconds: float) -> str:
         return (
             f"{file} includes <{found[0]}>, and compiling took {seconds:.0f} s. Kernels on raw pointers "
             "in a .cu without torch's headers and a binding on torch's stable ABI compile in a few: "
-            f"docs/how-to/author/use-the-jit.md ({_SWITCH}=0 hides this)"
+            f"{page('how-to/author/use-the-jit')} ({_SWITCH}=0 hides this)"
         )
     return ""
 

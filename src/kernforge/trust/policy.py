@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kernforge.errors import TrustError
+from kernforge.errors import TrustError, page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -350,7 +350,7 @@ def fingerprint(key: bytes) -> str:
 
 def _table(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise _wrong(where, "that is no table", "see the how-to page on trust for the form")
+        raise _wrong(where, "that is no table", f"see {page('how-to/platform/set-a-trust-policy')}")
     return value
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.bench import api as bench
 from kernforge.bench.engine.workload import SIZES, Candidate, Settings, Tensor, Workload
-from kernforge.errors import CheckError, UsageError
+from kernforge.errors import CheckError, UsageError, page
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system import files
 from kernforge.system.process import Command, Partner
@@ -68,7 +68,7 @@ def scripts(repo: Path) -> list[Path]:
     if not found:
         raise UsageError(
             f"{repo} has no {BENCHMARKS}/{PATTERN}",
-            hint="see the page on measuring a published kernel for how one is written",
+            hint=f"see {page('how-to/author/measure-a-published-kernel')}",
         )
     return found
 
@@ -181,7 +181,7 @@ class _Oracle:
             self.close()
             raise CheckError(
                 f"{script} defines no subclass of Benchmark with a method benchmark_...",
-                hint="see the page on measuring a published kernel for how one is written",
+                hint=f"see {page('how-to/author/measure-a-published-kernel')}",
             )
 
     def close(self) -> None:

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of results and README's table, from the documents in ``benchmarks/results``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One page of results.
+
+    Attributes:
+        title: of the page.
+        text: what all of its tables have in common.
+        files: patterns of the names of its documents.
+    """
+
+    title: str
+    text: str
+    files: tuple[str, ...]
+
+
+GROUPS = {
+    "kernels": Group(
+        "Results: Kernels on the GPU",
+        "The example kernels of the repository on an NVIDIA H200 with torch 2.11 and CUDA 13.0.\n"
+        "All contenders of a table take turns in one run. The L2 cache is emptied before each "
+        "call unless\nthe column says otherwise. A device copy that moves as many bytes is the "
+        "ceiling; on data that\nfits into a cache, a kernel can be faster than this copy.\n",
+        ("*-h200.json",),
+    ),
+    "jit": Group(
+        "Results: JIT",
+        "`kernforge.load` and `kernforge.load_inline` beside `torch.utils.cpp_extension`, which "
+        "takes the\nsame calls.\n",
+        ("jit.json", "reload.json"),
+    ),
+    "build": Group(
+        "Results: Builds",
+        "`kernforge build` beside `torch.utils.cpp_extension`, on the same sources and "
+        "architectures, with the\nsame compilers. One variant of kernforge serves several torch "
+        "versions; cpp_extension builds once\nfor each of them.\n",
+        ("build.json", "matrix.json", "scaling.json", "toolchain.json", "community.json"),
+    ),
+    "load": Group(
+        "Results: Loading and verification",
+        "`kernforge.get_kernel` beside `kernels.get_kernel`, for the same kernel in the same "
+        "cache.\n",
+        ("load.json", "verify.json"),
+    ),
+}
+
+# Counts of tests are no results.
+_LEFT_OUT = "gpu-tests*.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One row of README's table: two cells of one stored table.
+
+    Attributes:
+        what: the row's first cell.
+        unit: of both values.
+        file: the document that has the table.
+        ours: row and column of kernforge's value.
+        peer: row and column of the peer's value.
+        name: the peer.
+    """
+
+    what: str
+    unit: str
+    file: str
+    ours: tuple[str, str]
+    peer: tuple[str, str]
+    name: str
+
+
+HEADLINES = (
+    Headline(
+        "cold build of a CUDA kernel for 5 torch versions, CPU time",
+        "s",
+        "build.json",
+        ("cuda, stable ABI, cold", "kernforge (wall s)"),
+        ("cuda, stable ABI, cold", "cpp_extension"),
+        "`cpp_extension`, 5 builds",
+    ),
+    Headline(
+        "the same build after an edit of the `.cu`, CPU time",
+        "s",
+        "build.json",
+        ("cuda, stable ABI, edit of img2gray.cu", "kernforge (wall s)"),
+        ("cuda, stable ABI, edit of img2gray.cu", "cpp_extension"),
+        "`cpp_extension`, 5 builds",
+    ),
+    Headline(
+        "headers of torch 2.15 for a build, download",
+        "MB",
+        "toolchain.json",
+        ("torch 2.15.0 headers", "kernforge downloads"),
+        ("torch 2.15.0 headers", "whole wheel"),
+        "the torch wheel",
+    ),
+    Headline(
+        "`load_inline`, first call",
+        "s",
+        "jit.json",
+        ("split, kernforge", "cold"),
+        ("split, torch", "cold"),
+        "torch's `load_inline`",
+    ),
+    Headline(
+        "`load_inline` after an edit of device code",
+        "s",
+        "jit.json",
+        ("split, kernforge", "device-only edit"),
+        ("split, torch", "edit"),
+        "torch's `load_inline`",
+    ),
+    Headline(
+        "first `get_kernel` of a process, all digests verified",
+        "ms",
+        "load.json",
+        ("first get_kernel", "kernforge, all digests verified"),
+        ("first get_kernel", "kernels, none verified"),
+        "`kernels`, no digest verified",
+    ),
+    Headline(
+        "RGB to gray, 2160x3840 pixels, H200",
+        "us",
+        "img2gray-h200.json",
+        ("2160x3840x3", "kernel"),
+        ("2160x3840x3", "torch.compile"),
+        "`torch.compile`, max-autotune",
+    ),
+    Headline(
+        "vector addition, 1,024 elements, called from Python, H200",
+        "us",
+        "vector-add-h200.json",
+        ("vector-add", "2^10 from Python"),
+        ("torch eager", "2^10 from Python"),
+        "`torch.add`",
+    ),
+)
+
+
+def pages(results: Path) -> dict[str, str]:
+    """The text of each page by its name, and that of their index."""
+    tables = _tables(results)
+    texts = {}
+    for name, group in GROUPS.items():
+        found = [path for pattern in group.files for path in sorted(results.glob(pattern))]
+        parts = [f"# {group.title}\n", group.text]
+        parts += [_table(tables.pop(path.name), path) for path in found if path.name in tables]
+        texts[name] = "\n".join(parts)
+    if tables:
+        raise SystemExit(f"no page of results has {', '.join(tables)}: see GROUPS")
+    lines = [
+        f"- [{group.title.removeprefix('Results: ')}]({name}.md)" for name, group in GROUPS.items()
+    ]
+    texts["README"] = "\n".join((_INDEX, *lines, ""))
+    return texts
+
+
+_INDEX = """# Results
+
+Each table is made from a JSON document in `benchmarks/results`, which a script of the repository
+wrote. kernforge and its peers are measured in the same run.
+[Honest benchmarks](../explanation/honest-benchmarks.md) explains how kernels are measured.
+"""
+
+
+def _tables(results: Path) -> dict[str, dict[str, Any]]:
+    """The table of each document that has one."""
+    left_out = set(results.glob(_LEFT_OUT))
+    documents = {
+        path.name: json.loads(path.read_text())
+        for path in sorted(results.glob("*.json"))
+        if path not in left_out
+    }
+    return {name: document["table"] for name, document in documents.items() if "table" in document}
+
+
+def _table(table: dict[str, Any], path: Path) -> str:
+    """One table; a result file carries its own title, head, rows and note."""
+    head, rows = table["head"], table["rows"]
+    lines = [f"## {table['title']}\n", _row(head), _row(["---"] * len(head)), *map(_row, rows)]
+    link = f"../../benchmarks/results/{path.name}"
+    return "\n".join([*lines, "", f"{table['note']} Source: [{path.name}]({link}).\n"])
+
+
+def headlines(results: Path) -> str:
+    """README's table."""
+    tables = _tables(results)
+    rows = []
+    for line in HEADLINES:
+        ours, peer = (_cell(tables[line.file], *at) for at in (line.ours, line.peer))
+        if "ratio" in tables[line.file]["head"]:  # of values with more digits than are shown
+            ratio = _cell(tables[line.file], line.ours[0], "ratio")
+        else:
+            ratio = float(f"{peer / ours:.2g}")
+        values = (f"{value:g} {line.unit}" for value in (ours, peer))
+        rows.append([line.what, *values, line.name, f"{ratio:g}x"])
+    head = ["", "kernforge", "peer", "which peer", "ratio"]
+    return "\n".join([_row(head), _row(["---"] * len(head)), *map(_row, rows), ""])
+
+
+def _cell(table: dict[str, Any], row: str, column: str) -> float:
+    """The value of a cell: its first number, or the product of "6.5 x 5"."""
+    (cells,) = [cells for cells in table["rows"] if cells[0] == row]
+    text = str(cells[table["head"].index(column)])
+    numbers = [float(n.replace(",", "")) for n in re.findall(r"\d[\d,.]*", text)]
+    return round(numbers[0] * numbers[1], 1) if " x " in text else numbers[0]
+
+
+def _row(cells: list[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
