@@ -14,7 +14,7 @@ from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
 from kernforge.loader.search import find_commit
-from kernforge.registry.api import Registry, answering
+from kernforge.registry.api import Registry, member_for
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import check_repo_id, majors, versions
 from kernforge.trust import signature
@@ -109,7 +109,7 @@ def find(
         paths = artifact_directories.variants(directory.absolute())
         names = tuple(path.name for path in paths)
         return AboutSource(where=where, names=names, directories=tuple(paths))
-    registry = answering(registry, check_repo_id(where))
+    registry = member_for(registry, check_repo_id(where))
     if version is None and revision is None:
         revision = _newest(registry, where)
     commit = find_commit(registry, where, version, revision)

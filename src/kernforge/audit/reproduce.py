@@ -23,7 +23,7 @@ from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.loader.search import find_commit
 from kernforge.project import checkout, targets
 from kernforge.project.api import read_project
-from kernforge.registry.api import answering
+from kernforge.registry.api import member_for
 from kernforge.registry.names import check_repo_id
 from kernforge.store.local import Store
 from kernforge.system import files
@@ -112,7 +112,7 @@ def find(where: str, *, registry: Registry, version: str) -> tuple[RecordedVaria
     directory = directories.directory_of(where)
     if directory is not None:
         return tuple(_read(path, path) for path in directories.variants(directory))
-    source = answering(registry, check_repo_id(where))
+    source = member_for(registry, check_repo_id(where))
     commit = find_commit(source, where, version, None)
     names = source.variants(where, commit)
     link_root = source.link_root(where)

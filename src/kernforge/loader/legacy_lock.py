@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import tree_files
 from kernforge.errors import IntegrityError
-from kernforge.registry.hub_client import git_blob
-from kernforge.system.digest import sha256
+from kernforge.system.digest import git_blob, sha256
 from kernforge.system.files import sha256_file
 
 if TYPE_CHECKING:

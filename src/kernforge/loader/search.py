@@ -25,7 +25,7 @@ from kernforge.loader.host import probe
 from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, resolve, way_out
 from kernforge.registry import redirect
-from kernforge.registry.api import Registry, answering, find_revision, find_version
+from kernforge.registry.api import Registry, find_revision, find_version, member_for
 from kernforge.registry.names import SOURCE, majors, versions
 from kernforge.trust import admission as trust_admission
 from kernforge.trust.policy import Subject
@@ -209,7 +209,7 @@ def _redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
 
 def _find_published(search: Search, repo_id: str, commit: str) -> Node:
     """The variant to load among those of a commit."""
-    registry = answering(search.registry, repo_id)
+    registry = member_for(search.registry, repo_id)
     search = _step(search, f"{repo_id} at {commit}")
     host = probe(search.backend)
     names = registry.variants(repo_id, commit)
@@ -259,7 +259,7 @@ def fetch_variant(search: Search, repo_id: str, commit: str, name: str) -> Fetch
         IntegrityError: its document cannot be read, is not what was locked, or its signature is of
             other bytes.
     """
-    registry = answering(search.registry, repo_id)
+    registry = member_for(search.registry, repo_id)
     document = registry.metadata(repo_id, commit, name)
     if search.locks is not None:
         search.locks.check(repo_id, commit, name, document)
@@ -282,7 +282,7 @@ def fetch_variant(search: Search, repo_id: str, commit: str, name: str) -> Fetch
 
 def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host) -> Node:
     """The variant built from a kernel's source, if the caller has a builder and there is one."""
-    registry = answering(search.registry, repo_id)
+    registry = member_for(search.registry, repo_id)
     if search.builder is None:
         raise _nothing_fits(search, repo_id, commit, resolution, host)
     # No signature speaks for what will come of a source: where one is demanded, it is refused.
@@ -313,7 +313,7 @@ def _nothing_fits(
     search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host
 ) -> NoVariantError:
     """The error, with the shortest way out: the newest version if it fits, else all other ways."""
-    registry = answering(search.registry, repo_id)
+    registry = member_for(search.registry, repo_id)
     hint = _newer_version(registry, repo_id, commit, host)
     if not hint:
         hint = way_out(resolution, host)

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from kernforge.errors import NetworkError, NotPublishedError, RegistryError
 from kernforge.publish.destination import CARD, Release, Written, contents_of
 from kernforge.publish.hub_commits import Operation, batches, plan
-from kernforge.registry.hub_client import git_blob, library
+from kernforge.registry.hub_client import library
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, tag_of, versions
+from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,9 +68,9 @@ class HubDestination:
     @contextlib.contextmanager
     def writing(self, repo_id: str) -> Iterator[None]:
         """Create the kernel if it does not exist; other publishers are not locked out."""
-        if self.registry.place.offline:
+        if self.registry.endpoint.offline:
             raise NetworkError(
-                f"{self.registry.place.endpoint} cannot be used: HF_HUB_OFFLINE is set",
+                f"{self.registry.endpoint.url} cannot be used: HF_HUB_OFFLINE is set",
                 hint="unset HF_HUB_OFFLINE to publish",
             )
         api = self._client.api
@@ -136,7 +137,7 @@ class HubDestination:
         return Written(
             commit=commit,
             changed=changed or card is not None,
-            url=f"{self.registry.place.endpoint}/kernels/{repo_id}/tree/{tag}",
+            url=f"{self.registry.endpoint.url}/kernels/{repo_id}/tree/{tag}",
             branch=branch,
         )
 
@@ -308,7 +309,7 @@ class HubDestination:
         return Written(
             commit=commit,
             changed=bool(opened),
-            url=f"{self.registry.place.endpoint}/kernels/{repo_id}/tree/{branch}",
+            url=f"{self.registry.endpoint.url}/kernels/{repo_id}/tree/{branch}",
             branch=branch,
             pull_requests=tuple(opened),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where kernels are published: one protocol, and the door that opens a registry by its name."""
+"""The protocol of registries, and the functions that open one by its path or URL."""
 
 from __future__ import annotations
 
@@ -12,38 +12,22 @@ from typing import Protocol
 from kernforge.errors import RegistryError, RequestError
 from kernforge.registry import hub_endpoint
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.names import COMMIT, SOURCE, Version3, check_repo_id, majors, versions
+from kernforge.registry.names import COMMIT, versions
 from kernforge.system.environment import Environment
-
-__all__ = [
-    "SOURCE",
-    "Chain",
-    "DirectoryRegistry",
-    "Registry",
-    "Version3",
-    "answering",
-    "check_repo_id",
-    "find_revision",
-    "find_version",
-    "majors",
-    "open_default",
-    "open_registry",
-    "versions",
-]
 
 _PREFIX = re.compile(r"[0-9a-f]{7,}")
 
 
 class Registry(Protocol):
-    """What a loader asks a registry.
+    """What a loader needs of a registry.
 
-    Every method may raise ``RegistryError`` or ``NetworkError``. Asking for what is not there is
-    no error where the answer can say so: None or nothing.
+    Every method may raise ``RegistryError`` or ``NetworkError``. Asking for what does not exist is
+    not an error where the result can say so: None, or an empty tuple.
     """
 
     @property
     def url(self) -> str:
-        """Where it is, for people to read."""
+        """Its URL, for people to read."""
         ...
 
     def ref(self, repo_id: str, name: str) -> str | None:
@@ -73,16 +57,16 @@ class Registry(Protocol):
     def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
         """The bytes of a small file beside ``metadata.json``, such as its signature; None without.
 
-        What cannot be read for another reason than that it is not there is an error: a signature
-        that a broken network hides is not a signature that is missing.
+        A file that exists and cannot be read is an error: a signature that a broken network hides
+        is not a missing signature.
         """
         ...
 
     def trusted_publisher(self, owner: str) -> bool | None:
-        """Whether the registry itself vouches for an owner; None where it vouches for nobody.
+        """Whether the registry itself vouches for an owner; None where it never does.
 
         Raises:
-            NetworkError: it could not be asked.
+            NetworkError: the registry cannot be reached.
         """
         ...
 
@@ -99,7 +83,7 @@ class Registry(Protocol):
         ...
 
     def offline(self) -> Registry:
-        """The same registry, answering from what lies on this machine alone."""
+        """The same registry, restricted to what is on this machine."""
         ...
 
     def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
@@ -123,7 +107,7 @@ def open_registry(location: str, environment: Environment | None = None) -> Regi
         environment: says which hub and which cache; None reads this process's variables.
 
     Raises:
-        RegistryError: the URL is of a kind that there is no registry for.
+        RegistryError: no registry has URLs of this kind.
     """
     scheme, separator, rest = location.partition("://")
     if not separator:
@@ -134,7 +118,7 @@ def open_registry(location: str, environment: Environment | None = None) -> Regi
         variables = (environment or Environment.live()).variables
         return _hub(location, tuple(variables.get(name) for name in hub_endpoint.VARIABLES))
     raise RegistryError(
-        f"{location!r} is no registry that kernforge can open",
+        f"{location!r} is not a registry that kernforge can open",
         hint="name a directory, file:///path, hf:// for the Hugging Face hub, or hf+https://host "
         "for another one",
     )
@@ -173,10 +157,10 @@ def _unquote(text: str) -> str:
 
 
 def find_version(registry: Registry, repo_id: str, version: int | str) -> str | None:
-    """The commit of a version.
+    """The commit of a version; None when there is no such version.
 
     Args:
-        registry: where to look.
+        registry: where the kernel is published.
         repo_id: ``owner/name``.
         version: a major version (a branch), as a number or its digits; ``"1.2.3"``, exactly; or
             a PEP 440 specifier such as ``"~=1.2"`` or ``">=1.1,<2"``, of which the newest wins.
@@ -200,7 +184,7 @@ def _newest(specifier: str, ref_names: tuple[str, ...]) -> str | None:
         allowed = SpecifierSet(f"=={exact[1]}" if exact else specifier)
     except InvalidSpecifier:
         raise RequestError(
-            f"{specifier!r} is no version",
+            f"{specifier!r} is not a version",
             hint='write a major version like 1, or a range like "~=1.2" or ">=1.1,<2"',
         ) from None
     tags = versions(ref_names)
@@ -208,7 +192,7 @@ def _newest(specifier: str, ref_names: tuple[str, ...]) -> str | None:
 
 
 def find_revision(registry: Registry, repo_id: str, revision: str) -> str | None:
-    """The commit of a branch, a tag, a commit or the first digits (7 or more) of one.
+    """The commit of a branch, a tag, a commit or the first digits (7 or more) of one; else None.
 
     Digits are completed to the commits that the registry lists; a hub lists those that a branch
     or tag names.
@@ -222,20 +206,20 @@ def find_revision(registry: Registry, repo_id: str, revision: str) -> str | None
         return commit
     if not _PREFIX.fullmatch(revision):
         return None
-    found = [commit for commit in registry.commits(repo_id) if commit.startswith(revision)]
-    if len(found) > 1:
+    commits = [commit for commit in registry.commits(repo_id) if commit.startswith(revision)]
+    if len(commits) > 1:
         raise RegistryError(
-            f"{revision!r} begins several commits of {repo_id}: {', '.join(found)}",
+            f"{revision!r} begins several commits of {repo_id}: {', '.join(commits)}",
             hint="write more digits",
         )
-    return found[0] if found else None
+    return commits[0] if commits else None
 
 
 class Chain:
-    """Registries that are asked in turn: the first that has a kernel answers for it alone.
+    """Several registries as one: the first that has a kernel stands for it alone.
 
-    The last one answers for what none has, so that its errors say what is missing. The methods are
-    those of ``Registry``.
+    The last one stands for kernels that none has, so that its errors say what is missing. The
+    methods are those of ``Registry``.
     """
 
     def __init__(self, registries: tuple[Registry, ...]) -> None:
@@ -243,9 +227,10 @@ class Chain:
         self.url = ", then ".join(registry.url for registry in registries)
 
     def member(self, repo_id: str) -> Registry:
-        """The registry that answers for a kernel."""
-        *first, last = self.registries
-        return next((one for one in first if one.ref_names(repo_id) or one.commits(repo_id)), last)
+        """The registry that stands for a kernel."""
+        *others, last = self.registries
+        having = (r for r in others if r.ref_names(repo_id) or r.commits(repo_id))
+        return next(having, last)
 
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit that a branch or tag names."""
@@ -280,7 +265,7 @@ class Chain:
         return self.member(repo_id).small_file(repo_id, commit, path)
 
     def trusted_publisher(self, owner: str) -> bool | None:
-        """What the last registry says; ask the one that ``answering`` gives."""
+        """What the last registry says; use the one that ``member_for`` returns."""
         return self.registries[-1].trusted_publisher(owner)
 
     def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
@@ -296,7 +281,7 @@ class Chain:
         return self.member(repo_id).folder(repo_id, commit, name)
 
     def offline(self) -> Registry:
-        """The same, each answering from what lies on this machine alone."""
+        """The same, each restricted to what is on this machine."""
         return Chain(tuple(registry.offline() for registry in self.registries))
 
     def link_root(self, repo_id: str) -> Path:
@@ -304,6 +289,6 @@ class Chain:
         return self.member(repo_id).link_root(repo_id)
 
 
-def answering(registry: Registry, repo_id: str) -> Registry:
-    """The one registry that answers for a kernel: the registry itself, or a member of it."""
+def member_for(registry: Registry, repo_id: str) -> Registry:
+    """The one registry that stands for a kernel: the registry itself, or a member of it."""
     return registry.member(repo_id) if isinstance(registry, Chain) else registry

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A registry in a directory: nothing to run, and the file system says who may write.
+"""A registry in a directory: no server is needed, and the file system says who may write.
 
-It is laid out as the cache of ``huggingface_hub``, so that the hub's client
-loads from it with ``KERNELS_CACHE`` pointed at it, and this loader from a cache that the hub's
-client filled::
+Its layout is that of the cache of ``huggingface_hub``, so that the hub's client loads from it with
+``KERNELS_CACHE`` pointed at it, and this loader from a cache that the hub's client filled::
 
     kernels--<owner>--<name>/
         blobs/<sha256>                     every file once
@@ -12,8 +11,8 @@ client filled::
         refs/v1, refs/v1.2.3, refs/main    the name of a commit each
 
 A commit never changes; a reference changes by one atomic write; nothing is ever removed. Publishers
-keep each other out by a lock that is good on network shares too (a whole-file lock, which NFS takes
-to its server); readers need none. Nothing but exclusive creation, rename and that lock is relied on.
+exclude each other by a lock that also works on network shares (a whole-file lock, which NFS takes
+to its server); readers need none. Only exclusive creation, rename and that lock are relied on.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class DirectoryRegistry:
             return None
         if not COMMIT.fullmatch(commit):
             raise RegistryError(
-                f"{path} holds {commit!r}, which is no commit", hint="publish the kernel again"
+                f"{path} holds {commit!r}, which is not a commit", hint="publish the kernel again"
             )
         return commit
 
@@ -130,12 +129,12 @@ class DirectoryRegistry:
         return self
 
     def trusted_publisher(self, owner: str) -> bool | None:  # noqa: ARG002 - the protocol's
-        """None: who may write to a directory is the file system's affair."""
+        """None: the file system decides who may write to a directory."""
         return None
 
     @contextlib.contextmanager
     def writing(self, repo_id: str) -> Iterator[None]:
-        """Be the only one who writes to this kernel; what a killed writer left is removed."""
+        """Hold the kernel's lock for writing; what a killed writer left is removed."""
         repo = self.repo(repo_id)
         with files.locked(self.root / ".locks" / f"{repo.name}.lock"):
             for leftover in repo.glob("*/tmp-*"):
@@ -143,20 +142,20 @@ class DirectoryRegistry:
             yield
 
     def tree(self, repo_id: str, commit: str) -> dict[str, str]:
-        """A commit's files: path relative to the snapshot, to hex SHA-256 of its content.
+        """Hex SHA-256 of each file of a commit, by its path relative to the snapshot.
 
         Bytecode is left out: Python writes it there when another client imports the kernel.
         """
         root = self.snapshot(repo_id, commit)
-        found = {}
+        tree = {}
         for path in root.rglob("*"):
             name = path.relative_to(root).as_posix()
             if not is_bytecode(name) and (path.is_symlink() or path.is_file()):
-                found[name] = _content_name(path)
-        return dict(sorted(found.items()))
+                tree[name] = _content_sha256(path)
+        return dict(sorted(tree.items()))
 
     def add_blob(self, repo_id: str, sha256: str, content: Path | bytes) -> None:
-        """Store a file's content, if it is not there or damaged.
+        """Store a file's content, if it is missing or damaged.
 
         Raises:
             RegistryError: the content has another SHA-256.
@@ -186,7 +185,7 @@ class DirectoryRegistry:
             tree: as ``tree`` returns it.
 
         Returns:
-            The commit, which follows from the tree alone, and whether it was not there before.
+            The commit, which follows from the tree alone, and whether it is new.
         """
         commit = key("registry-commit", tree=tree)[:40]
         final = self.snapshot(repo_id, commit)
@@ -200,7 +199,7 @@ class DirectoryRegistry:
         return commit, True
 
     def set_ref(self, repo_id: str, name: str, commit: str) -> bool:
-        """Let a branch or tag name a commit; says whether it did not before."""
+        """Make a branch or tag name a commit; returns whether that is a change."""
         if self.ref(repo_id, name) == commit:
             return False
         # No last newline: the hub's client reads the whole file as the commit.
@@ -209,7 +208,7 @@ class DirectoryRegistry:
 
 
 def _read_ref(path: str) -> str:
-    """The commit in a file that somebody else may replace meanwhile."""
+    """The commit in a file that another process may replace meanwhile."""
     for last in (False, False, True):
         try:
             with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - see __init__
@@ -221,8 +220,8 @@ def _read_ref(path: str) -> str:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _content_name(path: Path) -> str:
-    """Hex SHA-256 of a file: a link to a blob of ours says it."""
+def _content_sha256(path: Path) -> str:
+    """Hex SHA-256 of a file; a link to a blob of this registry has it as its name."""
     name = os.path.basename(os.readlink(path)) if path.is_symlink() else ""  # noqa: PTH115, PTH119
     return name if SHA256.fullmatch(name) else files.sha256_file(path)
 
@@ -231,7 +230,7 @@ def _names(directory: Path, *, is_dir: bool) -> tuple[str, ...]:
     """The finished entries of one kind in a directory, sorted; nothing where there is none."""
     try:
         with os.scandir(directory) as entries:
-            found = [entry.name for entry in entries if entry.is_dir() == is_dir]
+            names = [entry.name for entry in entries if entry.is_dir() == is_dir]
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    return tuple(sorted(name for name in found if not name.startswith("tmp-")))
+    return tuple(sorted(name for name in names if not name.startswith("tmp-")))

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask a Hugging Face hub, by ``huggingface_hub``: references, listings, bytes.
+"""Requests to a Hugging Face hub, by ``huggingface_hub``: references, listings, files.
 
-Everything that a hub or the way to it can do wrong becomes one of our errors here. What may pass
-(a rate limit, a server error, a broken connection) is tried again; a file that broke off is
+Every failure of a hub or of the network becomes one of our errors here. What may be temporary (a
+rate limit, a server error, a broken connection) is tried again; a file that was interrupted is
 continued where it stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +26,7 @@ from kernforge.errors import (
 )
 from kernforge.registry.names import COMMIT, SHA256
 from kernforge.system import files
+from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from huggingface_hub import HfApi
 
-    from kernforge.registry.hub_endpoint import HubPlace
+    from kernforge.registry.hub_endpoint import HubEndpoint
 
 T = TypeVar("T")
 
@@ -47,13 +48,13 @@ _LOG_IN = "it does not exist, or it is private: set HF_TOKEN, or run hf auth log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class HubFile:
     """A file in a listing.
 
     Attributes:
         size: bytes.
-        blob: what a cache calls its content: hex SHA-256 of a large file, git's hex SHA-1 of any
-            other. Either is the hub's promise of what will come.
+        blob: the name of its content in a cache: hex SHA-256 of a large file, git's hex SHA-1 of
+            any other. The bytes that arrive must have this hash.
     """
 
     size: int
@@ -80,23 +81,23 @@ def library() -> ModuleType:
 
 
 class HubClient:
-    """What a registry asks one hub; nothing is kept.
+    """Requests to one hub; no answer is kept.
 
     Args:
-        place: the hub.
+        endpoint: the hub.
         wait: sleeps for that many seconds.
     """
 
-    def __init__(self, place: HubPlace, wait: Callable[[float], None] | None = None) -> None:
-        self.place = place
+    def __init__(self, endpoint: HubEndpoint, wait: Callable[[float], None] | None = None) -> None:
+        self.endpoint = endpoint
         self._wait = wait or time.sleep
-        self._token = None if place.own_token else False
+        self._token = None if endpoint.own_token else False
 
     @property
     def api(self) -> HfApi:
         """The hub's own client, for this hub."""
         api: HfApi = library().HfApi(
-            endpoint=self.place.endpoint,
+            endpoint=self.endpoint.url,
             token=self._token,
             library_name="kernforge",
             library_version=__version__,
@@ -110,14 +111,14 @@ class HubClient:
             NotPublishedError: there is no such kernel, or it is not shown to this user.
         """
         api = self.api
-        found = self.call(repo_id, lambda: api.list_repo_refs(repo_id, repo_type="kernel"))
-        return {ref.name: ref.target_commit for ref in (*found.branches, *found.tags)}
+        refs = self.call(repo_id, lambda: api.list_repo_refs(repo_id, repo_type="kernel"))
+        return {ref.name: ref.target_commit for ref in (*refs.branches, *refs.tags)}
 
-    def listing(self, repo_id: str, revision: str) -> dict[str, Entry] | None:
+    def listing(self, repo_id: str, revision: str) -> dict[str, HubFile] | None:
         """All files of a commit or branch by path; None when there is no such one."""
         api = self.api
 
-        def ask() -> dict[str, Entry] | None:
+        def ask() -> dict[str, HubFile] | None:
             from huggingface_hub.errors import RevisionNotFoundError  # noqa: PLC0415 - see library
 
             try:
@@ -128,12 +129,12 @@ class HubClient:
                 )
             except RevisionNotFoundError:
                 return None
-            return {item.path: _entry(item) for item in tree if hasattr(item, "blob_id")}
+            return {item.path: _listed_file(item) for item in tree if hasattr(item, "blob_id")}
 
-        found = self.call(repo_id, ask)
-        for path, entry in (found or {}).items():
-            check_path(repo_id, path, entry)
-        return found
+        listing = self.call(repo_id, ask)
+        for path, file in (listing or {}).items():
+            check_path(repo_id, path, file)
+        return listing
 
     def trusts(self, owner: str) -> bool:
         """Whether the hub marks an organisation as a trusted publisher of kernels."""
@@ -146,7 +147,7 @@ class HubClient:
                 overview = api.get_organization_overview(owner)
             except HfHubHTTPError as error:
                 if error.response.status_code == _NOT_FOUND:
-                    return False  # a user, or nobody
+                    return False  # a user, or an unknown name
                 raise
             return bool(getattr(overview, "trustedKernelPublisher", False))
 
@@ -157,44 +158,45 @@ class HubClient:
         repo_id: str,
         commit: str,
         path: str,
-        entry: Entry,
+        file: HubFile,
         *,
         target: Path,
         advance: Callable[[int], None],
     ) -> None:
-        """Bring one file, and hold it against its listing.
+        """Download one file, and compare it with its listing.
 
         Args:
             repo_id: ``owner/name``.
-            commit: whose file it is.
+            commit: the commit that has the file.
             path: in the commit.
-            entry: of the listing.
-            target: where to write it; a name that nobody else knows.
-            advance: told the number of bytes as they come; negative when they were for nothing.
+            file: the file's size and hash in the listing.
+            target: where to write it; a name that no other process uses.
+            advance: called with the number of bytes as they arrive; negative when they are
+                discarded.
 
         Raises:
             IntegrityError: the hub sent other bytes than it listed, twice.
-            NetworkError: the file broke off again and again.
+            NetworkError: the download was interrupted at every attempt.
         """
         url = library().hf_hub_url(
-            repo_id, path, repo_type="kernel", revision=commit, endpoint=self.place.endpoint
+            repo_id, path, repo_type="kernel", revision=commit, endpoint=self.endpoint.url
         )
         for last in (False, True):
-            self._bring(repo_id, url, entry.size, target, advance)
-            if blob_name(target, entry) == entry.blob:
+            self._download(repo_id, url, file.size, target, advance)
+            if blob_name(target, file) == file.blob:
                 return
             files.remove_tree(target)
             if not last:
-                advance(-entry.size)
+                advance(-file.size)
         raise IntegrityError(
-            f"{path} of {repo_id} at {commit} is not what {self.place.endpoint} lists",
-            hint="a proxy or the hub changes files on the way; nothing of it was kept",
+            f"{path} of {repo_id} at {commit} is not what {self.endpoint.url} lists",
+            hint="a proxy or the hub changes files; nothing of it was kept",
         )
 
-    def _bring(
+    def _download(
         self, repo_id: str, url: str, size: int, target: Path, advance: Callable[[int], None]
     ) -> None:
-        """Read a file whole, going on where it broke off."""
+        """Read a whole file, continuing where a connection was interrupted."""
         files.write_new(target, b"")
 
         def more() -> None:
@@ -207,15 +209,15 @@ class HubClient:
             have = target.stat().st_size
             if have < size:
                 raise NetworkError(
-                    f"{url} broke off after {have} of {size} bytes",
-                    hint="check the network, and try again: what came is not kept",
+                    f"{url} was interrupted after {have} of {size} bytes",
+                    hint="check the network, and try again: what arrived is not kept",
                 )
 
         self.call(repo_id, more)
 
     @contextlib.contextmanager
     def _open(self, url: str, start: int) -> Iterator[tuple[bool, Iterator[bytes]]]:
-        """A file's bytes from ``start`` on; says whether the server did begin there."""
+        """Whether the server sends a file from ``start`` on, and the bytes that it sends."""
         from huggingface_hub.utils import (  # noqa: PLC0415 - see library
             build_hf_headers,
             get_session,
@@ -236,37 +238,37 @@ class HubClient:
             yield response.status_code == _PARTIAL, response.iter_bytes(_CHUNK)
 
     def call(self, what: str, ask: Callable[[], T]) -> T:
-        """Ask, again if that may help, and turn what goes wrong into our errors.
+        """Make a request, again if that may help, and convert its errors into ours.
 
         Args:
-            what: the kernel or owner that it is about.
-            ask: asks, with nothing half-done when it is asked again.
+            what: the kernel or owner that errors name.
+            ask: makes the request; it can be called again after an error.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return ask()
             except Exception as error:
                 cause = _cause(error)
-                mapped = self._mapped(what, cause)
-                if mapped is None:
+                converted = self._convert_error(what, cause)
+                if converted is None:
                     raise
-                if attempt == _ATTEMPTS or not isinstance(mapped, NetworkError):
-                    raise mapped from error
-                pause = _asked_to_wait(cause)
+                if attempt == _ATTEMPTS or not isinstance(converted, NetworkError):
+                    raise converted from error
+                pause = _retry_after_s(cause)
             self._wait(min(_LONGEST_WAIT_S, max(pause, _FIRST_WAIT_S * 2**attempt)))
         raise AssertionError("the last attempt returns or raises")
 
-    def _mapped(self, what: str, error: Exception) -> KernforgeError | None:
-        """Our error for one of theirs; None for one that is a mistake of ours."""
+    def _convert_error(self, what: str, error: Exception) -> KernforgeError | None:
+        """Our error for one of the hub's client; None for an unexpected one."""
         from huggingface_hub import errors  # noqa: PLC0415 - see library
 
-        hub = self.place.endpoint
+        hub = self.endpoint.url
         if isinstance(error, KernforgeError):
             return error
         if isinstance(error, errors.OfflineModeIsEnabled):
             return RegistryError(
-                f"{hub} may not be asked: HF_HUB_OFFLINE was set when this process began",
-                hint="unset it, and begin again",
+                f"{hub} must not be used: HF_HUB_OFFLINE was set when this process started",
+                hint="unset it, and start the process again",
             )
         if isinstance(error, errors.GatedRepoError):
             return RegistryError(
@@ -274,116 +276,111 @@ class HubClient:
                 hint=f"accept its conditions at {hub}/kernels/{what}, then set HF_TOKEN",
             )
         if isinstance(error, errors.RepositoryNotFoundError):
-            return NotPublishedError(f"{hub} shows no kernel {what!r}", hint=_LOG_IN)
+            return NotPublishedError(f"{hub} has no kernel {what!r}", hint=_LOG_IN)
         if isinstance(error, errors.HfHubHTTPError):
-            return self._refused(what, error)
+            return self._http_error(what, error)
         if isinstance(error, errors.HFValidationError):
             return UsageError(str(error), hint="write a repo id like owner/name")
         if isinstance(error, ValueError) and "repo type" in str(error):
             return UsageError(
-                "this huggingface_hub is too old for kernels: " + _said(error),
+                "this huggingface_hub is too old for kernels: " + _one_line(error),
                 hint="pip install --upgrade huggingface_hub",
             )
         # The HTTP library under huggingface_hub changes its name between releases; the base of
         # the hub's own error is the base of that library's errors.
         if isinstance(error, errors.HfHubHTTPError.__bases__[0]):
             return NetworkError(
-                f"{hub} cannot be reached: {_said(error)}",
+                f"{hub} cannot be reached: {_one_line(error)}",
                 hint="check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 loads what the cache has",
             )
         return None
 
-    def _refused(self, what: str, error: Any) -> KernforgeError:
-        hub, status = self.place.endpoint, error.response.status_code
-        said = error.server_message or _said(error)
+    def _http_error(self, what: str, error: Any) -> KernforgeError:
+        hub, status = self.endpoint.url, error.response.status_code
+        message = error.server_message or _one_line(error)
         if status == _UNAUTHORIZED:
             return RegistryError(
-                f"{hub} wants to know who asks for {what}: {said}",
+                f"{hub} requires a token for {what}: {message}",
                 hint="set HF_TOKEN to a token that it accepts, or run hf auth login",
             )
         if status == _FORBIDDEN:
             return RegistryError(
-                f"{hub} does not allow this for {what}: {said}",
+                f"{hub} does not allow this for {what}: {message}",
                 hint="the token needs write access there; publishing kernels may have to be "
                 "granted to its owner by the hub first",
             )
         if status == _CHANGED:
             return MovedError(
-                f"somebody else published {what} at the same time", hint="publish again"
+                f"another process published {what} at the same time", hint="publish again"
             )
         if status == _TOO_MANY:
             return NetworkError(
-                f"{hub} has had too many requests from here", hint="wait, or set HF_TOKEN"
+                f"{hub} received too many requests from this address", hint="wait, or set HF_TOKEN"
             )
         if status >= _SERVER:
-            return NetworkError(f"{hub} is out of order: HTTP {status}", hint="try again later")
+            return NetworkError(
+                f"{hub} has an internal error: HTTP {status}", hint="try again later"
+            )
         return RegistryError(
-            f"{hub} refuses a request for {what}: HTTP {status}, {said}",
+            f"{hub} refuses a request for {what}: HTTP {status}, {message}",
             hint="if the request was right, a newer kernforge or huggingface_hub may be needed",
         )
 
 
-def check_path(repo_id: str, path: str, entry: Entry) -> None:
-    """Refuse a listing that names a place outside of a commit, or content by no hash.
+def check_path(repo_id: str, path: str, file: HubFile) -> None:
+    """Check that a listed path stays within its commit, and that its content is named by a hash.
 
     Raises:
-        RegistryError: it does.
+        RegistryError: one of the two is wrong.
     """
     strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
-    if strange or "\\" in path or not COMMIT.fullmatch(entry.blob):
+    if strange or "\\" in path or not COMMIT.fullmatch(file.blob):
         raise RegistryError(
-            f"{repo_id} lists {path!r} with content {entry.blob!r}, which cannot be",
-            hint="tell who runs the hub",
+            f"{repo_id} lists {path!r} with content {file.blob!r}, which is not valid",
+            hint="report it to whoever runs the hub",
         )
 
 
-def blob_name(file: Path, entry: Entry) -> str:
-    """What a cache would call a file's content, by the kind of name that its listing has."""
-    return files.sha256_file(file) if SHA256.fullmatch(entry.blob) else git_blob(file)
+def blob_name(path: Path, file: HubFile) -> str:
+    """The name of a file's content in a cache, by the kind of hash that its listing has."""
+    return files.sha256_file(path) if SHA256.fullmatch(file.blob) else git_blob(path)
 
 
-def git_blob(content: Path | bytes) -> str:
-    """Git's hex SHA-1 of a file: of ``blob``, a space, the size, a zero byte, the content."""
-    size = len(content) if isinstance(content, bytes) else content.stat().st_size
-    found = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    if isinstance(content, bytes):
-        found.update(content)
-        return found.hexdigest()
-    with content.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            found.update(chunk)
-    return found.hexdigest()
-
-
-def _entry(item: Any) -> Entry:
-    """One line of a listing."""
+def _listed_file(item: Any) -> HubFile:
+    """One item of a listing."""
     if item.lfs is not None:
-        return Entry(size=item.lfs.size, blob=item.lfs.sha256)
-    return Entry(size=item.size, blob=item.blob_id)
+        return HubFile(size=item.lfs.size, blob=item.lfs.sha256)
+    return HubFile(size=item.size, blob=item.blob_id)
 
 
 def _cause(error: Exception) -> Exception:
-    """What the hub's client wraps in an error of no kind when one of several uploads ends."""
+    """The error that the hub's client wraps in a RuntimeError when one of several uploads fails."""
     inner = error.__cause__
     return inner if type(error) is RuntimeError and isinstance(inner, Exception) else error
 
 
-def _asked_to_wait(error: Exception) -> float:
-    """Seconds that the server asks to wait; 0 when it does not say."""
+def _retry_after_s(error: Exception) -> float:
+    """Seconds after which the server allows the next request; 0 when it does not say."""
     response = getattr(error, "response", None)
     headers: Mapping[str, str] = {} if response is None else response.headers
     text = headers.get("Retry-After", "")
     return float(text) if text.isdigit() else 0.0
 
 
-def _said(error: Exception) -> str:
-    """What an error says, in one line."""
+def _one_line(error: Exception) -> str:
+    """The text of an error in one line of at most 300 characters."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 @contextlib.contextmanager
 def progress_bar(what: str, size: int) -> Iterator[Callable[[int], None]]:
-    """The hub's own bar for bytes; ``HF_HUB_DISABLE_PROGRESS_BARS`` switches it off."""
+    """The hub's own progress bar, which counts bytes; nothing where stderr is not a terminal.
+
+    ``HF_HUB_DISABLE_PROGRESS_BARS`` switches it off.
+    """
+    if not size or not sys.stderr.isatty():
+        yield lambda _count: None
+        return
     library()
     from huggingface_hub.utils import tqdm  # noqa: PLC0415 - see library
 

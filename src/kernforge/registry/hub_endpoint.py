@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hub is meant, where its cache lies and whether it may be asked.
+"""Which hub is meant, where its cache is and whether requests to it are allowed.
 
-It is decided by what ``huggingface_hub`` and ``kernels`` read, without importing either: ``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` (and its old name ``TRANSFORMERS_OFFLINE``), ``KERNELS_CACHE``,
+Decided by what ``huggingface_hub`` and ``kernels`` read, without importing either: ``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` (and its old name ``TRANSFORMERS_OFFLINE``), ``KERNELS_CACHE``,
 ``HF_HUB_CACHE``, ``HF_HOME`` and ``XDG_CACHE_HOME`` mean what they mean there.
 """
 
@@ -29,41 +29,41 @@ _YES = frozenset({"1", "ON", "YES", "TRUE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubPlace:
+class HubEndpoint:
     """A hub and its cache.
 
     Attributes:
-        endpoint: ``https://host`` without a slash at the end.
+        url: ``https://host`` without a slash at the end.
         cache: a directory that is laid out as the cache of ``huggingface_hub``.
-        offline: whether only the cache may be asked.
+        offline: whether only the cache is used.
         own_token: whether the user's token is meant for this hub.
     """
 
-    endpoint: str
+    url: str
     cache: Path
     offline: bool
     own_token: bool
 
 
-def find(location: str, environment: Environment) -> HubPlace:
-    """The hub of a URL.
+def find(location: str, environment: Environment) -> HubEndpoint:
+    """The hub that a registry's URL means.
 
-    A hub that is not the one of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not
-    say whose ``v1`` it holds, and never sees the user's token, because that belongs to the other.
+    A hub other than that of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not record
+    whose ``v1`` it holds, and never receives the user's token, because that belongs to the other.
 
     Args:
         location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.
-        environment: the hub, the cache and whether it may be asked.
+        environment: says the usual hub, its cache and whether requests are allowed.
 
     Raises:
-        RegistryError: the address, or that in ``HF_ENDPOINT``, is none.
+        RegistryError: this is not the address of a hub, or ``HF_ENDPOINT`` is not.
     """
-    usual = _address(environment.hf_endpoint or _DEFAULT)
-    endpoint = usual if location == "hf://" else _address(location.removeprefix("hf+"))
-    same = endpoint == usual
-    label = re.sub(r"[^A-Za-z0-9.-]+", "-", endpoint.partition("://")[2])
-    return HubPlace(
-        endpoint=endpoint,
+    usual = _check_address(environment.hf_endpoint or _DEFAULT)
+    url = usual if location == "hf://" else _check_address(location.removeprefix("hf+"))
+    same = url == usual
+    label = re.sub(r"[^A-Za-z0-9.-]+", "-", url.partition("://")[2])
+    return HubEndpoint(
+        url=url,
         cache=_cache(environment) if same else environment.home / "hubs" / label,
         offline=any(
             (text or "").upper() in _YES
@@ -73,17 +73,17 @@ def find(location: str, environment: Environment) -> HubPlace:
     )
 
 
-def _address(text: str) -> str:
+def _check_address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
         raise RegistryError(
-            f"{text!r} is no address of a hub",
+            f"{text!r} is not the address of a hub",
             hint="write it like https://host, without credentials: HF_TOKEN holds the token",
         )
     return text.rstrip("/")
 
 
 def _cache(environment: Environment) -> Path:
-    """Where the hub's own tools keep kernels."""
+    """The directory in which the hub's own tools keep kernels."""
     if chosen := environment.kernels_cache or environment.hf_hub_cache:
         return Path(chosen).expanduser().absolute()
     above = environment.xdg_cache_home or "~/.cache"

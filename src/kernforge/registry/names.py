@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels, their versions and commits are called in every registry."""
+"""Names of kernels, of their versions and of commits, as in every registry."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Version3: TypeAlias = tuple[int, int, int]
 """Major, minor and patch of a published version."""
 
 SOURCE = "source"
-"""The directory of a commit that holds the project its variants were built from."""
+"""The directory of a commit with the project that its variants were built from."""
 
 BENCHMARKS = "benchmarks"
-"""The directory of a commit that holds the scripts which measure its variants."""
+"""The directory of a commit with the scripts that measure its variants."""
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -30,21 +30,21 @@ _BRANCH = re.compile(r"v(0|[1-9][0-9]*)")
 
 
 def check_repo_id(repo_id: str) -> str:
-    """The repo id, if it is ``owner/name``.
+    """Return the repo id if it is ``owner/name``.
 
     Raises:
         RequestError: it is not, or it could name something outside of the registry.
     """
     if not _REPO_ID.fullmatch(repo_id) or "--" in repo_id or ".." in repo_id:
-        raise RequestError(f"{repo_id!r} is no repo id", hint="write it like owner/name")
+        raise RequestError(f"{repo_id!r} is not a repo id", hint="write it like owner/name")
     return repo_id
 
 
 def versions(ref_names: Iterable[str]) -> dict[Version3, str]:
-    """The published versions among references and the tag of each, oldest first."""
+    """The published versions among references with the tag of each, oldest first."""
     matches = ((_TAG.fullmatch(name), name) for name in ref_names)
-    found = {(int(m[1]), int(m[2]), int(m[3])): name for m, name in matches if m}
-    return dict(sorted(found.items()))
+    tags = {(int(m[1]), int(m[2]), int(m[3])): name for m, name in matches if m}
+    return dict(sorted(tags.items()))
 
 
 def majors(ref_names: Iterable[str]) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernel-status.toml``: where a kernel went that is published under another name now.
+"""``kernel-status.toml``: the new name of a kernel that has moved.
 
 The format is the hub's: ``kind = "redirect"``, ``destination = "owner/name"`` and, if it is not
 ``main``, a ``revision`` there.
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from kernforge.errors import RegistryError
 
 FILE = "kernel-status.toml"
-_HINT = "ask the kernel's publisher to mend it, or name another version or revision"
+_HINT = "ask the kernel's publisher to fix it, or name another version or revision"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redirect:
-    """Where to look instead: a repo id, and a branch, tag or commit there."""
+    """The new name of a kernel: a repo id, and a branch, tag or commit there."""
 
     repo_id: str
     revision: str = "main"
@@ -26,8 +26,12 @@ class Redirect:
 def parse(data: bytes, *, source: str = FILE) -> Redirect:
     """Read the document.
 
+    Args:
+        data: its bytes.
+        source: what errors call it.
+
     Raises:
-        RegistryError: it cannot be read, or says something else than a redirect.
+        RegistryError: it cannot be read, or is not a redirect.
     """
     import tomllib  # noqa: PLC0415 - 13 ms, and few kernels have moved
 
@@ -40,5 +44,5 @@ def parse(data: bytes, *, source: str = FILE) -> Redirect:
     if kind != "redirect":
         raise RegistryError(f"{source} is of kind {kind!r}, not 'redirect'", hint=_HINT)
     if not (isinstance(destination, str) and destination and isinstance(revision, str)):
-        raise RegistryError(f"{source} does not say where the kernel went", hint=_HINT)
+        raise RegistryError(f"{source} does not name the kernel's new repository", hint=_HINT)
     return Redirect(repo_id=destination, revision=revision)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of the store: SHA-256 over labelled, length-prefixed fields.
+"""Keys of the store, SHA-256 over labelled, length-prefixed fields; and the digests of files.
 
 A key must hold everything that can change a result and nothing else. ``SCHEMA`` is part of every
 key; raise it when the meaning of any field changes. Length prefixes and type tags make the
@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Union
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = 1
 
@@ -35,6 +38,19 @@ def sha256(data: bytes | str) -> str:
     """Hex SHA-256 of bytes or of UTF-8 text, in which surrogates stand for bytes that are none."""
     raw = data.encode(errors="surrogateescape") if isinstance(data, str) else data
     return hashlib.sha256(raw).hexdigest()
+
+
+def git_blob(content: Path | bytes) -> str:
+    """Git's hex SHA-1 of a file: of ``blob``, a space, the size, a zero byte, the content."""
+    size = len(content) if isinstance(content, bytes) else content.stat().st_size
+    hasher = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    if isinstance(content, bytes):
+        hasher.update(content)
+        return hasher.hexdigest()
+    with content.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            hasher.update(chunk)
+    return hasher.hexdigest()
 
 
 def _encode(value: Value) -> bytes:

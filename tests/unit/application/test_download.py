@@ -23,7 +23,7 @@ from kernforge.registry.api import Chain, find_version
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient
-from kernforge.registry.hub_endpoint import HubPlace
+from kernforge.registry.hub_endpoint import HubEndpoint
 from kernforge.store import tree_archive
 from kernforge.system import files
 from kernforge.system.environment import Environment
@@ -274,7 +274,7 @@ def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_p
         if path.is_file()
     }
     commit = hub.add(OUTER, "v1", tree)
-    place = HubPlace(endpoint=hub.url, cache=tmp_path / "cache", offline=False, own_token=False)
+    place = HubEndpoint(url=hub.url, cache=tmp_path / "cache", offline=False, own_token=False)
     registry = HubRegistry(place, HubClient(place))
     root = tmp_path / "app"
     root.mkdir()

@@ -1,79 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-import itertools
-import logging
-import os
-import py_compile
+import json
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 import kernforge
-from kernels import _rust as rust
-from kernforge.artifact.metadata import GitState, Provenance
-from kernforge.artifact.variant import Backend
-from kernforge.artifact.version import Version2
-from kernforge.errors import IntegrityError, NoVariantError, RegistryError, UsageError
-from kernforge.loader import api as loading
-from kernforge.loader import fitness, importer, search
-from kernforge.loader.facts import Host
+from kernforge.errors import (
+    IntegrityError,
+    NoVariantError,
+    RegistryError,
+    RequestError,
+    TrustError,
+    UsageError,
+)
 from kernforge.publish.api import publish
 from kernforge.registry.api import open_registry
-from kernforge.registry.directory import DirectoryRegistry
-from kernforge.system import files
-from kernforge.system.digest import sha256
 from kernforge.system.environment import Environment
 
 REPO = "owner/toy"
-CPU_HOST = Host(
-    cpu="x86_64",
-    os="linux",
-    backend=Backend("cpu"),
-    torch=Version2(2, 13),
-    cxx11=True,
-    python=Version2(3, 12),
-)
-CUDA_HOST = Host(
-    cpu="x86_64",
-    os="linux",
-    backend=Backend("cuda", Version2(13, 0)),
-    torch=Version2(2, 13),
-    cxx11=True,
-)
-_unique = (f"{number:07x}" for number in itertools.count())
-
-
-@pytest.fixture(autouse=True)
-def machine(monkeypatch, tmp_path):
-    """A machine with torch for the CPU, without the seconds that importing it takes."""
-    hosts = {None: CPU_HOST, "cpu": CPU_HOST}
-    for module in (loading, search):
-        monkeypatch.setattr(module, "probe", hosts.__getitem__)
-    monkeypatch.setattr(fitness, "with_device", lambda host: host)
-    monkeypatch.setenv("KERNFORGE_REGISTRY", str(tmp_path / "registry"))
-    monkeypatch.delenv("LOCAL_KERNELS", raising=False)
-    return hosts
-
-
-@pytest.fixture
-def registry(tmp_path):
-    return DirectoryRegistry(tmp_path / "registry")
-
-
-@pytest.fixture
-def build(tmp_path, write_variant):
-    """A function that makes a build directory with one variant and an id of its own."""
-
-    def make(**fields):
-        unique = fields.pop("unique", None) or next(_unique)
-        directory = tmp_path / f"build-{unique}"
-        write_variant(directory, unique=unique, **fields)
-        return directory
-
-    return make
+pytestmark = pytest.mark.usefixtures("machine")
 
 
 def test_a_published_kernel_is_found_by_every_name(registry, build):
@@ -216,152 +164,6 @@ def test_a_link_out_of_the_registry_is_refused(registry, build, tmp_path):
         kernforge.get_kernel(REPO, version=1)
 
 
-def test_planted_bytecode_is_never_run_and_none_is_written(registry, build):
-    package = {"__init__.py": "from . import part\nVALUE = part.VALUE\n", "part.py": "VALUE = 1\n"}
-    commit = publish(build(files=package), registry, REPO).commit
-    path = registry.fetch(REPO, commit, "torch-cpu")
-    (path / "__pycache__").mkdir()
-    evil = compile("VALUE = 666", "part.py", "exec")
-    source = os.stat(path / "part.py")  # noqa: PTH116 - as importlib asks
-    loader = importer._SourceLoader("part", str(path / "part.py"))
-    tag = sys.implementation.cache_tag
-    cached = path / "__pycache__" / f"part.{tag}.pyc"
-    from importlib._bootstrap_external import _code_to_timestamp_pyc  # noqa: PLC0415
-
-    cached.write_bytes(_code_to_timestamp_pyc(evil, int(source.st_mtime), source.st_size))
-    # Python's own loader would run it.
-    assert super(type(loader), loader).get_code("part").co_consts[0] == 666
-    assert kernforge.get_kernel(REPO, version=1).VALUE == 1
-    assert sorted(p.name for p in path.rglob("*.pyc")) == [cached.name]
-
-
-def test_an_extension_module_of_the_limited_api_loads(registry, tmp_path, write_variant):
-    directory = tmp_path / "build/torch-stable-abi210-cpu-x86_64-linux"
-    files.copy_file(Path(rust.__file__), directory / "_rust.abi3.so")
-    write_variant(
-        directory.parent,
-        variant=directory.name,
-        unique=next(_unique),
-        files={"__init__.py": "from . import _rust\nVERSION = _rust.__version__\n"},
-    )
-    publish(directory, registry, REPO)
-    assert rust.__version__ == kernforge.get_kernel(REPO, version=1).VERSION
-
-
-def test_a_planted_module_without_a_source_is_not_found(build):
-    package = {
-        "__init__.py": "try:\n    from . import fast\nexcept ImportError:\n    fast = None\n"
-    }
-    directory = build(files=package)
-    (directory / "torch-cpu/fast.py").write_text("")
-    py_compile.compile(
-        str(directory / "torch-cpu/fast.py"), cfile=str(directory / "torch-cpu/fast.pyc")
-    )
-    (directory / "torch-cpu/fast.py").unlink()
-    assert kernforge.get_local_kernel(directory).fast is None
-
-
-def test_a_late_import_leaves_no_bytecode_and_a_missing_module_is_missing(build):
-    package = {
-        "__init__.py": "def late():\n    from .deep import inner\n    return inner.VALUE\n"
-        "def missing():\n    from . import nothing\n",
-        "deep/__init__.py": "",
-        "deep/inner.py": "VALUE = 7\n",
-    }
-    directory = build(files=package)
-    module = kernforge.get_local_kernel(directory)
-    assert module.late() == 7
-    with pytest.raises(ImportError, match="nothing"):
-        module.missing()
-    assert not list(directory.rglob("*.pyc"))
-
-
-def test_an_old_build_without_a_digest_loads_only_from_a_local_path(registry, build):
-    directory = build(digest=False)
-    assert kernforge.get_local_kernel(directory).ANSWER == 42
-    tree = {}
-    with registry.writing(REPO):
-        for file in (directory / "torch-cpu").iterdir():
-            data = file.read_bytes()
-            digest = sha256(data)
-            registry.add_blob(REPO, digest, data)
-            tree[f"build/torch-cpu/{file.name}"] = digest
-        commit, _ = registry.add_snapshot(REPO, tree)
-        registry.set_ref(REPO, "v1", commit)
-    with pytest.raises(IntegrityError, match="has no digest") as caught:
-        kernforge.get_kernel(REPO, version=1)
-    assert "get_local_kernel" in caught.value.hint
-
-
-def test_a_local_kernel_is_found_at_its_root_build_or_variant(tmp_path, write_variant):
-    variant = write_variant(tmp_path / "project/build", unique=next(_unique))
-    modules = {
-        kernforge.get_local_kernel(path)
-        for path in (tmp_path / "project", tmp_path / "project/build", variant, str(variant))
-    }
-    assert len(modules) == 1
-    with pytest.raises(NoVariantError, match=r"there is no directory .*nothing"):
-        kernforge.get_local_kernel(tmp_path / "nothing")
-
-
-def test_a_variant_that_was_pointed_at_must_fit(build, machine):
-    directory = build(variant="torch212-cxx11-cpu-x86_64-linux")
-    with pytest.raises(NoVariantError, match=r"needs torch 2\.12, torch is 2\.13"):
-        kernforge.get_local_kernel(directory / "torch212-cxx11-cpu-x86_64-linux")
-    machine[None] = CUDA_HOST
-    assert kernforge.get_local_kernel(build() / "torch-cpu").ANSWER == 42
-
-
-def test_a_snapshot_of_a_registry_loads_as_a_local_kernel(registry, build):
-    commit = publish(build(), registry, REPO).commit
-    assert kernforge.get_local_kernel(registry.snapshot(REPO, commit)).ANSWER == 42
-
-
-def test_local_kernels_go_before_the_registry(registry, build, monkeypatch):
-    publish(build(files={"__init__.py": "WHERE = 'registry'"}), registry, REPO)
-    local = build(files={"__init__.py": "WHERE = 'local'"})
-    monkeypatch.setenv("LOCAL_KERNELS", f"a/b=/x:{REPO}={local}")
-    assert kernforge.get_kernel(REPO, version=1).WHERE == "local"
-    assert kernforge.has_kernel(REPO, version=9)
-    monkeypatch.setenv("LOCAL_KERNELS", "nonsense")
-    with pytest.raises(UsageError, match="LOCAL_KERNELS has an entry 'nonsense'"):
-        kernforge.get_kernel(REPO, version=1)
-
-
-def test_dependencies_are_loaded_first_and_can_be_asked_for(registry, build):
-    publish(build(name="base", files={"__init__.py": "VALUE = 5"}), registry, "owner/base")
-    package = {
-        "__init__.py": "import kernforge\nbase = kernforge.get_kernel_dep('owner/base')\n"
-        "def undeclared():\n    kernforge.get_kernel_dep('owner/base')\n"
-    }
-    publish(build(files=package, depends={"owner/base": 1}), registry, REPO)
-    module = kernforge.get_kernel(REPO, version=1)
-    assert module.base.VALUE == 5
-    assert module.base is kernforge.get_kernel("owner/base", version=1)
-    with pytest.raises(UsageError, match="no kernel was being imported"):
-        module.undeclared()
-    package = {"__init__.py": "import kernforge\nkernforge.get_kernel_dep('owner/base')\n"}
-    with pytest.raises(UsageError, match="does not depend on 'owner/base'"):
-        kernforge.get_local_kernel(build(files=package))
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_a_kernel_written_for_the_hubs_client_finds_its_dependencies(
-    registry, build, monkeypatch, installed
-):
-    publish(build(name="base", files={"__init__.py": "VALUE = 5"}), registry, "owner/base")
-    package = {
-        "__init__.py": "from kernels import get_kernel_dep\nbase = get_kernel_dep('owner/base')\n"
-    }
-    publish(build(files=package, depends={"owner/base": 1}), registry, REPO)
-    if not installed:
-        for name in [n for n in sys.modules if n.partition(".")[0] == "kernels"]:
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setattr(importer.importlib.util, "find_spec", lambda _name: None)
-    assert kernforge.get_kernel(REPO, version=1).base.VALUE == 5
-    assert ("kernels" in sys.modules) is installed
-
-
 def test_a_damaged_dependency_stops_everything(registry, build):
     base = publish(build(name="base"), registry, "owner/base")
     publish(build(depends={"owner/base": 1}), registry, REPO)
@@ -373,84 +175,6 @@ def test_a_damaged_dependency_stops_everything(registry, build):
     assert kernforge.has_kernel(REPO, version=1)
     publish(build(depends={"owner/absent": 1}), registry, REPO)
     assert not kernforge.has_kernel(REPO, version=1)
-
-
-def test_a_circle_of_kernels_is_told(registry, build):
-    publish(build(name="one", depends={"owner/two": 1}), registry, "owner/one")
-    publish(build(name="two", depends={"owner/one": 1}), registry, "owner/two")
-    circle = r"owner/one at (\w+) -> owner/two at \w+ -> owner/one at \1"
-    with pytest.raises(RegistryError, match=circle):
-        kernforge.get_kernel("owner/one", version=1)
-
-
-def test_a_failed_import_leaves_nothing_and_can_be_tried_again(build, monkeypatch):
-    package = {
-        "__init__.py": "from . import part\nimport sys\nif sys.broken: raise OSError('broken')\n",
-        "part.py": "",
-    }
-    directory = build(files=package)
-    monkeypatch.setattr(sys, "broken", True, raising=False)
-    before = set(sys.modules)
-    with pytest.raises(OSError, match="broken") as caught:
-        kernforge.get_local_kernel(directory)
-    assert str(directory) in caught.value.__notes__[0]
-    assert set(sys.modules) == before
-    monkeypatch.setattr(sys, "broken", False)
-    assert kernforge.get_local_kernel(directory).part
-
-
-def test_two_builds_of_one_id_are_not_mixed(build, write_variant, tmp_path):
-    first = kernforge.get_local_kernel(build(unique="same001"))
-    write_variant(tmp_path / "copy", unique="same001")
-    assert kernforge.get_local_kernel(tmp_path / "copy") is first
-    other = write_variant(tmp_path / "other", unique="same001", files={"__init__.py": "OTHER = 1"})
-    with pytest.raises(UsageError, match="another build called _toy_cpu_same001 is loaded"):
-        kernforge.get_local_kernel(other)
-
-
-@pytest.mark.parametrize("unique", ["a-b", "a.b"])
-def test_an_id_that_cannot_name_a_module_is_refused(build, unique):
-    with pytest.raises(IntegrityError, match="cannot name a module"):
-        kernforge.get_local_kernel(build(unique=unique))
-
-
-def test_the_old_nested_package_loads(build):
-    files = {"my_toy/__init__.py": "from . import part\n", "my_toy/part.py": "VALUE = 3\n"}
-    assert kernforge.get_local_kernel(build(name="my-toy", files=files)).part.VALUE == 3
-
-
-def test_python_dependencies_are_a_closed_list_and_must_be_installed(build, monkeypatch):
-    with pytest.raises(RegistryError, match="depends on Python package 'requests'"):
-        kernforge.get_local_kernel(build(python_depends=("requests",)))
-    monkeypatch.setattr(fitness, "has_module", lambda name: name != "einops")
-    with pytest.raises(UsageError, match="needs the Python package einops") as caught:
-        kernforge.get_local_kernel(build(python_depends=("einops",)))
-    assert caught.value.hint == "pip install einops"
-    assert kernforge.get_local_kernel(build(python_depends=("tvm-ffi",))).ANSWER == 42
-
-
-def test_device_code_for_other_gpus_is_refused_unless_told(registry, build, machine, monkeypatch):
-    machine[None] = CUDA_HOST
-    monkeypatch.setattr(
-        fitness,
-        "with_device",
-        lambda _: Host(cpu="", os="", backend=Backend("cuda"), capability=Version2(7, 0)),
-    )
-    built = build(variant="torch-cuda", backend="cuda", archs=("8.0", "9.0a"))
-    publish(built, registry, REPO)
-    with pytest.raises(NoVariantError, match=r"8\.0, 9\.0a, the device has capability 7\.0"):
-        kernforge.get_kernel(REPO, version=1)
-    assert not kernforge.has_kernel(REPO, version=1)
-    assert kernforge.has_kernel(REPO, version=1, check_arch=False)
-    assert kernforge.get_kernel(REPO, version=1, check_arch=False).ANSWER == 42
-
-
-def test_a_dirty_build_is_warned_of(build, caplog):
-    state = GitState(commit="a" * 40, dirty=True)
-    provenance = Provenance(builder_version="test", kernel=state)
-    with caplog.at_level(logging.WARNING, logger="kernforge"):
-        kernforge.get_local_kernel(build(provenance=provenance))
-    assert "built from files that its recorded commit does not hold" in caplog.text
 
 
 def test_threads_that_load_one_kernel_import_it_once(registry, build, monkeypatch):
@@ -468,3 +192,124 @@ def test_threads_that_load_one_kernel_import_it_once(registry, build, monkeypatc
         modules = list(pool.map(get, range(8)))
     assert len(set(map(id, modules))) == len(times) == 1
     assert modules[0].DONE
+
+
+def lock(path, *kernels):
+    entries = [
+        {"dependency": {"repo-id": repo_id, "version": version}, "lock": {"commit": commit}}
+        for repo_id, version, commit in kernels
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(entries))
+    return path
+
+
+@pytest.mark.parametrize("call", [kernforge.get_locked_kernel, kernforge.load_kernel])
+def test_a_lock_decides_even_where_newer_versions_are(put, tmp_path, call, monkeypatch):
+    name = call.__name__
+    base = put("owner/base", "1.0.0", name=f"base-{name[0]}", files={"__init__.py": "V = 'old'"})
+    package = {
+        "__init__.py": "import kernforge\nbase = kernforge.get_kernel_dep('owner/base')\nV = 'old'\n"
+    }
+    old = put(REPO, "1.0.0", name=f"toy-{name[0]}", depends={"owner/base": 1}, files=package)
+    for repo_id in ("owner/base", REPO):
+        new = {"__init__.py": "V = 'new'\nbase = None\n"}
+        put(repo_id, "1.1.0", name=f"new-{name[0]}", files=new)
+    path = lock(tmp_path / "kernels.lock", (REPO, 1, old), ("owner/base", 1, base))
+    monkeypatch.setenv("LOCAL_KERNELS", f"{REPO}={tmp_path}")
+    kernel = call(REPO, lockfile=path)
+    assert (kernel.V, kernel.base.V) == ("old", "old")
+    monkeypatch.delenv("LOCAL_KERNELS")
+    assert kernforge.get_kernel(REPO, version=1).V == "new"
+    with pytest.raises(RequestError, match=r"owner/base \(version 1\) is not locked in"):
+        call(REPO, lockfile=lock(tmp_path / "other.lock", (REPO, 1, old)))
+
+
+def test_an_old_lock_loads_the_commit_that_it_says(put, tmp_path):
+    old = put(REPO, "1.0.0", files={"__init__.py": "V = 'old'"})
+    put(REPO, "1.1.0", files={"__init__.py": "V = 'new'"})
+    path = tmp_path / "kernels.lock"
+    path.write_text(json.dumps([{"repo_id": REPO, "sha": old, "variants": {}}]))
+    assert kernforge.get_locked_kernel(REPO, lockfile=str(path)).V == "old"
+
+
+def test_what_is_locked_but_not_there_is_told(put, tmp_path):
+    put(REPO)
+    path = lock(tmp_path / "kernels.lock", (REPO, 1, "a" * 40))
+    with pytest.raises(RegistryError, match=r"is locked to commit a{40}, which registry") as caught:
+        kernforge.load_kernel(REPO, lockfile=path)
+    assert "kernforge download" in caught.value.hint
+    with pytest.raises(RequestError, match="cannot be read: No such file"):
+        kernforge.load_kernel(REPO, lockfile=tmp_path / "none")
+    with pytest.raises(
+        RequestError, match=r"brought no kernels\.lock with it|belongs to no module"
+    ):
+        kernforge.load_kernel(REPO)
+
+
+def test_install_brings_and_verifies_but_imports_nothing(put, registry):
+    put("owner/base", files={"__init__.py": "raise OSError"})
+    commit = put(REPO, depends={"owner/base": 1}, files={"__init__.py": "raise OSError"})
+    path = kernforge.install_kernel(REPO, version=1, local_files_only=True)
+    assert path == registry.fetch(REPO, commit, "torch-universal")
+    base = registry.fetch("owner/base", registry.ref("owner/base", "v1"), "torch-universal")
+    (base / "more.py").touch()
+    with pytest.raises(IntegrityError, match=r"extra: more\.py"):
+        kernforge.install_kernel(REPO, version=1)
+
+
+@pytest.fixture
+def publish_by_hand(hub, tmp_path, write_variant):
+    """Put a kernel that can be loaded on the hub, without our publisher."""
+
+    def put(repo_id, text, **fields):
+        name = repo_id.partition("/")[2]
+        variant = write_variant(
+            tmp_path / f"{name}-{len(hub.requests)}", name=name, files={"__init__.py": text},
+            unique=f"{len(text):07x}", **fields
+        )  # fmt: skip
+        return hub.add(repo_id, "v1", contents(variant))
+
+    return put
+
+
+@pytest.fixture
+def usual_hub(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "kernels"))
+    monkeypatch.delenv("KERNFORGE_REGISTRY", raising=False)
+    return hub
+
+
+def test_a_kernel_loads_from_the_hub_if_its_publisher_is_trusted(usual_hub, publish_by_hand):
+    publish_by_hand("owner/one", "WHO = 'one'")
+    with pytest.raises(TrustError):
+        kernforge.get_kernel("owner/one", version=1)
+    assert kernforge.get_kernel("owner/one", version=1, trust_remote_code=True).WHO == "one"
+    usual_hub.publishers.add("famous")
+    publish_by_hand("famous/two", "WHO = 'two'")
+    assert kernforge.get_kernel("famous/two", version=1).WHO == "two"
+    usual_hub.counted()
+    assert kernforge.get_kernel("famous/two", version=1).WHO == "two"
+    assert usual_hub.counted() == {}
+
+
+def test_a_changed_file_on_the_hub_is_refused(usual_hub, publish_by_hand):
+    publish_by_hand("owner/three", "WHO = 'three'")
+    usual_hub.add("owner/three", "v1", {"build/torch-cpu/__init__.py": b"WHO = 'evil'"})
+    with pytest.raises(IntegrityError, match="changed: __init__"):
+        kernforge.get_kernel("owner/three", version=1, trust_remote_code=True)
+
+
+def contents(path):
+    files = {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    return {f"build/{path.name}/{name}": data for name, data in files.items()}
+
+
+def test_a_kernel_that_moved_on_a_hub_is_followed(usual_hub, publish_by_hand):
+    publish_by_hand("owner/new-place", "WHO = 'moved'")
+    status = b'kind = "redirect"\ndestination = "owner/new-place"\nrevision = "v1"\n'
+    usual_hub.add("owner/old-place", "v1", {"kernel-status.toml": status})
+    kernel = kernforge.get_kernel("owner/old-place", version=1, trust_remote_code=True)
+    assert kernel.WHO == "moved"

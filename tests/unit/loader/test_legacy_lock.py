@@ -13,7 +13,7 @@ from kernforge.loader.kernels_lock import KernelLocks
 from kernforge.loader.search import Search
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.hub_endpoint import HubPlace
+from kernforge.registry.hub_endpoint import HubEndpoint
 from kernforge.system.environment import Environment
 
 REPO = "owner/toy"
@@ -56,7 +56,7 @@ def locked(hub, tmp_path, write_variant):
 @pytest.fixture
 def registry(hub, tmp_path):
     return HubRegistry(
-        HubPlace(endpoint=hub.url, cache=tmp_path / "cache", offline=False, own_token=True)
+        HubEndpoint(url=hub.url, cache=tmp_path / "cache", offline=False, own_token=True)
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.loader.facts import Host
-from kernforge.loader.resolve import Step, check_archs, resolve, way_out
+from kernforge.loader.resolve import Step, check_archs, check_driver, resolve, way_out
 
 CUDA_HOST = Host(
     cpu="x86_64",
@@ -151,3 +151,20 @@ def test_a_refused_device_is_told_what_there_is():
     rocm = replace(host, backend=Backend("rocm", Version2(7, 2)), gcn_arch="gfx90a:sramecc+:xnack-")
     assert check_archs("rocm", ["gfx90a"], rocm) == ""
     assert "the device is gfx90a" in check_archs("rocm", ["gfx942"], rocm)
+
+
+@pytest.mark.parametrize(
+    ("variant", "driver", "refused"),
+    [
+        ("torch-stable-abi210-cu130-x86_64-linux", Version2(12, 8), True),
+        ("torch-stable-abi210-cu130-x86_64-linux", Version2(13, 0), False),
+        ("torch-stable-abi210-cu132-x86_64-linux", Version2(13, 0), False),
+        ("torch-stable-abi210-cu126-x86_64-linux", Version2(13, 0), False),
+        ("torch-stable-abi210-cu130-x86_64-linux", None, False),
+        ("torch-cuda", Version2(12, 8), True),
+        ("some-folder", Version2(12, 8), False),
+    ],
+)
+def test_a_driver_for_an_older_cuda_is_refused(variant, driver, refused):
+    host = Host(cpu="x86_64", os="linux", backend=Backend("cuda", Version2(13, 0)), driver=driver)
+    assert bool(check_driver(variant, host)) is refused

@@ -177,7 +177,7 @@ def test_a_directory_has_no_pull_requests(build, tmp_path):
 @pytest.mark.parametrize(
     ("who", "words"),
     [
-        (("", "owner"), "wants to know who"),
+        (("", "owner"), "requires a token for"),
         ((READER, "owner"), "does not allow"),
         ((WRITER, "forbidden"), "rights"),
     ],

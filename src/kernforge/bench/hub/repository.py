@@ -12,7 +12,7 @@ from kernforge.errors import NotPublishedError, UsageError
 from kernforge.loader import search as loader_search
 from kernforge.loader.fitness import verify
 from kernforge.loader.search import Search
-from kernforge.registry.api import answering
+from kernforge.registry.api import member_for
 from kernforge.registry.names import BENCHMARKS
 from kernforge.trust import admission
 from kernforge.trust.policy import Subject
@@ -87,7 +87,7 @@ def published(
     info = root.repo_info
     if info is None:  # LOCAL_KERNELS puts a directory in its place
         return local(_repo_of(root.path), environment, backend=backend, trusted=trusted)
-    member = answering(registry, info.repo_id)
+    member = member_for(registry, info.repo_id)
     admission.admit(
         Subject(repo_id=info.repo_id, registry=member.url),
         b"",

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+import kernforge
+from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
+from kernforge.errors import NoVariantError, RegistryError, UsageError
+from kernforge.loader.facts import Host
+from kernforge.publish.api import publish
+from kernforge.system.digest import sha256
+
+REPO = "owner/toy"
+
+
+CUDA_HOST = Host(
+    cpu="x86_64",
+    os="linux",
+    backend=Backend("cuda", Version2(13, 0)),
+    torch=Version2(2, 13),
+    cxx11=True,
+)
+pytestmark = pytest.mark.usefixtures("machine")
+
+
+def test_a_local_kernel_is_found_at_its_root_build_or_variant(tmp_path, write_variant):
+    variant = write_variant(tmp_path / "project/build", unique="loc0001")
+    modules = {
+        kernforge.get_local_kernel(path)
+        for path in (tmp_path / "project", tmp_path / "project/build", variant, str(variant))
+    }
+    assert len(modules) == 1
+    with pytest.raises(NoVariantError, match=r"there is no directory .*nothing"):
+        kernforge.get_local_kernel(tmp_path / "nothing")
+
+
+def test_a_variant_that_was_pointed_at_must_fit(build, machine):
+    directory = build(variant="torch212-cxx11-cpu-x86_64-linux")
+    with pytest.raises(NoVariantError, match=r"needs torch 2\.12, torch is 2\.13"):
+        kernforge.get_local_kernel(directory / "torch212-cxx11-cpu-x86_64-linux")
+    machine[None] = CUDA_HOST
+    assert kernforge.get_local_kernel(build() / "torch-cpu").ANSWER == 42
+
+
+def test_a_snapshot_of_a_registry_loads_as_a_local_kernel(registry, build):
+    commit = publish(build(), registry, REPO).commit
+    assert kernforge.get_local_kernel(registry.snapshot(REPO, commit)).ANSWER == 42
+
+
+def test_local_kernels_go_before_the_registry(registry, build, monkeypatch):
+    publish(build(files={"__init__.py": "WHERE = 'registry'"}), registry, REPO)
+    local = build(files={"__init__.py": "WHERE = 'local'"})
+    monkeypatch.setenv("LOCAL_KERNELS", f"a/b=/x:{REPO}={local}")
+    assert kernforge.get_kernel(REPO, version=1).WHERE == "local"
+    assert kernforge.has_kernel(REPO, version=9)
+    monkeypatch.setenv("LOCAL_KERNELS", "nonsense")
+    with pytest.raises(UsageError, match="LOCAL_KERNELS has an entry 'nonsense'"):
+        kernforge.get_kernel(REPO, version=1)
+
+
+def test_a_circle_of_kernels_is_told(registry, build):
+    publish(build(name="one", depends={"owner/two": 1}), registry, "owner/one")
+    publish(build(name="two", depends={"owner/one": 1}), registry, "owner/two")
+    circle = r"owner/one at (\w+) -> owner/two at \w+ -> owner/one at \1"
+    with pytest.raises(RegistryError, match=circle):
+        kernforge.get_kernel("owner/one", version=1)
+
+
+def move(registry, repo_id, text):
+    """Publish a commit that only says where the kernel went."""
+
+    with registry.writing(repo_id):
+        registry.add_blob(repo_id, sha256(text), text.encode())
+        commit, _ = registry.add_snapshot(repo_id, {"kernel-status.toml": sha256(text)})
+        registry.set_ref(repo_id, "v1", commit)
+
+
+def test_a_kernel_that_moved_is_followed(put, registry, caplog):
+    put("owner/new-home", files={"__init__.py": "V = 'moved'"})
+    move(registry, REPO, 'kind = "redirect"\ndestination = "owner/new-home"\n')
+    with caplog.at_level("WARNING", logger="kernforge"):
+        assert kernforge.get_kernel(REPO, version=1).V == "moved"
+    assert "kernel owner/toy moved to owner/new-home" in caplog.text
+    move(registry, "owner/new-home", f'kind="redirect"\ndestination="{REPO}"\nrevision="v1"\n')
+    move(registry, REPO, 'kind="redirect"\ndestination="owner/new-home"\nrevision="v1"\n')
+    with pytest.raises(RegistryError, match="in a circle"):
+        kernforge.get_kernel(REPO, version=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind = 'gone'", "of kind 'gone'"),
+        ("", "of kind None"),
+        ("kind = 'redirect'", "does not name the kernel"),
+        ("kind = 'redirect'\ndestination = 5", "does not name the kernel"),
+        ("kind =", "is not TOML"),
+    ],
+)
+def test_a_status_that_cannot_be_read_is_told(registry, text, words):
+    move(registry, REPO, text)
+    with pytest.raises(RegistryError, match=words) as caught:
+        kernforge.get_kernel(REPO, version=1)
+    assert caught.value.message.startswith("owner/toy/kernel-status.toml")

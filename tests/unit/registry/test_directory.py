@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+import errno
+import subprocess
+import sys
+
+import pytest
+
+from kernforge.artifact.integrity import verify_tree
+from kernforge.artifact.metadata import Metadata
+from kernforge.errors import RegistryError, UsageError
+from kernforge.registry.api import find_version, open_registry
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system.digest import sha256
+
+REPO = "owner/toy"
+
+
+def publish_file(registry, tag, text):
+    """Publish one file without the publisher, under a tag and its branch."""
+    with registry.writing(REPO):
+        digest = sha256(text)
+        registry.add_blob(REPO, digest, text.encode())
+        new, _ = registry.add_snapshot(REPO, {"build/torch-cpu/sub/a.py": digest})
+        for name in (tag, tag.partition(".")[0]):
+            registry.set_ref(REPO, name, new)
+    return new
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return DirectoryRegistry(tmp_path / "registry")
+
+
+def test_a_file_beside_the_metadata_is_given_or_is_not_there(registry):
+    new = publish_file(registry, "v1.0.0", "text")
+    assert registry.companion(REPO, new, "torch-cpu/sub", "a.py") == b"text"
+    assert registry.companion(REPO, new, "torch-cpu/sub", "b.py") is None
+    assert registry.trusted_publisher("owner") is None
+
+
+def test_the_layout_is_that_of_the_hubs_cache(registry):
+    new = publish_file(registry, "v1.0.0", "text")
+    repo = registry.root / "kernels--owner--toy"
+    assert (repo / "refs/v1").read_text() == new
+    link = repo / "snapshots" / new / "build/torch-cpu/sub/a.py"
+    assert str(link.readlink()) == f"../../../../../blobs/{sha256('text')}"
+    assert link.read_text() == "text"
+    assert registry.tree(REPO, new) == {"build/torch-cpu/sub/a.py": sha256("text")}
+
+
+def test_a_commit_follows_from_its_files_alone(registry, tmp_path):
+    other = DirectoryRegistry(tmp_path / "other")
+    assert publish_file(registry, "v1.0.0", "x") == publish_file(other, "v2.0.0", "x")
+    assert publish_file(registry, "v1.0.1", "y") != publish_file(other, "v2.0.0", "x")
+
+
+def test_a_damaged_blob_or_snapshot_is_repaired_by_writing_it_again(registry):
+    new = publish_file(registry, "v1.0.0", "text")
+    blob = registry.repo(REPO) / "blobs" / sha256("text")
+    blob.write_text("tExt")
+    (registry.snapshot(REPO, new) / "build/torch-cpu/sub/a.py").unlink()
+    assert publish_file(registry, "v1.0.0", "text") == new
+    assert (registry.snapshot(REPO, new) / "build/torch-cpu/sub/a.py").read_text() == "text"
+
+
+def test_content_that_changes_underway_is_refused(registry, tmp_path):
+    (tmp_path / "a.so").write_text("new")
+    with pytest.raises(RegistryError, match=r"a\.so changed while it was published"):
+        registry.add_blob(REPO, sha256("old"), tmp_path / "a.so")
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(registry):
+    publish_file(registry, "v1.0.0", "text")
+    leftovers = [registry.repo(REPO) / kind / "tmp-x" for kind in ("blobs", "snapshots", "refs")]
+    leftovers[0].mkdir()
+    leftovers[1].mkdir()
+    leftovers[2].write_text("half a com")
+    assert registry.ref_names(REPO) == ("v1", "v1.0.0")
+    publish_file(registry, "v1.0.1", "text")
+    assert not any(leftover.exists() for leftover in leftovers)
+
+
+def test_a_reference_that_does_not_name_a_commit_is_an_error(registry):
+    publish_file(registry, "v1.0.0", "text")
+    (registry.repo(REPO) / "refs/v1").write_text("oops")
+    with pytest.raises(RegistryError, match="holds 'oops'"):
+        registry.ref(REPO, "v1")
+
+
+@pytest.mark.parametrize(
+    "repo_id", ["toy", "a/b/c", "../x", "a/..", "a/b--c", "a/.b", "/b", "a/", "-a/b", "a b/c"]
+)
+def test_a_repo_id_cannot_lead_out_of_the_registry(registry, repo_id):
+    with pytest.raises(UsageError, match="is not a repo id"):
+        registry.ref(repo_id, "v1")
+
+
+def test_a_reference_that_another_machine_replaces_is_read_again(registry, monkeypatch):
+    new = publish_file(registry, "v1.0.0", "one")
+    real, stale = open, [OSError(errno.ESTALE, "Stale file handle")] * 2
+
+    def shaky(path, *args, **kwargs):
+        if "/refs/" in str(path) and stale:
+            raise stale.pop()
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr("builtins.open", shaky)
+    assert registry.ref(REPO, "v1") == new
+    stale.extend([OSError(errno.ESTALE, "Stale file handle")] * 3)
+    with pytest.raises(OSError, match="Stale"):
+        registry.ref(REPO, "v1")
+
+
+PUBLISHER = """
+import pathlib, sys
+from kernforge.publish.api import publish
+from kernforge.registry import open_registry
+
+for build in sys.argv[2:]:
+    publish(pathlib.Path(build), open_registry(sys.argv[1]), "owner/toy", part=True)
+"""
+
+
+def test_a_reader_sees_whole_versions_while_others_publish(tmp_path, write_variant):
+    """Publishers are processes of their own, as on machines that share a directory."""
+    url = (tmp_path / "a share").as_uri()
+    texts = {}
+    for publisher in range(3):
+        texts[publisher] = []
+        for number in range(4):
+            directory = tmp_path / f"build-{publisher}-{number}"
+            for name in ("torch-cpu", f"torch-{('cuda', 'rocm', 'xpu')[publisher]}"):
+                backend = name.removeprefix("torch-")
+                files = {"__init__.py": f"N = {number}\n", "b.py": f"N = {number}\n"}
+                write_variant(directory, variant=name, backend=backend, files=files)
+            texts[publisher].append(str(directory))
+    argv = [sys.executable, "-c", PUBLISHER, url]
+    running = [subprocess.Popen([*argv, *builds]) for builds in texts.values()]
+    registry, seen = open_registry(url), set()
+    while any(process.poll() is None for process in running):
+        found = find_version(registry, REPO, 1)
+        seen.add(found)
+        for name in registry.variants(REPO, found) if found else ():
+            document = registry.metadata(REPO, found, name)
+            path = registry.fetch(REPO, found, name)
+            metadata = Metadata.from_json(document, source=name)
+            verify_tree(path, metadata.digest, within=registry.link_root(REPO))
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert len(seen) > 1
+    assert not list(registry.root.rglob("tmp-*"))

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from kernforge.errors import (
+    RegistryError,
+)
+from kernforge.registry import hub_endpoint
+from kernforge.registry.api import (
+    open_registry,
+)
+from kernforge.system.environment import Environment
+
+USUAL = {"HF_ENDPOINT": "https://hub.example.com/"}
+
+
+@pytest.mark.parametrize(
+    ("location", "variables", "expected"),
+    [
+        ("hf://", {}, ("https://huggingface.co", "~/.cache/huggingface/hub", True)),
+        ("hf://", USUAL, ("https://hub.example.com", "~/.cache/huggingface/hub", True)),
+        ("hf+https://hub.example.com", USUAL, ("https://hub.example.com", None, True)),
+        ("hf://", {"HF_HOME": "/h"}, ("https://huggingface.co", "/h/hub", True)),
+        ("hf://", {"HF_HUB_CACHE": "/c", "HF_HOME": "/h"}, ("https://huggingface.co", "/c", True)),
+        ("hf://", {"KERNELS_CACHE": "/k", "HF_HUB_CACHE": "/c"}, (None, "/k", True)),
+        ("hf://", {"XDG_CACHE_HOME": "/x"}, (None, "/x/huggingface/hub", True)),
+        ("hf+http://10.0.0.1:80", {}, ("http://10.0.0.1:80", "/kf/hubs/10.0.0.1-80", False)),
+    ],
+)
+def test_the_environment_says_which_hub(location, variables, expected):
+    url, cache, own_token = expected
+    hub = hub_endpoint.find(location, Environment({"KERNFORGE_HOME": "/kf", **variables}))
+    assert url in {None, hub.url}
+    assert cache is None or hub.cache == Path(cache).expanduser()
+    assert (hub.own_token, hub.offline) == (own_token, False)
+
+
+def test_names_of_hubs_that_are_none_are_refused():
+    for location in ("hf://host", "hf+https://", "hf+ftp://host", "https://huggingface.co"):
+        with pytest.raises(RegistryError, match="not a registry that kernforge can open"):
+            open_registry(location)
+    for location in ("hf+https://user:secret@host", "hf+https://ho st"):
+        with pytest.raises(RegistryError, match="not the address of a hub"):
+            open_registry(location)
+
+
+def test_offline_is_said_as_the_hubs_own_client_reads_it():
+    for value, offline in [("1", True), ("true", True), ("0", False), ("", False)]:
+        assert hub_endpoint.find("hf://", Environment({"HF_HUB_OFFLINE": value})).offline is offline
