@@ -55,6 +55,7 @@ lint: $(VENV)/ready-build,cluster,test,lint  ## linters, types and formats
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	git ls-files '*.cu' '*.cuh' '*.h' '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
 
 docs: $(VENV)/ready-build,demo,test  ## write the generated pages, and the site to site/

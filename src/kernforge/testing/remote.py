@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge.build.cluster import task
+from kernforge.build.cluster import task, worker
 from kernforge.build.cluster.task import IDENTITY
 from kernforge.system import files
 from kernforge.system.paths import home
@@ -71,14 +71,11 @@ def unpack_and_test(sent: TestTask) -> Tested:
         ToolchainError: that machine has another kernforge.
         UsageError: see ``project_tests.run_variant``.
     """
-    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
-
     task.require_same(sent.kernforge, IDENTITY)
     with files.staging(home() / "tests") as scratch:
         for folder, contents in (("project", sent.project), (sent.name, sent.variant)):
             for path, data in contents.items():
                 files.write_new(scratch / folder / path, data)
-        where = str(get_worker().address)
         return project_tests.run_variant(
-            scratch / "project", scratch / sent.name, sent.arguments, where=where
+            scratch / "project", scratch / sent.name, sent.arguments, where=worker.address()
         )
