@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error that a user can meet.
+"""Every error that a user can get.
 
 - KernforgeError        1   something went wrong that no class below names
   - UsageError          2   the command line or a call asks for something impossible
     - RequestError          a call of the loader does; also a ValueError
-    - MissingPackageError   a Python package is needed; also an ImportError
-    - LayerError            a layer, a mapping and a mode do not go together; also a ValueError
-    - LayerTypeError        a layer or a mapping has another form; also a TypeError
+    - MissingPackageError   a required Python package is missing; also an ImportError
+    - LayerError            a layer, a mapping and a mode do not fit together; also a ValueError
+    - LayerTypeError        a layer or a mapping has a wrong type; also a TypeError
   - ManifestError       3   build.toml is wrong
   - ToolchainError      4   a compiler, header or lock is missing, wrong or disagrees
   - BuildError          5   a compiler ran and failed
-  - CheckError          6   an artifact breaks a promise
+  - CheckError          6   an artifact violates a rule that users rely on
   - NoVariantError      7   no variant of a kernel fits this machine; also a FileNotFoundError
-    - MachineError          one would, but its code cannot run here; also a RuntimeError
+    - MachineError          a variant fits, but its code cannot run here; also a RuntimeError
   - RegistryError       8   a registry lacks, refuses or contradicts something
-    - NotPublishedError     it has no such kernel, version or revision
-    - MovedError            somebody else published meanwhile
-  - IntegrityError      9   bytes differ from what was promised
+    - NotPublishedError     a registry has no such kernel, version or revision
+    - MovedError            another publisher published meanwhile
+  - IntegrityError      9   files differ from their digest or have none
   - NetworkError       10   the package index or a registry cannot be reached
-  - StorageError       11   the disk is full, read-only or not ours, or a path is not what it should be
+  - StorageError       11   the disk is full, read-only or of another user, or a path is of a wrong kind
   - TrustError         12   the trust policy refuses a kernel, or cannot be read
   - UntestedError      13   every test was skipped
 
-What the loader raises is also the built-in error that the hub's client, ``kernels``, raises in its
-place, so that what an application catches it goes on catching.
+An error of the loader is also the built-in error that the hub's client, ``kernels``, raises in the
+same case, so that an application can keep its ``except`` clauses.
 
 The number is the exit code. Only ``cli.main`` turns an error into an exit; an interrupt exits 130.
-The message says what is wrong, with the value and the place; the hint says what to do.
+The message says what is wrong and where, with the value; the hint says what to do.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def page(path: str) -> str:
 
 
 class KernforgeError(Exception):
-    """An expected failure; the user sees the message and the hint, never a traceback."""
+    """An expected failure; the user gets the message and the hint, never a traceback."""
 
     exit_code: ClassVar[int] = 1
 
@@ -71,18 +71,18 @@ class RequestError(UsageError, ValueError):
 
 
 class MissingPackageError(UsageError, ImportError):
-    """A Python package that is needed is not installed."""
+    """A required Python package is not installed."""
 
     def __str__(self) -> str:
         return KernforgeError.__str__(self)
 
 
 class LayerError(UsageError, ValueError):
-    """A layer, a kernel mapping and a mode do not go together."""
+    """A layer, a kernel mapping and a mode do not fit together."""
 
 
 class LayerTypeError(UsageError, TypeError):
-    """What stands for a layer or a mapping has another form."""
+    """A layer or a mapping has a wrong type."""
 
 
 class ManifestError(KernforgeError):
@@ -104,7 +104,7 @@ class BuildError(KernforgeError):
 
 
 class CheckError(KernforgeError):
-    """An artifact breaks a promise."""
+    """An artifact violates a rule that users rely on."""
 
     exit_code = 6
 
@@ -139,11 +139,11 @@ class NotPublishedError(RegistryError, ValueError):
 
 
 class MovedError(RegistryError):
-    """Somebody else published meanwhile; beginning again may help."""
+    """Another publisher published meanwhile; trying again may help."""
 
 
 class IntegrityError(KernforgeError):
-    """Bytes differ from what was promised."""
+    """Files differ from their digest or have none."""
 
     exit_code = 9
 
@@ -155,7 +155,7 @@ class NetworkError(KernforgeError):
 
 
 class StorageError(KernforgeError):
-    """The disk is full, read-only or not ours, or a path is not what it should be."""
+    """The disk is full, read-only or of another user, or a path is of a wrong kind."""
 
     exit_code = 11
 
@@ -173,6 +173,6 @@ class TrustError(KernforgeError, ValueError):
 
 
 class UntestedError(KernforgeError):
-    """Every test was skipped, so nothing is known of what was to be tested."""
+    """Every test was skipped, so that the build is not tested."""
 
     exit_code = 13

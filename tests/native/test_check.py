@@ -43,7 +43,10 @@ def workshop(tmp_path_factory):
     stubs.mkdir()
     (stubs / abi_floor.COMPAT_SOURCE).write_text(abi_floor.compat_source())
     start(abi_floor.compat_argv(cxx="g++", out_dir="."), stubs)
-    for stub in (*abi_floor.system_stubs(CPU), *abi_floor.torch_stubs("cpu")):
+    for stub in (
+        *abi_floor.system_stubs(CPU),
+        *abi_floor.empty_stubs(abi_floor.torch_sonames("cpu")),
+    ):
         (stubs / stub.source_file).write_text(stub.source)
         (stubs / stub.script_file).write_text(stub.version_script)
         start(abi_floor.stub_argv(stub, cxx="g++", out_dir="."), stubs)

@@ -30,7 +30,10 @@ def make_stubs(directory: Path, backend: str = "cpu") -> None:
     directory.mkdir()
     (directory / abi_floor.COMPAT_SOURCE).write_text(abi_floor.compat_source())
     run(abi_floor.compat_argv(cxx="g++", out_dir="."), directory)
-    for stub in (*abi_floor.system_stubs(CPU), *abi_floor.torch_stubs(backend)):
+    for stub in (
+        *abi_floor.system_stubs(CPU),
+        *abi_floor.empty_stubs(abi_floor.torch_sonames(backend)),
+    ):
         (directory / stub.source_file).write_text(stub.source)
         (directory / stub.script_file).write_text(stub.version_script)
         run(abi_floor.stub_argv(stub, cxx="g++", out_dir="."), directory)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hash the files of a variant, and hold them against what its metadata promises.
+"""Hash the files of a variant, and compare them with the digest of its metadata.
 
 The rules are the hub's: every file counts except ``metadata.json`` and its signature at the top,
-``*.pyc`` and whatever lies in a ``__pycache__``; a file reached through a symbolic link counts
-with its content. Beyond them, what the hub's rules would not see is refused: directories behind a
-link, and links that lead out of where the variant is kept.
+``*.pyc`` and the files of a ``__pycache__``; a symbolic link to a file counts with the file's
+content. Two things that the hub's rules do not cover are refused: links to directories, and links
+to files outside the directory where the variant is kept.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kernforge.errors import IntegrityError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_LARGE_BYTES = 1 << 20  # half a millisecond of hashing, several times what a thread costs
+_LARGE_BYTES = 1 << 20  # half a millisecond of hashing, several times the cost of a thread
 _MOST_THREADS = 8
 
 UNHASHED = frozenset({FILE, SIGNATURE})
-"""What a digest leaves out at the top of a variant: it stands in the first, the second signs it."""
+"""Files at the top of a variant that are not in its digest: one has the digest, one signs it."""
 
 
 def is_bytecode(path: str) -> bool:
@@ -34,17 +34,17 @@ def is_bytecode(path: str) -> bool:
 
 
 def tree_files(root: Path, *, within: Path | None = None) -> dict[str, Path]:
-    """The files of a variant, bytecode left out: relative path with ``/`` to where it lies.
+    """The files of a variant without bytecode: path on the disk by relative path with ``/``.
 
     Args:
-        root: the variant's directory.
-        within: where a symbolic link may lead; the default is the variant itself.
+        root: directory of the variant.
+        within: directory that symbolic links must not leave; the default is the variant.
 
     Raises:
-        IntegrityError: something is neither a file nor a directory, or a link leads elsewhere.
+        IntegrityError: an entry is neither a file nor a directory, or a link leads elsewhere.
     """
     allowed = os.path.realpath(within or root) + os.sep
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     pending = [("", os.fspath(root))]
     while pending:
         prefix, directory = pending.pop()
@@ -56,17 +56,17 @@ def tree_files(root: Path, *, within: Path | None = None) -> dict[str, Path]:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append((f"{path}/", entry.path))
                 else:
-                    _refuse_strays(entry, path, root, allowed)
-                    found[path] = Path(entry.path)
-    return dict(sorted(found.items()))
+                    _check_entry(entry, path, root, allowed)
+                    files[path] = Path(entry.path)
+    return dict(sorted(files.items()))
 
 
-def _refuse_strays(entry: os.DirEntry[str], path: str, root: Path, allowed: str) -> None:
+def _check_entry(entry: os.DirEntry[str], path: str, root: Path, allowed: str) -> None:
     if not entry.is_file():
-        kind = "a link to no file" if entry.is_symlink() else "no ordinary file"
+        kind = "a link that does not lead to a file" if entry.is_symlink() else "not a regular file"
         raise IntegrityError(f"{path} in {root} is {kind}", hint=_HINT)
     if entry.is_symlink() and not os.path.realpath(entry.path).startswith(allowed):
-        raise IntegrityError(f"{path} in {root} is a link that leads out of {allowed}", hint=_HINT)
+        raise IntegrityError(f"{path} in {root} is a link that leaves {allowed}", hint=_HINT)
 
 
 def digest_tree(
@@ -75,12 +75,12 @@ def digest_tree(
     """Hash a variant's files.
 
     Args:
-        root: the variant's directory.
-        algorithm: ``sha256`` is what builds carry.
-        within: where a symbolic link may lead; the default is the variant itself.
+        root: directory of the variant.
+        algorithm: ``sha256`` or ``sha512``; builds have ``sha256``.
+        within: directory that symbolic links must not leave; the default is the variant.
 
     Raises:
-        IntegrityError: see ``tree_files``.
+        IntegrityError: an entry is neither a file nor a directory, or a link leads elsewhere.
     """
     files = tree_files(root, within=within)
     for name in UNHASHED:
@@ -92,9 +92,9 @@ def digest_tree(
 
 
 def _hashes(files: Sequence[Path], algorithm: Algorithm) -> Iterable[str]:
-    """The hash of each file: large ones side by side, since hashing lets other threads run."""
+    """The hash of each file; large files are hashed in parallel, because hashing frees the GIL."""
     large = sum(os.path.getsize(file) >= _LARGE_BYTES for file in files)  # noqa: PTH202 - often
-    if large < 2:  # noqa: PLR2004 - one has nothing beside it
+    if large < 2:  # noqa: PLR2004 - threads need at least two files
         return [_hash(file, algorithm) for file in files]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow, and rarely needed
 
@@ -108,31 +108,31 @@ def _hash(file: Path, algorithm: Algorithm) -> str:
 
 
 def verify_tree(root: Path, digest: Digest, *, within: Path | None = None) -> None:
-    """Hold a variant's files against a digest.
+    """Compare a variant's files with a digest.
 
     Args:
-        root: the variant's directory.
-        digest: what its metadata promises.
-        within: where a symbolic link may lead; the default is the variant itself.
+        root: directory of the variant.
+        digest: the digest of its metadata.
+        within: directory that symbolic links must not leave; the default is the variant.
 
     Raises:
-        IntegrityError: files are missing, changed or extra; the message names every one.
+        IntegrityError: files are missing, changed or extra; the message names all of them.
     """
-    found = digest_tree(root, algorithm=digest.algorithm, within=within).files
-    deviations = [
-        f"{_deviation(path, digest, found)}: {path}"
-        for path in sorted({*digest.files, *found})
-        if digest.files.get(path) != found.get(path)
+    hashes = digest_tree(root, algorithm=digest.algorithm, within=within).files
+    differences = [
+        f"{_deviation(path, digest, hashes)}: {path}"
+        for path in sorted({*digest.files, *hashes})
+        if digest.files.get(path) != hashes.get(path)
     ]
-    if deviations:
-        listing = "\n  ".join(deviations)
-        raise IntegrityError(f"{root} is not what was built:\n  {listing}", hint=_HINT)
+    if differences:
+        listing = "\n  ".join(differences)
+        raise IntegrityError(f"{root} differs from its digest:\n  {listing}", hint=_HINT)
 
 
-_HINT = "build the kernel again, or remove this copy and fetch it again; nothing of it was run"
+_HINT = "build the kernel again, or remove this copy and fetch it again; its code was not run"
 
 
-def _deviation(path: str, digest: Digest, found: Mapping[str, str]) -> str:
+def _deviation(path: str, digest: Digest, hashes: Mapping[str, str]) -> str:
     if path not in digest.files:
         return "extra"
-    return "changed" if path in found else "missing"
+    return "changed" if path in hashes else "missing"

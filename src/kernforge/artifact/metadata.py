@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``metadata.json``: what the build of one variant says of itself.
+"""``metadata.json``, the description of one built variant.
 
-The format is the hub's, as its client (``kernels`` 0.17) reads and its builder writes it: unknown
-keys are ignored, ``python-depends`` must be there even when empty, what is malformed in
-``provenance`` and ``digest`` is an error and not ignored. The client demands
-``provenance.kernel-builder`` whenever there is a ``provenance``, and ignores keys beside it; what
-kernforge itself has to tell stands beside it under ``provenance.kernforge``.
+The format is the hub's, as its client (``kernels`` 0.17) reads it and its builder writes it: unknown
+keys are ignored, ``python-depends`` is required even if it is empty, invalid values in
+``provenance`` and ``digest`` are errors. The client requires ``provenance.kernel-builder`` if there
+is a ``provenance``, and ignores other keys of it; kernforge's own facts are in
+``provenance.kernforge``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FILE = "metadata.json"
 SIGNATURE = f"{FILE}.sigstore"
-"""The name of its signature, which lies beside it."""
+"""Name of its signature, a file in the same directory."""
 BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "tpu", "xpu")
 Algorithm: TypeAlias = Literal["sha256", "sha512"]
 
@@ -37,12 +37,11 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """What every file of a variant hashed to.
+    """The hashes of a variant's files.
 
     Attributes:
         algorithm: ``sha256`` (always written) or ``sha512``.
-        files: path relative to the variant, with ``/``, to the hash in padded standard base64;
-            sorted by path.
+        files: hash in padded standard base64 by path in the variant, with ``/``; sorted by path.
     """
 
     algorithm: Algorithm = "sha256"
@@ -51,7 +50,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitState:
-    """A commit (40 or 64 lower-case hex digits) and whether tracked files differed from it."""
+    """A commit (40 or 64 lower-case hex digits), and whether tracked files differed from it."""
 
     commit: str
     dirty: bool
@@ -59,13 +58,13 @@ class GitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What built the variant, from which sources.
+    """The builder of the variant, and the sources.
 
     Attributes:
-        builder_version: version under ``kernel-builder``; the hub's client demands one.
-        builder: git state of the builder's own source, when known.
-        kernel: git state of the kernel's source, when known.
-        kernforge: further facts, JSON values by name, which other clients ignore.
+        builder_version: version in ``kernel-builder``, which the hub's client requires.
+        builder: git state of the builder's own source, if known.
+        kernel: git state of the kernel's source, if known.
+        kernforge: other facts, JSON values by name, which other clients ignore.
     """
 
     builder_version: str
@@ -75,13 +74,13 @@ class Provenance:
 
     @property
     def dirty(self) -> bool:
-        """Whether the recorded commits do not wholly say what was built."""
+        """Whether the sources differed from the recorded commits."""
         return any(state is not None and state.dirty for state in (self.builder, self.kernel))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelDepend:
-    """Another kernel that this one loads: exactly one of version and revision is given."""
+    """Another kernel that this kernel loads: exactly one of version and revision is given."""
 
     repo_id: str
     version: int | None = None
@@ -90,23 +89,25 @@ class KernelDepend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """The whole document.
+    """The document of one variant.
 
     Attributes:
-        name: the kernel's name, dashes allowed.
-        id: ``_<python name>_<backend>_<unique id>``: extension module, ops namespace, module name.
-        version: the major version.
-        license: free text.
+        name: name of the kernel, with dashes.
+        id: ``_<python name>_<backend>_<unique id>``, the name of the extension module, of the op
+            namespace and of the imported package.
+        version: major version of the kernel.
+        license: license, free text.
         backend: one of ``BACKENDS``.
-        archs: what the device code was built for, as in ``("10.0", "7.5", "9.0+PTX")``.
-        python_depends: names of the closed list.
-        kernel_depends: other kernels.
+        archs: architectures of the device code, such as ``("10.0", "7.5", "9.0+PTX")``; None if
+            they are not recorded.
+        python_depends: names of required Python packages, of the list in ``python_depends``.
+        kernel_depends: kernels that this kernel loads.
         upstream: git URL of the project that the kernel comes from.
         source: git URL of the kernel project.
-        kernels_minver: the hub client that can load it; None on old builds. ``to_json`` writes
-            the least one that serves when it is None.
-        digest: None on old builds.
-        provenance: None on old builds.
+        kernels_minver: oldest version of the hub's client that can load the variant; None for old
+            builds. If it is None, ``to_json`` writes the version that the document needs.
+        digest: hashes of the files; None for old builds.
+        provenance: builder and sources; None for old builds.
     """
 
     name: str
@@ -125,19 +126,19 @@ class Metadata:
 
     @property
     def python_name(self) -> str:
-        """The name as Python spells it."""
+        """Name of the Python package: the kernel's name with underscores."""
         return self.name.replace("-", "_")
 
     @classmethod
     def from_json(cls, data: bytes, *, source: str = FILE) -> Metadata:
-        """Read the document.
+        """Parse the document.
 
         Args:
-            data: the file's bytes.
-            source: what errors call the file.
+            data: content of the file.
+            source: name of the file for messages.
 
         Raises:
-            IntegrityError: it is no metadata document; the message names the file and the key.
+            IntegrityError: the document is invalid; the message has the file and the key.
         """
         try:
             document = json.loads(data.decode(), object_pairs_hook=_unique)
@@ -163,11 +164,11 @@ class Metadata:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Metadata:
-        """``from_json`` as the hub's client calls it."""
+        """``from_json`` by the name that the hub's client has for it."""
         return cls.from_json(data)
 
     def to_json(self) -> bytes:
-        """Write the document as the hub's builder does: key order, two spaces, no last newline.
+        """The document as the hub's builder writes it: key order, two spaces, no last newline.
 
         Architectures are sorted as strings, so ``10.0`` comes before ``7.5``.
         """
@@ -196,7 +197,7 @@ _HINT = "build the kernel again, or fetch it again"
 
 
 class _Table:
-    """A JSON object whose getters say where a value is wrong."""
+    """A JSON object whose getters raise errors with the file and the key."""
 
     def __init__(self, value: object, where: str, source: str) -> None:
         if not isinstance(value, dict):
@@ -206,10 +207,12 @@ class _Table:
 
     def wrong(self, key: str, expected: str) -> IntegrityError:
         """The error for a key whose value is missing or wrong."""
-        found = self.value.get(key, _MISSING)
-        if found is _MISSING:
-            return IntegrityError(f"{self.source} lacks {key!r}: {expected}", hint=_HINT)
-        shown = json.dumps(found)
+        value = self.value.get(key, _MISSING)
+        if value is _MISSING:
+            return IntegrityError(
+                f"{self.source} lacks {key!r}, which must be {expected}", hint=_HINT
+            )
+        shown = json.dumps(value)
         shown = shown if len(shown) <= 80 else f"{shown[:77]}..."  # noqa: PLR2004 - one line
         return IntegrityError(f"{self.source}: {key!r} is {shown}, not {expected}", hint=_HINT)
 
@@ -268,8 +271,8 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     table = dict(pairs)
     if len(table) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = sorted({key for key in keys if keys.count(key) > 1})
-        raise ValueError(f"it says {', '.join(map(repr, twice))} twice")
+        repeated = sorted({key for key in keys if keys.count(key) > 1})
+        raise ValueError(f"the key {', '.join(map(repr, repeated))} occurs twice")
     return table
 
 
@@ -281,7 +284,7 @@ def _minver(top: _Table) -> str | None:
 
 
 def _git_url(top: _Table, key: str) -> str | None:
-    """A URL, or ``host:path`` as git and scp write it."""
+    """A URL, or ``host:path`` in the form of git and scp."""
     if top.absent(key):
         return None
     text = top.text(key)
@@ -300,8 +303,8 @@ def _kernel_depend(table: _Table) -> KernelDepend:
         )
     if table.absent("version") == table.absent("revision"):
         raise IntegrityError(
-            f"{table.source}: the kernel dependency {repo_id!r} needs a version or a revision, "
-            "and not both",
+            f"{table.source}: the kernel dependency {repo_id!r} must have either a version or a "
+            "revision",
             hint=_HINT,
         )
     if table.absent("version"):
@@ -328,13 +331,15 @@ def _provenance(table: _Table) -> Provenance:
 
 
 def _git_state(table: _Table, *, required: bool) -> GitState | None:
-    """Commit and dirty, both or neither; ``sha`` is how old builds spell ``commit``."""
+    """Commit and dirty, both or neither; old builds have ``sha`` for ``commit``."""
     key = "sha" if "sha" in table.value else "commit"
     if not required and not {key, "dirty"} & set(table.value):
         return None
     if {"sha", "commit"} <= set(table.value):
-        raise IntegrityError(f"{table.source}: 'sha' and 'commit' name one thing twice", hint=_HINT)
-    commit = table.matching(key, _COMMIT, "a commit of 40 or 64 hex digits, with 'dirty' beside it")
+        raise IntegrityError(
+            f"{table.source}: 'sha' and 'commit' have the same meaning; one is allowed", hint=_HINT
+        )
+    commit = table.matching(key, _COMMIT, "a commit of 40 or 64 hex digits, with a key 'dirty'")
     return GitState(commit=commit.lower(), dirty=table.flag("dirty"))
 
 
@@ -343,11 +348,7 @@ def _without_none(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _depend_json(depend: KernelDepend) -> dict[str, Any]:
-    return {
-        "repo-id": depend.repo_id,
-        "version": depend.version,
-        "revision": depend.revision,
-    }
+    return {"repo-id": depend.repo_id, "version": depend.version, "revision": depend.revision}
 
 
 def _digest_json(digest: Digest) -> dict[str, Any]:
@@ -356,10 +357,7 @@ def _digest_json(digest: Digest) -> dict[str, Any]:
 
 def _provenance_json(provenance: Provenance) -> dict[str, Any]:
     document: dict[str, Any] = {
-        "kernel-builder": {
-            "version": provenance.builder_version,
-            **_git_json(provenance.builder),
-        }
+        "kernel-builder": {"version": provenance.builder_version, **_git_json(provenance.builder)}
     }
     if provenance.kernel is not None:
         document["kernel"] = _git_json(provenance.kernel)

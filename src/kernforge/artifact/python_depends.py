@@ -11,9 +11,9 @@ class PythonDepend:
     """One allowed dependency.
 
     Attributes:
-        name: what ``python-depends`` calls it.
-        package: what to install.
-        module: what to import; None for a package without Python code.
+        name: name in ``python-depends``.
+        package: name of the package for pip.
+        module: name of the module to import; None for a package without Python code.
     """
 
     name: str
@@ -36,5 +36,5 @@ _OF_BACKEND = {
 
 
 def python_depends(backend: str) -> dict[str, PythonDepend]:
-    """What a kernel of this backend may depend on, by name."""
+    """The packages that a kernel of this backend may depend on, by name."""
     return {depend.name: depend for depend in (*_GENERAL, *_OF_BACKEND.get(backend, ()))}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one build is for, and its name.
+"""Variants, the targets of builds, and their names.
 
 The grammar is the hub's:
 
@@ -9,9 +9,9 @@ The grammar is the hub's:
 - ``torch-<backend name>`` for builds without machine code ("noarch")
 
 A backend is ``cpu``, ``metal``, ``neuron``, ``tpu``, or ``cu``, ``rocm``, ``xpu``, ``cann`` with a
-version written without a dot. Of a backend's digits the last is the minor version, of torch's the
-first is the major one; so ``cu1210`` reads as 121.0. The constructors refuse what would not be
-read back as it was meant.
+version written without a dot. The last digit of a backend is the minor version, the first digit of
+torch is the major version, so that ``cu1210`` is 121.0. The constructors refuse a version that its
+name cannot express.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ _VERSIONED = re.compile(r"(cu|rocm|xpu|cann)([0-9]+)([0-9])")
 _STABLE_PREFIX = "torch-stable-abi"
 _STABLE = re.compile(r"torch-stable-abi([0-9])([0-9]+)-(.*)")
 _TORCH = re.compile(r"torch([0-9])([0-9]+)(?:-(cxx11|cxx98))?-(.*)")
-# Of tvm-ffi's digits, too, the first is the major version.
+# The first digit of tvm-ffi is the major version, too.
 _TVM_FFI = re.compile(r"tvm-ffi([0-9])([0-9]+)-(.*)")
-_HINT = "a name looks like torch-stable-abi210-cu130-x86_64-linux, torch213-cxx11-cpu-x86_64-linux"
+_HINT = (
+    "write a name like torch-stable-abi210-cu130-x86_64-linux or torch213-cxx11-cpu-x86_64-linux"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What a build computes on.
+    """The backend of a build.
 
     Attributes:
         name: ``cpu``, ``cuda``, ``metal``, ``neuron``, ``rocm``, ``tpu``, ``xpu`` or ``cann``; a
-            build without machine code may name anything, such as ``npu`` or ``universal``.
-        version: of CUDA, ROCm, oneAPI or CANN; None where the name carries none.
+            build without machine code may have any name, such as ``npu`` or ``universal``.
+        version: version of CUDA, ROCm, oneAPI or CANN; None if the name has none.
     """
 
     name: str
@@ -52,10 +54,10 @@ class Backend:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``cpu`` or ``cu130``.
+        """Parse a backend such as ``cpu`` or ``cu130``.
 
         Raises:
-            UsageError: it is neither.
+            UsageError: the text is not a backend.
         """
         if text in UNVERSIONED:
             return cls(text)
@@ -75,15 +77,15 @@ class Backend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One build target; ``str`` and ``parse`` are each other's inverse.
+    """One build target; ``str`` and ``parse`` are inverse to each other.
 
     Attributes:
-        framework: which interface the build uses.
-        version: of that interface; None when there is no machine code.
-        backend: what it computes on.
-        cpu: as in ``x86_64`` or ``aarch64``; empty without machine code.
+        framework: interface that the build uses.
+        version: version of the interface; None without machine code.
+        backend: backend of the build.
+        cpu: architecture of the CPU, such as ``x86_64`` or ``aarch64``; empty without machine code.
         os: ``linux``, ``darwin`` or ``windows``; empty without machine code.
-        cxx11: the C++ ABI tag of a ``torch`` build; None when the name has none.
+        cxx11: the C++ ABI tag of a ``torch`` build; None if the name has none.
     """
 
     framework: Framework
@@ -95,12 +97,12 @@ class Variant:
 
     @property
     def variant_str(self) -> str:
-        """The name, as the hub's client calls it."""
+        """The name; an attribute of the hub's client."""
         return str(self)
 
     @property
     def requirement(self) -> str:
-        """What runs it, in the versions that it runs in, as pip takes it."""
+        """The package that the build runs with, as a requirement for pip."""
         if self.version is None:
             return "torch"
         text = str(self.version)
@@ -116,7 +118,7 @@ class Variant:
 
     @classmethod
     def stable_abi(cls, version: Version2, backend: Backend, *, cpu: str, os: str) -> Variant:
-        """A build on torch's stable ABI of that version, for that torch and every newer one."""
+        """A build for torch's stable ABI of a version, which runs with it and every newer torch."""
         return _checked(
             cls(framework="torch-stable-abi", version=version, backend=backend, cpu=cpu, os=os)
         )
@@ -125,27 +127,27 @@ class Variant:
     def torch(
         cls, version: Version2, backend: Backend, *, cpu: str, os: str, cxx11: bool | None = None
     ) -> Variant:
-        """A build on the full ABI of one torch; Linux builds carry ``cxx11=True``."""
+        """A build for the full ABI of one torch version; Linux builds have ``cxx11=True``."""
         return _checked(
             cls(framework="torch", version=version, backend=backend, cpu=cpu, os=os, cxx11=cxx11)
         )
 
     @classmethod
     def tvm_ffi(cls, version: Version2, backend: Backend, *, cpu: str, os: str) -> Variant:
-        """A build on the tvm-ffi ABI of that version."""
+        """A build for the tvm-ffi ABI of a version."""
         return _checked(cls(framework="tvm-ffi", version=version, backend=backend, cpu=cpu, os=os))
 
     @classmethod
     def noarch(cls, backend: str) -> Variant:
-        """A build without machine code; ``universal`` fits every backend, CANN's name is npu."""
+        """A build without machine code; ``universal`` is for every backend, ``npu`` for CANN."""
         return Variant(framework="noarch", backend=Backend(backend))
 
     @classmethod
     def parse(cls, text: str) -> Variant:
-        """Read a name; leading zeros are dropped, so only canonical names come back unchanged.
+        """Parse a name; leading zeros are dropped, so that only canonical names stay unchanged.
 
         Raises:
-            UsageError: it is no variant name.
+            UsageError: the text is not a variant name.
         """
         if match := _STABLE.fullmatch(text):
             return _arch("torch-stable-abi", text, match[1], match[2], match[3])
@@ -169,7 +171,7 @@ class Variant:
 def _arch(
     framework: Framework, text: str, major: str, minor: str, rest: str, *, cxx11: bool | None = None
 ) -> Variant:
-    """The variant with machine code that the parts of a name say."""
+    """The variant with machine code from the parts of its name."""
     parts = rest.split("-")
     if len(parts) != 3:  # noqa: PLR2004 - backend, CPU, operating system
         raise UsageError(f"{text!r} does not end in -<backend>-<cpu>-<os>", hint=_HINT)
@@ -184,11 +186,11 @@ def _arch(
 
 
 def _checked(variant: Variant) -> Variant:
-    """The variant, if its name read back means the same."""
+    """The variant, if parsing its name gives the same variant."""
     try:
         faithful = Variant.parse(str(variant)) == variant
     except UsageError:
         faithful = False
     if not faithful:
-        raise UsageError(f"no variant name can say {variant!r}", hint=_HINT)
+        raise UsageError(f"no variant name can express {variant!r}", hint=_HINT)
     return variant

@@ -12,34 +12,34 @@ _WORD = 2**64
 
 
 class Version2(NamedTuple):
-    """A version of two numbers, as in ``12.8``; it compares by number, so 2.10 is after 2.9."""
+    """A version of two numbers, such as ``12.8``; compared by numbers, so that 2.10 is after 2.9."""
 
     major: int
     minor: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``"12.8"``.
+        """Parse a version such as ``"12.8"``.
 
-        As ``kernels`` 0.17.2 does, surrounding blanks, a plus sign and leading zeros are let pass:
+        As in ``kernels`` 0.17.2, surrounding blanks, a plus sign and leading zeros are allowed:
         ``"12.08"`` is 12.8.
 
         Raises:
-            ValueError: not exactly two whole numbers of 64 bits with a dot between.
+            ValueError: the text is not two whole numbers of at most 64 bits with a dot between.
         """
-        found = _VERSION.fullmatch(text.strip())
-        if found is None or max(int(found[1]), int(found[2])) >= _WORD:
+        match = _VERSION.fullmatch(text.strip())
+        if match is None or max(int(match[1]), int(match[2])) >= _WORD:
             raise ValueError('expected a version of two numbers, as in "12.8"')
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     @classmethod
     def leading(cls, text: str) -> Self | None:
-        """The first two numbers of a release, as in ``"2.13.0+cu130"``; None where it has none.
+        """The first two numbers of a release such as ``"2.13.0+cu130"``; None if it has none.
 
-        A second number that is left out is 0.
+        A missing second number is 0.
         """
-        found = _LEADING.match(text)
-        return cls(int(found[1]), int(found[2] or 0)) if found else None
+        match = _LEADING.match(text)
+        return cls(int(match[1]), int(match[2] or 0)) if match else None
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ABI floor: link on any Linux so that the result needs manylinux_2_28 and nothing newer.
 
-The link never sees the machine's own shared libraries. It sees stubs: libraries without code that
-export each symbol of glibc 2.28 and GCC 8 at the version it had there, under the library that owned
-it there. What newer headers ask for beyond that comes from ``compat.cpp`` (glibc's additions) and
-from the compiler's ``libstdc++.a`` (the C++ library's), both hidden in the result. Torch's
-libraries are stubs too, with a soname and nothing else: torch's symbols stay undefined until load.
+The linker does not read the machine's own shared libraries. It reads stubs: libraries without code
+that export each symbol of glibc 2.28 and GCC 8 with its version and from its library of that time.
+Symbols that newer headers need in addition come from ``compat.cpp`` (those of glibc) and from the
+compiler's ``libstdc++.a`` (those of the C++ library), both hidden in the result. Torch's libraries
+are stubs with only a soname: torch's symbols stay undefined until the artifact is loaded.
 
-Floor: PEP 600's manylinux_2_28, as in auditwheel's policy file. Symbol lists: ``data/*.txt``,
-written by ``scripts/generate_floor_data.py``, where their sources stand.
+The floor is PEP 600's manylinux_2_28, as in auditwheel's policy file. The symbol lists are
+``data/*.txt``; ``scripts/generate_floor_data.py`` writes them and names their sources.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ COMPAT_OBJECT = "compat.o"
 _DATA_FILES = ("glibc-2.28.txt", "gcc-8.txt")
 _LIBSTDCXX = "libstdc++.so.6"
 _LIBC = "libc.so.6"
-# In the order of the link line. Where two own a symbol (libc forwards some of libpthread's), the
-# first one gets it. The dynamic linker's name differs by CPU, its stub's file name does not.
+# In the order of the link line. If two libraries have a symbol (libc forwards some of libpthread's),
+# the first one defines it. The dynamic linker's name depends on the CPU, its stub's file name not.
 _LOADER = "ld-linux.so"
 _OPTIONAL = (
     "libm.so.6",
@@ -60,16 +60,16 @@ _KINDS = {
     "object": (".data", "%object"),
     "tls": ('.section .tbss,"awT",%nobits', "%tls_object"),
 }
-# Owners of symbols without a version, by the beginning of the name: CPython's limited API, torch's
-# stable and C interfaces, TVM FFI, OpenMP's runtime, which libtorch_cpu brings along, and what
-# libtorch_cuda does. A second OpenMP runtime in one process would have threads of its own.
+# Prefixes of symbols without a version that the loading process has: CPython's limited API, torch's
+# stable and C interfaces, TVM FFI, OpenMP's runtime (of libtorch_cpu; a second runtime in the process
+# would have other threads), and the libraries of libtorch_cuda.
 _UNVERSIONED_OWNERS = (
     # libtorch_cpu exports the vector mathematics of SLEEF, which ATen/cpu/vec calls inline.
     *("Py", "_Py", "aoti_torch_", "torch_", "Sleef_", "TVMFFI", "GOMP_", "omp_"),
     *("cublas", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nccl", "nvrtc"),
 )
-# C++ names (Itanium ABI, chapter 5.1) that the C++ library should define: in std or in its own
-# namespaces, global operators new and delete, type information of fundamental types.
+# C++ names (Itanium ABI, chapter 5.1) that the C++ library defines: in std and its own namespaces,
+# global operators new and delete, type information of fundamental types.
 _STANDARD = re.compile(
     r"_Z(?:T[VTIS]|GV|GR)?(?:N[rVK]*[RO]?)?(?:S[tabsiod]|9__gnu_cxx|10__cxxabiv1)"
     r"|_Z(?:nw|na|dl|da)[a-zA-Z]"
@@ -84,10 +84,10 @@ class StubLibrary:
     """A shared library without code, to link against.
 
     Attributes:
-        soname: what DT_NEEDED will say.
-        file: its file name in the stubs' directory.
-        source: assembler text; to be written as ``source_file`` beside it.
-        version_script: linker version script; to be written as ``script_file`` beside it.
+        soname: name for DT_NEEDED.
+        file: file name of the library in the stubs' directory.
+        source: assembler text of the file ``source_file``, in the same directory.
+        version_script: linker version script of the file ``script_file``, in the same directory.
     """
 
     soname: str
@@ -111,9 +111,9 @@ class Breach:
     """A symbol that machines at the floor cannot resolve.
 
     Attributes:
-        symbol: its name, mangled.
-        version: the version above the floor that it needs; empty when no known library has it.
-        reason: the same in words.
+        symbol: mangled name of the symbol.
+        version: version above the floor; empty if no known library has the symbol.
+        reason: description of the breach.
     """
 
     symbol: str
@@ -130,7 +130,7 @@ def system_stubs(cpu: str) -> tuple[StubLibrary, ...]:
     """
     if cpu not in CPUS:
         raise ToolchainError(
-            f"there is no ABI floor for the CPU {cpu!r}", hint=f"known are {', '.join(CPUS)}"
+            f"there is no ABI floor for the CPU {cpu!r}", hint=f"build for one of {', '.join(CPUS)}"
         )
     libraries = _symbols(cpu)
     loader = next(soname for soname in libraries if soname.startswith("ld-linux"))
@@ -146,13 +146,8 @@ def system_sonames() -> frozenset[str]:
     return frozenset(soname for cpu in CPUS for soname in _symbols(cpu))
 
 
-def torch_stubs(backend: str) -> tuple[StubLibrary, ...]:
-    """Stubs of torch's libraries for one backend: a soname and no symbol."""
-    return empty_stubs(torch_sonames(backend))
-
-
 def empty_stubs(sonames: Iterable[str]) -> tuple[StubLibrary, ...]:
-    """Stubs of libraries that a loading process has: a soname and no symbol."""
+    """Stubs of libraries that a loading process has: a soname without symbols."""
     return tuple(_stub(soname, soname, ()) for soname in sonames)
 
 
@@ -163,7 +158,7 @@ def torch_sonames(backend: str) -> tuple[str, ...]:
 
 
 def stub_argv(stub: StubLibrary, *, cxx: str, out_dir: str) -> tuple[str, ...]:
-    """Command that makes a stub from its two files, which already lie in ``out_dir``."""
+    """Command that makes a stub from its two files, which are in ``out_dir`` already."""
     return (
         *(cxx, "-shared", "-nostdlib", "-fuse-ld=bfd"),
         *("-Wl,--build-id=none", "-Wl,--hash-style=gnu", "-Wl,-s", f"-Wl,-soname,{stub.soname}"),
@@ -174,13 +169,13 @@ def stub_argv(stub: StubLibrary, *, cxx: str, out_dir: str) -> tuple[str, ...]:
 
 
 def stubs_script(stubs: Iterable[StubLibrary]) -> str:
-    """Shell script that makes stubs of files beside it; its argument is the compiler."""
-    lines = (shlex.join(stub_argv(one, cxx="", out_dir=".")[1:]) for one in stubs)
+    """Shell script that makes stubs of files in its directory; its argument is the compiler."""
+    lines = (shlex.join(stub_argv(stub, cxx="", out_dir=".")[1:]) for stub in stubs)
     return "".join(f'"$1" {line}\n' for line in lines)
 
 
 def compat_source() -> str:
-    """C++ text of what newer headers ask for and the floor lacks; write it as COMPAT_SOURCE."""
+    """C++ source of functions that newer headers need and the floor lacks, for COMPAT_SOURCE."""
     return _data(COMPAT_SOURCE)
 
 
@@ -200,29 +195,29 @@ def link_args(
     libstdcxx_archive: bool = True,
     needed: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
-    """All that ``g++`` needs after the objects and the static CUDA runtime.
+    """Arguments of ``g++`` after the objects and the static CUDA runtime.
 
     Args:
-        stub_dir: where the stubs and COMPAT_OBJECT lie.
-        backend: ``cpu``, ``cuda``, ...: which of torch's libraries to depend on.
-        libstdcxx_archive: whether the compiler has a ``libstdc++.a``; without one, use of a newer
-            C++ library ends as a breach (see ``unversioned``).
-        needed: what to depend on in the place of torch's libraries.
+        stub_dir: directory of the stubs and COMPAT_OBJECT.
+        backend: backend such as ``cpu`` or ``cuda``, which decides torch's libraries to depend on.
+        libstdcxx_archive: whether the compiler has a ``libstdc++.a``; without one, symbols of a
+            newer C++ library are breaches (see ``unversioned``).
+        needed: sonames to depend on instead of torch's libraries.
     """
     needed = torch_sonames(backend) if needed is None else needed
     archive = ("-l:libstdc++.a",) if libstdcxx_archive else ()
     return (
-        # The start files are the machine's glibc's; COMPAT_OBJECT does the part that matters.
+        # The start files are of the machine's glibc; COMPAT_OBJECT has the part that is needed.
         *("-shared", "-nostdlib", "-fuse-ld=bfd"),
         f"{stub_dir}/{COMPAT_OBJECT}",
         "-Wl,--no-as-needed",
         *(f"{stub_dir}/{soname}" for soname in needed),
-        # Needed always: an archive member must find the rest of the library in the stub.
+        # Always needed: a member of the archive must find the rest of the library in the stub.
         f"{stub_dir}/{_LIBSTDCXX}",
         *archive,
         *("-lgcc", f"{stub_dir}/{_LIBC}", "-Wl,--as-needed"),
         *(f"{stub_dir}/{file}" for file in _OPTIONAL),
-        # Hidden, or two artifacts in one process would share the archives' globals.
+        # Hidden: otherwise two artifacts in one process would share the archives' globals.
         "-Wl,--exclude-libs,ALL",
         *("-Wl,--gc-sections", "-Wl,-s", "-Wl,--build-id=none", "-Wl,--hash-style=gnu"),
         *("-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,-z,separate-code"),
@@ -230,12 +225,13 @@ def link_args(
 
 
 def unversioned(undefined: Iterable[Symbol]) -> tuple[Breach, ...]:
-    """Undefined symbols that machines at the floor cannot resolve; the linker cannot tell.
+    """Undefined symbols that machines at the floor cannot resolve.
 
-    ``-z defs`` would refuse torch's own symbols, so this looks at the linked file: a version above
-    the floor, or no version on a name that is not torch's, Python's or another C++ namespace's.
+    The linker cannot find them, because ``-z defs`` would refuse torch's own symbols. In the linked
+    file they have a version above the floor, or no version and a name that is not torch's,
+    Python's or of another C++ namespace.
     """
-    found = []
+    breaches = []
     for symbol in undefined:
         if symbol.version and not within_floor(symbol.version):
             reason = f"needs {symbol.version}"
@@ -243,8 +239,8 @@ def unversioned(undefined: Iterable[Symbol]) -> tuple[Breach, ...]:
             reason = f"is in no library of {POLICY}"
         else:
             continue
-        found.append(Breach(symbol=symbol.name, version=symbol.version, reason=reason))
-    return tuple(found)
+        breaches.append(Breach(symbol=symbol.name, version=symbol.version, reason=reason))
+    return tuple(breaches)
 
 
 def within_floor(version: str) -> bool:
@@ -256,7 +252,7 @@ def within_floor(version: str) -> bool:
 
 
 def _is_system(name: str) -> bool:
-    """Whether an undefined symbol without a version should have come from a system library."""
+    """Whether an undefined symbol without a version belongs to a system library."""
     if name.startswith("_Z"):
         return bool(_STANDARD.match(name)) and not _TORCH_TYPES.search(name)
     return not name.startswith(_UNVERSIONED_OWNERS)
@@ -265,7 +261,7 @@ def _is_system(name: str) -> bool:
 @cache
 def _symbols(cpu: str) -> dict[str, tuple[tuple[str, str, str], ...]]:
     """(version, kind, name) of each symbol by soname."""
-    found: dict[str, list[tuple[str, str, str]]] = {}
+    symbols: dict[str, list[tuple[str, str, str]]] = {}
     for file in _DATA_FILES:
         section: tuple[str, str, str] | None = None
         for line in _data(file).splitlines():
@@ -274,8 +270,8 @@ def _symbols(cpu: str) -> dict[str, tuple[tuple[str, str, str], ...]]:
                 section = (soname, version, kind) if cpu in cpus.split(",") else None
             elif section and not line.startswith("#"):
                 soname, version, kind = section
-                found.setdefault(soname, []).append((version, kind, line))
-    return {soname: tuple(symbols) for soname, symbols in found.items()}
+                symbols.setdefault(soname, []).append((version, kind, line))
+    return {soname: tuple(symbols) for soname, symbols in symbols.items()}
 
 
 def _data(file: str) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in a piece of machine code for a GPU (a cubin, an ELF file), as far as its host sees it.
+"""Kernels and variables of a cubin (machine code for a GPU, an ELF file), and equality of two cubins.
 
 The host registers kernels and variables by name; kernels are the functions of the symbol table with
-STO_CUDA_ENTRY in ``st_other``. NVIDIA documents the value in the CUDA binary utilities' manual only
-by what they print; it was read off files made by nvcc 13.0.
+STO_CUDA_ENTRY in ``st_other``. NVIDIA does not document the value, except by the output of the CUDA
+binary utilities; it was found in files of nvcc 13.0.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, val
 _RELOCATION = struct.Struct("<QQq")  # Elf64_Rela: offset, symbol and type, addend
 _OBJECT, _FUNCTION = 1, 2
 _ENTRY = 0x10
-# It names the build of the compiler.
+# Has the name of the compiler's build.
 _TOOL = ".note.nv.tkinfo"
-# What follows the order of functions, which says nothing of their code.
+# Sections that depend on the order of functions, which does not change their code.
 _ORDERED = {_TOOL, ".symtab", ".strtab", ".shstrtab", ".nv.info", ".debug_frame"}
 _RELOCATIONS = ".rela"
-# What the unit has for itself is named after a hash of the path that the compiler was given.
+# Names of a unit's internal symbols have a hash of the path that the compiler was given.
 _UNIT = re.compile(rb"(_GLOBAL__N__|_INTERNAL_)([0-9a-f]{8})(?=_)")
-# All of what its unnamed namespaces are called, after the length of it, as names are mangled.
+# Mangled name of a unit's unnamed namespaces, after its length.
 _UNNAMED = re.compile(rb"(\d+)(_GLOBAL__N__[0-9a-f]{8}_\w+)")
-# NVRTC keeps constants of the source that no code uses, and nvcc does not.
+# NVRTC keeps constants of the source that no code uses; nvcc does not.
 _OF_CONSTANTS = {".nv.global.init", ".nv.constant4", ".rela.nv.constant4"}
 _INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_(\w+?)_[0-9a-f]{8}")
 _ATTRIBUTES = ".nv.info."
@@ -40,7 +40,7 @@ _OWN = ("$", ".", "__cudart_", "__nv_", "__unnamed_")
 
 @functools.lru_cache(maxsize=16)
 def _contents(data: bytes) -> dict[str, bytes]:
-    """Sections by name; each cubin is asked several things."""
+    """Sections by name; cached, because several functions read the same cubin."""
     return elf.contents(data)
 
 
@@ -48,53 +48,54 @@ def kernels(data: bytes) -> tuple[str, ...]:
     """Mangled names of the kernels, in the order of the symbol table.
 
     Raises:
-        CheckError: the bytes are no ELF file, or a damaged one.
+        CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    found = _symbols(_contents(data))
-    return tuple(n for n, kind, other, _ in found if kind == _FUNCTION and other & _ENTRY)
+    symbols = _symbols(_contents(data))
+    return tuple(n for n, kind, other, _ in symbols if kind == _FUNCTION and other & _ENTRY)
 
 
 def variables(data: bytes) -> frozenset[str]:
-    """Mangled names of the variables that code of the host may know; the compiler's own left out.
+    """Mangled names of the variables that host code may use, without the compiler's own.
 
     Raises:
-        CheckError: the bytes are no ELF file, or a damaged one.
+        CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    found = _symbols(_contents(data))
-    return frozenset(n for n, kind, _, _ in found if kind == _OBJECT and not n.startswith(_OWN))
+    symbols = _symbols(_contents(data))
+    return frozenset(n for n, kind, _, _ in symbols if kind == _OBJECT and not n.startswith(_OWN))
 
 
 def unused(data: bytes, other: bytes) -> frozenset[str]:
-    """Names of variables that only the first of two cubins has, without what is the unit's own."""
+    """Names of variables that only the first of two cubins has, without the unit's hashes."""
     return frozenset(_INTERNAL.sub(r"\1", name) for name in variables(data) - variables(other))
 
 
-def same_code(one: bytes, other: bytes) -> bool:
-    """Whether two cubins hold the same instructions, constants, variables and names.
+def same_code(first: bytes, second: bytes) -> bool:
+    """Whether two cubins have the same instructions, constants, variables and names.
 
-    The compiler's note of itself may differ, and the order of the functions; the first may hold
-    constants that no code uses, if the other holds none at all.
+    The compiler's note and the order of the functions may differ; the first cubin may have
+    constants that no code uses, if the second has no constants at all.
 
     Raises:
-        CheckError: the bytes are no ELF file, or a damaged one.
+        CheckError: the bytes are not an ELF file, or a file is damaged.
     """
-    a, b = _contents(one), _contents(other)
+    a, b = _contents(first), _contents(second)
     if {n: d for n, d in a.items() if n != _TOOL} == {n: d for n, d in b.items() if n != _TOOL}:
         return True
     if any(name.startswith(".rel.") for name in (*a, *b)):
         return False
-    # Instructions that are the same as those without constants use none.
+    # If the instructions equal those of a cubin without constants, they use no constants.
     spare = set() if _OF_CONSTANTS & b.keys() else _OF_CONSTANTS & a.keys()
     rest = [
-        {n: d for n, d in found.items() if n not in _ORDERED and n not in spare} for found in (a, b)
+        {n: d for n, d in sections.items() if n not in _ORDERED and n not in spare}
+        for sections in (a, b)
     ]
-    there = _named(b)
+    second_names = _named(b)
     names = [
         s
         for s in _named(a)
-        if not (spare and (s[0] in spare or (s[1] == _OBJECT and s not in there)))
+        if not (spare and (s[0] in spare or (s[1] == _OBJECT and s not in second_names)))
     ]
-    if rest[0].keys() != rest[1].keys() or sorted(names) != sorted(there):
+    if rest[0].keys() != rest[1].keys() or sorted(names) != sorted(second_names):
         return False
     return all(
         _relocations(a, name) == _relocations(b, name)
@@ -108,32 +109,36 @@ def same_code(one: bytes, other: bytes) -> bool:
 
 
 def unnamed(data: bytes) -> str:
-    """What the code calls its unit's unnamed namespaces; empty without any, or with several."""
-    found = {
+    """Mangled name of the unit's unnamed namespace; empty if there is none or more than one."""
+    names = {
         match[2][: int(match[1])] for match in _UNNAMED.finditer(data) if int(match[1]) < len(data)
     }
-    return min(found).decode() if len(found) == 1 else ""
+    return min(names).decode() if len(names) == 1 else ""
 
 
 def named_like(data: bytes, other: bytes) -> bytes:
-    """A cubin with its unit's own names as another's of the same source at another path."""
-    ours, wanted = ({match[2] for match in _UNIT.finditer(one)} for one in (data, other))
-    if len(ours) != 1 or len(wanted) != 1:
+    """A cubin with the internal names of another cubin, of the same source at another path."""
+    own_hashes, wanted_hashes = (
+        {match[2] for match in _UNIT.finditer(cubin)} for cubin in (data, other)
+    )
+    if len(own_hashes) != 1 or len(wanted_hashes) != 1:
         return data
-    return _UNIT.sub(lambda match: match[1] + min(wanted), data)
+    return _UNIT.sub(lambda match: match[1] + min(wanted_hashes), data)
 
 
 def _relocations(sections: dict[str, bytes], name: str) -> list[tuple[int, int, int, str]]:
     """(offset, type, addend, symbol) of each relocation of a section."""
-    symbols = [found[0] for found in _symbols(sections)]
+    symbols = [symbol[0] for symbol in _symbols(sections)]
     entries = _RELOCATION.iter_unpack(sections[name])
-    return sorted((at, info & 0xFFFF_FFFF, add, symbols[info >> 32]) for at, info, add in entries)
+    return sorted(
+        (offset, info & 0xFFFF_FFFF, add, symbols[info >> 32]) for offset, info, add in entries
+    )
 
 
 def _attributes(sections: dict[str, bytes], name: str) -> list[tuple[int, int, bytes]]:
-    """(format, attribute, value) of what is said of a kernel, with symbols by name."""
-    data, at, found = sections[name], 0, []
-    symbols = [one[0] for one in _symbols(sections)]
+    """(format, attribute, value) of each attribute of a kernel, with symbols by name."""
+    data, at, attributes = sections[name], 0, []
+    symbols = [symbol[0] for symbol in _symbols(sections)]
     while at + _ATTRIBUTE.size <= len(data):
         form, kind, value = _ATTRIBUTE.unpack_from(data, at)
         at += _ATTRIBUTE.size
@@ -143,19 +148,19 @@ def _attributes(sections: dict[str, bytes], name: str) -> list[tuple[int, int, b
             number = int.from_bytes(payload[:4], "little")
             payload = symbols[number].encode() + payload[4:]
         at += size
-        found.append((form, kind, payload))
-    return found
+        attributes.append((form, kind, payload))
+    return attributes
 
 
 def _named(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:
-    return [found for found in _symbols(sections) if found[0]]
+    return [symbol for symbol in _symbols(sections) if symbol[0]]
 
 
 def _symbols(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:
     """(name, kind, other, size) of every symbol, by number."""
     table, names = sections.get(".symtab", b""), sections.get(".strtab", b"")
-    found = []
+    symbols = []
     for name, info, other, _, _, size in _SYMBOL.iter_unpack(table):
         text = names[name : names.index(b"\0", name)].decode() if name else ""
-        found.append((text, info & 0xF, other, size))
-    return found
+        symbols.append((text, info & 0xF, other, size))
+    return symbols

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernels of a cubin need, read from its ELF sections.
+"""Registers, stack, spills and shared memory of the kernels of a cubin, from its ELF sections.
 
-``.nv.info`` holds attributes of all functions, ``.nv.info.<name>`` those of one. An attribute is a
-byte of format, a byte of kind and two bytes: a value (formats 1 to 3), or the size of what follows
-(format 4). The kinds have names in ``cuobjdump --dump-elf``. NVIDIA does not document their
-contents; they were read off cubins of ptxas 13.0 for sm_75 to sm_121, and a test compares with what
-``ptxas -v`` says. The list of annotations names the instructions that spill, and their widths give
-the bytes: a machine instruction takes 16 bytes since compute capability 7.0.
+``.nv.info`` has attributes of all functions, ``.nv.info.<name>`` those of one function. An attribute
+is a byte of format, a byte of kind and two bytes: a value (formats 1 to 3), or the size of the
+content that follows (format 4). The kinds have names in ``cuobjdump --dump-elf``. NVIDIA does not
+document their contents; they were found in cubins of ptxas 13.0 for sm_75 to sm_121, and a test
+compares them with the output of ``ptxas -v``. The list of annotations names the instructions that
+spill, and their widths give the bytes: an instruction has 16 bytes since compute capability 7.0.
 """
 
 from __future__ import annotations
@@ -37,28 +37,29 @@ _INSTRUCTION = 16
 _OPCODE, _LOAD_LOCAL, _STORE_LOCAL = 0xFFF, 0x983, 0x387
 _WIDTH_AT = 73  # bit of an instruction; three bits
 _WIDTHS = (1, 1, 2, 2, 4, 8, 16, 16)
-# Shared memory of a kernel begins with what the driver keeps, from this capability on.
+# From this capability on, the driver reserves the begin of a kernel's shared memory.
 _RESERVED_SINCE, _RESERVED = 9, 1024
 _RELEASE = re.compile(rb"release (\d+)\.(\d+)")
 _ANNOTATES_SINCE = (13, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """What a thread or a block of one function takes.
+class FunctionUsage:
+    """Resources of a function.
 
     Attributes:
-        symbol: its mangled name.
-        kernel: whether it can be launched; else it is a function that kernels call.
-        registers: of a thread.
-        stack: bytes of a thread, with those of what it calls.
-        spill_stores: bytes that a thread's instructions put there for want of registers; None: the
-            compiler that made it does not say.
-        spill_loads: bytes that they take back.
-        shared: bytes of static shared memory.
-        barriers: named barriers.
-        threads: the most of a block by ``__launch_bounds__``; 0: not said.
-        required: exactly those of a block by ``__block_size__`` or ``.reqntid``; 0: not said.
+        symbol: mangled name of the function.
+        kernel: whether the function can be launched; otherwise kernels call it.
+        registers: registers of a thread.
+        stack: stack of a thread in bytes, with the functions that it calls.
+        spill_stores: bytes that a thread stores because it has too few registers; None if the
+            compiler does not record it.
+        spill_loads: bytes that a thread loads again; None if the compiler does not record it.
+        shared: static shared memory of a block in bytes.
+        barriers: number of named barriers.
+        threads: largest number of threads of a block, by ``__launch_bounds__``; 0 if not declared.
+        required: exact number of threads of a block, by ``__block_size__`` or ``.reqntid``; 0 if
+            not declared.
     """
 
     symbol: str
@@ -73,15 +74,15 @@ class Use:
     required: int
 
 
-def uses(data: bytes, major: int) -> tuple[Use, ...]:
-    """What each function of a cubin takes, by name.
+def uses(data: bytes, major: int) -> tuple[FunctionUsage, ...]:
+    """Resources of each function of a cubin, sorted by name.
 
     Args:
         data: the cubin.
-        major: of the compute capability that it is for.
+        major: major number of its compute capability.
 
     Raises:
-        CheckError: it is no cubin that can be read, as one that is compressed.
+        CheckError: the cubin is compressed or has an unknown format.
     """
     if not data.startswith(_MAGIC):
         raise CheckError(
@@ -89,40 +90,40 @@ def uses(data: bytes, major: int) -> tuple[Use, ...]:
             hint="compile without -compress-all and --compress-mode",
         )
     try:
-        return tuple(sorted(_Reader(data, major).uses(), key=lambda use: use.symbol))
+        return tuple(sorted(_CubinReader(data, major).functions(), key=lambda use: use.symbol))
     except (ELFError, struct.error, LookupError, OverflowError, ValueError) as error:
         raise CheckError(
             f"a cubin has an unknown format: {error}",
-            hint="it may come from a CUDA toolkit newer than this kernforge knows",
+            hint="upgrade kernforge if the CUDA toolkit is newer than it",
         ) from error
 
 
-class _Reader:
+class _CubinReader:
     def __init__(self, data: bytes, major: int) -> None:
         self._major = major
         self._sections: dict[str, bytes] = {}
         self._sizes: dict[str, int] = {}
         self._names: list[str] = []
-        for found in ELFFile(io.BytesIO(data)).iter_sections():
-            if isinstance(found, SymbolTableSection):
-                self._names = [symbol.name for symbol in found.iter_symbols()]
-            self._sizes[found.name] = found["sh_size"]
-            if found["sh_type"] != "SHT_NOBITS":
-                self._sections[found.name] = bytes(found.data())
+        for section in ELFFile(io.BytesIO(data)).iter_sections():
+            if isinstance(section, SymbolTableSection):
+                self._names = [symbol.name for symbol in section.iter_symbols()]
+            self._sizes[section.name] = section["sh_size"]
+            if section["sh_type"] != "SHT_NOBITS":
+                self._sections[section.name] = bytes(section.data())
 
-    def uses(self) -> Iterator[Use]:
-        every: dict[str, dict[int, int]] = {}
+    def functions(self) -> Iterator[FunctionUsage]:
+        common_of: dict[str, dict[int, int]] = {}
         for kind, content in _attributes(self._sections.get(_INFO, b"")):
             if kind in (_REGISTERS, _FRAME, _STACK):
                 index, value = struct.unpack("<II", content)
-                every.setdefault(self._names[index], {})[kind] = value
-        for name, common in every.items():
+                common_of.setdefault(self._names[index], {})[kind] = value
+        for name, common in common_of.items():
             if f".text.{name}" not in self._sections:
                 continue
-            own = dict(_attributes(self._sections.get(f"{_INFO}.{name}", b"")))
-            stores, loads = self._spilled(name, own, common.get(_FRAME, 0))
+            attributes = dict(_attributes(self._sections.get(f"{_INFO}.{name}", b"")))
+            stores, loads = self._spilled(name, attributes, common.get(_FRAME, 0))
             kept = _RESERVED if self._major >= _RESERVED_SINCE else 0
-            yield Use(
+            yield FunctionUsage(
                 symbol=name,
                 kernel=f".nv.constant0.{name}" in self._sizes,
                 registers=common[_REGISTERS],
@@ -130,23 +131,23 @@ class _Reader:
                 spill_stores=stores,
                 spill_loads=loads,
                 shared=max(0, self._sizes.get(f".nv.shared.{name}", 0) - kept),
-                barriers=own.get(_BARRIERS, b"\0")[0],
-                threads=_product(own, _MAX_THREADS),
-                required=_product(own, _REQUIRED_THREADS),
+                barriers=attributes.get(_BARRIERS, b"\0")[0],
+                threads=_product(attributes, _MAX_THREADS),
+                required=_product(attributes, _REQUIRED_THREADS),
             )
 
     def _spilled(
-        self, name: str, own: Mapping[int, bytes], frame: int
+        self, name: str, attributes: Mapping[int, bytes], frame: int
     ) -> tuple[int | None, int | None]:
-        """Bytes of the stores and loads that are there for want of registers."""
-        noted = own.get(_ANNOTATIONS)
-        if noted is None:
-            # What has no frame spills nothing, and a ptxas that annotates would have said so.
-            says = not frame or self._release() >= _ANNOTATES_SINCE
-            return (0, 0) if says else (None, None)
+        """Bytes of the stores and loads of spilled registers."""
+        annotations = attributes.get(_ANNOTATIONS)
+        if annotations is None:
+            # A function without a frame does not spill; a newer ptxas annotates every spill.
+            is_known = not frame or self._release() >= _ANNOTATES_SINCE
+            return (0, 0) if is_known else (None, None)
         text = self._sections[f".text.{name}"]
         bytes_of = {_STORE_LOCAL: 0, _LOAD_LOCAL: 0}
-        for kind, place in struct.iter_unpack("<II", noted):
+        for kind, place in struct.iter_unpack("<II", annotations):
             low, high = struct.unpack_from("<QQ", text, place)
             if kind != _SPILL or place % _INSTRUCTION or low & _OPCODE not in bytes_of:
                 return None, None
@@ -154,9 +155,9 @@ class _Reader:
         return bytes_of[_STORE_LOCAL], bytes_of[_LOAD_LOCAL]
 
     def _release(self) -> tuple[int, int]:
-        """Version of the toolkit that made it; the lowest where it does not say."""
-        found = _RELEASE.search(self._sections.get(".note.nv.tkinfo", b""))
-        return (int(found[1]), int(found[2])) if found else (0, 0)
+        """Version of the toolkit that made the cubin; (0, 0) if it is not recorded."""
+        match = _RELEASE.search(self._sections.get(".note.nv.tkinfo", b""))
+        return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -174,9 +175,9 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
             yield kind, b""
 
 
-def _product(own: Mapping[int, bytes], kind: int) -> int:
-    """Threads of a block whose three sizes an attribute holds; 0 where there is none."""
-    if kind not in own:
+def _product(attributes: Mapping[int, bytes], kind: int) -> int:
+    """Number of threads of a block, from an attribute with three sizes; 0 without the attribute."""
+    if kind not in attributes:
         return 0
-    x, y, z = struct.unpack("<III", own[kind])
+    x, y, z = struct.unpack("<III", attributes[kind])
     return int(x * y * z)

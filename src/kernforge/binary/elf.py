@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shared object asks for and offers: the dynamic part of an ELF file, read from its bytes.
+"""Needs, exports and sections of a shared object: the dynamic part of an ELF file.
 
 Layout: System V gABI chapters 4 and 5; symbol versions: the LSB's "Symbol Versioning" chapter.
 """
@@ -32,13 +32,14 @@ class Symbol:
     """One entry of the dynamic symbol table.
 
     Attributes:
-        name: as the linker knows it, mangled.
-        version: ``GLIBC_2.17``; empty when it has none.
-        library: for an undefined versioned symbol the soname that has to provide the version.
-        kind: ``function`` (indirect ones too), ``object``, ``tls``, or empty when not said.
-        weak: whether it may stay undefined, or give way to another definition.
-        unique: whether the dynamic linker merges it over the whole process (STB_GNU_UNIQUE).
-        default: for a definition whether a linker picks this version when none is asked for.
+        name: mangled name.
+        version: version such as ``GLIBC_2.17``; empty if the symbol has none.
+        library: soname of the library that must have the version, for an undefined symbol with a
+            version.
+        kind: ``function`` (also indirect functions), ``object``, ``tls``, or empty if unknown.
+        weak: whether the symbol may stay undefined or be replaced by another definition.
+        unique: whether the dynamic linker merges it in the whole process (STB_GNU_UNIQUE).
+        default: for a definition, whether a linker takes this version by default.
     """
 
     name: str
@@ -56,12 +57,12 @@ class Elf:
 
     Attributes:
         machine: ``x86_64``, ``aarch64``, or the ELF constant of another machine.
-        soname: its own name; empty when it has none.
+        soname: name of the library itself; empty if it has none.
         needed: sonames that the dynamic linker loads with it.
         rpath: DT_RPATH and DT_RUNPATH entries, split at the colons.
-        undefined: symbols that another library has to define.
-        exported: symbols that it defines for others.
-        sections: names of its sections.
+        undefined: symbols that other libraries must define.
+        exported: symbols that the library defines for others.
+        sections: names of the sections.
     """
 
     machine: str
@@ -74,10 +75,10 @@ class Elf:
 
 
 def parse(data: bytes) -> Elf:
-    """Read the dynamic part of an ELF file.
+    """Parse the dynamic part of an ELF file.
 
     Raises:
-        CheckError: the bytes are no ELF file, or a damaged one.
+        CheckError: the bytes are not an ELF file, or the file is damaged.
     """
     try:
         return _parse(ELFFile(io.BytesIO(data)))
@@ -86,14 +87,14 @@ def parse(data: bytes) -> Elf:
 
 
 def section(data: bytes, name: str) -> bytes:
-    """Bytes of one section; empty when the file has no such section.
+    """Bytes of one section; empty if the file has no such section.
 
     Raises:
-        CheckError: the bytes are no ELF file, or a damaged one.
+        CheckError: the bytes are not an ELF file, or the file is damaged.
     """
     try:
-        found = ELFFile(io.BytesIO(data)).get_section_by_name(name)
-        return b"" if found is None else bytes(found.data())
+        section_ = ELFFile(io.BytesIO(data)).get_section_by_name(name)
+        return b"" if section_ is None else bytes(section_.data())
     except (ELFError, UnicodeDecodeError) as error:
         raise _damaged(error) from error
 
@@ -101,7 +102,7 @@ def section(data: bytes, name: str) -> bytes:
 def _damaged(error: Exception) -> CheckError:
     return CheckError(
         f"the file is not a readable ELF file: {error}",
-        hint="it was cut short or is for another system: build it again",
+        hint="it is truncated or for another system: build it again",
     )
 
 
@@ -118,14 +119,14 @@ def _parse(file: ELFFile) -> Elf:
         rpath=tuple(entry for path in paths for entry in path.split(":") if entry),
         undefined=tuple(symbol for symbol, defined in symbols if not defined),
         exported=tuple(symbol for symbol, defined in symbols if defined),
-        sections=tuple(found.name for found in file.iter_sections() if found.name),
+        sections=tuple(section.name for section in file.iter_sections() if section.name),
     )
 
 
 def _dynamic_tags(file: ELFFile) -> Iterator[Any]:
-    for found in file.iter_sections():
-        if isinstance(found, DynamicSection):
-            yield from found.iter_tags()
+    for section in file.iter_sections():
+        if isinstance(section, DynamicSection):
+            yield from section.iter_tags()
 
 
 def _dynamic_symbols(file: ELFFile) -> Iterator[tuple[Symbol, bool]]:
@@ -136,7 +137,7 @@ def _dynamic_symbols(file: ELFFile) -> Iterator[tuple[Symbol, bool]]:
     needs, definitions, indices = _versions(file)
     for position, entry in enumerate(table.iter_symbols()):
         bind = entry["st_info"]["bind"]
-        # A version definition shows up as an absolute symbol of the version's own name.
+        # A version definition has an absolute symbol with the version's own name.
         if not entry.name or bind == "STB_LOCAL" or entry["st_shndx"] == "SHN_ABS":
             continue
         defined = entry["st_shndx"] != "SHN_UNDEF"
@@ -152,7 +153,7 @@ def _dynamic_symbols(file: ELFFile) -> Iterator[tuple[Symbol, bool]]:
                 library=library,
                 kind=_KINDS.get(entry["st_info"]["type"], ""),
                 weak=bind == "STB_WEAK",
-                # pyelftools knows bind 10 by the name of its range.
+                # pyelftools gives bind 10 the name of its range.
                 unique=bind in {"STB_LOOS", "STB_GNU_UNIQUE"},
                 default=not index & _HIDDEN_VERSION,
             ),
@@ -165,35 +166,35 @@ def _versions(file: ELFFile) -> tuple[dict[int, tuple[str, str]], dict[int, str]
     needs: dict[int, tuple[str, str]] = {}
     definitions: dict[int, str] = {}
     indices: list[int] = []
-    for found in file.iter_sections():
-        if isinstance(found, GNUVerNeedSection):
-            for library, versions in found.iter_versions():
+    for section in file.iter_sections():
+        if isinstance(section, GNUVerNeedSection):
+            for library, versions in section.iter_versions():
                 needs |= {v["vna_other"]: (library.name, v.name) for v in versions}
-        elif isinstance(found, GNUVerDefSection):
-            for definition, names in found.iter_versions():
+        elif isinstance(section, GNUVerDefSection):
+            for definition, names in section.iter_versions():
                 if definition["vd_ndx"] >= _FIRST_NAMED_VERSION:
                     definitions[definition["vd_ndx"]] = next(names).name
-        elif isinstance(found, GNUVerSymSection):
-            indices = [_index(entry["ndx"]) for entry in found.iter_symbols()]
+        elif isinstance(section, GNUVerSymSection):
+            indices = [_index(entry["ndx"]) for entry in section.iter_symbols()]
     return needs, definitions, indices
 
 
 def _index(value: int | str) -> int:
-    """Version index of a symbol; the two reserved ones come with a name."""
+    """Version index of a symbol; pyelftools gives the two reserved indices as names."""
     return value if isinstance(value, int) else 0
 
 
 def contents(data: bytes) -> dict[str, bytes]:
-    """Bytes of every named section that takes room in the file, in the order of its table.
+    """Bytes of every named section that has contents in the file, in the order of the table.
 
     Raises:
-        CheckError: the bytes are no ELF file, or a damaged one.
+        CheckError: the bytes are not an ELF file, or the file is damaged.
     """
     try:
         return {
-            found.name: bytes(found.data())
-            for found in ELFFile(io.BytesIO(data)).iter_sections()
-            if found.name and found["sh_type"] != "SHT_NOBITS"
+            section.name: bytes(section.data())
+            for section in ELFFile(io.BytesIO(data)).iter_sections()
+            if section.name and section["sh_type"] != "SHT_NOBITS"
         }
     except (ELFError, UnicodeDecodeError) as error:
         raise _damaged(error) from error

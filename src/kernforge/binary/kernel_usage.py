@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registers, spills, shared memory and occupancy of the kernels in an object or a shared object.
 
-They are read from the machine code itself: a build's flags, and with them its keys and bytes, stay as
-they are (``-Xptxas -v`` would change both, for a cubin holds the command line that made it), and
-what somebody else built can be looked at as well.
+They are read from the machine code. ``-Xptxas -v`` would change the keys and bytes of a build,
+because a cubin contains the command line of its compilation; and it cannot examine other builds.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kernforge.binary import cubin_usage, fatbin, occupancy, symbols
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernforge.binary.cubin_usage import Use
+    from kernforge.binary.cubin_usage import FunctionUsage
     from kernforge.binary.occupancy import Occupancy
 
 _BLOCKS = (128, 256, 512, 1024)
@@ -38,56 +37,56 @@ class Kernel:
     """One function for one architecture.
 
     Attributes:
-        name: as a person wrote it, with its namespaces, template arguments and parameters.
-        arch: compute capability, as ``9.0``.
-        use: what it takes.
-        fills: what of an SM it can fill without dynamic shared memory: at the block size that it
-            says (``__block_size__`` or ``__launch_bounds__``), else at some usual ones; empty for
-            a function that is no kernel, and where the capability's limits are not known.
+        name: demangled name, with namespaces, template arguments and parameters.
+        arch: compute capability, such as ``9.0``.
+        use: resources of the function.
+        fills: occupancy without dynamic shared memory, at the declared block size
+            (``__block_size__`` or ``__launch_bounds__``) or at some usual block sizes; empty for a
+            function that is not a kernel, and if the limits of the capability are unknown.
     """
 
     name: str
     arch: str
-    use: Use
+    use: FunctionUsage
     fills: tuple[Occupancy, ...]
 
     @property
     def short(self) -> str:
-        """The name without what it returns and takes, and without anonymous namespaces."""
+        """The name without return type, parameters and anonymous namespaces."""
         text = _ANONYMOUS.sub("", self.name).removeprefix("void ")
         depth = 0
-        for place, letter in enumerate(text):
+        for position, letter in enumerate(text):
             depth += (letter == "<") - (letter == ">")
             if letter == "(" and not depth:
-                return text[:place]
+                return text[:position]
         return text
 
 
 def read(data: bytes, *, arch: str = "") -> tuple[Kernel, ...]:
-    """The kernels of an object or a shared object, by name, then architecture.
+    """The kernels of an object or a shared object, sorted by name, then architecture.
 
-    Functions that kernels call are there if they have a stack of their own.
+    A function that kernels call is included if it has a stack.
 
     Args:
-        data: the file.
-        arch: only this compute capability, as ``9.0``.
+        data: content of the file.
+        arch: compute capability such as ``9.0``; empty for all.
 
     Raises:
         CheckError: the file or its machine code cannot be read.
     """
-    found: dict[tuple[str, str], Kernel] = {}
+    kernels: dict[tuple[str, str], Kernel] = {}
     for name, code in fatbin.cubins(data):
         if arch and name.rstrip("af") != arch.rstrip("af"):
             continue
         for use in cubin_usage.uses(code, int(name.partition(".")[0])):
             if use.kernel or use.stack:
-                found.setdefault((use.symbol, name), _kernel(use, name))
-    return tuple(sorted(found.values(), key=lambda one: (one.name, _number(one.arch))))
+                kernels.setdefault((use.symbol, name), _kernel(use, name))
+    return tuple(sorted(kernels.values(), key=lambda kernel: (kernel.name, _number(kernel.arch))))
 
 
-def _kernel(use: Use, arch: str) -> Kernel:
+def _kernel(use: FunctionUsage, arch: str) -> Kernel:
     limits = occupancy.limits(arch)
-    said = use.required or use.threads
+    declared = use.required or use.threads
     fills = (
         ()
         if limits is None or not use.kernel
@@ -99,7 +98,7 @@ def _kernel(use: Use, arch: str) -> Kernel:
                 shared=use.shared,
                 barriers=use.barriers,
             )
-            for threads in ((said,) if said else _BLOCKS)
+            for threads in ((declared,) if declared else _BLOCKS)
         )
     )
     return Kernel(name=symbols.demangled(use.symbol), arch=arch, use=use, fills=fills)
@@ -111,17 +110,17 @@ def _number(arch: str) -> tuple[int, str]:
 
 
 def document(kernel: Kernel) -> dict[str, Any]:
-    """A kernel for programs."""
+    """A kernel as JSON values."""
     return {
         "name": kernel.name,
         "arch": kernel.arch,
         **asdict(kernel.use),
-        "occupancy": [asdict(one) for one in kernel.fills],
+        "occupancy": [asdict(occupancy) for occupancy in kernel.fills],
     }
 
 
 def rows(kernels: Iterable[Kernel]) -> list[tuple[str, ...]]:
-    """Kernels for people; a row of the table ``HEAD``."""
+    """Rows of the table of kernels, whose head is ``HEAD``."""
     return [
         (
             kernel.short,
@@ -136,7 +135,7 @@ def rows(kernels: Iterable[Kernel]) -> list[tuple[str, ...]]:
     ]
 
 
-def _spills(use: Use) -> str:
+def _spills(use: FunctionUsage) -> str:
     if use.spill_stores is None or use.spill_loads is None:
         return "not known"
     if not use.spill_stores + use.spill_loads:
@@ -148,8 +147,8 @@ def _bytes(count: int) -> str:
     return f"{count} B" if count else "0"
 
 
-def _filled(one: Occupancy) -> str:
-    if not one.blocks:
-        return f"{one.threads}: none fits ({', '.join(one.limits)})"
-    why = "" if one.share == 1 else f" ({', '.join(one.limits)})"
-    return f"{one.threads}: {one.share:.0%}{why}"
+def _filled(occupancy: Occupancy) -> str:
+    if not occupancy.blocks:
+        return f"{occupancy.threads}: none fits ({', '.join(occupancy.limits)})"
+    reason = "" if occupancy.share == 1 else f" ({', '.join(occupancy.limits)})"
+    return f"{occupancy.threads}: {occupancy.share:.0%}{reason}"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many blocks of a kernel an SM can hold at once, and what keeps it from holding more.
+"""Number of blocks of a kernel that run on an SM at once, and the resource that limits it.
 
 The rule is that of NVIDIA's ``cuda_occupancy.h`` (CUDA 13.0), for a device in its default state: the
-L1 cache yields all that it can to shared memory, and a kernel may opt into the larger block limit.
+L1 cache leaves the largest possible part to shared memory, and a kernel may opt into the larger limit
+of shared memory for a block.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ if TYPE_CHECKING:
 
 _WARP = 32
 _PARTITIONS = 4
-_REGISTERS = 65536  # of an SM, and the most that a block may have
+_REGISTERS = 65536  # of an SM, and the limit of a block
 _REGISTERS_THREAD = 256
-_REGISTERS_UNIT = 256  # are given to a warp in multiples of these
+_REGISTERS_UNIT = 256  # registers of a warp are allocated in multiples of this
 THREADS_BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one SM of a compute capability has; bytes and counts.
+    """Resources of one SM of a compute capability.
 
     Attributes:
-        warps: that may be resident.
-        blocks: that may be resident.
-        barriers: that all its blocks may use together; 0 where they limit nothing.
-        shared: bytes of shared memory.
-        shared_block: bytes that a block may opt into.
-        granule: bytes in whose multiples shared memory is given.
-        reserved: bytes that the driver takes of every block.
+        warps: largest number of resident warps.
+        blocks: largest number of resident blocks.
+        barriers: number of barriers for all resident blocks; 0 if barriers are not a limit.
+        shared: shared memory in bytes.
+        shared_block: shared memory in bytes that a block may opt into.
+        granule: unit of allocation of shared memory in bytes.
+        reserved: shared memory in bytes that the driver reserves for every block.
     """
 
     warps: int
@@ -49,14 +50,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """What of an SM a launch can fill.
+    """Occupancy of an SM by a launch.
 
     Attributes:
-        threads: of a block.
-        blocks: resident at once; 0: it cannot be launched so.
-        warps: resident at once.
-        share: of the warps that the SM can hold.
-        limits: what allows no more blocks: ``registers``, ``shared memory``, ``warps``,
+        threads: threads of a block.
+        blocks: resident blocks; 0 if the launch is not possible.
+        warps: resident warps.
+        share: resident warps as a fraction of the SM's limit.
+        limits: resources that allow no more blocks: ``registers``, ``shared memory``, ``warps``,
             ``blocks``, ``barriers``.
     """
 
@@ -69,14 +70,14 @@ class Occupancy:
 
 @functools.cache
 def table() -> Mapping[str, Limits]:
-    """Limits by compute capability, as ``9.0``."""
+    """Limits by compute capability, such as ``9.0``."""
     text = resources.files("kernforge").joinpath("data/occupancy.json").read_text()
     known = json.loads(text)["capabilities"]
     return {name: Limits(**values) for name, values in known.items()}
 
 
 def limits(arch: str) -> Limits | None:
-    """Limits of an architecture, as ``9.0``, ``9.0a`` or ``10.0f``; None: it is not known."""
+    """Limits of an architecture such as ``9.0``, ``9.0a`` or ``10.0f``; None if unknown."""
     return table().get(arch.rstrip("af"))
 
 
@@ -86,11 +87,11 @@ def occupancy(
     """Blocks of a kernel on one SM.
 
     Args:
-        sm: what the SM has.
-        threads: of a block.
-        registers: of a thread.
-        shared: bytes of shared memory of a block, static and dynamic.
-        barriers: named barriers that the kernel uses.
+        sm: resources of the SM.
+        threads: threads of a block.
+        registers: registers of a thread.
+        shared: shared memory of a block in bytes, static and dynamic.
+        barriers: number of named barriers of the kernel.
     """
     warps = -(-threads // _WARP)
     most = {
@@ -113,7 +114,7 @@ def occupancy(
 
 def _by_registers(registers: int, warps: int) -> int:
     warp = _rounded(registers * _WARP, _REGISTERS_UNIT)
-    # The hardware checks a block as if its warps filled the SM's partitions evenly.
+    # The hardware checks a block as if its warps were spread evenly over the SM's partitions.
     if registers > _REGISTERS_THREAD or warp * _rounded(warps, _PARTITIONS) > _REGISTERS:
         return 0
     if not warp:

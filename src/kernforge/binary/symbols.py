@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of C++ as a person writes them.
+"""Demangled C++ names.
 
 The demangler is that of the C++ runtime (``__cxa_demangle`` of the Itanium C++ ABI), which every
 process with torch has loaded.
@@ -21,10 +21,10 @@ def demangled(symbol: str) -> str:
     """A symbol's name in C++.
 
     Args:
-        symbol: as a linker spells it, as ``_Z6kernelPf``.
+        symbol: name of the linker, such as ``_Z6kernelPf``.
 
     Returns:
-        The name, as ``kernel(float*)``; the symbol itself if it is not a mangled name, or if this
+        The name, such as ``kernel(float*)``; the symbol itself if it is not a mangled name, or if this
         machine has no C++ runtime.
     """
     name_of = _demangler()

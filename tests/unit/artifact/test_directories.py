@@ -24,7 +24,7 @@ def test_a_project_a_build_and_a_variant_are_understood(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("empty", "holds no built variant"), ("no", "is no directory")]
+    ("name", "said"), [("empty", "has no built variant"), ("no", "is not a directory")]
 )
 def test_nothing_built_is_told_from_nothing_there(tmp_path, name, said):
     (tmp_path / "empty").mkdir()
@@ -42,5 +42,5 @@ def test_what_lies_there_decides_between_a_directory_and_a_kernel(tmp_path, monk
     with pytest.raises(UsageError, match="me/file is a file"):
         directories.directory_of("me/file")
     for wrong in ("nothing", "a/b/c", "../x", "/x"):
-        with pytest.raises(UsageError, match=f"{wrong} is no directory"):
+        with pytest.raises(UsageError, match=f"{wrong} is not a directory"):
             directories.directory_of(wrong)

@@ -114,7 +114,7 @@ def test_null_is_as_good_as_absent():
         ({"backend": []}, "'backend' is not an object"),
         ({"upstream": "ftp://a/b"}, "'upstream' is"),
         ({"upstream": "not a url"}, "'upstream' is"),
-        ({"kernel-depends": [{"repo-id": "a/b"}]}, "needs a version or a revision"),
+        ({"kernel-depends": [{"repo-id": "a/b"}]}, "either a version or a revision"),
         ({"kernel-depends": [{"repo-id": "a/b", "version": 1, "x": 1}]}, "unknown key 'x'"),
         ({"provenance": {}}, "lacks 'kernel-builder'"),
         ({"provenance": {"kernel-builder": {"version": "1", "dirty": True}}}, "lacks 'commit'"),

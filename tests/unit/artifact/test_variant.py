@@ -87,5 +87,5 @@ def test_the_last_digit_of_a_backend_is_its_minor_version():
     ],
 )
 def test_what_a_name_cannot_say_is_refused(version, backend):
-    with pytest.raises(UsageError, match="no variant name can say"):
+    with pytest.raises(UsageError, match="no variant name can express"):
         Variant.torch(version, backend, **LINUX)

@@ -96,14 +96,17 @@ def test_an_unknown_cpu_is_refused():
     ],
 )
 def test_torchs_stubs_are_sonames_without_symbols(backend, sonames):
-    found = abi_floor.torch_stubs(backend)
+    found = abi_floor.empty_stubs(abi_floor.torch_sonames(backend))
     assert [stub.soname for stub in found] == sonames
     assert not any(exported(stub) for stub in found)
 
 
 def test_the_link_line_names_every_stub_and_nothing_of_the_machine():
     arguments = abi_floor.link_args(stub_dir="stubs", backend="cuda")
-    for stub in (*abi_floor.system_stubs("x86_64"), *abi_floor.torch_stubs("cuda")):
+    for stub in (
+        *abi_floor.system_stubs("x86_64"),
+        *abi_floor.empty_stubs(abi_floor.torch_sonames("cuda")),
+    ):
         assert f"stubs/{stub.file}" in arguments
     assert "-nostdlib" in arguments
     assert [a for a in arguments if a.startswith("-l")] == ["-l:libstdc++.a", "-lgcc"]

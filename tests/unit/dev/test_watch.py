@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from kernforge.binary import kernel_usage, occupancy
-from kernforge.binary.cubin_usage import Use
+from kernforge.binary.cubin_usage import FunctionUsage
 from kernforge.dev import bench as dev_bench
 from kernforge.dev import build as dev_build
 from kernforge.dev import report, rounds
@@ -141,7 +141,7 @@ def broken():
 
 @pytest.fixture
 def good():
-    use = Use(
+    use = FunctionUsage(
         symbol="_Z1kPf",
         kernel=True,
         registers=64,
@@ -270,7 +270,7 @@ def test_skipped_tests_are_no_failure(exit_code, ok):
 
 def test_short_names():
     name = "void a::(anonymous namespace)::k<a::(anonymous namespace)::F<float (*)(int)>, 4>(a::F*, long)"
-    use = Use(
+    use = FunctionUsage(
         **dict.fromkeys(("registers", "stack", "spill_stores", "spill_loads", "shared"), 0),
         **dict.fromkeys(("barriers", "threads", "required"), 0),
         symbol="s",

@@ -153,7 +153,7 @@ def test_what_was_not_built_so_is_not_published(registry, build, tmp_path):
         publish(directory, registry, REPO)
     with pytest.raises(IntegrityError, match="has no SHA-256 digest"):
         publish(build("a", digest=False), registry, REPO)
-    with pytest.raises(UsageError, match="is no directory"):
+    with pytest.raises(UsageError, match="is not a directory"):
         publish(tmp_path / "empty", registry, REPO)
     assert registry.ref_names(REPO) == ()
 
