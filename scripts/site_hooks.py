@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "kernels/*/README.md")
 FILES = ("LICENSE", "benchmarks/results/*.json")
-HOME = {"README.md": "index.md"}
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 _log = logging.getLogger("mkdocs.hooks.site_hooks")
@@ -34,23 +33,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages and files from outside of ``docs/``."""
     for pattern in (*PAGES, *FILES):
         for path in sorted(ROOT.glob(pattern)):
-            name = path.relative_to(ROOT).as_posix()
-            target = HOME.get(name, name)
-            files.append(File.generated(config, target, abs_src_path=str(path)))
+            uri = _uri(path.relative_to(ROOT).as_posix())
+            files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs passes them by name
     """Point the links of a page at the site's files."""
-    here = _in_repository(page.file.src_uri)
+    here = Path(page.file.abs_src_path or "").relative_to(ROOT).as_posix()
 
     def link(match: re.Match[str]) -> str:
         target = match[2]
         if "://" in target:
             return match[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
-        uri = _in_site(path, files)
-        if uri is None:
+        uri = _uri(path)
+        if files.get_file_from_path(uri) is None:
             _log.warning("%s links to %s, which the site lacks", here, target)
             return match[0]
         relative = posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".")
@@ -60,17 +58,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return "".join(part if i % 2 else _LINK.sub(link, part) for i, part in enumerate(parts))
 
 
-def _in_repository(uri: str) -> str:
-    """The path in the repository of a source of the site."""
-    outside = {site: name for name, site in HOME.items()}.get(uri, uri)
-    return outside if (ROOT / outside).exists() and outside != uri else _plain(uri)
-
-
-def _plain(uri: str) -> str:
-    return f"docs/{uri}" if (ROOT / "docs" / uri).exists() else uri
-
-
-def _in_site(path: str, files: Files) -> str | None:
-    """The source of the site that is a path of the repository."""
-    uri = HOME.get(path, path.removeprefix("docs/"))
-    return uri if files.get_file_from_path(uri) else None
+def _uri(path: str) -> str:
+    """The path in the site of a path of the repository."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return "index.md" if path == "README.md" else path.replace("/README.md", ".md")
