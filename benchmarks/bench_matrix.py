@@ -31,7 +31,7 @@ from bench_build import BINDING, ROOT, STABLE, Half, Place, peer_build, prepare
 from machine import describe
 
 from kernforge.artifact.variant import Backend
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.loader.resolve import resolve
 from kernforge.project import targets
 from kernforge.system.process import Command, run

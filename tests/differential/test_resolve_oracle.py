@@ -16,7 +16,7 @@ from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, UsageError
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.loader.resolve import check_archs, resolve
 
 THEIR_BACKEND = {

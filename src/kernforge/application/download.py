@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.artifact.metadata import KernelDepend, Metadata
-    from kernforge.loader.facts import Host
+    from kernforge.loader.host import Host
     from kernforge.loader.kernels_lock import KernelLocks
     from kernforge.loader.search import Search
     from kernforge.registry.api import Registry

@@ -15,7 +15,7 @@ from typing import Any
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.loader.resolve import METAL_MACOS
 
 _NAME = re.compile(

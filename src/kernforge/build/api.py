@@ -22,8 +22,8 @@ from kernforge.build.plan import planner
 from kernforge.build.provenance import Origin
 from kernforge.check import cache
 from kernforge.errors import BuildError
-from kernforge.loader.host import cores
 from kernforge.store import eviction
+from kernforge.system.machine import cores
 from kernforge.system.process import Command, run
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.cuda_arch import Arch

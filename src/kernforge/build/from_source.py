@@ -47,7 +47,7 @@ from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
 if TYPE_CHECKING:
     from kernforge.build.provenance import Statement
     from kernforge.build.workspace import Workspace
-    from kernforge.loader.facts import Host
+    from kernforge.loader.host import Host
     from kernforge.project.targets import Target
     from kernforge.registry.api import Registry
 

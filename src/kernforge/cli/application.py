@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernforge.application.download import Fetched, Selection
     from kernforge.application.project_lock import Application
     from kernforge.artifact.metadata import KernelDepend
-    from kernforge.loader.facts import Host
+    from kernforge.loader.host import Host
     from kernforge.loader.pins import Pins
     from kernforge.loader.search import Search
     from kernforge.registry.api import Registry

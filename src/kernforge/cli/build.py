@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kernforge.check.finding import refuse_errors
 from kernforge.cli import formats, options
 from kernforge.errors import CheckError, UsageError
-from kernforge.loader.host import cores
+from kernforge.system.machine import cores
 
 if TYPE_CHECKING:
     import argparse

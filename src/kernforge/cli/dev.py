@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from kernforge.cli import options
 from kernforge.errors import CheckError, UsageError
-from kernforge.loader.host import cores
 from kernforge.system import tables
+from kernforge.system.machine import cores
 
 if TYPE_CHECKING:
     import argparse

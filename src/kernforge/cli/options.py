@@ -228,7 +228,7 @@ def named_path(text: str) -> tuple[str, Path]:
 
 def size(text: str) -> int:
     """Argument type: bytes, as ``16GB``."""
-    from kernforge.system.machine_memory import parse_size  # noqa: PLC0415
+    from kernforge.system.machine import parse_size  # noqa: PLC0415
 
     try:
         return parse_size(text)

@@ -20,10 +20,9 @@ from kernforge.dev import report
 from kernforge.dev.control import StoppedError
 from kernforge.dev.rounds import Complaint, Good, Round
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
-from kernforge.loader import host
 from kernforge.project.api import read_project
 from kernforge.source import diagnostics
-from kernforge.system import digest, files
+from kernforge.system import digest, files, machine
 from kernforge.system.process import Command, run
 from kernforge.testing import project_tests
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
@@ -69,7 +68,7 @@ class DevOptions:
     arch: tuple[str, ...] = ()
     brought: LocalPartsOptions = NO_LOCAL_PARTS
     sandbox: Mode = "auto"
-    jobs: int = field(default_factory=host.cores)
+    jobs: int = field(default_factory=machine.cores)
     test: bool = True
     cold: bool = False
     bench: bool = True

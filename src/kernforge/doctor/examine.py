@@ -20,7 +20,7 @@ from kernforge.build.execute import sandbox
 from kernforge.doctor.facts import Directory, IndexFacts, MachineFacts, Nvcc, TorchFacts, TorchLock
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError
 from kernforge.loader import host
-from kernforge.system import disk, extras, files, machine_memory
+from kernforge.system import disk, extras, files, machine
 from kernforge.system.paths import home
 from kernforge.system.process import Command
 from kernforge.toolchain import host_compiler
@@ -91,7 +91,7 @@ def examine(env: Mapping[str, str], runner: Runner, *, ask_network: bool = True)
         driver=host.driver_version(),
         torch=_torch(runner),
         directories=(temporary, *_directories(store, isolates=not isolation[0])),
-        memory=machine_memory.available(),
+        memory=machine.available_memory(),
         sandbox=isolation,
         locks=tuple(_torch_locks(env)),
         indexes=_indexes() if ask_network else None,

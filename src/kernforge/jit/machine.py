@@ -18,9 +18,9 @@ from kernforge.binary import abi_floor
 from kernforge.build.workspace import this_cpu
 from kernforge.errors import ManifestError, ToolchainError, UsageError
 from kernforge.jit.plan import PRECOMPILED, TORCH, Machine
-from kernforge.loader.host import cores
 from kernforge.store.local import Store
 from kernforge.system import extras, files
+from kernforge.system.machine import cores
 from kernforge.system.paths import home
 from kernforge.system.process import run
 from kernforge.toolchain import (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read from this process and machine what decides which kernels fit.
+"""The machine and process that kernels are loaded for, as a value that decisions take.
 
-Torch is imported here and only when asked: a process that loads kernels has it anyway.
+``probe`` reads it. It imports torch, which a process that loads kernels has anyway.
 """
 
 from __future__ import annotations
@@ -9,24 +9,58 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import os
 import platform
 import sys
 import sysconfig
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import RequestError
-from kernforge.loader.facts import Host
 
+_PYTHON = Version2(3, 11)
 _CPUS = {("darwin", "arm64"): "aarch64", ("windows", "AMD64"): "x86_64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What decides which kernels fit: a process, its torch and its machine.
+
+    Attributes:
+        cpu: as variant names spell it, ``x86_64`` or ``aarch64``.
+        os: ``linux``, ``darwin`` or ``windows``.
+        backend: the one that kernels are loaded for; only its CUDA version is compared as numbers.
+        torch: major and minor of the installed torch; None without one.
+        cxx11: whether that torch uses the new C++ ABI; None where there is only one.
+        tvm_ffi: major and minor of the installed tvm-ffi; None without one.
+        python: major and minor of the interpreter.
+        free_threaded: whether the interpreter is built without the global lock.
+        macos: major and minor of macOS; None elsewhere.
+        capability: compute capability of the current CUDA device; None when there is none, or
+            it was not asked yet.
+        driver: CUDA version that the driver is for; None when there is none, or it was not asked yet.
+        gcn_arch: architecture of the current ROCm device, as in ``gfx90a``; None when there is none, or
+            it was not asked yet.
+    """
+
+    cpu: str
+    os: str
+    backend: Backend
+    torch: Version2 | None = None
+    cxx11: bool | None = None
+    tvm_ffi: Version2 | None = None
+    python: Version2 = _PYTHON
+    free_threaded: bool = False
+    macos: Version2 | None = None
+    capability: Version2 | None = None
+    driver: Version2 | None = None
+    gcn_arch: str | None = None
 
 
 @functools.lru_cache(maxsize=8)
 def probe(backend: str | None = None) -> Host:
-    """What is true of this process; asked once for each backend.
+    """Read the host of this process; once for each backend.
 
     Args:
         backend: ``cpu``, or the one that torch is built for; None takes the latter.
@@ -40,7 +74,7 @@ def probe(backend: str | None = None) -> Host:
     return Host(
         cpu=_CPUS.get((system, machine), machine),
         os=system,
-        backend=_chosen(backend, _detected(torch)),
+        backend=_choose_backend(backend, _detect_backend(torch)),
         torch=None if torch is None else Version2.leading(torch.__version__),
         cxx11=torch.compiled_with_cxx11_abi() if torch is not None and system == "linux" else None,
         tvm_ffi=_tvm_ffi(),
@@ -53,7 +87,7 @@ def probe(backend: str | None = None) -> Host:
 def with_device(host: Host) -> Host:
     """The host with the current GPU's capability or architecture, and its driver's version.
 
-    What is not there stays None.
+    Properties that it does not have stay None.
     """
     torch = _torch()
     if host.backend.name == "cuda":
@@ -67,19 +101,19 @@ def with_device(host: Host) -> Host:
 
 
 def has_module(name: str) -> bool:
-    """Whether a top-level module can be imported; it is not."""
+    """Whether a top-level module can be imported; it is not imported."""
     return name in sys.modules or importlib.util.find_spec(name) is not None
 
 
 def _torch() -> Any:
     if not has_module("torch"):
         return None
-    import torch  # noqa: PLC0415 - seconds, and only who loads a kernel needs it
+    import torch  # noqa: PLC0415 - takes seconds, and only loading a kernel needs it
 
     return torch
 
 
-def _chosen(wanted: str | None, detected: Backend) -> Backend:
+def _choose_backend(wanted: str | None, detected: Backend) -> Backend:
     if wanted is None or wanted == detected.name:
         return detected
     if wanted == "cpu":
@@ -91,7 +125,7 @@ def _chosen(wanted: str | None, detected: Backend) -> Backend:
     )
 
 
-def _detected(torch: Any) -> Backend:
+def _detect_backend(torch: Any) -> Backend:
     """The backend that torch is built for, in the order in which the hub's client asks."""
     if torch is None:
         version = _cudart_version()
@@ -121,7 +155,7 @@ def _npu(torch: Any) -> Backend | None:
 
 
 def _cudart_version() -> Version2 | None:
-    """Of the CUDA runtime that the system's linker finds."""
+    """Version of the CUDA runtime that the system's linker finds; None without one."""
     import ctypes  # noqa: PLC0415 - most processes have torch and never ask
     import ctypes.util  # noqa: PLC0415
 
@@ -134,15 +168,6 @@ def _cudart_version() -> Version2 | None:
     except (AttributeError, OSError):
         return None
     return None if status else Version2(number.value // 1000, number.value % 1000 // 10)
-
-
-@functools.cache
-def cores() -> int:
-    """How many cores this process may use, which a container or a batch system may have limited."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # other systems than Linux, which build nothing
-        return os.cpu_count() or 1
 
 
 def driver_version() -> Version2 | None:
@@ -161,7 +186,7 @@ def driver_version() -> Version2 | None:
 
 
 def _tvm_ffi() -> Version2 | None:
-    """From what is installed: importing it would load its library into every process."""
+    """Version of the installed package: importing it would load its library into every process."""
     if not has_module("tvm_ffi"):
         return None
     import importlib.metadata  # noqa: PLC0415 - slow, and few have it

@@ -20,7 +20,7 @@ from kernforge.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernforge.loader.facts import Host
+    from kernforge.loader.host import Host
 
 METAL_MACOS = Version2(26, 0)
 """The first macOS whose Metal can load the hub's Metal builds."""

@@ -33,7 +33,7 @@ from kernforge.trust.policy import Subject
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kernforge.loader.facts import Host
+    from kernforge.loader.host import Host
     from kernforge.loader.kernels_lock import KernelLocks
     from kernforge.registry.redirect import Redirect
     from kernforge.system.environment import Environment

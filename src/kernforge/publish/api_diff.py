@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.loader.resolve import check_archs, resolve
 
 if TYPE_CHECKING:

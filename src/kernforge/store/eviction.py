@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
 from kernforge.system import files
-from kernforge.system.machine_memory import parse_size
+from kernforge.system.machine import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

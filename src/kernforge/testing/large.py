@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernforge.system import files, machine_memory
+from kernforge.system import files, machine
 from kernforge.system.paths import home
 from kernforge.testing import case as cases
 from kernforge.testing import compare
@@ -143,4 +143,4 @@ def _free(kind: str) -> int:
     if kind == "cuda":
         _release_cache()
         return int(torch.cuda.mem_get_info()[0])
-    return machine_memory.available()
+    return machine.available_memory()

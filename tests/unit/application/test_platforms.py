@@ -7,7 +7,7 @@ from kernforge.application.platforms import describe, name, parse, read
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.loader.resolve import resolve
 
 

@@ -5,7 +5,7 @@ from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.audit import about
 from kernforge.cli import main
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.trust import admission
 
 HOST = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=Version2(2, 13), cxx11=True)

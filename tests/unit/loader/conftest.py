@@ -9,7 +9,7 @@ from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.loader import api as loading
 from kernforge.loader import fitness, search
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 

@@ -16,7 +16,7 @@ from kernforge.errors import (
     UsageError,
 )
 from kernforge.loader import fitness
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.system.digest import sha256
 

@@ -9,7 +9,7 @@ from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.loader import host
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 
 
 def torch_of(*, cuda=None, hip=None, mps=False, npu="", backends=(), attributes=(), **version):

@@ -5,7 +5,7 @@ import pytest
 
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.loader.resolve import Step, check_archs, check_driver, resolve, way_out
 
 CUDA_HOST = Host(

@@ -5,7 +5,7 @@ import kernforge
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import NoVariantError, RegistryError, UsageError
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.system.digest import sha256
 

@@ -14,7 +14,7 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, NetworkError, TrustError
 from kernforge.loader import api as loader
 from kernforge.loader import importer, search
-from kernforge.loader.facts import Host
+from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system.environment import Environment

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.bench.engine import cuda_driver
 from kernforge.errors import StorageError, UsageError
-from kernforge.system import machine_memory
+from kernforge.system import machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ class HostBuffer:
         if more <= 0:
             return
         # No limit of its own keeps such a file below what the machine has.
-        if more > (free := machine_memory.available()):
+        if more > (free := machine.available_memory()):
             raise StorageError(
                 f"the exchange needs {more / 1e6:.0f} MB more memory, and {free / 1e6:.0f} are free",
                 hint="measure smaller workloads, or give the container more memory",

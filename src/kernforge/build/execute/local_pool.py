@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernforge.build.execute import cost, schedule
-from kernforge.system import machine_memory
+from kernforge.system import machine
 from kernforge.system.process import kill_all, meter
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class LocalPool:
         *,
         jobs: int,
         limit: int | None = None,
-        available: Callable[[], int] = machine_memory.available,
+        available: Callable[[], int] = machine.available_memory,
     ) -> None:
         self._jobs, self._limit, self._available = jobs, limit, available
         self._pool = concurrent.futures.ThreadPoolExecutor(jobs)

@@ -105,7 +105,7 @@ def test_memory_for_the_exchange_that_is_not_there_is_told_before_it_is_touched(
     work = workload()
     turn = [drawn(work), drawn(work)]
     parts = verify.layout(work, verify.expected(work, turn[0]))
-    monkeypatch.setattr("kernforge.system.machine_memory.available", lambda: parts.set_bytes)
+    monkeypatch.setattr("kernforge.system.machine.available_memory", lambda: parts.set_bytes)
     judge = Exchange(HostBuffer(4 * parts.set_bytes), parts)
     judge.put(turn[:1])
     judge.put(turn[:1])

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kernforge.system import machine_memory
+from kernforge.system import machine
 
 GB = 2**30
 
@@ -15,23 +15,23 @@ def tree(root, **texts):
         target.write_text(str(text))
 
 
-def machine(tmp_path, groups, gb=64):
+def write_machine(tmp_path, groups, gb=64):
     tree(tmp_path / "proc", meminfo=f"MemTotal: 1 kB\nMemAvailable:   {gb * 2**20} kB\n")
     tree(tmp_path / "proc", self__cgroup=groups)
 
 
 def left(tmp_path):
-    return machine_memory.available(tmp_path / "proc", tmp_path / "cg") / GB
+    return machine.available_memory(tmp_path / "proc", tmp_path / "cg") / GB
 
 
 def test_without_control_groups_it_is_the_machine(tmp_path):
-    machine(tmp_path, "")
+    write_machine(tmp_path, "")
     assert left(tmp_path) == 64
 
 
 @pytest.mark.parametrize("path", ["job", "job/step/task"])
 def test_a_group_of_version_2_and_those_above_it_limit(tmp_path, path):
-    machine(tmp_path, f"0::/{path}\n")
+    write_machine(tmp_path, f"0::/{path}\n")
     stat = f"anon 1\ninactive_file {2 * GB}\n"
     group = {"memory.max": 8 * GB, "memory.current": 5 * GB, "memory.stat": stat}
     tree(tmp_path / "cg" / "job", **group)
@@ -39,24 +39,24 @@ def test_a_group_of_version_2_and_those_above_it_limit(tmp_path, path):
 
 
 def test_a_group_without_limit_does_not_limit(tmp_path):
-    machine(tmp_path, "0::/job\n")
+    write_machine(tmp_path, "0::/job\n")
     tree(tmp_path / "cg" / "job", **{"memory.max": "max\n", "memory.current": 5 * GB})
     assert left(tmp_path) == 64
 
 
 @pytest.mark.parametrize("where", ["docker/1", "."], ids=["by path", "the mount is the group"])
 def test_a_group_of_version_1_limits(tmp_path, where):
-    machine(tmp_path, "4:cpu:/\n3:memory:/docker/1\n")
+    write_machine(tmp_path, "4:cpu:/\n3:memory:/docker/1\n")
     group = {"memory.limit_in_bytes": 4 * GB, "memory.usage_in_bytes": GB}
     tree(tmp_path / "cg" / "memory" / where, **group)
     assert left(tmp_path) == 3
 
 
 def test_here_it_is_something():
-    assert machine_memory.available() > 0
+    assert machine.available_memory() > 0
 
 
 @pytest.mark.parametrize("text", ["", "GB", "1 2", "-5GB", "5 parsecs", "1ib"])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match="is not a size"):
-        machine_memory.parse_size(text)
+        machine.parse_size(text)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory this process may still use: the machine's, and its control group's."""
+"""Cores and memory that this process may use: the machine's, and its control group's."""
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +17,16 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+@functools.cache
+def cores() -> int:
+    """How many cores this process may use; a container or a batch system may limit them."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # other systems than Linux, which build nothing
+        return os.cpu_count() or 1
+
+
+def available_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
     """Bytes that can be used before something is killed.
 
     The smallest of the machine's ``MemAvailable`` and of what each control group above this
