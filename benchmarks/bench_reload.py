@@ -49,8 +49,8 @@ def measure(count: int) -> list[dict[str, float]]:
     import torch  # noqa: PLC0415 - after KERNFORGE_HOME is set
 
     from kernforge import load_inline  # noqa: PLC0415
-    from kernforge.jit import build_module  # noqa: PLC0415
     from kernforge.jit.device import swap  # noqa: PLC0415
+    from kernforge.jit.session import PROCESS  # noqa: PLC0415
 
     x = torch.ones(100, device="cuda")
 
@@ -62,7 +62,7 @@ def measure(count: int) -> list[dict[str, float]]:
 
     for number in (0, 1):  # NVRTC is used once it was seen to agree
         edit(number)
-        build_module.wait()
+        PROCESS.wait()
     swap._verify = lambda *_: None  # noqa: SLF001 - see above
     parts, before, each = [], held(torch), count // PARTS
     for part in range(PARTS):

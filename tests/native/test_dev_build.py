@@ -11,7 +11,6 @@ from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop
 from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import Spare
-from kernforge.jit.device import swap
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
@@ -22,7 +21,7 @@ BODY = "y[i] = 2 * x[i];"
 def home(tmp_path, kept_home, monkeypatch):
     jit_homes.forget(monkeypatch)
     yield jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
-    swap.wait()
+    jit_homes.wait()
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from support import jit_homes
 import kernforge
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.errors import BuildError
-from kernforge.jit import build_module
-from kernforge.jit.device import lambdas, nvcc_stages, nvrtc, swap
+from kernforge.jit import session
+from kernforge.jit.device import lambdas, nvcc_stages, nvrtc
 from kernforge.project import scaffold
 from kernforge.system.process import Command, run
 from kernforge.toolchain.installed import find_cuda
@@ -51,7 +51,7 @@ def home(tmp_path, kept_home, monkeypatch):
     jit_homes.forget(monkeypatch)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     yield top
-    build_module.wait()
+    jit_homes.wait()
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def ask(tmp_path, kept_home, monkeypatch):
                 "edited", [str(tmp_path / "edited.cu")], extra_cuda_cflags=list(flags),
                 is_python_module=False,
             )  # fmt: skip
-            build_module.wait()
+            jit_homes.wait()
         with open(path, "rb") as stream:  # noqa: PTH123
             return stream.read()
 
@@ -189,7 +189,7 @@ def test_what_ptxas_says_of_edited_code_is_said_too(ask, home, tmp_path, capfd):
     kernforge.load(
         "edited", [tmp_path / "edited.cu"], extra_cuda_cflags=flags, is_python_module=False, verbose=True
     )  # fmt: skip
-    build_module.wait()
+    jit_homes.wait()
     assert ways(home) == (1, 1)
     assert "Used " in (said := capfd.readouterr().err)
     assert "registers" in said
@@ -242,10 +242,10 @@ def test_code_that_differs_from_nvccs_is_given_up_and_said_so(ask, home, monkeyp
     if not nvrtc.installed():
         pytest.skip("there is no cuda.bindings here")
     ask()
-    right = nvrtc.compile_
+    right = nvrtc.compile_program
     monkeypatch.setattr(
         nvrtc,
-        "compile_",
+        "compile_program",
         lambda program, roots: right(
             replace(program, text=program.text.replace("T(N) + 3", "T(N) + 5")), roots
         ),
@@ -256,9 +256,9 @@ def test_code_that_differs_from_nvccs_is_given_up_and_said_so(ask, home, monkeyp
     assert "the next call loads nvcc's" in caplog.text
     again = ask(text)
     assert same_module(again, ask(text, alone=True))
-    monkeypatch.setattr(nvrtc, "compile_", right)
+    monkeypatch.setattr(nvrtc, "compile_program", right)
     ask(SOURCE.replace("T(N);", "T(N) + 4;"))
-    assert all(host.alike is False for host in swap._hosts.values())
+    assert all(host.agrees is False for host in session.PROCESS.device._hosts.values())
 
 
 def test_an_error_in_device_code_names_the_users_line(ask, tmp_path):
@@ -372,7 +372,7 @@ def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_pa
         outcomes.append((done.returncode, made, done.stderr.strip()))
     assert outcomes[0] == outcomes[1]
     assert (outcomes[0][1] is None) == (which == "mistake")
-    assert lambdas.without(argv, files) is not None
+    assert lambdas.without_flag(argv, files) is not None
 
 
 def test_debug_information_keeps_line_numbers(ask, home):

@@ -18,8 +18,7 @@ import pytest
 from support import jit_homes
 
 import kernforge
-from kernforge.jit import build_module
-from kernforge.jit.device import nvrtc, swap
+from kernforge.jit.device import nvrtc
 
 torch = pytest.importorskip("torch")
 
@@ -86,7 +85,7 @@ def home(tmp_path, kept_home, monkeypatch):
     top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
     jit_homes.forget(monkeypatch)
     yield top
-    build_module.wait()
+    jit_homes.wait()
 
 
 @pytest.fixture
@@ -116,11 +115,11 @@ def test_edited_device_code_runs_and_what_was_made_before_stays(x, home, monkeyp
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         seen = first(x, 2.0)
-    build_module.wait()
+    jit_homes.wait()
     for number in range(1, 6):
         edited = stable(f"a * x[i] + {number}")
         assert torch.equal(edited(x, 2.0), 2 * x + number)
-        build_module.wait()
+        jit_homes.wait()
     assert swapped(home) >= 5
     seen.zero_()
     graph.replay()
@@ -193,12 +192,12 @@ def plus(number):
 
 def test_a_projects_device_code_is_compiled_alone(x, home, project):
     first = project()
-    swap.wait()
+    jit_homes.wait()
     assert torch.equal(first.toy(x, 2.0), 2 * x)
     for number in (1, 2):
         edited = project(plus(number))
         assert torch.equal(edited.toy(x, 2.0), 2 * x + number)
-        swap.wait()
+        jit_homes.wait()
     assert len(list((home / "store" / "actions").glob("??/*/unit.cubin"))) == 2
     assert project(plus(2)) is edited
     assert torch.equal(project().toy(x, 3.0), 3 * x)
@@ -225,10 +224,10 @@ def test_an_operator_of_a_functor_is_compiled_alone(x, home, project):
         return project((FUNCTOR[0], FUNCTOR[1] % number), shift)
 
     assert torch.equal(ask(1).toy(x, 2.0), 3 * x)
-    swap.wait()
+    jit_homes.wait()
     for number in (4, 6):
         assert torch.equal(ask(number).toy(x, 2.0), (2 + number) * x)
-        swap.wait()
+        jit_homes.wait()
     assert swapped(home) >= 2
 
 
@@ -244,16 +243,16 @@ def test_a_project_whose_device_code_was_refuted_is_loaded_again(x, home, projec
     if not nvrtc.installed():
         pytest.skip("there is no cuda.bindings here")
     project()
-    swap.wait()
-    right = nvrtc.compile_
+    jit_homes.wait()
+    right = nvrtc.compile_program
 
     def wrong(program, roots):
         return right(replace(program, text=program.text.replace("+ 3.0f", "+ 5.0f")), roots)
 
-    monkeypatch.setattr(nvrtc, "compile_", wrong)
+    monkeypatch.setattr(nvrtc, "compile_program", wrong)
     edited = project(plus(3))
     assert torch.equal(edited.toy(x, 2.0), 2 * x + 5)
-    swap.wait()
+    jit_homes.wait()
     assert torch.equal(project(plus(3)).toy(x, 2.0), 2 * x + 3)
 
 
@@ -340,13 +339,13 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from native.test_jit_gpu import KERNEL, LAUNCH, STABLE
 import kernforge, torch
-from kernforge.jit import build_module
+from support import jit_homes
 for number in range(20):
     body, block = f"a * x[i] + {number}", 256 if sys.argv[2] == "nvrtc" else 32 * (1 + number)
     kernforge.load_inline("jit_gpu", STABLE, KERNEL % body + LAUNCH.replace("256", str(block)),
                           is_python_module=False)
     if not number:
-        build_module.wait()
+        jit_homes.wait()
         print("begun", flush=True)
 """
 

@@ -34,7 +34,7 @@ def home(tmp_path, kept_home, monkeypatch):
 def told(monkeypatch):
     """What was said of second attempts."""
     found = []
-    monkeypatch.setattr(advice, "tell_again", found.append)
+    monkeypatch.setattr(advice, "show_retry", lambda _session, output: found.append(output))
     return found
 
 

@@ -109,11 +109,11 @@ def test_the_magic_says_how_it_is_used(shell, capsys):
 
 def test_a_cell_holds_two_languages_and_every_line_keeps_its_number():
     cell = "int a;\n// %% cuda\n__global__ void k() {}\n// %% cpp\nint b;"
-    assert notebook.parts(cell, cuda=False) == {
+    assert notebook.split_cell(cell, cuda=False) == {
         "cpp": "int a;\n\n\n\nint b;",
         "cuda": "\n\n__global__ void k() {}\n\n",
     }
-    assert notebook.parts("int a;", cuda=True)["cuda"] == "int a;"
+    assert notebook.split_cell("int a;", cuda=True)["cuda"] == "int a;"
 
 
 @pytest.mark.parametrize(

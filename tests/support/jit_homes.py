@@ -6,9 +6,8 @@ import os
 import shutil
 
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.jit import api as jit
-from kernforge.jit import build_module
-from kernforge.jit.device import swap
+from kernforge.jit import make as jit_make
+from kernforge.jit import session
 from kernforge.store.local import Store
 
 
@@ -25,10 +24,15 @@ def make(top, kept_home, monkeypatch):
 
 
 def forget(monkeypatch):
-    """A process that has compiled nothing, but for the op namespaces that it has."""
-    monkeypatch.setattr(jit, "_process", jit._Process(taken=jit._process.taken))
-    monkeypatch.setattr(swap, "_hosts", {})
-    monkeypatch.setattr(swap, "_earlier", {})
+    """A process that has compiled nothing, but for what cannot be unloaded."""
+    before = session.PROCESS
+    after = session.JitSession(namespaces=before.namespaces, imports=before.imports)
+    monkeypatch.setattr(session, "PROCESS", after)
+
+
+def wait():
+    """Wait for what this process compiles in the background."""
+    session.PROCESS.wait()
 
 
 def _headers(home):
@@ -38,22 +42,22 @@ def _headers(home):
 
 def keep_headers(home, kept_home):
     """Put compiled headers of torch, half a minute of work each, beside the kept toolchains."""
-    build_module.wait()
+    wait()
     kept = Store(kept_home / "store")
     for tree in _headers(home):
         kept.tree(STORE_KIND, tree.name, lambda new, old=tree: _link(old, new))
 
 
 def await_headers(monkeypatch):
-    """Where no compiled headers were lent, modules wait for them: with them, each takes a third."""
-    header = build_module._header
+    """If no compiled headers were lent, modules wait for them: with them, each takes a third."""
+    precompiled = jit_make._precompiled
 
-    def waited(*asked):
-        found = header(*asked)
-        build_module.wait()
-        return found or header(*asked)
+    def waited(*arguments):
+        header = precompiled(*arguments)
+        wait()
+        return header or precompiled(*arguments)
 
-    monkeypatch.setattr(build_module, "_header", waited)
+    monkeypatch.setattr(jit_make, "_precompiled", waited)
 
 
 def _link(old, new):

@@ -16,9 +16,9 @@ from kernforge.build import workspace as build_workspace
 from kernforge.build.api import BuildRequest
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import CheckError
-from kernforge.jit import build_module
+from kernforge.jit import make
 from kernforge.jit.device import nvcc_stages
-from kernforge.jit.device import project as device_project
+from kernforge.jit.device.project import replace_edited
 from kernforge.loader import host
 from kernforge.project import targets as project_targets
 from kernforge.testing import project_tests
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kernforge.build.workspace import Workspace
     from kernforge.dev.control import RoundEvents
     from kernforge.dev.session import DevOptions
+    from kernforge.jit.device.units import DeviceSession
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
     from kernforge.store.local import Store
@@ -68,8 +69,16 @@ def open_workspace(
     return workspace
 
 
-def request(workspace: Workspace, options: DevOptions, events: RoundEvents) -> BuildRequest:
+def request(
+    workspace: Workspace, options: DevOptions, events: RoundEvents, session: DeviceSession
+) -> BuildRequest:
     """What a round builds.
+
+    Args:
+        workspace: the project.
+        options: what the session of ``dev`` is asked for.
+        events: listens.
+        session: what remembers the objects of earlier rounds.
 
     Raises:
         NoVariantError: the project has no variant for this process.
@@ -83,8 +92,8 @@ def request(workspace: Workspace, options: DevOptions, events: RoundEvents) -> B
         sandbox=options.sandbox,
         jobs=options.jobs,
         runner=nvcc_stages.run_stages,
-        edited=functools.partial(device_project.edited, nvrtc=False),
-        trim_every_s=build_module.TRIM_EVERY_S,
+        edited=functools.partial(replace_edited, session, nvrtc=False),
+        trim_every_s=make.TRIM_EVERY_S,
     )
 
 

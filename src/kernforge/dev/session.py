@@ -20,6 +20,7 @@ from kernforge.dev import report
 from kernforge.dev.control import StoppedError
 from kernforge.dev.rounds import Complaint, Good, Round
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
+from kernforge.jit.device.units import DeviceSession
 from kernforge.project.api import read_project
 from kernforge.source import diagnostics
 from kernforge.system import digest, files, machine
@@ -88,6 +89,7 @@ class Session:
     def __init__(self, options: DevOptions, scratch: Path, spare: Spare) -> None:
         self._options, self._scratch, self._spare = options, scratch, spare
         self._kept: dev_build.Kept = {}
+        self._device = DeviceSession()
         self._current: Mapping[str, Path] = {}
         self._identity = ""
         self._cuda: frozenset[str] = frozenset()
@@ -170,7 +172,7 @@ class Session:
         events.state("compiling")
         project = read_project(self._options.root)
         workspace = dev_build.open_workspace(project, events, self._options.brought, self._kept)
-        request = dev_build.request(workspace, self._options, events)
+        request = dev_build.request(workspace, self._options, events, self._device)
         planned = build_api.plan_project(workspace, request)
         links = [artifact.extension or "" for artifact in planned.plan.artifacts]
         identity = digest.key("dev", sources=planned.plan.sources_id, links=links)

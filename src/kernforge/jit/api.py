@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile sources for this process and import them: ``load`` and ``load_inline``.
 
-Both take the arguments of ``torch.utils.cpp_extension`` (2.13). What was compiled once, by whatever
+Both take the arguments of ``torch.utils.cpp_extension`` (2.13). What was compiled once, by any
 process, comes from the store; what this process has already and has not changed costs a look at the
 files. An edit gives a new module, and what was made with the old one stays valid.
 """
@@ -9,57 +9,29 @@ files. An edit gives a new module, and what was made with the old one stays vali
 from __future__ import annotations
 
 import os
-import threading
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kernforge.errors import BuildError, UsageError
-from kernforge.jit import advice, machine, make, mistake, plan
-from kernforge.jit import ask as jit_ask
-from kernforge.jit import flags as jit_flags
-from kernforge.jit import modules as jit_modules
+from kernforge.jit import advice, flags, machine, make
 from kernforge.jit import request as jit_request
-from kernforge.jit.device import swap
+from kernforge.jit import session as jit_session
 from kernforge.jit.files import Tree
-from kernforge.jit.request import Question
-from kernforge.source import extension_source as generated
+from kernforge.jit.modules import LoadedModule, load_module
+from kernforge.jit.plan import plan_module
+from kernforge.jit.request import JitRequest, content_key, resolve_request
+from kernforge.jit.session import CachedModule
+from kernforge.source import extension_source
 from kernforge.system import files
 from kernforge.system.console import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from kernforge.jit.files import Seen
-    from kernforge.jit.machine import Shop
-    from kernforge.jit.modules import Loaded
-    from kernforge.jit.plan import Request
-
-
-@dataclass(slots=True, kw_only=True)
-class _Known:
-    """The answer to a question, what it was made from, and where the caller wanted it too."""
-
-    seen: Seen
-    content: str
-    loaded: Loaded
-    placed: str
-
-
-@dataclass(slots=True)
-class _Process:
-    """What this process has compiled; a program that it makes is no part of it."""
-
-    answers: dict[Question, _Known] = field(default_factory=dict)
-    modules: dict[str, Loaded] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
-    locks: dict[str, threading.Lock] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-
-_process = _Process()
+    from kernforge.jit.device.units import ModulePlan
+    from kernforge.jit.plan import ModuleRequest
+    from kernforge.jit.session import JitSession
 
 
 def load(  # noqa: PLR0917 - torch's signature
@@ -78,61 +50,61 @@ def load(  # noqa: PLR0917 - torch's signature
     is_standalone: bool = False,  # noqa: FBT001, FBT002
     keep_intermediates: bool = True,  # noqa: ARG001, FBT001, FBT002 - the store keeps or drops them
 ) -> Any:
-    """Compile sources and load what comes of them; or build and load a kernel project.
+    """Compile sources and load the module; or build and load a kernel project.
 
     The arguments are those of ``torch.utils.cpp_extension.load``. ``load(directory)`` builds the
     project in that directory for this process's torch and GPU.
 
     Args:
-        name: the module's name; the directory of a project when there are no sources.
+        name: the module's name; the directory of a project if there are no sources.
         sources: paths of C++ (``.cpp``, ``.cc``, ...) and CUDA (``.cu``) sources.
         extra_cflags: for the C++ compiler.
         extra_cuda_cflags: for nvcc.
         extra_sycl_cflags: refused: kernforge compiles no SYCL.
         extra_ldflags: for the linker.
-        extra_include_paths: where headers are looked for.
+        extra_include_paths: directories in which headers are looked for.
         build_directory: also put the shared object here, as ``<name>.so``.
         verbose: say what is compiled, on stderr.
         with_cuda: give C++ sources CUDA's headers and link its runtime; None: if a source is CUDA.
         with_sycl: refused.
         is_python_module: False for sources that only register operators.
         is_standalone: link a program.
-        keep_intermediates: accepted for torch's sake.
+        keep_intermediates: accepted for compatibility with torch.
 
     Returns:
-        The module; the path of the shared object if it is no Python module; that of the program.
+        The module; the path of the shared object if it is not a Python module; that of the program.
 
     Raises:
-        BuildError: a compiler failed, with its words.
+        BuildError: a compiler failed; the message is what it wrote.
         ToolchainError: a compiler or toolkit is missing.
         UsageError: the call asks for something impossible.
     """
     if sources is None:
         from kernforge.jit.project import load_project  # noqa: PLC0415 - only who has one
 
-        flags = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
-        jit_ask.refuse_with_project((*flags, build_directory, with_cuda))
-        return load_project(Path(name), verbose=verbose)
-    jit_ask.refuse_sycl(extra_sycl_cflags, with_sycl)
+        given = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+        jit_request.refuse_with_project((*given, build_directory, with_cuda))
+        return load_project(jit_session.PROCESS, Path(name), verbose=verbose)
+    jit_request.refuse_sycl(extra_sycl_cflags, with_sycl)
     if is_python_module and is_standalone:
         raise UsageError("is_python_module and is_standalone exclude each other")
-    here = jit_ask.here()
-    listed = jit_ask.paths(sources, "sources")
-    question = Question(
+    here = jit_request.current_directory()
+    listed = jit_request.paths(sources, "sources")
+    wanted = JitRequest(
         name=os.fspath(name),
-        sources=tuple(jit_flags.absolute(source, here) for source in listed),
-        cflags=jit_flags.words(extra_cflags),
-        cuda_cflags=jit_flags.words(extra_cuda_cflags),
-        ldflags=jit_flags.words(extra_ldflags),
-        includes=jit_ask.paths(extra_include_paths, "extra_include_paths"),
+        sources=tuple(flags.absolute(source, here) for source in listed),
+        cflags=flags.words(extra_cflags),
+        cuda_cflags=flags.words(extra_cuda_cflags),
+        ldflags=flags.words(extra_ldflags),
+        includes=jit_request.paths(extra_include_paths, "extra_include_paths"),
         build_directory=os.fspath(build_directory or ""),
         with_cuda=with_cuda,
         is_python_module=is_python_module,
         is_standalone=is_standalone,
         here=here,
-        environment=machine.environment(),
+        environment=machine.environment(jit_session.PROCESS.environ),
     )
-    return _answer(question, verbose=verbose)
+    return load_request(jit_session.PROCESS, wanted, verbose=verbose)
 
 
 def load_inline(  # noqa: PLR0917 - torch's signature
@@ -168,33 +140,34 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         cuda_sources: CUDA.
         sycl_sources: refused: kernforge compiles no SYCL.
         functions: names to bind with pybind11, or names and docstrings.
-        extra_cflags: as for ``load``, like all that is not named here.
-        extra_cuda_cflags: see ``load``.
-        extra_sycl_cflags: see ``load``.
-        extra_ldflags: see ``load``.
-        extra_include_paths: see ``load``.
-        build_directory: see ``load``.
-        verbose: see ``load``.
-        with_cuda: see ``load``.
-        with_sycl: see ``load``.
-        is_python_module: see ``load``.
+        extra_cflags: for the C++ compiler.
+        extra_cuda_cflags: for nvcc.
+        extra_sycl_cflags: refused.
+        extra_ldflags: for the linker.
+        extra_include_paths: directories in which headers are looked for.
+        build_directory: also put the shared object here, as ``<name>.so``.
+        verbose: say what is compiled, on stderr.
+        with_cuda: give C++ sources CUDA's headers and link its runtime; None: if there is CUDA.
+        with_sycl: refused.
+        is_python_module: False for sources that only register operators.
         with_pytorch_error_handling: call functions through torch's translation of errors.
-        keep_intermediates: accepted for torch's sake.
-        use_pch: accepted for torch's sake.
+        keep_intermediates: accepted for compatibility with torch.
+        use_pch: accepted for compatibility with torch.
         no_implicit_headers: put no header before the sources.
 
     Returns:
-        As ``load``.
+        The module; the path of the shared object if it is not a Python module.
 
     Raises:
-        BuildError: as ``load``.
-        ToolchainError: as ``load``.
-        UsageError: as ``load``.
+        BuildError: a compiler failed; the message is what it wrote.
+        ToolchainError: a compiler or toolkit is missing.
+        UsageError: the call asks for something impossible.
     """
-    jit_ask.refuse_sycl(extra_sycl_cflags or sycl_sources, with_sycl)
+    jit_request.refuse_sycl(extra_sycl_cflags or sycl_sources, with_sycl)
+    process = jit_session.PROCESS
 
-    def ask(*, whole: bool) -> Any:
-        texts = generated.inline(
+    def ask(*, whole: bool) -> JitRequest:
+        texts = extension_source.inline(
             cpp_sources,
             cuda_sources or (),
             functions,
@@ -202,117 +175,127 @@ def load_inline(  # noqa: PLR0917 - torch's signature
             implicit_headers=not no_implicit_headers,
             whole=whole,
         )
-        question = Question(
+        return JitRequest(
             name=name,
             sources=tuple(f"/{path}" for path in texts),
             texts=tuple(texts.items()),
-            cflags=jit_flags.words(extra_cflags),
-            cuda_cflags=jit_flags.words(extra_cuda_cflags),
-            ldflags=jit_flags.words(extra_ldflags),
-            includes=jit_ask.paths(extra_include_paths, "extra_include_paths"),
+            cflags=flags.words(extra_cflags),
+            cuda_cflags=flags.words(extra_cuda_cflags),
+            ldflags=flags.words(extra_ldflags),
+            includes=jit_request.paths(extra_include_paths, "extra_include_paths"),
             build_directory=os.fspath(build_directory or ""),
             with_cuda=with_cuda,
             is_python_module=is_python_module,
-            here=jit_ask.here(),
-            environment=machine.environment(),
+            here=jit_request.current_directory(),
+            environment=machine.environment(process.environ),
         )
-        return question, texts
 
-    question, texts = ask(whole=False)
-    if question in _process.answers:
-        return _answer(question, verbose=verbose)
-    whole, all_texts = ask(whole=True)
-    if whole in _process.answers or texts == all_texts:
-        return _answer(whole, verbose=verbose)
+    fewer = ask(whole=False)
+    if fewer in process.answers:
+        return load_request(process, fewer, verbose=verbose)
+    whole = ask(whole=True)
+    if whole in process.answers or fewer == whole:
+        return load_request(process, whole, verbose=verbose)
     try:
-        return _answer(question, verbose=verbose)
+        return load_request(process, fewer, verbose=verbose)
     except BuildError as error:
-        words = str(error)
-        if not generated.lacks_torch(words) or _fails_too(whole, words):
+        message = str(error)
+        if not extension_source.lacks_torch(message) or _fails_with_all(process, whole, message):
             raise
     # Not within the except: a reader wants the last error, and not that of the attempt before it.
-    advice.tell_again(words)
-    return _answer(whole, verbose=verbose)
+    advice.show_retry(process, message)
+    return load_request(process, whole, verbose=verbose)
 
 
-def _fails_too(whole: Question, words: str) -> bool:
-    """Whether a question that failed with fewer headers is certain to fail with all of torch's."""
-    request, _, shop = _asked(whole, Tree(dict(whole.texts)), Report(quiet=True, failures=False))
-    return mistake.is_certain(plan.make(request, shop.machine), shop, words)
+def load_request(session: JitSession, request: JitRequest, *, verbose: bool = False) -> Any:
+    """Compile and load what is requested, if this process has not done so already.
+
+    Args:
+        session: what the process has compiled.
+        request: the request.
+        verbose: say what is compiled, on stderr.
+
+    Returns:
+        The module; the path of the shared object or program if it is not a Python module.
+
+    Raises:
+        BuildError: a compiler failed; the message is what it wrote.
+        ToolchainError: a compiler or toolkit is missing.
+        UsageError: the request is for something impossible.
+    """
+    cached = session.answers.get(request)
+    if not _is_current(cached, session):
+        with session.alone("module", request.name):
+            cached = session.answers.get(request)
+            if not _is_current(cached, session):
+                report = Report(quiet=not verbose, failures=False)
+                cached = _load_anew(session, request, report)
+                session.answers[request] = cached
+    loaded = cached.loaded
+    if loaded.namespaces:
+        loaded.show(machine.import_torch())
+    return loaded.module if request.is_python_module else str(loaded.path)
 
 
-def _answer(question: Question, *, verbose: bool) -> Any:
-    known = _process.answers.get(question)
-    if not _holds(known):
-        with _alone(question.name):
-            known = _process.answers.get(question)
-            if not _holds(known):
-                known = _make(question, Report(quiet=not verbose, failures=False))
-                _process.answers[question] = known
-    if known.loaded.spaces:
-        known.loaded.show(machine.import_torch())
-    found = known.loaded
-    return found.module if question.is_python_module else str(found.path)
-
-
-def _holds(known: _Known | None) -> TypeGuard[_Known]:
+def _is_current(cached: CachedModule | None, session: JitSession) -> TypeGuard[CachedModule]:
+    """Whether nothing has changed since a module was loaded."""
     return (
-        known is not None
-        and known.seen.unchanged()
-        and swap.stands(known.loaded.path)
-        and (not known.placed or os.path.exists(known.placed))  # noqa: PTH110 - a hot path
+        cached is not None
+        and cached.seen.unchanged()
+        and session.device.is_valid(cached.loaded.path)
+        and (not cached.placed or os.path.exists(cached.placed))  # noqa: PTH110 - a hot path
     )
 
 
-def _place(question: Question, path: Path) -> str:
-    """Put what was made into the caller's directory, if he named one; returns where it lies."""
-    if not question.build_directory:
+def _load_anew(session: JitSession, request: JitRequest, report: Report) -> CachedModule:
+    tree = Tree(dict(request.texts))
+    wanted, user_files = resolve_request(request, tree, session.environ)
+    toolchain = machine.find_toolchain(session, wanted, report)
+    key = content_key(request, wanted)
+    loaded = session.modules.get(key)
+    if loaded and session.device.is_valid(loaded.path):
+        placed = _place(request, loaded.path)
+        return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
+    start = time.monotonic()
+    module, path = make.make_module(session, wanted, toolchain, report, user_files)
+    try:
+        advice.show_slow_hint(session, wanted.units, time.monotonic() - start)
+        placed = _place(request, path)
+        loaded = _load_built(session, request, wanted, module, path)
+    except BaseException:
+        session.release(module)
+        raise
+    session.modules[key] = loaded
+    return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
+
+
+def _load_built(
+    session: JitSession, request: JitRequest, wanted: ModuleRequest, module: ModulePlan, path: Path
+) -> LoadedModule:
+    """Load a module from the store; a program stays there."""
+    if request.is_standalone:
+        session.release(module)
+        return LoadedModule(path=path)
+    names = extension_source.module_names([t for u in wanted.units for t in u.texts.values()])
+    written = {name for name in names if name != extension_source.EXTENSION_NAME}
+    name = request.name if not written or request.name in written else min(written)
+    torch = machine.import_torch()
+    python = request.is_python_module
+    return load_module(session, path, name, module.namespaces, torch, python=python)
+
+
+def _fails_with_all(session: JitSession, whole: JitRequest, message: str) -> bool:
+    """Whether a request that failed with fewer headers is certain to fail with all of torch's."""
+    module, _ = resolve_request(whole, Tree(dict(whole.texts)), session.environ)
+    quiet = Report(quiet=True, failures=False)
+    toolchain = machine.find_toolchain(session, module, quiet)
+    return advice.fails_certainly(plan_module(module, toolchain.machine), toolchain, message)
+
+
+def _place(request: JitRequest, path: Path) -> str:
+    """Copy a module into the directory that the caller named, if any; returns the copy's path."""
+    if not request.build_directory:
         return ""
-    target = Path(question.here, question.build_directory, path.name)
+    target = Path(request.here, request.build_directory, path.name)
     files.copy_atomic(path, target)
     return str(target)
-
-
-@contextmanager
-def _alone(name: str) -> Iterator[None]:
-    """One thread at a time makes the modules of one name."""
-    with _process.lock:
-        lock = _process.locks.setdefault(name, threading.Lock())
-    with lock:
-        yield
-
-
-def _asked(question: Question, tree: Tree, report: Report) -> tuple[Request, list[str], Shop]:
-    """The request behind a question, the user's files in it, and what makes it."""
-    request, own, libraries, python = jit_request.read(question, tree, frozenset(_process.taken))
-    device = request.has_device and not request.names_arch
-    cuda = request.with_cuda or request.has_device
-    shop = machine.look(report, cuda=cuda, libraries=libraries, python=python, device=device)
-    return request, own, shop
-
-
-def _make(question: Question, report: Report) -> _Known:
-    tree = Tree(dict(question.texts))
-    request, own, shop = _asked(question, tree, report)
-    content = jit_request.content(request, python=question.is_python_module)
-    if (loaded := _process.modules.get(content)) and swap.stands(loaded.path):
-        placed = _place(question, loaded.path)
-        return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)
-    start = time.monotonic()
-    made, path = make.make(request, shop, report, own)
-    advice.tell(request.units, time.monotonic() - start, Report())
-    placed = _place(question, path)
-    if question.is_standalone:
-        loaded = jit_modules.Loaded(path=path, module=None, spaces={})
-    else:
-        torch = machine.import_torch()
-        names = generated.module_names([t for u in request.units for t in u.texts.values()])
-        written = {n for n in names if n != generated.EXTENSION_NAME}
-        name = question.name if not written or question.name in written else min(written)
-        with _process.lock:
-            loaded = jit_modules.load(
-                path, name, made.namespaces, torch, python=question.is_python_module
-            )
-            _process.taken.update(made.namespaces, made.namespaces.values())
-    _process.modules[content] = loaded
-    return _Known(seen=tree.seen(), content=content, loaded=loaded, placed=placed)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that a compilation reads, found by their includes, and whether they have changed since.
 
-A file that has its size, times of change and inode has its content, unless it changed so shortly
-before it was read that another change could have the same time. The second time, that of the inode,
-is one that no program can set: a file whose first one was set back is seen, too.
+A file with the same size, times of change and inode has the same content, unless it changed so
+shortly before it was read that another change could have the same time. No program can set the time
+of the inode: it shows a change also if the time of the content was set back.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class Seen:
 
     Attributes:
         stamps: of each file that was read; None for one that was looked for and not there.
-        young: files that had changed just before.
+        young: files that had changed shortly before.
     """
 
     stamps: Mapping[str, Stamp | None]
     young: frozenset[str]
 
     def unchanged(self) -> bool:
-        """Whether all is as it was; False also when nobody can tell."""
+        """Whether all is as it was; False also if that cannot be known."""
         return not self.young and all(stamp(p) == old for p, old in self.stamps.items())
 
 
 class Tree:
     """Files of this machine by their absolute paths without the leading slash.
 
-    It is the mapping that ``includes.closure`` looks into: a file is read when it is asked for.
+    The mapping that ``includes.closure`` reads: a file is read when it is asked for.
 
     Args:
-        given: texts of files that lie nowhere.
+        given: texts of files that are not on the disk.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -73,7 +73,7 @@ class Tree:
         return default if found is None else found
 
     def watch(self, path: str) -> Stamp | None:
-        """Stamp of a file that is not text, as an object; from now on a change of it is seen.
+        """Stamp of a file that is not text, for example an object; a change of it will be seen.
 
         Args:
             path: absolute.
@@ -99,10 +99,10 @@ class Tree:
             self._young.add(path)
 
 
-def closure(
+def find_closure(
     source: str, directories: tuple[str, ...], first: tuple[str, ...], tree: Tree
 ) -> Closure:
-    """Which files a source may read; all paths are absolute, without the leading slash.
+    """Files that a source may read; all paths are absolute, without the leading slash.
 
     Args:
         source: the source.
@@ -111,8 +111,8 @@ def closure(
         tree: the machine's files.
 
     Raises:
-        UsageError: there is no such source, or a file cannot be read; an include names a macro, and
-            the search path holds too many files to take all.
+        UsageError: there is no such source; a file cannot be read; or an include names a macro, and
+            the search path holds too many files to take all of them.
     """
     if source not in tree:
         if os.path.isdir(f"/{source}"):  # noqa: PTH112
@@ -131,7 +131,7 @@ def closure(
 
 
 def stamp(path: str) -> Stamp | None:
-    """Stamp of a file; None when it is not there."""
+    """Stamp of a file; None if there is none."""
     try:
         found = os.stat(path)  # noqa: PTH116 - many files, each time
     except OSError:
@@ -143,7 +143,7 @@ def stamp(path: str) -> Stamp | None:
 
 def _read(path: str) -> str:
     try:
-        # Compilers take any bytes, in comments above all: what is no UTF-8 comes as surrogates.
+        # Compilers take any bytes, in comments above all: what is not UTF-8 becomes surrogates.
         return Path(path).read_bytes().decode(errors="surrogateescape")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
@@ -157,7 +157,7 @@ def _headers_below(directories: Iterable[str]) -> list[str]:
             found += [f"{directory}/{name}".lstrip("/") for name in wanted]
             if len(found) > _OPAQUE_LIMIT:
                 raise UsageError(
-                    f"an include names a macro, and more than {_OPAQUE_LIMIT} headers could be meant",
+                    f"an include names a macro, which could mean any of more than {_OPAQUE_LIMIT} headers",
                     hint="write the header's name into the include, or name a smaller include path",
                 )
     return found

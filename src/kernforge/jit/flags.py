@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flags that a user gives in words of this machine, in words of an action's directory.
+"""The user's flags, with paths as an action's directory has them.
 
 An action sees a user's file ``/a/b.h`` as ``a/b.h``. Search paths of the system, of torch and of the
 toolkit stay as they are: what lies there is part of the toolchain.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SEARCH = ("-I", "--include-path")
 _INCLUDE = ("-include", "--pre-include")
-# Search paths that come before or behind those of -I.
+# Search paths that come before or after those of -I.
 _SEARCH_APART = ("-isystem", "-iquote", "-idirafter", "--system-include")
 _OBJECT = re.compile(r"\.(?:o|a|so(?:\.[\d.]+)?)$")
 _LIBRARIES = ("lib{}.so", "lib{}.a")
@@ -28,12 +28,12 @@ _LIBRARIES = ("lib{}.so", "lib{}.a")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """Flags of a compiler, apart from where it looks.
+    """Flags of a compiler.
 
     Attributes:
-        rest: all others, in order.
-        search: absolute directories.
-        apart: directories of the user's in ``rest``, absolute.
+        rest: all but the following, in order.
+        search: search path of ``-I``; absolute directories.
+        apart: the user's directories in search paths of ``rest``; absolute.
         first: absolute paths of files that are included before the first line.
     """
 
@@ -50,7 +50,7 @@ class Flags:
 
 
 def words(flags: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Each argument of flags that may hold several, as a shell would see them.
+    """The arguments in flags, each of which may hold several, as a shell divides them.
 
     Raises:
         UsageError: a quotation has no end.
@@ -67,8 +67,8 @@ def words(flags: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def parted(flags: Iterable[str], here: str, installed: Iterable[str] = ()) -> Flags:
-    """Tell search paths and included files from other flags.
+def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) -> Flags:
+    """Separate search paths and included files from other flags.
 
     Args:
         flags: as ``words`` gives them.
@@ -90,15 +90,15 @@ def parted(flags: Iterable[str], here: str, installed: Iterable[str] = ()) -> Fl
         elif name := next((n for n in _SEARCH_APART if flag.startswith(n)), ""):
             value = flag.removeprefix(name).removeprefix("=") or (todo.pop(0) if todo else "")
             directory = absolute(value, here)
-            mine = not is_below(directory, installed)
-            apart += [directory] if mine else []
-            rest += [name, directory.lstrip("/") if mine else directory]
+            users = not is_below(directory, installed)
+            apart += [directory] if users else []
+            rest += [name, directory.lstrip("/") if users else directory]
         else:
             rest.append(flag)
     return Flags(rest=tuple(rest), search=tuple(search), apart=tuple(apart), first=tuple(first))
 
 
-def linker(flags: Iterable[str], here: str) -> tuple[str, ...]:
+def linker_flags(flags: Iterable[str], here: str) -> tuple[str, ...]:
     """A linker's flags with absolute search paths and absolute names of files."""
     found = []
     todo = list(flags)
@@ -115,10 +115,11 @@ def linker(flags: Iterable[str], here: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def linked(flags: Iterable[str]) -> tuple[str, ...]:
-    """Files that a linker may read by flags that ``linker`` gave; not all of them need be there.
+def linked_files(flags: Iterable[str]) -> tuple[str, ...]:
+    """Files that a linker may read because of flags that ``linker_flags`` gave.
 
-    Objects, libraries, and libraries by name below the search paths of the flags themselves.
+    Objects, libraries, and libraries by name in the search paths of the flags themselves. Not all of
+    them need exist.
     """
     words = tuple(flags)
     folders = [word.removeprefix("-L") for word in words if word.startswith("-L")]
@@ -143,5 +144,5 @@ def absolute(path: str, here: str) -> str:
 
 
 def is_below(path: str, tops: Iterable[str]) -> bool:
-    """Whether a path is one of these directories or lies in one."""
+    """Whether a path is one of these directories or lies in one of them."""
     return any(f"{path}/".startswith(f"{top.rstrip('/')}/") for top in tops)

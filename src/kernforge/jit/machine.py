@@ -8,16 +8,16 @@ The toolkit is the installed one (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on the 
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.build.workspace import this_cpu
 from kernforge.errors import ManifestError, ToolchainError, UsageError
-from kernforge.jit.plan import PRECOMPILED, TORCH, Machine
+from kernforge.jit.device.units import DeviceToolchain
+from kernforge.jit.plan import PRECOMPILED, TORCH, JitMachine
 from kernforge.store.local import Store
 from kernforge.system import extras, files
 from kernforge.system.machine import cores
@@ -39,6 +39,9 @@ from kernforge.toolchain.provision import Toolchains
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kernforge.jit.plan import ModuleRequest
+    from kernforge.jit.session import JitSession
+    from kernforge.toolchain.host_compiler import Compiler
     from kernforge.toolchain.index.wheels import Progress
     from kernforge.toolchain.lockfile import LockedPython
 
@@ -51,106 +54,119 @@ _ENV = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shop:
-    """A machine and where its parts lie.
+class JitToolchain(DeviceToolchain):
+    """What sources of one kind are compiled with.
 
     Attributes:
-        machine: what planning takes.
-        store: where results are kept.
-        roots: real path of each tree and program by name.
+        machine: what planning takes; its lock is this one's.
     """
 
-    machine: Machine
-    store: Store
-    roots: Mapping[str, str]
-
-    @property
-    def lock(self) -> Lock:
-        """The identities of what is compiled with."""
-        return self.machine.lock
+    machine: JitMachine
 
 
-def environment() -> tuple[str | None, ...]:
-    """The variables that decide what is found."""
-    return tuple(os.environ.get(name) for name in _ENV)
+class _Needs(NamedTuple):
+    """What sources may read: headers of CUDA, of its libraries, of Python; ``device``: a GPU's kind."""
+
+    cuda: bool
+    libraries: bool
+    python: bool
+    device: bool
 
 
-def look(
-    progress: Progress, *, cuda: bool, libraries: bool, python: bool, device: bool = True
-) -> Shop:
-    """Find what sources of this kind need; asked once for each kind.
+def environment(environ: Mapping[str, str]) -> tuple[str | None, ...]:
+    """Values of the variables that decide what is found."""
+    return tuple(environ.get(name) for name in _ENV)
+
+
+def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progress) -> JitToolchain:
+    """Find what the sources of a module need; once for all modules that need the same.
 
     Args:
+        session: remembers what was found.
+        module: the module.
         progress: is told of downloads.
-        cuda: whether a CUDA toolkit is needed.
-        device: whether there is device code, and no flag says what to compile it for.
-        libraries: whether sources may read headers of CUDA's libraries.
-        python: whether sources may read Python's headers.
 
     Raises:
         ToolchainError: a compiler, a toolkit or Python's headers are missing.
         UsageError: torch is not installed, or there is no GPU and ``TORCH_CUDA_ARCH_LIST`` does not
             say what to compile for.
     """
-    key = (environment(), cuda, libraries and cuda, python, device and cuda)
-    found = _looked.get(key)
-    if found is None:
-        found = _looked[key] = _look(
-            progress, cuda=cuda, libraries=libraries, python=python, device=device
-        )
-    return found
+    cuda = module.with_cuda or module.has_device
+    needs = _Needs(
+        cuda=cuda,
+        libraries=cuda and module.reads_cuda_libraries,
+        python=module.reads_python,
+        device=module.has_device and not module.names_arch,
+    )
+    key = (environment(session.environ), needs)
+    if toolchain := session.toolchains.get(key):
+        return toolchain
+    with session.alone("toolchain"):
+        if not (toolchain := session.toolchains.get(key)):
+            toolchain = session.toolchains[key] = _find_toolchain(session, needs, progress)
+    return toolchain
 
 
-_looked: dict[tuple[object, ...], Shop] = {}
-
-
-def _look(progress: Progress, *, cuda: bool, libraries: bool, python: bool, device: bool) -> Shop:
+def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> JitToolchain:
     torch = import_torch()
     store = Store(home() / "store")
-    compiler_here = host_compiler.find(os.environ, run)
-    top = Path(torch.__file__).resolve().parent
-    roots = {"cxx": compiler_here.path, TORCH: str(top)}
-    here: LockedPython | None = None
-    if python:
-        here, roots["python"] = installed.identify_python(), str(installed.python_headers())
-    nothing = store.root / "nothing"
-    files.make_dir(nothing)
-    roots[PRECOMPILED] = str(nothing)
-    found = Lock(
+    compiler = find_compiler(session)
+    package = Path(torch.__file__).resolve().parent
+    trees = {"cxx": compiler.path, TORCH: str(package)}
+    headers: LockedPython | None = None
+    if needs.python:
+        headers, trees["python"] = installed.identify_python(), str(installed.python_headers())
+    empty = store.root / "nothing"
+    files.make_dir(empty)
+    trees[PRECOMPILED] = str(empty)
+    records = store.root / "compilers"
+    commit = torch.version.git_version or ""
+    lock = Lock(
         platform=f"{this_cpu()}-linux",
-        compiler=host_compiler.locked(compiler_here, run, store.root / "compilers"),
+        compiler=host_compiler.locked(compiler, run, records),
         headers={
             TORCH: LockedHeaders(
                 release=torch.__version__,
-                digest=installed.torch_key(
-                    top,
-                    torch.__version__,
-                    torch.version.git_version or "",
-                    store.root / "compilers",
-                ),
+                digest=installed.torch_key(package, torch.__version__, commit, records),
             ),
-            # A compiled header changes no result: it is what its text is.
+            # A precompiled header changes no result: its content is that of its text.
             PRECOMPILED: LockedHeaders(release="", digest="none"),
         },
-        python=here,
+        python=headers,
     )
     version: Version2 | None = None
     archs: tuple[str, ...] = ()
-    if cuda:
-        version, found, more = _with_cuda(torch, found, store, progress, libraries=libraries)
-        roots |= more
-        if device:
-            archs = tuple(part for one in _archs(torch) for part in one.gencode())
-    machine = Machine(
+    if needs.cuda:
+        version, lock, toolkit_trees = _find_cuda(
+            session.environ, torch, lock, store, progress, libraries=needs.libraries
+        )
+        trees |= toolkit_trees
+        if needs.device:
+            archs = tuple(
+                word for arch in _archs(session.environ, torch) for word in arch.gencode()
+            )
+    machine = JitMachine(
         torch=Version2.leading(torch.__version__) or Version2(0, 0),
-        sonames=_sonames(top / "lib", cuda=cuda),
+        sonames=_sonames(package / "lib", cuda=needs.cuda),
         cuda=version,
         archs=archs,
-        lock=found,
+        lock=lock,
         cpu=this_cpu(),
         runtime=_runtime(torch, version),
     )
-    return Shop(machine=machine, store=store, roots=roots)
+    return JitToolchain(machine=machine, lock=lock, store=store, trees=trees)
+
+
+def find_compiler(session: JitSession) -> Compiler:
+    """The C++ compiler; once for values of ``CXX`` and ``PATH``: to ask it takes as long as a link.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    key = (session.environ.get("CXX"), session.environ.get("PATH"))
+    if not (compiler := session.compilers.get(key)):
+        compiler = session.compilers[key] = host_compiler.find(session.environ, run)
+    return compiler
 
 
 def import_torch() -> Any:
@@ -163,8 +179,8 @@ def import_torch() -> Any:
     try:
         import torch  # noqa: PLC0415 - seconds, and only who compiles against it needs it
     except ModuleNotFoundError as error:
-        if error.name == "torch" and (told := extras.missing(error, "kernforge's JIT")):
-            raise told from None
+        if error.name == "torch" and (missing := extras.missing(error, "kernforge's JIT")):
+            raise missing from None
         raise UsageError(
             f"torch cannot be imported: {error}", hint="install it anew: pip install torch"
         ) from error
@@ -175,57 +191,63 @@ def import_torch() -> Any:
     return torch
 
 
-def _with_cuda(
-    torch: Any, found: Lock, store: Store, progress: Progress, *, libraries: bool
+def _find_cuda(
+    environ: Mapping[str, str],
+    torch: Any,
+    lock: Lock,
+    store: Store,
+    progress: Progress,
+    *,
+    libraries: bool,
 ) -> tuple[Version2, Lock, dict[str, str]]:
+    """The toolkit's version, the lock with it, and its trees."""
     wanted = torch.version.cuda
-    path = installed.find_cuda(os.environ)
+    path = installed.find_cuda(environ)
     if path is not None:
-        there = installed.identify_cuda(path, run)
-        if wanted is None or there.version.major == Version2.parse(wanted).major:
-            kit = LockedToolkit(release=there.release, directory=there.digest)
-            name = str(there.version)
-            new = replace(found, cuda={name: kit})
-            return there.version, new, {tree_names.cuda_root(there.version): str(there.path)}
-        if os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH"):
+        toolkit = installed.identify_cuda(path, run)
+        if wanted is None or toolkit.version.major == Version2.parse(wanted).major:
+            locked = LockedToolkit(release=toolkit.release, directory=toolkit.digest)
+            name = str(toolkit.version)
+            trees = {tree_names.cuda_root(toolkit.version): str(toolkit.path)}
+            return toolkit.version, replace(lock, cuda={name: locked}), trees
+        if environ.get("CUDA_HOME") or environ.get("CUDA_PATH"):
             raise ToolchainError(
-                f"{path} is CUDA {there.release}, and torch is built for CUDA {wanted}",
+                f"{path} is CUDA {toolkit.release}, and torch is built for CUDA {wanted}",
                 hint="name a toolkit of that major version, or none: then it comes from wheels",
             )
-    name = wanted or _DEFAULT_CUDA
-    return _from_wheels(name, found, store, progress, libraries=libraries)
+    return _cuda_from_wheels(wanted or _DEFAULT_CUDA, lock, store, progress, libraries=libraries)
 
 
-def _from_wheels(
-    name: str, found: Lock, store: Store, progress: Progress, *, libraries: bool
+def _cuda_from_wheels(
+    name: str, lock: Lock, store: Store, progress: Progress, *, libraries: bool
 ) -> tuple[Version2, Lock, dict[str, str]]:
     wheels = Wheels(functools.cache(Index.from_environment), store.root / "downloads", progress)
-    kept = home() / "jit" / f"cuda-{name}.lock"
-    old = lockfile.from_json(kept.read_text(), source=str(kept)) if kept.is_file() else None
+    path = home() / "jit" / f"cuda-{name}.lock"
+    kept = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
     needs = resolver.Needs(cuda=frozenset({name}), torch=frozenset(), libraries=libraries)
-    missing = resolver.lacking(needs, old)
-    if old is None or missing.names:
-        made = resolver.make(missing, wheels, cpu=this_cpu(), compiler=found.compiler, old=old)
-        old = old.merged(made) if old else made
-        files.write_atomic(kept, old.to_json())
-    kit, version = old.cuda[name], Version2.parse(name)
-    trees = Toolchains(store, wheels)
-    roots = {tree_names.cuda_root(version): str(trees.toolkit(kit))}
+    missing = resolver.lacking(needs, kept)
+    if kept is None or missing.names:
+        new = resolver.make(missing, wheels, cpu=this_cpu(), compiler=lock.compiler, old=kept)
+        kept = kept.merged(new) if kept else new
+        files.write_atomic(path, kept.to_json())
+    toolkit, version = kept.cuda[name], Version2.parse(name)
+    toolchains = Toolchains(store, wheels)
+    trees = {tree_names.cuda_root(version): str(toolchains.toolkit(toolkit))}
     if libraries:
-        for wheel in kit.libraries:
+        for wheel in toolkit.libraries:
             root = tree_names.library_root(version, wheel.file.partition("-")[0])
-            roots[root] = str(trees.library_headers(wheel))
-    kit = kit if libraries else replace(kit, libraries=())
-    return version, replace(found, cuda={name: kit}), roots
+            trees[root] = str(toolchains.library_headers(wheel))
+    toolkit = toolkit if libraries else replace(toolkit, libraries=())
+    return version, replace(lock, cuda={name: toolkit}), trees
 
 
-def jobs() -> int:
+def jobs(environ: Mapping[str, str]) -> int:
     """How many actions run at once: ``MAX_JOBS``, as for torch's loader, else one for each core.
 
     Raises:
-        UsageError: it is no number.
+        UsageError: it is not a number.
     """
-    given = os.environ.get("MAX_JOBS", "").strip()
+    given = environ.get("MAX_JOBS", "").strip()
     if given and not given.isdecimal():
         raise UsageError(
             f"MAX_JOBS is {given!r}", hint="a number of compilers at once, or nothing: one per core"
@@ -233,9 +255,9 @@ def jobs() -> int:
     return int(given or 0) or cores()
 
 
-def _archs(torch: Any) -> tuple[cuda_arch.Arch, ...]:
+def _archs(environ: Mapping[str, str], torch: Any) -> tuple[cuda_arch.Arch, ...]:
     """What ``TORCH_CUDA_ARCH_LIST`` names, else the GPUs that this process sees."""
-    named = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip()
+    named = environ.get("TORCH_CUDA_ARCH_LIST", "").strip()
     if named and named != "native":
         try:
             return cuda_arch.listed(named)
@@ -247,8 +269,8 @@ def _archs(torch: Any) -> tuple[cuda_arch.Arch, ...]:
             "there is no GPU here that says what to compile for",
             hint="name its compute capability in TORCH_CUDA_ARCH_LIST, as 9.0",
         )
-    found = {torch.cuda.get_device_capability(number) for number in range(count)}
-    return tuple(cuda_arch.Arch(major, minor) for major, minor in sorted(found))
+    capabilities = {torch.cuda.get_device_capability(number) for number in range(count)}
+    return tuple(cuda_arch.Arch(major, minor) for major, minor in sorted(capabilities))
 
 
 def _sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:
@@ -258,8 +280,8 @@ def _sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:
 
 
 def _runtime(torch: Any, cuda: Version2 | None) -> str:
-    """Soname of the CUDA runtime that torch depends on, if it has all that the toolkit may call."""
+    """Soname of the CUDA runtime that torch needs, if it has all that the toolkit may call."""
     if cuda is None or torch.version.cuda is None or cuda.major < _PLAIN_SONAME:
         return ""
-    there = Version2.parse(torch.version.cuda)
-    return f"libcudart.so.{cuda.major}" if there.major == cuda.major and there >= cuda else ""
+    version = Version2.parse(torch.version.cuda)
+    return f"libcudart.so.{cuda.major}" if version.major == cuda.major and version >= cuda else ""

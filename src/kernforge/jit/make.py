@@ -1,90 +1,112 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the module of a request: with torch's headers cut to what its sources use, else as it stands."""
+"""Get a requested module into the store.
+
+First with torch's headers cut to what its sources use, then with the headers as they are. Torch's
+headers take a compiler ten seconds and more: they are precompiled once for a machine and flags, in
+the background of the first module that includes them, so that this one is not slower for it.
+"""
 
 from __future__ import annotations
 
 import functools
 import logging
-import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernforge.build.execute import action as execute_action
+from kernforge.build.execute import executor
+from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.errors import BuildError
-from kernforge.jit import advice, build_module, mistake, plan, torch_headers
-from kernforge.jit.plan import TORCH
+from kernforge.errors import BuildError, KernforgeError
+from kernforge.jit import advice, machine, torch_headers
+from kernforge.jit.device import nvcc_stages, swap
+from kernforge.jit.plan import PRECOMPILED, TORCH, plan_module
+from kernforge.store import eviction
 from kernforge.system import digest, files
 from kernforge.system.console import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
-    from kernforge.jit.machine import Shop
-    from kernforge.jit.plan import Made, Request
-    from kernforge.jit.torch_headers import Read
+    from kernforge.build.execute.outcome import Events, Failure
+    from kernforge.build.plan.graph import Plan
+    from kernforge.jit.device.units import ModulePlan
+    from kernforge.jit.machine import JitToolchain
+    from kernforge.jit.plan import ModuleRequest
+    from kernforge.jit.session import JitSession
+    from kernforge.jit.torch_headers import ReadHeader
+    from kernforge.store.local import Store
 
 _log = logging.getLogger("kernforge")
 _SWITCH = "KERNFORGE_JIT_SLIM"
 _MARK = "whole"
-_headers: dict[str, dict[str, str | None]] = {}
-# Modules, by name and sources, that were found to need torch's headers as they are.
-_whole: set[tuple[str, tuple[str, ...]]] = set()
+_LINK = "link "
+_CUDA_HEADER = re.compile(r"fatal error: cu\w+\.h: No such file")
+_WITH_CUDA = "with_cuda=True gives C++ sources CUDA's headers"
+TRIM_EVERY_S = 60.0
+"""The store is not held to its limit more often: that takes longer than an edit."""
 
 
-def make(request: Request, shop: Shop, report: Report, own: Iterable[str]) -> tuple[Made, Path]:
+def make_module(
+    session: JitSession,
+    request: ModuleRequest,
+    toolchain: JitToolchain,
+    report: Report,
+    user_files: tuple[str, ...],
+) -> tuple[ModulePlan, Path]:
     """Get a requested module into the store.
 
     Args:
-        request: what is to be made.
-        shop: what to make it with.
+        session: the process's; the module's op namespaces are taken in it.
+        request: the module.
+        toolchain: what compiles it.
         report: is told what happens.
-        own: the user's files, as the request names them.
+        user_files: the user's files, as the request names them.
 
     Returns:
-        The plan that made it, and where the shared object, or the program, lies.
+        The plan that made it, and the path of the shared object or of the program.
 
     Raises:
         BuildError: a compiler failed; the message is what it wrote, with the user's paths.
         StorageError: the disk is full or read-only.
     """
-    told = tuple(own)
-    for one in _forms(request, shop):
-        made = plan.make(one, shop.machine)
-        if one is not request and shop.store.has(STORE_KIND, mark := _mark(made)):
-            continue
-        again = functools.partial(plan.make, one, shop.machine)
-        quiet = Report(quiet=True, failures=False)
-        try:
-            path = build_module.make(
-                made, shop, report, quiet=quiet, tell=report.note, own=told, again=again
-            )
-        except BuildError as error:
-            if one is request or not torch_headers.fell_short(error.message):
-                raise
-            plain = plan.make(request, shop.machine)
-            if mistake.is_certain(plain, shop, error.message):
-                raise
-            advice.tell_again(error.message)
-            _log.info("%s is compiled with torch's headers as they are: %s", request.name, error)
-            _whole.add(_name(request))
-            shop.store.tree(STORE_KIND, mark, lambda tree: files.write_new(tree / _MARK, ""))
-        else:
-            return made, path
-    raise AssertionError("a request is its own last form")
+    compile_module = functools.partial(
+        _compile, session, toolchain=toolchain, report=report, user_files=user_files
+    )
+    if slim := _cut_headers(session, request, toolchain):
+        with session.planned(slim, toolchain.machine) as (planned, module):
+            if toolchain.store.has(STORE_KIND, _mark(module)):
+                session.release(module)
+            else:
+                try:
+                    return module, compile_module(planned, module)
+                except BuildError as error:
+                    if not torch_headers.fell_short(error.message):
+                        raise
+                    plain = plan_module(request, toolchain.machine)
+                    if advice.fails_certainly(plain, toolchain, error.message):
+                        raise
+                    session.release(module)
+                    _note_whole(session, request, toolchain.store, _mark(module), error)
+    with session.planned(request, toolchain.machine) as (planned, module):
+        return module, compile_module(planned, module)
 
 
-def _forms(request: Request, shop: Shop) -> Iterator[Request]:
-    """The ways to make a request, the fastest first."""
-    if os.environ.get(_SWITCH) != "0" and _name(request) not in _whole:
-        include = str(Path(shop.roots[TORCH]) / "include")
-        read = reader(Path(include), _headers.setdefault(include, {}))
-        if slim := torch_headers.slimmed(request, read):
-            yield slim
-    yield request
+def _cut_headers(
+    session: JitSession, request: ModuleRequest, toolchain: JitToolchain
+) -> ModuleRequest | None:
+    """The request with torch's headers cut; None if it is known to need them, or they cannot be."""
+    if session.environ.get(_SWITCH) == "0" or _name(request) in session.whole:
+        return None
+    include = str(Path(toolchain.trees[TORCH]) / "include")
+    known = session.torch_headers.setdefault(include, {})
+    return torch_headers.cut(request, header_reader(Path(include), known))
 
 
-def reader(directory: Path, known: dict[str, str | None]) -> Read:
-    """Reads headers below a directory, each once.
+def header_reader(directory: Path, known: dict[str, str | None]) -> ReadHeader:
+    """A function that reads headers below a directory, each once.
 
     Args:
         directory: torch's ``include``.
@@ -100,10 +122,131 @@ def reader(directory: Path, known: dict[str, str | None]) -> Read:
     return read
 
 
-def _name(request: Request) -> tuple[str, tuple[str, ...]]:
+def _note_whole(
+    session: JitSession, request: ModuleRequest, store: Store, mark: str, error: BuildError
+) -> None:
+    """Note, for other processes too, that a module needs torch's headers as they are."""
+    advice.show_retry(session, error.message)
+    _log.info("%s is compiled with torch's headers as they are: %s", request.name, error)
+    session.whole.add(_name(request))
+    store.tree(STORE_KIND, mark, lambda tree: files.write_new(tree / _MARK, ""))
+
+
+def _name(request: ModuleRequest) -> tuple[str, tuple[str, ...]]:
     return request.name, tuple(unit.path for unit in request.units)
 
 
-def _mark(made: Made) -> str:
-    """What says in the store, to other processes, that this module was tried in vain."""
-    return digest.key("jit-whole", link=made.link.key)
+def _mark(module: ModulePlan) -> str:
+    """Key of the note that a module did not compile with cut headers."""
+    return digest.key("jit-whole", link=module.link.key)
+
+
+# -- compiling -----------------------------------------------------------------------------
+
+
+def _compile(
+    session: JitSession,
+    request: ModuleRequest,
+    module: ModulePlan,
+    toolchain: JitToolchain,
+    report: Report,
+    *,
+    user_files: tuple[str, ...],
+) -> Path:
+    """Get a planned module into the store; returns its path."""
+    store = toolchain.store
+    if store.use(STORE_KIND, module.link.key):
+        session.device.remember(module)
+        return _show_warnings(module, store, report, user_files)
+    with store.lease():
+        header = _precompiled(session, module, toolchain)
+        if header:
+            toolchain = replace(toolchain, trees={**toolchain.trees, PRECOMPILED: header})
+        run_plan = functools.partial(_run_plan, session, toolchain)
+        replan = functools.partial(plan_module, request, toolchain.machine)
+        edited = swap.swap_device_code(session.device, module, toolchain, run_plan, replan)
+        if failures := run_plan((edited or module).plan, events=report):
+            raise _build_error(failures, user_files)
+        if not edited:
+            swap.learn_objects(session.device, module, toolchain)
+        if store.made:
+            eviction.keep(store, eviction.limit(session.environ), every_s=TRIM_EVERY_S)
+    return _show_warnings(edited or module, store, report, user_files)
+
+
+def _precompiled(session: JitSession, module: ModulePlan, toolchain: JitToolchain) -> str:
+    """Directory of the precompiled header; empty if it is only begun, for the next module."""
+    if module.header is None:
+        return ""
+    for action in module.header.actions:
+        if tree := toolchain.store.use(STORE_KIND, action.key):
+            return str(tree)
+    compile_header = functools.partial(_compile_header, session, module.header, toolchain)
+    session.start_once(module.header.actions[0].key, compile_header)
+    return ""
+
+
+def _compile_header(session: JitSession, plan: Plan, toolchain: JitToolchain) -> None:
+    try:
+        with toolchain.store.lease():
+            failures = _run_plan(session, toolchain, plan, behind=True)
+    except KernforgeError as error:
+        _log.warning("torch's headers are not precompiled: %s", error)
+    else:
+        # A user's flags that a unit compiles with may not fit a header: the unit does without.
+        for failure in failures:
+            _log.info("torch's headers are not precompiled: %s", failure.output)
+
+
+def _run_plan(
+    session: JitSession,
+    toolchain: JitToolchain,
+    plan: Plan,
+    *,
+    events: Events | None = None,
+    behind: bool = False,
+) -> tuple[Failure, ...]:
+    context = ActionContext(
+        store=toolchain.store,
+        trees=toolchain.trees,
+        runner=nvcc_stages.run_behind if behind else nvcc_stages.run_stages,
+        jobs=machine.jobs(session.environ),
+    )
+    events = events or Report(quiet=True, failures=False)
+    return executor.run_actions(plan, context, events).failures
+
+
+# -- what the compilers wrote --------------------------------------------------------------
+
+
+def _show_warnings(
+    module: ModulePlan, store: Store, report: Report, user_files: tuple[str, ...]
+) -> Path:
+    """Show what the compilers wrote of a module; returns its path."""
+    for action in module.plan.actions:
+        log = store.path(STORE_KIND, action.key) / execute_action.LOG
+        if log.is_file():
+            report.note(_with_user_paths(log.read_text(errors="replace").rstrip(), user_files))
+    return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
+
+
+def _build_error(failures: tuple[Failure, ...], user_files: tuple[str, ...]) -> BuildError:
+    """An error that says what the compilers wrote."""
+    texts = [_with_user_paths(failure.output, user_files) for failure in failures]
+    title = ", ".join(sorted(_what_failed(failure.action.title) for failure in failures))
+    repeat = "\n".join(failure.repeat for failure in failures)
+    hint = f"{_WITH_CUDA}; " if any(map(_CUDA_HEADER.search, texts)) else ""
+    return BuildError("\n".join((title, *texts)), hint=f"{hint}repeat it by hand:\n{repeat}")
+
+
+def _what_failed(title: str) -> str:
+    if title.startswith(_LINK):
+        return f"{title.removeprefix(_LINK)} cannot be linked"
+    return f"{title} cannot be compiled"
+
+
+def _with_user_paths(text: str, user_files: Iterable[str]) -> str:
+    """What a compiler wrote, with the user's paths for those in the action's directory."""
+    for path in user_files:
+        text = re.sub(rf"(?<![\w/.-]){re.escape(path)}", f"/{path}", text)
+    return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import modules that were compiled just now, and keep those that came before them.
+"""Import modules that were just compiled, and keep their predecessors.
 
 A module lies in the store under its own key, so another build is another file: Python and the
 dynamic loader take it as a new module, and the old one stays as it is. An op namespace can be
@@ -11,108 +11,119 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernforge.binary.symbols import demangled
 from kernforge.errors import BuildError
-from kernforge.jit import undefined
+from kernforge.jit import advice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from types import ModuleType
 
+    from kernforge.jit.session import JitSession
+
+_UNDEFINED = "an undefined symbol is a function that is declared and called, and defined nowhere"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedModule:
     """A module in this process.
 
     Attributes:
-        path: the shared object.
-        module: what Python sees; None where it only registers operators.
-        spaces: what ``torch.ops`` shows by name.
+        path: the shared object, or the program.
+        module: what Python sees; None if it only registers operators.
+        namespaces: what ``torch.ops`` shows by name.
     """
 
     path: Path
-    module: ModuleType | None
-    spaces: Mapping[str, Any]
+    module: ModuleType | None = None
+    namespaces: Mapping[str, Any] = field(default_factory=dict)
 
     def show(self, torch: Any) -> None:
         """Let ``torch.ops`` show the operators of this build."""
-        for name, space in self.spaces.items():
-            setattr(torch.ops, name, space)
+        for name, namespace in self.namespaces.items():
+            setattr(torch.ops, name, namespace)
 
 
-def load(
-    path: Path, name: str, namespaces: Mapping[str, str], torch: Any, *, python: bool
-) -> Loaded:
-    """Bring a shared object into this process.
+def load_module(
+    session: JitSession,
+    path: Path,
+    name: str,
+    namespaces: Mapping[str, str],
+    torch: Any,
+    *,
+    python: bool,
+) -> LoadedModule:
+    """Load a shared object into this process.
 
     Args:
+        session: the process's.
         path: the shared object.
         name: its Python module's.
-        namespaces: namespace that its sources write -> that it registers.
+        namespaces: op namespaces that it registers, by the names that its sources write.
         torch: the package.
         python: whether it is a Python module.
 
     Raises:
-        BuildError: it lacks a symbol or is no Python module.
+        BuildError: it lacks a symbol or is not a Python module.
     """
-    module = _import(path, name) if python else None
-    if not python:
-        try:
-            torch.ops.load_library(str(path))
-        except OSError as error:
-            words = _readable(str(error))
-            raise BuildError(f"{path} cannot be loaded: {words}", hint=_UNDEFINED) from error
-    spaces = {spoken: _namespace(torch, actual) for spoken, actual in namespaces.items()}
-    found = Loaded(path=path, module=module, spaces=spaces)
-    found.show(torch)
-    return found
+    with session.lock:  # before Python 3.12, imports at once may mix up names
+        module = _import_extension(session, path, name) if python else None
+        if not python:
+            _load_library(path, torch)
+    operators = {written: _op_namespace(torch, actual) for written, actual in namespaces.items()}
+    loaded = LoadedModule(path=path, module=module, namespaces=operators)
+    loaded.show(torch)
+    return loaded
 
 
-_UNDEFINED = "an undefined symbol is a function that is declared and called, and defined nowhere"
-_imported: Counter[str] = Counter()
+def _load_library(path: Path, torch: Any) -> None:
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        message = _with_cpp_name(str(error))
+        raise BuildError(f"{path} cannot be loaded: {message}", hint=_UNDEFINED) from error
 
 
-def _import(path: Path, name: str) -> ModuleType:
-    # pybind11 keeps modules by their whole name, and gives the first one again to whoever asks.
-    # What it initializes is named after the last dot.
-    earlier = _imported[name]
-    _imported[name] += 1
-    whole = f"kernforge_jit_{earlier}.{name}" if earlier else name
-    loader = importlib.machinery.ExtensionFileLoader(whole, str(path))
-    spec = importlib.util.spec_from_loader(whole, loader)
+def _import_extension(session: JitSession, path: Path, name: str) -> ModuleType:
+    # pybind11 keeps modules by their full name, and returns the first one to a second import.
+    # The function that initializes a module is named after the last part of the name.
+    earlier = session.imports[name]
+    session.imports[name] += 1
+    full_name = f"kernforge_jit_{earlier}.{name}" if earlier else name
+    loader = importlib.machinery.ExtensionFileLoader(full_name, str(path))
+    spec = importlib.util.spec_from_loader(full_name, loader)
     if spec is None:
         raise BuildError(f"{path} cannot be imported as {name}")
     try:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
+        message = _with_cpp_name(str(error))
         hint = _UNDEFINED
-        if "PyInit_" in str(error):
+        if "PyInit_" in message:
             hint = (
                 f"no source defines the module {name}: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
                 ", or pass is_python_module=False for sources that only register operators"
             )
-        elif "already registered" in str(error):
+        elif "already registered" in message:
             hint = (
                 "an earlier build in this process has the class: bind it with py::module_local(), "
                 "py::class_<T>(m, name, py::module_local())"
             )
-        words = _readable(str(error))
-        raise BuildError(f"{name} cannot be imported: {words}", hint=hint) from error
+        raise BuildError(f"{name} cannot be imported: {message}", hint=hint) from error
     return module
 
 
-def _readable(words: str) -> str:
-    """A dynamic loader's words, with the C++ name of the symbol that it misses."""
-    symbol = undefined.symbol(words)
+def _with_cpp_name(message: str) -> str:
+    """A dynamic loader's message, with the C++ name of the symbol that is missing."""
+    symbol = advice.missing_symbol(message)
     name = demangled(symbol)
-    return words if name == symbol else f"{words} ({name})"
+    return message if name == symbol else f"{message} ({name})"
 
 
-def _namespace(torch: Any, name: str) -> Any:
+def _op_namespace(torch: Any, name: str) -> Any:
     return torch._ops._OpNamespace(name)  # noqa: SLF001 - torch.ops keeps what it showed first

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``%%kernforge``: a cell of C++ or CUDA in a notebook or in IPython, compiled and loaded at once.
 
-``%load_ext kernforge`` registers it. The compiler is told where the lines of the cell begin, so that
-what it complains of has the cell's own line numbers, counted as the notebook shows them: the line
-of the magic is the first.
+``%load_ext kernforge`` registers it. The compiler gets the number of the cell's first line, so that
+its messages have the line numbers that the notebook shows: the line of the magic is the first.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _FIRST_LINE = 2  # the magic's own is 1
 
 
 class CellError(BuildError):
-    """A cell does not become a module; shown without a traceback, which would be of kernforge's own code."""
+    """A cell does not become a module; shown without the traceback, which is of kernforge's code."""
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows."""
@@ -60,9 +59,9 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
         """Compile the cell with ``kernforge.load_inline`` and load it as a module.
 
         A cell is C++, or CUDA with ``--cuda``. It may hold both: a line ``// %% cuda`` or
-        ``// %% cpp`` begins the other. What CUDA defines and ``--functions`` names is declared for
-        you. Run the cell again after an edit for the new code; unchanged it costs nothing, and what
-        was made with the old module stays valid.
+        ``// %% cpp`` begins the other. Functions of CUDA that ``--functions`` names are declared for
+        you. Run the cell again after an edit to get the new code; unchanged it costs nothing, and
+        what was made with the old module stays valid.
 
         Example::
 
@@ -71,70 +70,70 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
 
         In the next cell: ``plus(torch.ones(3), 2.0)``, or ``toy.plus(...)``.
         """
-        asked = parse_argstring(self.kernforge, line)
-        functions = [name.strip() for name in asked.functions.split(",") if name.strip()]
-        texts = parts(cell, cuda=asked.cuda)
+        options = parse_argstring(self.kernforge, line)
+        functions = [name.strip() for name in options.functions.split(",") if name.strip()]
+        texts = split_cell(cell, cuda=options.cuda)
         declared = [declaration(texts["cuda"], name) for name in functions]
-        label = f"<cell {asked.name}>"
+        label = f"<cell {options.name}>"
         try:
             module = load_inline(
-                asked.name,
-                [*filter(None, declared), _labelled(texts["cpp"], label)],
-                [_labelled(texts["cuda"], label)] if texts["cuda"].strip() else None,
+                options.name,
+                [*filter(None, declared), _with_label(texts["cpp"], label)],
+                [_with_label(texts["cuda"], label)] if texts["cuda"].strip() else None,
                 functions=functions or None,
-                extra_cflags=flags.words(asked.cflags),
-                extra_cuda_cflags=flags.words(asked.cuda_cflags),
-                extra_ldflags=flags.words(asked.ldflags),
-                extra_include_paths=asked.include,
-                no_implicit_headers=asked.no_headers,
-                verbose=asked.verbose,
+                extra_cflags=flags.words(options.cflags),
+                extra_cuda_cflags=flags.words(options.cuda_cflags),
+                extra_ldflags=flags.words(options.ldflags),
+                extra_include_paths=options.include,
+                no_implicit_headers=options.no_headers,
+                verbose=options.verbose,
             )
         except KernforgeError as error:
-            raise explained(error, label, cell) from None
-        found = {asked.name: module} | {name: getattr(module, name) for name in functions}
-        self.shell.push(found)
+            raise explain_error(error, label, cell) from None
+        variables = {options.name: module} | {name: getattr(module, name) for name in functions}
+        self.shell.push(variables)
 
 
-def parts(cell: str, *, cuda: bool) -> dict[str, str]:
-    """A cell's C++ and CUDA, each with all lines of the cell: those of the other are empty.
+def split_cell(cell: str, *, cuda: bool) -> dict[str, str]:
+    """A cell's C++ and CUDA, each with all lines of the cell; those of the other language are empty.
 
     Args:
         cell: the text below the magic.
-        cuda: whether it begins with CUDA.
+        cuda: whether the cell begins with CUDA.
     """
-    now = "cuda" if cuda else "cpp"
+    current = "cuda" if cuda else "cpp"
     lines: dict[str, list[str]] = {"cpp": [], "cuda": []}
     for line in cell.splitlines():
         switch = _SWITCH.fullmatch(line.strip())
-        now = switch[1] if switch else now
+        current = switch[1] if switch else current
         for language, text in lines.items():
-            text.append(line if language == now and not switch else "")
+            text.append(line if language == current and not switch else "")
     return {language: "\n".join(text) for language, text in lines.items()}
 
 
 def declaration(cuda: str, name: str) -> str:
     """The declaration of a function that CUDA defines, for the C++ that binds it; empty if none."""
-    found = re.search(
+    match = re.search(
         rf"^[ \t]*(?!return\b|else\b)([\w:<>,&*\s]+?[\s&*]{re.escape(name)}\s*\([^;{{}}]*\))\s*\{{",
         cuda,
         re.MULTILINE,
     )
-    return f"{' '.join(found[1].split())};" if found else ""
+    return f"{' '.join(match[1].split())};" if match else ""
 
 
-def explained(error: KernforgeError, label: str, cell: str) -> CellError:
-    """A failure in terms of the cell: its lines, and the source that a compiler means."""
+def explain_error(error: KernforgeError, label: str, cell: str) -> CellError:
+    """An error with the cell's line numbers, and the lines that the compiler means."""
     texts = {label: f"\n{cell}"}  # one line for the magic
-    said = diagnostics.errors(diagnostics.parse(error.message))
-    if not said:
+    errors = diagnostics.errors(diagnostics.parse(error.message))
+    if not errors:
         return CellError(error.message, hint=error.hint)
     lines: list[str] = []
-    for one in said:
-        lines.append(diagnostics.title(one).replace(label, "cell"))
-        lines += diagnostics.excerpt(one, texts.get)
+    for each in errors:
+        lines.append(diagnostics.title(each).replace(label, "cell"))
+        lines += diagnostics.excerpt(each, texts.get)
     return CellError("\n".join(lines))
 
 
-def _labelled(text: str, label: str) -> str:
-    """The text, whose lines a compiler counts as the cell's."""
+def _with_label(text: str, label: str) -> str:
+    """The text, with its lines numbered as the cell's."""
     return f'#line {_FIRST_LINE} "{label}"\n{text}' if text.strip() else ""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a module that is compiled while its user waits is made by, as a plan.
+"""The plan of a module that is compiled while its user waits.
 
 The flags are those of ``torch.utils.cpp_extension`` (2.13), so that a source compiles as it does
-there. Two things differ. A unit that reads no header of torch is given none of torch's search paths.
+there. Two things differ. A unit that reads no header of torch is not given torch's search paths.
 And nothing is linked against torch's libraries, which take the linker long to read and which the
-process has: empty ones of the same names stand for them.
+process has loaded: empty libraries with the same names stand for them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kernforge.binary import abi_floor
 from kernforge.build.plan import flags, linking
 from kernforge.build.plan.graph import ActionSet, Plan
 from kernforge.build.plan.linking import OBJECT
+from kernforge.jit.device.units import CudaUnit, ModulePlan
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
 from kernforge.source import extension_source as generated
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from kernforge.toolchain.lockfile import Lock
 
 TORCH, PRECOMPILED = "installed-torch", "precompiled"
+"""Names of the trees of the installed torch and of its precompiled headers."""
 _AHEAD = "ahead"
-"""Trees of the installed torch, and of the headers of it that were compiled before."""
 _CXX20_SINCE = (2, 12)
 _NVCC = (
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
@@ -46,14 +47,14 @@ _MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class JitMachine:
     """What sources are compiled with and for.
 
     Attributes:
         torch: the installed release.
         sonames: torch's libraries in this process.
-        runtime: soname of the CUDA runtime that torch has brought into this process; empty if it
-            has none that fits the toolkit.
+        runtime: soname of the CUDA runtime that torch has loaded into this process; empty if it
+            loads none that fits the toolkit.
         cuda: the toolkit; None without one.
         archs: arguments for nvcc that say what to compile for.
         lock: the identities of compiler, headers and toolkit.
@@ -70,13 +71,13 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class ModuleUnit:
     """A source with what it may read.
 
     Attributes:
         path: in the action's directory.
         texts: of every file that it may read, itself among them, by path.
-        closure: the same as ``includes`` tells it.
+        closure: its include closure.
     """
 
     path: str
@@ -85,26 +86,27 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is to be made.
+class ModuleRequest:
+    """A module that is to be planned.
+
+    Paths in flags are absolute, or in the action's directory.
 
     Attributes:
         name: the module's.
         units: its sources.
-        cflags: for the C++ compiler; paths in it are absolute, or in the action's directory.
-        cuda_cflags: for nvcc; likewise.
-        ldflags: for the linker; likewise.
+        cflags: for the C++ compiler.
+        cuda_cflags: for nvcc.
+        ldflags: for the linker.
         linked: files that the linker reads outside the action's directory -> their stamps.
         includes: search path in the action's directory.
         installed: search path outside it.
         with_cuda: whether to give C++ sources CUDA's headers.
         executable: make a program and not a module.
-        taken: op namespaces that this process has from earlier builds, as they are written and as
-            they are.
+        taken: op namespaces that this process has from other builds.
     """
 
     name: str
-    units: tuple[Unit, ...]
+    units: tuple[ModuleUnit, ...]
     cflags: tuple[str, ...] = ()
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
@@ -125,90 +127,60 @@ class Request:
         """Whether a flag says what device code is compiled for."""
         return any("arch" in flag for flag in self.cuda_cflags)
 
+    @property
+    def reads_cuda_libraries(self) -> bool:
+        """Whether a source may read headers of CUDA's libraries."""
+        return any(unit.closure.reaches_cuda_libraries for unit in self.units)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaUnit:
-    """A CUDA source as it is compiled.
-
-    Attributes:
-        path: in the action's directory.
-        texts: what the compiler reads, by path.
-        includes: search path in the action's directory.
-        foreign: names of included headers that are not among the texts.
-        opaque: whether others may be read as well.
-        action: what compiles it.
-    """
-
-    path: str
-    texts: Mapping[str, str]
-    includes: tuple[str, ...]
-    foreign: tuple[str, ...]
-    opaque: bool
-    action: Action
+    @property
+    def reads_python(self) -> bool:
+        """Whether a source may read Python's headers."""
+        return any(unit.closure.reaches_python for unit in self.units)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A plan, and what will come of it.
-
-    Attributes:
-        plan: the actions.
-        link: the last of them; its one output is the module.
-        header: makes the compiled header that units would gain by; None when none would.
-        namespaces: op namespaces that the sources write -> that the module has.
-        cuda: the CUDA sources.
-        target: what the plan is for.
-    """
-
-    plan: Plan
-    link: Action
-    header: Plan | None
-    namespaces: Mapping[str, str]
-    cuda: tuple[CudaUnit, ...]
-    target: Target
-
-
-def make(request: Request, machine: Machine, instead: Mapping[str, Action] | None = None) -> Made:
+def plan_module(
+    request: ModuleRequest, machine: JitMachine, objects: Mapping[str, Action] | None = None
+) -> ModulePlan:
     """Plan a module.
 
     Args:
-        request: what is to be made.
-        machine: with what.
-        instead: actions whose objects are linked for those of the units of these paths.
+        request: the module.
+        machine: what compiles it.
+        objects: actions whose objects are linked in place of those of the units of these paths.
     """
     texts = [text for unit in request.units for text in unit.texts.values()]
     defined = generated.namespaces(texts)
     content = {p: digest.sha256(t) for unit in request.units for p, t in unit.texts.items()}
     argv = [*request.cflags, "", *request.cuda_cflags, "", *request.ldflags]
     suffix = digest.key("jit", files=content, flags=argv, cxx=machine.lock.compiler.key)[:10]
-    spoken = {n: request.name if n == generated.EXTENSION_NAME else n for n in defined}
-    actual = {n: _free(s, suffix, request.taken) for n, s in spoken.items()}
-    planner = _Planner(request, machine, actual, instead or {})
-    return planner.make({spoken[n]: a for n, a in actual.items()})
+    written = {n: request.name if n == generated.EXTENSION_NAME else n for n in defined}
+    actual = {n: _free_namespace(w, suffix, request.taken) for n, w in written.items()}
+    planner = _ModulePlanner(request, machine, actual, objects or {})
+    return planner.plan({written[n]: a for n, a in actual.items()})
 
 
-def _free(name: str, suffix: str, taken: frozenset[str]) -> str:
-    """The first namespace for a written one that the process does not have."""
+def _free_namespace(name: str, suffix: str, taken: frozenset[str]) -> str:
+    """A namespace that the process does not have: the name, or the name with a suffix."""
     if name not in taken:
         return name
     names = (f"{name}_{suffix}", *(f"{name}_{suffix}_{number}" for number in range(2, _MOST)))
     return next(name for name in names if name not in taken)
 
 
-class _Planner:
+class _ModulePlanner:
     def __init__(
         self,
-        request: Request,
-        machine: Machine,
+        request: ModuleRequest,
+        machine: JitMachine,
         names: Mapping[str, str],
-        instead: Mapping[str, Action],
+        objects: Mapping[str, Action],
     ) -> None:
         self._request, self._machine, self._names = request, machine, names
-        self._instead = instead
+        self._objects = objects
         self._cuda: list[CudaUnit] = []
         empty = Sources(digests={}, texts={}, bundled={})
         self._actions = ActionSet(empty, machine.lock)
-        self._apart = ActionSet(empty, machine.lock)
+        self._header = ActionSet(empty, machine.lock)
         backend = Backend("cuda", machine.cuda) if machine.cuda else Backend("cpu")
         variant = Variant(
             framework="torch",
@@ -220,24 +192,23 @@ class _Planner:
         )
         self._target = Target(variant=variant, torch=machine.torch, cuda=machine.cuda)
 
-    def make(self, namespaces: Mapping[str, str]) -> Made:
+    def plan(self, namespaces: Mapping[str, str]) -> ModulePlan:
         objects = [self._compile(unit) for unit in self._request.units]
         if self._names:
             objects.append(self._compile_names())
         link = self._link(objects)
-        found = self._actions.found
         plan = Plan(
-            actions=tuple(found.values()),
+            actions=tuple(self._actions.found.values()),
             artifacts=(),
             texts=self._actions.texts,
             sources_id="",
         )
-        header = self._apart.found
-        before = replace(plan, actions=tuple(header.values()), texts=self._apart.texts)
-        return Made(
+        actions = tuple(self._header.found.values())
+        header = replace(plan, actions=actions, texts=self._header.texts)
+        return ModulePlan(
             plan=plan,
             link=link,
-            header=before if header else None,
+            header=header if actions else None,
             namespaces=namespaces,
             cuda=tuple(self._cuda),
             target=self._target,
@@ -245,10 +216,10 @@ class _Planner:
 
     # -- compiling -------------------------------------------------------------------------
 
-    def _compile(self, unit: Unit) -> Action:
-        if other := self._instead.get(unit.path):
-            self._actions.found[other.key] = other
-            return other
+    def _compile(self, unit: ModuleUnit) -> Action:
+        if action := self._objects.get(unit.path):
+            self._actions.found[action.key] = action
+            return action
         texts, named = self._texts(unit)
         inputs = [self._actions.text(path, text) for path, text in texts.items()]
         common = tuple(self._common(unit))
@@ -279,8 +250,8 @@ class _Planner:
             )
         return action
 
-    def _texts(self, unit: Unit) -> tuple[dict[str, str], bool]:
-        """The files of a unit, and whether some of them take names from the link."""
+    def _texts(self, unit: ModuleUnit) -> tuple[dict[str, str], bool]:
+        """The files of a unit, and whether some of them take op namespaces from the link."""
         defined = frozenset(self._names)
         texts = {path: generated.register(text, defined) for path, text in unit.texts.items()}
         named = any(texts[path] != unit.texts[path] for path in texts)
@@ -288,7 +259,7 @@ class _Planner:
             texts[generated.NAMES_HEADER] = generated.names_header(defined)
         return texts, named
 
-    def _common(self, unit: Unit) -> Iterator[str]:
+    def _common(self, unit: ModuleUnit) -> Iterator[str]:
         """Definitions and search paths, for the host compiler."""
         if any(generated.EXTENSION_NAME in text for text in unit.texts.values()):
             yield f"-D{generated.EXTENSION_NAME}={self._request.name}"
@@ -332,26 +303,26 @@ class _Planner:
         )
 
     def _precompiled(
-        self, unit: Unit, common: tuple[str, ...]
+        self, unit: ModuleUnit, common: tuple[str, ...]
     ) -> tuple[tuple[str, ...], list[Input]]:
-        """Arguments that let a unit start from a compiled header, which is planned apart.
+        """Arguments that let a unit start from a precompiled header, which has a plan of its own.
 
-        And the file that stands in for it while it is not there.
+        And the file that stands for that header until it is there.
         """
         header = generated.first_header(unit.texts[unit.path])
         if not header:
             return (), []
-        of_user = {f"-I{one}" for one in (*self._request.includes, *self._request.installed)}
-        kept = [part for part in common if part not in of_user]
+        searched = {f"-I{path}" for path in (*self._request.includes, *self._request.installed)}
+        kept = [part for part in common if part not in searched]
         name = f"-D{generated.EXTENSION_NAME}={self._request.name}"
         kept = [part for part in kept if part != name]
         argv = (tree_names.CXX, "-x", "c++-header", "-fPIC", self._standard(), *kept)
         argv = (*argv, *self._request.cflags, tree_names.tree(TORCH, f"include/{header}"))
-        # Below a name of its own: where the unit includes the header itself, torch's must be found.
+        # In a directory of its own: where the unit includes the header itself, torch's must be found.
         output = f"{_AHEAD}/{header}.gch"
-        place = self._apart.text(f"{_AHEAD}/{header.rpartition('/')[0]}/made-here", "")
+        directory = self._header.text(f"{_AHEAD}/{header.rpartition('/')[0]}/made-here", "")
         title = f"<{header}>"
-        self._apart.add(title, (*argv, "-o", output), [place], (output,), self._target)
+        self._header.add(title, (*argv, "-o", output), [directory], (output,), self._target)
         stand_in = self._actions.text(f"stand-in/{_AHEAD}/{header}", f"#include <{header}>\n")
         search = (f"-I{tree_names.tree(PRECOMPILED)}", "-Istand-in")
         return (*search, "-include", f"{_AHEAD}/{header}"), [stand_in]
@@ -366,12 +337,12 @@ class _Planner:
     def _link(self, objects: list[Action]) -> Action:
         names = [f"objects/{number}.o" for number in range(len(objects))]
         inputs = [
-            self._actions.output(one, OBJECT, name)
-            for one, name in zip(objects, names, strict=True)
+            self._actions.output(action, OBJECT, name)
+            for action, name in zip(objects, names, strict=True)
         ]
         if stamps := self._request.linked:
-            # No program reads it: it makes another action of the same words for other files.
-            lines = (f"{path} {' '.join(map(str, one))}\n" for path, one in stamps.items())
+            # No program reads it: other files on the same command line make another action.
+            lines = (f"{path} {' '.join(map(str, stamp))}\n" for path, stamp in stamps.items())
             inputs.append(self._actions.text("linked.txt", "".join(lines)))
         libraries: tuple[str, ...]
         cuda = self._machine.cuda if self._request.with_cuda else None
@@ -382,11 +353,11 @@ class _Planner:
             wanted = (f"-l{name}" for name in named if name != "torch_python")
             libraries = (f"-L{below}", *wanted)
         else:
-            # One runtime for all, as with torch's loader, and not one of each module's own.
+            # One runtime for all modules, as with torch's loader.
             shared = (self._machine.runtime,) if shares else ()
             stubs = abi_floor.empty_stubs((*self._machine.sonames, *shared))
             inputs += linking.stubs(self._actions, stubs, self._target, of="torch")
-            libraries = tuple(f"{linking.STUB_DIR}/{one.file}" for one in stubs)
+            libraries = tuple(f"{linking.STUB_DIR}/{stub.file}" for stub in stubs)
             libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
         runtime: tuple[str, ...] = ()
         if cuda and not shares:

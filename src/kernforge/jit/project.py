@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build a kernel project for this process's torch and GPU, and load it.
 
-The plan is that of ``kernforge build``. An edit of device code alone is compiled as that of sources
-is (``jit_swap``): its object takes the place of nvcc's in the plan, and all that comes after is as ever.
+The plan is that of ``kernforge build``. For an edit of device code, only that code is compiled, as
+for an edit of sources (``device.swap``): its object replaces nvcc's in the plan, and all that comes
+after is as for any build.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Variant
@@ -21,17 +22,18 @@ from kernforge.build import workspace as build_workspace
 from kernforge.build.api import BuildRequest
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import BuildError, NetworkError, ToolchainError
-from kernforge.jit import build_module, files, machine, undefined
-from kernforge.jit.device import nvcc_stages, swap
-from kernforge.jit.device import project as device_project
+from kernforge.jit import advice, machine, make
+from kernforge.jit.device import nvcc_stages
+from kernforge.jit.device.project import replace_edited
+from kernforge.jit.files import stamp
+from kernforge.jit.session import CachedProject
 from kernforge.loader import host
 from kernforge.loader.api import get_local_kernel
 from kernforge.manifest.model import TvmFfi
-from kernforge.project.api import read_project
+from kernforge.project import api as project_api
 from kernforge.system.console import Report
 from kernforge.system.paths import home
-from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, lockfile
+from kernforge.toolchain import lockfile
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
 
 if TYPE_CHECKING:
@@ -39,76 +41,81 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kernforge.build.workspace import Workspace
-    from kernforge.jit.files import Stamp
+    from kernforge.jit.session import JitSession
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
-    from kernforge.toolchain.host_compiler import Compiler
     from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
-    from kernforge.toolchain.lockfile import Lock
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """A project that is loaded: its files and directories as they were, its package.
-
-    ``link`` is the module as the store has it.
-    """
-
-    stamps: dict[str, Stamp | None]
-    listing: dict[str, int]
-    module: ModuleType
-    link: Path
-
 
 _log = logging.getLogger("kernforge")
-_known: dict[tuple[Path, str | None], _Known] = {}
-# What this machine lends to a project of this manifest: thousands of files say what it is.
-_own: dict[tuple[Path, str], LocalParts] = {}
-_locks: dict[Path, tuple[object, Lock]] = {}
-# Modules in the store that were made of sources of this id and loaded.
-_loaded: dict[str, set[Path]] = {}
 
 
-def load_project(directory: Path, *, verbose: bool = False) -> ModuleType:
-    """Build the project that holds a directory, and import it; one that is unchanged is returned.
+def load_project(session: JitSession, directory: Path, *, verbose: bool = False) -> ModuleType:
+    """Build the project that holds a directory, and import it, unless it is loaded and unchanged.
 
     Args:
+        session: what the process has compiled.
         directory: the project's, or one below.
         verbose: say what is compiled, on stderr.
 
     Raises:
-        BuildError: a compiler failed, with its words; or a function is called that no source defines.
+        BuildError: a compiler failed, and the message is what it wrote; or a function is called that
+            no source defines.
         ManifestError: its build.toml is wrong.
         NoVariantError: it has no variant for this process.
         UsageError: there is no project, or no torch.
     """
-    key = (directory.absolute(), os.environ.get("KERNFORGE_HOME"))
-    known = _known.get(key)
-    if known and _unchanged(known):
-        return known.module
-    project = read_project(directory)
+    key = (directory.absolute(), session.environ.get("KERNFORGE_HOME"))
+    cached = session.projects.get(key)
+    if cached and _is_current(cached, session):
+        return cached.module
+    root = project_api.find(directory)
+    with session.alone("project", root):
+        cached = session.projects.get(key)
+        if not cached or not _is_current(cached, session):
+            cached = session.projects[key] = _load_anew(session, root, verbose=verbose)
+    return cached.module
+
+
+def _is_current(cached: CachedProject, session: JitSession) -> bool:
+    """Whether nothing has changed since a project was loaded."""
+    try:
+        same = all(os.stat(d).st_mtime_ns == when for d, when in cached.listing.items())  # noqa: PTH116
+    except FileNotFoundError:
+        return False
+    same = same and session.device.is_valid(cached.link)
+    return same and all(stamp(path) == old for path, old in cached.stamps.items())
+
+
+def _load_anew(session: JitSession, root: Path, *, verbose: bool) -> CachedProject:
+    project = project_api.read_project(root)
     if not isinstance(project.manifest.framework, TvmFfi):
-        machine.import_torch()  # or all that is told is that no variant fits
-    stamps = {str(path): files.stamp(str(path)) for path in project.files.values()}
+        machine.import_torch()  # without it, the error would be that no variant fits
+    stamps = {str(path): stamp(str(path)) for path in project.files.values()}
     folders = {str(path.parent) for path in project.files.values()}
     listing = {folder: os.stat(folder).st_mtime_ns for folder in folders}  # noqa: PTH116
-    lock = files.stamp(str(project.root / lockfile.FILE_NAME))
-    path, link = _build(project, Report(quiet=not verbose, failures=False))
-    if files.stamp(str(project.root / lockfile.FILE_NAME)) != lock:  # it was written just now
-        listing[str(project.root)] = os.stat(project.root).st_mtime_ns  # noqa: PTH116
+    lock = str(root / lockfile.FILE_NAME)
+    lock_before = stamp(lock)
+    # Copies of a project with the same sources are laid out in the same directory.
+    with session.alone("project name", project.manifest.general.name):
+        variant, link = _build_variant(session, project, Report(quiet=not verbose, failures=False))
+        module = _import_variant(project, variant)
+    if stamp(lock) != lock_before:  # it was written just now
+        listing[str(root)] = os.stat(root).st_mtime_ns  # noqa: PTH116
+    return CachedProject(stamps=stamps, listing=listing, module=module, link=link)
+
+
+def _import_variant(project: Project, variant: Path) -> ModuleType:
     try:
-        module = get_local_kernel(path)
+        return get_local_kernel(variant)
     except ImportError as error:
-        if told := _undefined(project, path, str(error)):
-            raise told from error
+        if undefined := _undefined_error(project, variant, str(error)):
+            raise undefined from error
         raise
-    _known[key] = _Known(stamps=stamps, listing=listing, module=module, link=link)
-    return module
 
 
-def _undefined(project: Project, variant: Path, words: str) -> BuildError | None:
-    """What a module of a project misses that its binding calls; None if that is not what is wrong."""
-    symbol = undefined.symbol(words)
+def _undefined_error(project: Project, variant: Path, message: str) -> BuildError | None:
+    """Which function of a project is undefined; None if that is not what is wrong."""
+    symbol = advice.missing_symbol(message)
     if not symbol:
         return None
     backend = Variant.parse(variant.name).backend.name
@@ -116,51 +123,46 @@ def _undefined(project: Project, variant: Path, words: str) -> BuildError | None
     texts = {
         name: path.read_text(encoding="utf-8", errors="replace")
         for name, path in project.files.items()
-        if name.endswith(undefined.READ)
+        if name.endswith(advice.READ)
     }
-    return undefined.error(
-        project.manifest.general.name,
-        demangled(symbol),
-        texts,
-        [path for table in tables for path in table.src],
-    )
+    kernels = [path for table in tables for path in table.src]
+    return advice.undefined_error(project.manifest.general.name, demangled(symbol), texts, kernels)
 
 
-def _unchanged(known: _Known) -> bool:
-    try:
-        same = all(os.stat(f).st_mtime_ns == when for f, when in known.listing.items())  # noqa: PTH116
-    except FileNotFoundError:
-        return False
-    same = same and swap.stands(known.link)
-    return same and all(files.stamp(path) == old for path, old in known.stamps.items())
+# -- building ------------------------------------------------------------------------------
 
 
-def _build(project: Project, console: Report) -> tuple[Path, Path]:
+def _build_variant(session: JitSession, project: Project, report: Report) -> tuple[Path, Path]:
     """The project's variant for this process and its module in the store, built if need be.
 
-    What the lock names goes first. Where it cannot be had, this machine's own torch lends its headers
+    What the lock names goes first. If it cannot be had, this machine's own torch lends its headers,
     and the installed toolkit its compilers.
     """
-    cxx = _compiler(os.environ.get("CXX"), os.environ.get("PATH"))
-
-    def attempt(brought: LocalPartsOptions, own: LocalParts | None = None) -> tuple[Path, Path]:
-        workspace = build_workspace.open_workspace(project, console, brought, cxx=cxx, own=own)
-        found = _build_in(workspace, console)
-        _own[key] = workspace.own
-        return found
-
+    compiler = machine.find_compiler(session)
+    # Thousands of files say what this machine lends: they are read once for a manifest.
     key = (project.root, project.manifest.content)
-    if own := _own.get(key):
-        return attempt(NO_LOCAL_PARTS, own)
+
+    def attempt(
+        options: LocalPartsOptions, local_parts: LocalParts | None = None
+    ) -> tuple[Path, Path]:
+        workspace = build_workspace.open_workspace(
+            project, report, options, cxx=compiler, own=local_parts
+        )
+        built = _build(session, workspace, report)
+        session.local_parts[key] = workspace.own
+        return built
+
+    if local_parts := session.local_parts.get(key):
+        return attempt(NO_LOCAL_PARTS, local_parts)
     try:
-        return attempt(_lent(project))
+        return attempt(_lent_parts(project))
     except (NetworkError, ToolchainError) as error:
-        parts = from_source.lent_parts(host.probe(), error)
+        options = from_source.lent_parts(host.probe(), error)
         _log.warning("%s; %s", error.message, from_source.LENT)
-    return attempt(parts)
+    return attempt(options)
 
 
-def _lent(project: Project) -> LocalPartsOptions:
+def _lent_parts(project: Project) -> LocalPartsOptions:
     """What this machine lent to the project's lock when that was written."""
     lock = build_workspace.read_lock(project.root)
     named = any(name.startswith("torch-") for name in lock.headers) if lock else False
@@ -169,58 +171,48 @@ def _lent(project: Project) -> LocalPartsOptions:
     return from_source.lent_parts(host.probe(), ToolchainError("the lock names an installed torch"))
 
 
-@functools.cache
-def _compiler(named: str | None, path: str | None) -> Compiler:
-    """The C++ compiler for values of ``CXX`` and ``PATH``; to ask it takes as long as a link."""
-    del named, path
-    return host_compiler.find(os.environ, run)
-
-
-def _build_in(workspace: Workspace, console: Report) -> tuple[Path, Path]:
+def _build(session: JitSession, workspace: Workspace, report: Report) -> tuple[Path, Path]:
     """The variant's directory, and its module in the store."""
     root, process = workspace.project.root, host.probe()
     target = from_source.fitting_target(workspace, process, str(root))
-    here = host.with_device(process).capability
-    only = (str(here),) if here and target.cuda else ()
-    known_lock = _locks.get(root)
-    same = known_lock and known_lock[0] == _lock_state(workspace, target)
+    capability = host.with_device(process).capability
+    known = session.project_locks.get(root)
     request = BuildRequest(
         targets=(target,),
-        events=console,
-        lock=known_lock[1] if known_lock and same else "update",
-        only=only,
+        events=report,
+        lock=known[1] if known and known[0] == _lock_state(workspace, target) else "update",
+        only=(str(capability),) if capability and target.cuda else (),
         sandbox="off",
-        jobs=machine.jobs(),
+        jobs=machine.jobs(session.environ),
         runner=nvcc_stages.run_stages,
-        edited=device_project.edited,
-        trim_every_s=build_module.TRIM_EVERY_S,
+        edited=functools.partial(replace_edited, session.device),
+        trim_every_s=make.TRIM_EVERY_S,
     )
     planned = build.plan_project(workspace, request)
-    _locks[root] = (_lock_state(workspace, target), planned.lock)
-    # What was loaded and given up for nvcc's has taken the op namespace.
-    known = _loaded.setdefault(planned.plan.sources_id, set())
-    if attempt := sum(not swap.stands(module) for module in known):
-        planned = build.plan_project(
-            workspace, replace(request, lock=planned.lock, attempt=attempt)
-        )
+    session.project_locks[root] = (_lock_state(workspace, target), planned.lock)
+    # A module that was loaded and is refuted since has taken the op namespace.
+    modules = session.project_modules.setdefault(planned.plan.sources_id, set())
+    if attempt := sum(not session.device.is_valid(module) for module in modules):
+        request = replace(request, lock=planned.lock, attempt=attempt)
+        planned = build.plan_project(workspace, request)
     (artifact,) = planned.plan.artifacts
     # A directory of its own for each state of the sources: what a process has loaded stays.
     name = f"{artifact.ops_name}-{planned.plan.sources_id[:16]}"
     request = replace(request, out=home() / "jit" / "projects" / name)
     result = build.build_project(workspace, request, planned)
     if failures := result.outcome.failures:
-        words = "\n".join(failure.text() for failure in failures)
-        raise BuildError(f"{target.name} could not be built\n{words}")
+        texts = "\n".join(failure.text() for failure in failures)
+        raise BuildError(f"{target.name} could not be built\n{texts}")
     directory = result.variants[target.name]
     (artifact,) = result.plan.artifacts
     if artifact.extension is None:
         return directory, directory
     link = workspace.store.path(STORE_KIND, artifact.extension) / f"{artifact.ops_name}.abi3.so"
-    known.add(link)
+    modules.add(link)
     return directory, link
 
 
 def _lock_state(workspace: Workspace, target: Target) -> tuple[object, ...]:
     """What the lock for a target depends on; to make it anew asks the compiler for its parts."""
-    stamp = files.stamp(str(workspace.project.root / lockfile.FILE_NAME))
-    return (locking.needs(workspace, (target,)), stamp, workspace.compiler, workspace.own)
+    lock = stamp(str(workspace.project.root / lockfile.FILE_NAME))
+    return locking.needs(workspace, (target,)), lock, workspace.compiler, workspace.own

@@ -1,33 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller of ``load`` or ``load_inline`` asks for, and the request that it makes of the planner.
+"""What a caller of ``load`` or ``load_inline`` requests, and the module that the planner gets for it.
 
-A question is plain values, so that the same question is known again. Reading it finds the user's files
-and tells the flags and directories that are the user's from those of the machine.
+A request is plain values, so that the same request is known again. What cannot succeed is refused
+here, before a compiler is started for it.
 """
 
 from __future__ import annotations
 
 import os
+import posixpath
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kernforge.jit import ask, flags, machine, plan
-from kernforge.jit.files import closure
-from kernforge.source.extension_source import CUDA_SUFFIXES
+from kernforge.errors import UsageError
+from kernforge.jit import flags, machine
+from kernforge.jit.files import find_closure
+from kernforge.jit.plan import ModuleRequest, ModuleUnit
+from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
 from kernforge.system import digest
 from kernforge.toolchain import installed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from kernforge.jit.files import Tree
-    from kernforge.jit.plan import Request, Unit
 
 _SYSTEM = ("/usr", "/opt/rocm")
+_SUFFIXES = (
+    *(".cpp", ".cc", ".cxx", ".c++", ".cp", ".C", ".CPP", ".c", ".ii", ".i", ".s", ".S"),
+    *CUDA_SUFFIXES,
+)
+_SYCL = ".sycl"
+# Every way in which a source may become a Python module: pybind11, nanobind, Boost and by hand.
+_MODULE = re.compile(rf"MODULE|PyInit|PLUGIN|{EXTENSION_NAME}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a caller asks for, as plain values."""
+class JitRequest:
+    """What a caller requests, as plain values.
+
+    Attributes:
+        name: the module's.
+        sources: absolute paths.
+        texts: path and text of each source that is not on the disk.
+        cflags: words for the C++ compiler.
+        cuda_cflags: words for nvcc.
+        ldflags: words for the linker.
+        includes: directories of headers.
+        build_directory: where the caller wants the shared object too; empty for nowhere.
+        with_cuda: whether C++ sources get CUDA's headers; None: if a source is CUDA.
+        is_python_module: False for sources that only register operators.
+        is_standalone: whether to link a program.
+        here: the current directory, from which relative paths start.
+        environment: values of the variables that decide what is compiled with.
+    """
 
     name: str
     sources: tuple[str, ...]
@@ -44,87 +72,211 @@ class Question:
     environment: tuple[str | None, ...] = ()
 
 
-def read(
-    question: Question, tree: Tree, taken: frozenset[str]
-) -> tuple[Request, list[str], bool, bool]:
-    """The request behind a question, the user's files in it, and what headers they may read.
+def resolve_request(
+    request: JitRequest, tree: Tree, environ: Mapping[str, str]
+) -> tuple[ModuleRequest, tuple[str, ...]]:
+    """Read the user's files, and separate the user's flags and directories from the machine's.
 
     Args:
-        question: what is asked for.
+        request: the request.
         tree: reads files, and remembers which.
-        taken: op namespaces that the process has.
+        environ: environment variables.
 
     Returns:
-        The request; paths of the user's files; whether a unit may read headers of CUDA's libraries, and
-        of Python.
+        The module to plan, and the user's files in it.
 
     Raises:
         UsageError: a source is not there, or does not define the module.
     """
-    if not question.texts:
-        ask.check_sources(question.sources, question.cflags)
-    cuda_home = installed.find_cuda(os.environ)
+    if not request.texts:
+        check_sources(request.sources, request.cflags)
+    cuda_home = installed.find_cuda(environ)
     torch = Path(machine.import_torch().__file__).parent
-    toolchain_dirs = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
-    compiled = flags.parted(question.cflags, question.here, toolchain_dirs)
-    for_cuda = flags.parted(question.cuda_cflags, question.here, toolchain_dirs)
-    named = [flags.absolute(path, question.here) for path in question.includes]
-    search = list(dict.fromkeys((*named, *compiled.search, *for_cuda.search)))
-    if question.build_directory:
-        search.append(flags.absolute(question.build_directory, question.here))
-    mine = tuple(d.lstrip("/") for d in search if not flags.is_below(d, toolchain_dirs))
-    first = tuple(path.lstrip("/") for path in (*compiled.first, *for_cuda.first))
-    apart = (d.lstrip("/") for d in (*compiled.apart, *for_cuda.apart))
-    searched = tuple(dict.fromkeys((*mine, *apart)))
-    units: list[Unit] = []
-    for source in question.sources:
+    toolchain = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
+    cflags = flags.parse_flags(request.cflags, request.here, toolchain)
+    cuda_cflags = flags.parse_flags(request.cuda_cflags, request.here, toolchain)
+    named = [flags.absolute(path, request.here) for path in request.includes]
+    search = list(dict.fromkeys((*named, *cflags.search, *cuda_cflags.search)))
+    if request.build_directory:
+        search.append(flags.absolute(request.build_directory, request.here))
+    users = tuple(d.lstrip("/") for d in search if not flags.is_below(d, toolchain))
+    first = tuple(path.lstrip("/") for path in (*cflags.first, *cuda_cflags.first))
+    apart = (d.lstrip("/") for d in (*cflags.apart, *cuda_cflags.apart))
+    searched = tuple(dict.fromkeys((*users, *apart)))
+    units: list[ModuleUnit] = []
+    for source in request.sources:
         path = source.lstrip("/")
-        found = closure(path, searched, first, tree)
-        texts = {one: tree.get(one) for one in found.files}
-        units.append(plan.Unit(path=path, texts=texts, closure=found))
-    guess = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
+        closure = find_closure(path, searched, first, tree)
+        texts = {name: tree.get(name) for name in closure.files}
+        units.append(ModuleUnit(path=path, texts=texts, closure=closure))
+    has_cuda = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
     written = [text for unit in units for text in unit.texts.values()]
-    ask.check_name(question.name, written)
-    # A file that flags bring may be where the module is defined.
-    if question.is_python_module and not (first or question.ldflags):
-        ask.check_module(question.name, written)
-    ldflags = flags.linker(question.ldflags, question.here)
-    linked = {path: tree.watch(path) for path in flags.linked(ldflags)}
-    if question.is_standalone:
+    check_name(request.name, written)
+    # A file that flags bring may define the module.
+    if request.is_python_module and not (first or request.ldflags):
+        check_module(request.name, written)
+    ldflags = flags.linker_flags(request.ldflags, request.here)
+    linked = {path: tree.watch(path) for path in flags.linked_files(ldflags)}
+    if request.is_standalone:
         ldflags = (*ldflags, f"-Wl,-rpath,{torch / 'lib'}")
-    request = plan.Request(
-        name=question.name,
+    module = ModuleRequest(
+        name=request.name,
         units=tuple(units),
-        cflags=compiled.words,
-        cuda_cflags=for_cuda.words,
+        cflags=cflags.words,
+        cuda_cflags=cuda_cflags.words,
         ldflags=ldflags,
-        linked={path: found for path, found in linked.items() if found},
-        includes=mine,
-        installed=tuple(d for d in search if d.lstrip("/") not in mine),
-        with_cuda=guess if question.with_cuda is None else question.with_cuda,
-        executable=question.is_standalone,
-        taken=taken,
+        linked={path: stamp for path, stamp in linked.items() if stamp},
+        includes=users,
+        installed=tuple(d for d in search if d.lstrip("/") not in users),
+        with_cuda=has_cuda if request.with_cuda is None else request.with_cuda,
+        executable=request.is_standalone,
     )
-    inline = {path for path, _ in question.texts}
-    own = sorted({path for unit in units for path in unit.texts} - inline)
-    libraries = any(unit.closure.reaches_cuda_libraries for unit in units)
-    return request, own, libraries, any(unit.closure.reaches_python for unit in units)
+    inline = {path for path, _ in request.texts}
+    return module, tuple(sorted({path for unit in units for path in unit.texts} - inline))
 
 
-def content(request: Request, *, python: bool) -> str:
-    """Digest of all that makes a module, whatever names this process has taken."""
+def content_key(request: JitRequest, module: ModuleRequest) -> str:
+    """Digest of all that makes a module, whichever op namespaces this process has.
+
+    Args:
+        request: the request.
+        module: the same with its files.
+    """
     return digest.key(
         "jit-content",
-        name=request.name,
-        units=[
-            {path: digest.sha256(text) for path, text in u.texts.items()} for u in request.units
-        ],
-        order=[unit.path for unit in request.units],
-        cflags=list(request.cflags),
-        cuda_cflags=list(request.cuda_cflags),
-        ldflags=list(request.ldflags),
-        includes=[*request.includes, "", *request.installed],
-        linked={path: list(found) for path, found in request.linked.items()},
-        form=[request.executable, request.with_cuda, python],
-        environment=[value or "" for value in machine.environment()],
+        name=module.name,
+        units=[{path: digest.sha256(text) for path, text in u.texts.items()} for u in module.units],
+        order=[unit.path for unit in module.units],
+        cflags=list(module.cflags),
+        cuda_cflags=list(module.cuda_cflags),
+        ldflags=list(module.ldflags),
+        includes=[*module.includes, "", *module.installed],
+        linked={path: list(stamp) for path, stamp in module.linked.items()},
+        form=[module.executable, module.with_cuda, request.is_python_module],
+        environment=[value or "" for value in request.environment],
     )
+
+
+def current_directory() -> str:
+    """The current directory.
+
+    Raises:
+        UsageError: it was removed.
+    """
+    try:
+        return os.getcwd()  # noqa: PTH109 - a hot path
+    except FileNotFoundError as error:
+        raise UsageError(
+            "the current directory does not exist any more", hint="change to one that does"
+        ) from error
+
+
+def paths(given: object, what: str) -> tuple[str, ...]:
+    """One path, or several, as texts.
+
+    Args:
+        given: a path, a sequence of paths, or None.
+        what: the argument's name, for the error.
+
+    Raises:
+        UsageError: something else is among them.
+    """
+    listed: Any = [given] if isinstance(given, str | bytes | os.PathLike) else given or ()
+    texts = []
+    for each in listed:
+        path = os.fspath(each) if isinstance(each, str | os.PathLike) else each
+        if not isinstance(path, str):
+            raise UsageError(f"{what} has {each!r}, which is not a path", hint="give str or Path")
+        texts.append(path)
+    return tuple(texts)
+
+
+def refuse_sycl(given: object, wanted: bool | None) -> None:  # noqa: FBT001
+    """Refuse what only torch's loader does.
+
+    Raises:
+        UsageError: there are sources or flags for SYCL.
+    """
+    if given or wanted:
+        raise UsageError("SYCL sources are not compiled here", hint="use torch's own loader")
+
+
+def refuse_with_project(given: Iterable[object]) -> None:
+    """Refuse what a project's build.toml says itself.
+
+    Raises:
+        UsageError: a flag or the like is given with a project.
+    """
+    if any(each is not None for each in given):
+        raise UsageError(
+            "no sources are given, so this is a kernel project, whose flags are in its build.toml",
+            hint="name the sources, or write the flags into build.toml",
+        )
+
+
+def check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
+    """Refuse files that a compiler would hand to the linker, or ignore.
+
+    Args:
+        sources: paths.
+        cflags: for the C++ compiler; ``-x`` among them says what the sources are.
+
+    Raises:
+        UsageError: there are no sources, or one is in a language that is not compiled here.
+    """
+    if not sources:
+        raise UsageError("there are no sources", hint="name at least one .cpp or .cu file")
+    refuse_sycl([path for path in sources if path.endswith(_SYCL)], wanted=False)
+    if any(flag.startswith("-x") for flag in cflags):
+        return
+    for path in sources:
+        if not path.endswith(_SUFFIXES) and not os.path.isdir(path):  # noqa: PTH112 - said later
+            suffix = posixpath.splitext(path)[1]
+            raise UsageError(
+                f"{path} is not a source: {suffix or 'a file without a suffix'} is not compiled",
+                hint="name .cpp (.cc, .cxx, .c) and .cu files; headers are found by their includes",
+            )
+
+
+def check_name(name: str, texts: Iterable[str]) -> None:
+    """Refuse a name that no file, or no Python module of these sources, can have.
+
+    Args:
+        name: the module's, or the program's.
+        texts: the sources, and what they include.
+
+    Raises:
+        UsageError: it is such a name.
+    """
+    if not name or name in {".", ".."} or "/" in name or "\0" in name:
+        raise UsageError(
+            f"{name!r} cannot be the name of a module",
+            hint="write a word, as my_kernel; build_directory says where it is put",
+        )
+    word = name.isascii() and name.isidentifier()
+    if not word and any(EXTENSION_NAME in text for text in texts):
+        hint = f"call it {re.sub(r'[^A-Za-z0-9_]|^(?=[0-9])', '_', name)!r}"
+        raise UsageError(
+            f"{name!r} is not an identifier of C++, and {EXTENSION_NAME} in the sources stands for it",
+            hint=hint,
+        )
+
+
+def check_module(name: str, texts: Iterable[str]) -> None:
+    """Refuse sources that cannot become a Python module, whatever a compiler makes of them.
+
+    Args:
+        name: the module's.
+        texts: the sources, and what they include.
+
+    Raises:
+        UsageError: none of them defines one.
+    """
+    if not any(_MODULE.search(text) for text in texts):
+        raise UsageError(
+            f"no source defines the Python module {name}",
+            hint=(
+                f"write PYBIND11_MODULE({EXTENSION_NAME}, m), or functions=[...] with load_inline; "
+                "or pass is_python_module=False for sources that only register operators"
+            ),
+        )

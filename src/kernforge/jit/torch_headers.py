@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of torch's headers, what a source uses.
+"""Cut torch's headers to what a source uses.
 
-``torch/types.h`` is 13 MB of text and ``torch/extension.h`` 16, and nvcc's two passes and the host compiler
-each read it. Most of it is for the 2,500 operators that a source does not call. Here the include
-gives way to one of a header that is written for the source: ``ATen/core/Tensor.h`` (the class
-with its methods), the functions of those operators that the source names, as the installed headers
-define them, and torch's own names for types. What a source uses beside is not seen here: then its
-compiler misses a name, and it is compiled again as it stands.
+``torch/types.h`` is 13 MB of text and ``torch/extension.h`` 16, and nvcc's two passes and the host
+compiler each read it. Most of it is for the 2,500 operators that a source does not call. Here the
+include is replaced by one of a header that is written for the source: ``ATen/core/Tensor.h`` (the
+class with its methods), the functions of those operators that the source names, as the installed
+headers define them, and torch's own names for types. If a source uses more than that, its compiler
+misses a name, and the source is compiled again as it is.
 
-The functions below ``torch::`` that make tensors are those of the installed
-``variable_factories.h``, but that they set ``requires_grad`` by the tensor's method instead of
+The functions in ``torch::`` that make tensors are those of the installed ``variable_factories.h``,
+except that they set ``requires_grad`` by the tensor's method instead of
 ``autograd::make_variable``, whose header is as large as all of ATen's.
 """
 
@@ -24,10 +24,10 @@ from kernforge.source.includes import Closure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernforge.jit.plan import Request, Unit
+    from kernforge.jit.plan import ModuleRequest, ModuleUnit
 
-    Read = Callable[[str], str | None]
-    """Text of a header below torch's ``include``; None when there is none."""
+    ReadHeader = Callable[[str], str | None]
+    """Text of a header below torch's ``include``; None if there is none."""
 
 DIRECTORY = "kernforge-slim"
 HEADER = "kernforge_torch.h"
@@ -35,12 +35,12 @@ _LARGE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", 
 _LARGE_INCLUDE = re.compile(
     rf'^([ \t]*)#[ \t]*include[ \t]*[<"](?:{"|".join(map(re.escape, _LARGE))})[>"]', re.MULTILINE
 )
-# What may stand beside it. Another header may bring what is written here a second time.
-_BESIDE = re.compile(
+# Other headers that are allowed. One that is not may define a second time what is written here.
+_ALLOWED = re.compile(
     r"(?!torch/|ATen/|caffe2/|THC/).*|torch/library\.h|torch/csrc/utils/pybind\.h"
     r"|ATen/(?:Dispatch|AccumulateType|OpMathType|cuda/CUDAContext(?:Light)?|cuda/Exceptions)\.h"
 )
-# Whole parts of torch that are not here.
+# Parts of torch that are not in the written header.
 _MORE = re.compile(
     r"\b(?:torch|at)\s*::\s*(?:autograd|nn|optim|jit|data|serialize|indexing|save|load|linalg|fft"
     r"|special|sparse|tensor|from_blob|manual_seed|parallel_for|native|globalContext)\b"
@@ -80,46 +80,46 @@ inline at::Tensor variable(at::Tensor made, bool requires_grad) {
 """
 
 
-def slimmed(request: Request, read: Read) -> Request | None:
-    """The same request with torch's headers cut to what each unit uses; None where none can be.
+def cut(request: ModuleRequest, read: ReadHeader) -> ModuleRequest | None:
+    """The same request with torch's headers cut to what each unit uses; None if none can be cut.
 
     Args:
-        request: what is to be made.
+        request: the module.
         read: reads the installed torch's headers.
     """
-    units = tuple(_unit(unit, read) or unit for unit in request.units)
+    units = tuple(_cut_unit(unit, read) or unit for unit in request.units)
     if units == request.units:
         return None
     return replace(request, units=units, includes=(*request.includes, DIRECTORY))
 
 
 def fell_short(output: str) -> bool:
-    """Whether a compiler may have stumbled over what is not here; most mistakes look like that."""
+    """Whether a compiler may have missed what was cut away; most mistakes look like that."""
     return bool(_SHORT.search(output))
 
 
-def _unit(unit: Unit, read: Read) -> Unit | None:
+def _cut_unit(unit: ModuleUnit, read: ReadHeader) -> ModuleUnit | None:
     given, closure = unit.texts, unit.closure
-    beside = [name for name in closure.foreign if name not in _LARGE]
-    if closure.opaque or not all(_BESIDE.fullmatch(name) for name in beside):
+    others = [name for name in closure.foreign if name not in _LARGE]
+    if closure.opaque or not all(_ALLOWED.fullmatch(name) for name in others):
         return None
     texts = {path: _LARGE_INCLUDE.sub(rf'\1#include "{HEADER}"', t) for path, t in given.items()}
     code = "\n".join(_COMMENT_OR_TEXT.sub(" ", text) for text in given.values())
     if texts == given or _MORE.search(code):
         return None
-    written = header(code, read)
+    written = write_header(code, read)
     if written is None:
         return None
     text, included = written
     path = f"{DIRECTORY}/{HEADER}"
     files = tuple(sorted((*closure.files, path)))
-    foreign = tuple(sorted({*beside, *included}))
+    foreign = tuple(sorted({*others, *included}))
     new = Closure(files=files, foreign=foreign, opaque=False)
     return replace(unit, texts={**texts, path: text}, closure=new)
 
 
-def header(code: str, read: Read) -> tuple[str, tuple[str, ...]] | None:
-    """Text of the header for some code, and what it includes; None where torch's is not as known.
+def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | None:
+    """Text of the header for some code, and what it includes; None if torch's is not as expected.
 
     Args:
         code: the source with its own headers, without comments.
@@ -139,7 +139,7 @@ def header(code: str, read: Read) -> tuple[str, tuple[str, ...]] | None:
         included.append("torch/library.h")
     if _PYTHON.search(code):
         included += ["torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h"]
-    made = [m[0] for m in _FACTORY.finditer(factories) if m[1] in bodies]
+    tensor_makers = [m[0] for m in _FACTORY.finditer(factories) if m[1] in bodies]
     parts = (
         "#pragma once",
         *(f"#include <{name}>" for name in included),
@@ -148,12 +148,15 @@ def header(code: str, read: Read) -> tuple[str, tuple[str, ...]] | None:
         _bare(types),
         _VARIABLE,
         "namespace torch {",
-        *(one.replace("autograd::make_variable(", "kernforge::variable(") for one in made),
+        *(
+            text.replace("autograd::make_variable(", "kernforge::variable(")
+            for text in tensor_makers
+        ),
         "}",
     )
     return "\n".join((*parts, "")), tuple(included)
 
 
 def _bare(text: str) -> str:
-    """A header without its directives, which here are for other uses of it."""
+    """A header without its directives, which are for other uses of it."""
     return _DIRECTIVE.sub("", text)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What is said of slow modules, of names that stay unknown, and of functions that are undefined."""
+
 import pytest
 
 from kernforge.jit import advice, plan
+from kernforge.jit.session import JitSession
 from kernforge.source.includes import closure
-from kernforge.system.console import Report
 
 SLOW = "#include <torch/extension.h>\nvoid f();\n"
 STABLE = "#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY(a, m) {}\n"
@@ -11,16 +13,11 @@ STABLE = "#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY(a, m) {}\
 
 def unit(text, path="home/me/main.cpp"):
     found = closure(path, {path: text}, ())
-    return plan.Unit(path=path, texts={path: text}, closure=found)
-
-
-@pytest.fixture(autouse=True)
-def silent(monkeypatch):
-    monkeypatch.setattr(advice, "_said", set())
+    return plan.ModuleUnit(path=path, texts={path: text}, closure=found)
 
 
 def test_it_names_file_header_and_what_was_measured():
-    said = advice.hint([unit(STABLE), unit(SLOW)], 41.3)
+    said = advice.slow_hint([unit(STABLE), unit(SLOW)], 41.3)
     assert said.startswith("main.cpp includes <torch/extension.h>, and compiling took 41 s.")
     assert "\n" not in said
 
@@ -29,14 +26,109 @@ def test_it_names_file_header_and_what_was_measured():
     ("text", "seconds"), [(SLOW, 1.0), (STABLE, 60.0), ("#include <vector>\n", 60.0)]
 )
 def test_it_says_nothing_where_there_is_nothing_to_gain(text, seconds):
-    assert advice.hint([unit(text)], seconds) == ""
+    assert advice.slow_hint([unit(text)], seconds) == ""
 
 
-def test_it_is_said_once_and_can_be_switched_off(monkeypatch, capsys):
-    monkeypatch.setenv("KERNFORGE_JIT_HINT", "0")
-    advice.tell([unit(SLOW)], 9, Report())
+def test_the_hint_is_shown_once_and_can_be_switched_off(capsys):
+    advice.show_slow_hint(JitSession(environ={"KERNFORGE_JIT_HINT": "0"}), [unit(SLOW)], 9)
     assert capsys.readouterr().err == ""
-    monkeypatch.delenv("KERNFORGE_JIT_HINT")
+    session = JitSession(environ={})
     for _ in range(2):
-        advice.tell([unit(SLOW)], 9, Report())
+        advice.show_slow_hint(session, [unit(SLOW)], 9)
     assert capsys.readouterr().err.count("torch/extension.h") == 1
+
+
+# -- misspelt ------------------------------
+
+TYPO = "a.cpp:3:5: error: 'scael' was not declared in this scope; did you mean 'scale'?\n"
+PREPROCESSED = b"""# 1 "a.cpp"
+# 1 "/torch/extension.h" 1
+#define CHECK(x) check(x)
+void check(int);
+# 2 "a.cpp" 2
+int f(int scale) { return %s; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "names"),
+    [
+        (TYPO, {"scael"}),
+        (TYPO + "a.cpp:4:5: error: 'b' was not declared in this scope\n", {"scael", "b"}),
+        ("/a.cpp:3:5: error: use of undeclared identifier 'scael'\n", {"scael"}),
+        (TYPO + "a.cpp:9:1: warning: unused variable 'y'\n", {"scael"}),
+        (TYPO + "a.cpp:4:5: error: 'Tensor' has no member named 'b'\n", set()),
+        (TYPO.replace("a.cpp", "a.cu"), set()),
+        ('a.cu(3): error: identifier "scael" is undefined\n', set()),
+        ("a.cpp:3:5: error: 'gelu' is not a member of 'at'\n", set()),
+        ("killed by signal 9\n", set()),
+    ],
+)
+def test_only_names_that_nothing_declares_are_looked_for(output, names):
+    assert advice.unknown_names(output) == names
+
+
+@pytest.mark.parametrize(
+    ("used", "name", "places"),
+    [
+        (b"scael", "scael", 1),
+        (b"scael + scael", "scael", 2),
+        (b"scale2", "scael", 0),
+        (b'text("scael")', "scael", 0),
+        (b"check(1)", "check", None),
+        (b"1", "CHECK", None),
+    ],
+)
+def test_a_name_is_sought_in_all_that_a_compiler_reads(used, name, places):
+    assert advice.occurrences(PREPROCESSED % used, name, {"a.cpp"}) == places
+
+
+def test_a_second_attempt_says_what_it_waits_for():
+    said = advice.retry_notice("a.cpp cannot be compiled\n" + TYPO)
+    assert said.startswith("a.cpp:3:5: error: 'scael' was not declared in this scope")
+    assert said.endswith("; compiling again with all of torch's headers, which takes longer")
+
+
+# -- undefined ------------------------------
+
+TEXTS = {
+    "relu.h": "void relu(const float* x);\n",
+    "relu.cu": '#include "relu.h"\n__global__ void k() {}\n',
+    "other.cu": "__global__ void other() {}\n",
+    "torch-ext/binding.cpp": '#include "../relu.h"\nvoid f() { mine::relu(x); }\n',
+}
+KERNELS = ("relu.cu", "other.cu", "relu.h")
+NAME = "mine::relu(float const*)"
+
+
+@pytest.mark.parametrize(
+    ("words", "symbol"),
+    [
+        ("/a/b.so: undefined symbol: _ZN4mine4reluEPKf", "_ZN4mine4reluEPKf"),
+        ("/a/b.so: undefined symbol: relu", "relu"),
+        ("libcudart.so.13: cannot open shared object file", ""),
+    ],
+)
+def test_the_missing_symbol_is_read_from_the_loaders_words(words, symbol):
+    assert advice.missing_symbol(words) == symbol
+
+
+def test_it_is_told_where_the_function_is_named_and_where_it_belongs():
+    error = advice.undefined_error("relu", NAME, TEXTS, KERNELS)
+    assert error.message == (
+        f"relu cannot be imported: {NAME} is named in relu.h, torch-ext/binding.cpp, "
+        "and no source defines it"
+    )
+    assert error.hint.startswith("define it in relu.cu (namespace and arguments")
+
+
+def test_where_no_source_includes_the_header_any_may_define_it():
+    texts = {**TEXTS, "relu.cu": ""}
+    assert "define it in other.cu or relu.cu (" in (
+        advice.undefined_error("relu", NAME, texts, KERNELS).hint
+    )
+    assert "define it in a source (" in advice.undefined_error("relu", NAME, texts, ()).hint
+
+
+def test_a_function_that_the_project_does_not_name_is_not_its_own():
+    assert advice.undefined_error("relu", "at::empty(long)", TEXTS, KERNELS) is None

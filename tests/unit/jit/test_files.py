@@ -4,7 +4,7 @@ import os
 import pytest
 
 from kernforge.errors import UsageError
-from kernforge.jit.files import Tree, closure
+from kernforge.jit.files import Tree, find_closure
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def source(tmp_path):
 def read(source):
     tree = Tree({})
     top = str(source).lstrip("/")
-    return closure(f"{top}/a.cpp", (f"{top}/inc",), (), tree), tree.seen()
+    return find_closure(f"{top}/a.cpp", (f"{top}/inc",), (), tree), tree.seen()
 
 
 def test_a_source_reads_what_it_includes(source):
@@ -58,7 +58,7 @@ def test_a_file_that_changed_just_now_is_not_trusted(source):
 
 def test_a_source_that_is_not_there_is_named(source):
     with pytest.raises(UsageError, match=r"there is no source /nowhere/x\.cpp"):
-        closure("nowhere/x.cpp", (), (), Tree({}))
+        find_closure("nowhere/x.cpp", (), (), Tree({}))
 
 
 def test_an_include_by_macro_takes_every_header_in_reach(source):
@@ -68,16 +68,16 @@ def test_an_include_by_macro_takes_every_header_in_reach(source):
     assert any(path.endswith("c.h") for path in found.files)
 
 
-def test_a_file_that_is_no_utf8_comes_as_its_bytes(source):
+def test_a_file_that_is_not_utf8_keeps_its_bytes(source):
     (source / "b.h").write_bytes("// \xa9\n".encode("latin-1"))
     tree = Tree({})
     text = tree.get(str(source / "b.h").lstrip("/"))
     assert text.encode(errors="surrogateescape") == b"// \xa9\n"
 
 
-def test_a_directory_is_no_source(source):
+def test_a_directory_is_not_a_source(source):
     with pytest.raises(UsageError, match="is a directory"):
-        closure(str(source).lstrip("/"), (), (), Tree({}))
+        find_closure(str(source).lstrip("/"), (), (), Tree({}))
 
 
 def test_a_change_of_a_watched_file_is_seen(source):

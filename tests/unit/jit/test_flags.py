@@ -11,7 +11,7 @@ def test_flags_with_several_words_are_split_as_a_shell_does():
 
 
 def test_search_paths_are_told_from_flags():
-    found = jit_flags.parted(("-Iinc", "-O3", "-I", "/x/../y", "-include", "first.h"), "/w")
+    found = jit_flags.parse_flags(("-Iinc", "-O3", "-I", "/x/../y", "-include", "first.h"), "/w")
     assert found.search == ("/w/inc", "/y")
     assert found.first == ("/w/first.h",)
     assert found.rest == ("-O3",)
@@ -19,13 +19,13 @@ def test_search_paths_are_told_from_flags():
 
 
 def test_a_linkers_paths_become_absolute():
-    found = jit_flags.linker(("-Llib", "-L", "../x", "-lm", "a.o"), "/w")
+    found = jit_flags.linker_flags(("-Llib", "-L", "../x", "-lm", "a.o"), "/w")
     assert found == ("-L/w/lib", "-L/x", "-lm", "/w/a.o")
 
 
 def test_other_search_paths_are_the_users_or_the_machines():
     given = ("-isystem", "inc", "-iquoteq", "-idirafter", "/usr/include/x", "-isystem=/opt/y")
-    found = jit_flags.parted(given, "/w", ["/usr"])
+    found = jit_flags.parse_flags(given, "/w", ["/usr"])
     assert found.apart == ("/w/inc", "/w/q", "/opt/y")
     assert found.rest == (
         *("-isystem", "w/inc", "-iquote", "w/q"),
@@ -40,13 +40,13 @@ def test_a_flag_that_no_shell_could_read_is_named():
 
 @pytest.mark.parametrize("name", ["x.o", "libx.a", "libx.so", "libx.so.1.2", "sub/x.ld"])
 def test_a_linkers_files_become_absolute(name):
-    assert jit_flags.linker((name, "@args", "-z"), "/w") == (f"/w/{name}", "@args", "-z")
+    assert jit_flags.linker_flags((name, "@args", "-z"), "/w") == (f"/w/{name}", "@args", "-z")
 
 
 def test_what_a_linker_reads_is_known():
     flags = ("/a/x.o", "-L/l", "-lfoo", "-l:bar.a", "-Wl,--version-script=/a/map,-T,/a/b.ld", "-O2")
-    assert set(jit_flags.linked(flags)) == {
-        *("/a/x.o", "/l/libfoo.so", "/l/libfoo.a", "/l/bar.a", "/a/map", "/a/b.ld"),
+    assert set(jit_flags.linked_files(flags)) == {
+        *("/a/x.o", "/l/libfoo.so", "/l/libfoo.a", "/l/bar.a", "/a/map", "/a/b.ld")
     }
 
 

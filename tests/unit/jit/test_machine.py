@@ -47,23 +47,20 @@ class Torch:
         ("Ampere+Tegra", "8.7"),
     ],
 )
-def test_architectures_are_named_as_torchs_loader_takes_them(monkeypatch, named, archs):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", named)
-    assert " ".join(map(str, machine._archs(Torch))) == archs
+def test_architectures_are_named_as_torchs_loader_takes_them(named, archs):
+    environ = {"TORCH_CUDA_ARCH_LIST": named}
+    assert " ".join(map(str, machine._archs(environ, Torch))) == archs
 
 
-def test_a_wrong_architecture_names_the_variable_it_is_in(monkeypatch):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0;Hoper")
+def test_a_wrong_architecture_names_the_variable_it_is_in():
+    environ = {"TORCH_CUDA_ARCH_LIST": "9.0;Hoper"}
     with pytest.raises(UsageError, match="TORCH_CUDA_ARCH_LIST: 'Hoper'") as caught:
-        machine._archs(Torch)
+        machine._archs(environ, Torch)
     assert "Hopper" in caught.value.hint
 
 
-def test_the_number_of_jobs_is_torchs_variable(monkeypatch):
-    monkeypatch.setenv("MAX_JOBS", " 3 ")
-    assert machine.jobs() == 3
-    monkeypatch.setenv("MAX_JOBS", "")
-    assert machine.jobs() >= 1
-    monkeypatch.setenv("MAX_JOBS", "many")
+def test_the_number_of_jobs_is_torchs_variable():
+    assert machine.jobs({"MAX_JOBS": " 3 "}) == 3
+    assert machine.jobs({"MAX_JOBS": ""}) >= 1
     with pytest.raises(UsageError, match="MAX_JOBS is 'many'"):
-        machine.jobs()
+        machine.jobs({"MAX_JOBS": "many"})

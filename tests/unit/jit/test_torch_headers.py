@@ -52,16 +52,16 @@ torch::Tensor f(torch::Tensor x) { auto y = torch::empty_like(x); return y; }
 def request(source=SOURCE, path="me/a.cu", **more):
     texts = {path: source, **more}
     found = closure(path, texts, ())
-    unit = plan.Unit(path=path, texts={p: texts[p] for p in found.files}, closure=found)
-    return plan.Request(name="a", units=(unit,))
+    unit = plan.ModuleUnit(path=path, texts={p: texts[p] for p in found.files}, closure=found)
+    return plan.ModuleRequest(name="a", units=(unit,))
 
 
-def slimmed(*args, **more):
-    return torch_headers.slimmed(request(*args, **more), HEADERS.get)
+def cut(*args, **more):
+    return torch_headers.cut(request(*args, **more), HEADERS.get)
 
 
 def test_the_include_gives_way_to_a_header_of_what_is_used():
-    found = slimmed()
+    found = cut()
     (unit,) = found.units
     text = unit.texts["kernforge-slim/kernforge_torch.h"]
     assert found.includes == ("kernforge-slim",)
@@ -84,10 +84,10 @@ def test_lists_python_and_registrations_bring_their_headers():
     lists = "torch::Tensor g(torch::Tensor x) { return torch::cat({x, x}); }\n"
     bound = 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
     library = "TORCH_LIBRARY(a, m) {}\n"
-    (unit,) = slimmed(SOURCE + lists + bound + library).units
-    assert {
-        *("ATen/core/IListRef_inl.h", "torch/csrc/utils/pybind.h", "torch/library.h"),
-    } <= set(unit.closure.foreign)
+    (unit,) = cut(SOURCE + lists + bound + library).units
+    assert {*("ATen/core/IListRef_inl.h", "torch/csrc/utils/pybind.h", "torch/library.h")} <= set(
+        unit.closure.foreign
+    )
     assert unit.closure.reaches_python
 
 
@@ -103,12 +103,12 @@ def test_lists_python_and_registrations_bring_their_headers():
     ],
 )
 def test_what_uses_more_stays_as_it_is(source):
-    assert slimmed(source) is None
+    assert cut(source) is None
 
 
 def test_headers_that_are_not_as_known_are_left_alone():
     known = {name: text for name, text in HEADERS.items() if "factories" not in name}
-    assert torch_headers.slimmed(request(), known.get) is None
+    assert torch_headers.cut(request(), known.get) is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_missing_name_asks_for_the_whole_headers(said, short):
 def test_headers_are_read_once(tmp_path):
     (tmp_path / "a.h").write_text("a")
     known = {}
-    read = make.reader(tmp_path, known)
+    read = make.header_reader(tmp_path, known)
     assert (read("a.h"), read("b.h")) == ("a", None)
     (tmp_path / "a.h").write_text("b")
     assert read("a.h") == "a"

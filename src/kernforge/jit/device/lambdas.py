@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which CUDA units are the same without the flag for extended lambdas.
 
-A project's units are compiled with it, as kernel-builder and torch do, and nvcc then reads ``<functional>``
-before the source: of a small kernel in C++20 that is up to half of what its stages for the host take. A
-unit that has no such lambda, and none of whose names could mean something else for the sake of a
-header of the C++ library, has the same object without: byte for byte, as a test shows for every kernel
-here. One that has such a lambda, or takes a name from that header, does not compile without.
+A project's units are compiled with it, as kernel-builder and torch do, and nvcc then reads
+``<functional>`` before the source: for a small kernel in C++20 that is up to half of the time of its
+stages for the host. A unit that has no such lambda, and none of whose names could mean something
+else because of a header of the C++ library, has the same object without the flag: byte for byte, as
+a test shows for every kernel here. A unit that has such a lambda, or takes a name from that header,
+does not compile without.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kernforge.source import extension_source
@@ -26,11 +28,13 @@ _KNOWN = re.compile(
     r"|-?-keep|-?-keep-dir=.*|-?-(?:use_fast_math|maxrregcount=\d+)"
     r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)"
 )
-_KNOWN_WITH = {
-    "-gencode": re.compile(r"arch=compute_\w+,code=\w+"),
-    "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
-    "-Xcudafe": re.compile(r"--diag_suppress=.*"),
-}
+_KNOWN_WITH = MappingProxyType(
+    {
+        "-gencode": re.compile(r"arch=compute_\w+,code=\w+"),
+        "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
+        "-Xcudafe": re.compile(r"--diag_suppress=.*"),
+    }
+)
 _INCLUDE = re.compile(r'^\s*#\s*include\b\s*(?:[<"]([^>"\n]+)[>"])?', re.MULTILINE)
 # The C++ library's headers, and those of the toolkit that do not ask for the flag.
 _HEADER = re.compile(
@@ -41,20 +45,20 @@ _HEADER = re.compile(
 _ASKS = re.compile(r"EXTENDED_LAMBDA|__nv_is_extended|__cpp_lib_|_GLIBCXX|__has_include|\?\?/")
 
 
-def without(argv: tuple[str, ...], texts: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The argv without the flag; None where the flag is not there, or may make a difference.
+def without_flag(argv: tuple[str, ...], texts: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The argv without the flag; None if the flag is not there, or may make a difference.
 
     Args:
-        argv: of nvcc, for one unit.
+        argv: of nvcc for one unit.
         texts: all of the user's files that it may read, by path.
     """
     kept = tuple(word for word in argv if not _FLAG.fullmatch(word))
-    if kept == argv or not _follows(kept[1:-3]):  # the rest are the unit, -o and the result
+    if kept == argv or not _all_known(kept[1:-3]):  # the rest are the unit, -o and the result
         return None
-    return kept if all(_same(text, texts) for text in texts.values()) else None
+    return kept if all(_is_same(text, texts) for text in texts.values()) else None
 
 
-def _follows(words: tuple[str, ...]) -> bool:
+def _all_known(words: tuple[str, ...]) -> bool:
     """Whether all flags are known."""
     left = iter(words)
     for word in left:
@@ -66,16 +70,18 @@ def _follows(words: tuple[str, ...]) -> bool:
     return True
 
 
-def _same(text: str, texts: Mapping[str, str]) -> bool:
-    """Whether a file means the same, whatever else of the C++ library was read."""
+def _is_same(text: str, texts: Mapping[str, str]) -> bool:
+    """Whether a file means the same, whichever headers of the C++ library are read."""
     return (
         not _ASKS.search(text)
         and extension_source.names_known(text)
-        and all(_own(name, texts) or _HEADER.fullmatch(name) for name in _INCLUDE.findall(text))
+        and all(
+            _is_of_user(name, texts) or _HEADER.fullmatch(name) for name in _INCLUDE.findall(text)
+        )
     )
 
 
-def _own(name: str, texts: Mapping[str, str]) -> bool:
+def _is_of_user(name: str, texts: Mapping[str, str]) -> bool:
     """Whether an included file is one of the user's."""
     path = re.sub(r"^(?:\.\./)+", "", posixpath.normpath(name))
-    return any(f"/{one}".endswith(f"/{path}") for one in texts)
+    return any(f"/{text}".endswith(f"/{path}") for text in texts)

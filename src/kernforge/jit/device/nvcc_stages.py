@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run nvcc's own stages with those for the host and those for the device at the same time.
+"""Run nvcc's stages for the host and for the device at the same time.
 
 ``nvcc --dryrun`` prints the commands of a compilation; nvcc runs them one after another. For one
-architecture there are two rows that need nothing of each other: preprocessing and cudafe++ for the
-host, preprocessing, cicc, ptxas and fatbinary for the device. The host compiler needs both. What they
-share is the module's name for internal symbols, which cudafe++ writes and cicc reads; cicc can make it
-too (``nvcc -cubin`` has it do so), and if the two are not the same cicc runs again.
+architecture there are two chains that need nothing of each other: preprocessing and cudafe++ for
+the host; preprocessing, cicc, ptxas and fatbinary for the device. The host compiler needs both. They
+share the module's name for internal symbols, which cudafe++ writes and cicc reads. cicc can make
+it too (``nvcc -cubin`` has it do so); if the two names differ, cicc runs again.
 
-A list of commands that looks otherwise is nvcc's to run.
+Where the list of commands looks otherwise, nvcc runs it.
 """
 
 from __future__ import annotations
@@ -29,67 +29,68 @@ if TYPE_CHECKING:
 _LINE = re.compile(r"#\$ (.*)")
 _SETTING = re.compile(r"(\w+)=(.*)")
 _KEPT = ("--keep", "--keep-dir=../tmp")
-_STAGES = ["preprocess", "cudafe++", "preprocess", "cicc", "ptxas", "fatbinary", "compile"]
+_STAGES = ("preprocess", "cudafe++", "preprocess", "cicc", "ptxas", "fatbinary", "compile")
 _MODULE = re.compile(r'--module_id_file_name "([^"]+)"')
 _NICE = 15
-# More than this takes longer to look at than the flag does.
+# To read more than this takes longer than the flag does.
 _READ_BYTES = 1_000_000
 _DEVICE = "-D__CUDA_ARCH__="
 
 
 def run_stages(command: Command) -> Completed:
-    """Run a program; if that is nvcc for one object and one architecture, its stages side by side.
+    """Run a program; if it is nvcc for one object and one architecture, its stages side by side.
 
-    A sandbox's own words may stand before nvcc's.
+    The words of a sandbox may stand before nvcc's.
 
     Raises:
         FileNotFoundError: there is no such program.
     """
     if not any(map(_is_nvcc, command.argv)) or not {"-c", "-cubin"} & set(command.argv):
         return run(command)
-    first = _lean(command)
-    if first is None:
-        return _staged(command)
-    done = _staged(first)
-    # What it lacks, or says of a mistake, is told with the flags that were given.
-    return done if done.returncode == 0 else _staged(command)
+    faster = _without_lambdas(command)
+    if faster is None:
+        return _run_staged(command)
+    done = _run_staged(faster)
+    # If it fails, the messages are those with the flags that were given.
+    return done if done.returncode == 0 else _run_staged(command)
 
 
-def _lean(command: Command) -> Command | None:
-    """The same without a flag that makes it slow, if all else stays as it is."""
+def _without_lambdas(command: Command) -> Command | None:
+    """The same without the flag for extended lambdas; None if that may change the object."""
     paths = sorted(path for path in (command.cwd or Path()).rglob("*") if path.is_file())
     if sum(path.stat().st_size for path in paths) > _READ_BYTES:
         return None
     texts = {str(path): path.read_text(errors="surrogateescape") for path in paths}
-    before, argv = _parted(command)
-    lean = lambdas.without(argv, texts)
-    return replace(command, argv=before + lean) if lean else None
+    before, argv = _split_argv(command)
+    shorter = lambdas.without_flag(argv, texts)
+    return replace(command, argv=before + shorter) if shorter else None
 
 
 def _is_nvcc(word: str) -> bool:
     return word.endswith("/nvcc")
 
 
-def _parted(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What stands before nvcc's argv, and that."""
+def _split_argv(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What stands before nvcc's argv, and nvcc's argv."""
     at = next(place for place, word in enumerate(command.argv) if _is_nvcc(word))
     return command.argv[:at], command.argv[at:]
 
 
-def _staged(command: Command) -> Completed:
+def _run_staged(command: Command) -> Completed:
     if "-c" not in command.argv:
         return run(command)
     kept = () if _KEPT[0] in command.argv else _KEPT
-    told = run(replace(command, argv=(*command.argv, *kept, "--dryrun")))
-    found = script((told.stdout + told.stderr).splitlines()) if told.returncode == 0 else None
-    if found is None:
+    listed = run(replace(command, argv=(*command.argv, *kept, "--dryrun")))
+    lines = (listed.stdout + listed.stderr).splitlines()
+    script = stage_script(lines) if listed.returncode == 0 else None
+    if script is None:
         return run(command)
-    done = run(replace(command, argv=(*_parted(command)[0], "/bin/sh", "-c", found)))
-    return replace(done, wall_s=done.wall_s + told.wall_s, cpu_s=done.cpu_s + told.cpu_s)
+    done = run(replace(command, argv=(*_split_argv(command)[0], "/bin/sh", "-c", script)))
+    return replace(done, wall_s=done.wall_s + listed.wall_s, cpu_s=done.cpu_s + listed.cpu_s)
 
 
 def run_behind(command: Command) -> Completed:
-    """The same for work in the background: it yields to what somebody waits for.
+    """``run_stages`` at a low priority, for work that no user waits for.
 
     Raises:
         FileNotFoundError: there is no such program.
@@ -97,31 +98,37 @@ def run_behind(command: Command) -> Completed:
     return run_stages(replace(command, nice=_NICE))
 
 
-def script(lines: Sequence[str]) -> str | None:
-    """A shell script of what ``nvcc --dryrun`` says; None when that is not as expected.
+def stage_script(lines: Sequence[str]) -> str | None:
+    """A shell script that runs the two chains at the same time.
 
-    Its messages are those of nvcc: of the host's stages, and of the device's if those went well.
+    Its messages are those of nvcc: of the host's stages, and of the device's if the former succeed.
+
+    Args:
+        lines: what ``nvcc --dryrun`` writes.
+
+    Returns:
+        None if the stages are not those that are expected.
     """
-    told = [match[1] for line in lines if (match := _LINE.fullmatch(line))]
-    settings = [match for line in told if (match := _SETTING.fullmatch(line))]
-    steps = [line for line in told if not _SETTING.fullmatch(line)]
-    if [_stage(step) for step in steps] != _STAGES:
+    printed = [match[1] for line in lines if (match := _LINE.fullmatch(line))]
+    settings = [match for line in printed if (match := _SETTING.fullmatch(line))]
+    steps = [line for line in printed if not _SETTING.fullmatch(line)]
+    if tuple(_stage(step) for step in steps) != _STAGES:
         return None
     before, cudafe, preprocess, cicc, *rest, compile_ = steps
     named = _MODULE.search(cicc)
     if _DEVICE in before or _DEVICE not in preprocess or not named or named[0] not in cudafe:
         return None
-    own = named[1] + ".device"
-    apart = cicc.replace(named[0], f'--gen_module_id_file --module_id_file_name "{own}"')
+    second = named[1] + ".device"
+    naming = cicc.replace(named[0], f'--gen_module_id_file --module_id_file_name "{second}"')
     after = " && ".join(rest)
     exports = (f"export {match[1]}={shlex.quote(match[2])}" for match in settings)
     return "\n".join(
         (
             *exports,
-            f"( {preprocess} && {apart} && {after} ) > ../tmp/device.log 2>&1 & device=$!",
+            f"( {preprocess} && {naming} && {after} ) > ../tmp/device.log 2>&1 & device=$!",
             f"{before} && {cudafe} || {{ code=$?; wait; exit $code; }}",
             "wait $device; code=$?",
-            f"if [ $code = 0 ] && ! cmp -s {shlex.quote(named[1])} {shlex.quote(own)}; then",
+            f"if [ $code = 0 ] && ! cmp -s {shlex.quote(named[1])} {shlex.quote(second)}; then",
             f"  ( {cicc} && {after} ) > ../tmp/device.log 2>&1; code=$?",
             "fi",
             "cat ../tmp/device.log >&2; [ $code = 0 ] || exit $code",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The door to NVRTC, NVIDIA's compiler of device code as a library.
 
-It comes with CUDA builds of torch and with the toolkit; ``cuda.bindings`` finds and calls it. It takes
-headers as texts, which cuda.core's ``Program`` does not. Where one of them is missing nothing here
-is an error: there is no such way then.
+It comes with CUDA builds of torch and with the toolkit; ``cuda.bindings`` finds and calls it.
+NVRTC takes headers as texts, which cuda.core's ``Program`` does not. Both are optional: where one is
+missing nvcc compiles.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from kernforge.build.execute.action import resolve
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernforge.jit.device.plan import Program
+    from kernforge.jit.device.plan import DeviceProgram
 
 
 class RtcError(Exception):
-    """NVRTC does not compile a program; the text says why."""
+    """NVRTC does not compile a program; the message says why."""
 
 
 def installed() -> bool:
-    """Whether there may be an NVRTC; nothing is loaded to find out."""
+    """Whether ``cuda.bindings`` is installed; nothing is loaded to find out."""
     try:
         return importlib.util.find_spec("cuda.bindings") is not None
     except ModuleNotFoundError:
         return False
 
 
-def compile_(program: Program, roots: Mapping[str, str]) -> bytes:
+def compile_program(program: DeviceProgram, roots: Mapping[str, str]) -> bytes:
     """Machine code of a program, as a cubin.
 
     Args:
@@ -39,13 +39,13 @@ def compile_(program: Program, roots: Mapping[str, str]) -> bytes:
         roots: real path of each toolchain tree by name.
 
     Raises:
-        RtcError: it cannot be compiled; the text is the compiler's.
+        RtcError: it cannot be compiled; the message is the compiler's.
     """
     nvrtc = _nvrtc()
     options = [resolve(word, roots).encode() for word in program.options]
     texts = [_bytes(text) for text in program.headers.values()]
     names = [name.encode() for name in program.headers]
-    handle = _got(
+    handle = _result(
         nvrtc.nvrtcCreateProgram(
             _bytes(program.text), program.name.encode(), len(names), texts, names
         )
@@ -53,11 +53,11 @@ def compile_(program: Program, roots: Mapping[str, str]) -> bytes:
     try:
         (status,) = nvrtc.nvrtcCompileProgram(handle, len(options), options)
         if status:
-            log = b" " * _got(nvrtc.nvrtcGetProgramLogSize(handle))
-            _got(nvrtc.nvrtcGetProgramLog(handle, log))
+            log = b" " * _result(nvrtc.nvrtcGetProgramLogSize(handle))
+            _result(nvrtc.nvrtcGetProgramLog(handle, log))
             raise RtcError(log.rstrip(b"\0 ").decode(errors="replace"))
-        code: bytes = b" " * _got(nvrtc.nvrtcGetCUBINSize(handle))
-        _got(nvrtc.nvrtcGetCUBIN(handle, code))
+        code: bytes = b" " * _result(nvrtc.nvrtcGetCUBINSize(handle))
+        _result(nvrtc.nvrtcGetCUBIN(handle, code))
     finally:
         nvrtc.nvrtcDestroyProgram(handle)
     return code
@@ -75,8 +75,8 @@ def _nvrtc() -> Any:
     return nvrtc
 
 
-def _got(answer: tuple[Any, ...]) -> Any:
-    """What a call gives beside its status."""
+def _result(answer: tuple[Any, ...]) -> Any:
+    """What a call returns after its status."""
     if answer[0]:
         raise RtcError(f"NVRTC fails: {answer[0]}")
     return answer[1] if len(answer) > 1 else None

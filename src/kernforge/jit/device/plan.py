@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compiles the device code of a CUDA unit alone, for an edit that leaves its host code as it was.
+"""Plans the compilation of a CUDA unit's device code alone, for an edit that leaves its host code.
 
-Two ways, both with the unit's own flags: nvcc's device stages (``nvcc -cubin``), and NVRTC, which is
-given the text without the host's part. NVRTC has no C++ library. A source that shows use of it, of
-another library, or of a function that the C++ library overloads, does not go that way.
+There are two ways, both with the unit's own flags: nvcc's device stages (``nvcc -cubin``), and
+NVRTC, which is given the text without the host's part. NVRTC has no C++ library: a source that uses
+it, another library, or a function that the C++ library overloads, is left to nvcc.
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kernforge.build.plan.graph import ActionSet
-from kernforge.jit.device import split, tokens
+from kernforge.jit.device import split as device_split
+from kernforge.jit.device import tokens
 from kernforge.project.units import Sources
 from kernforge.source import includes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kernforge.build.plan.graph import Action
-    from kernforge.jit.plan import CudaUnit
+    from kernforge.jit.device.split import Split
+    from kernforge.jit.device.units import CudaUnit
     from kernforge.project.targets import Target
     from kernforge.toolchain.lockfile import Lock
+
+    SplitText = Callable[..., Split | None]
 
 CUBIN = "unit.cubin"
 _GENCODE = re.compile(r"arch=compute_(\w+),code=sm_(\w+)")
@@ -33,29 +38,40 @@ _NO_PART = re.compile(r"-?-(?:rdc|relocatable-device-code|dc|dlto|lto|dw|dlink|c
 # Headers beyond this are taken as they are: reading them would take longer than it saves.
 _READ_BYTES = 400_000
 # Headers of the toolkit that NVRTC reads from there, and those that it does without.
-_FROM_TOOLKIT = {
+_FROM_TOOLKIT = (
     *("cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h", "math_constants.h", "mma.h"),
     *("cooperative_groups.h", "cuda_pipeline.h"),
-}
+)
 _INTEGERS = "".join(
     f"typedef {sign}{kind} {'u' if sign else ''}int{bits}_t;\n"
     for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))
     for sign in ("", "unsigned ")
 ).replace("typedef char", "typedef signed char")
-_STAND_INS = {
-    **dict.fromkeys(("cstdint", "stdint.h"), f"#pragma once\n{_INTEGERS}"),
-    **dict.fromkeys(
-        (
-            *("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"),
-            *("algorithm", "array", "cassert", "cfloat", "climits", "cmath", "cstddef", "cstdio"),
-            *("cstdlib", "cstring", "functional", "iostream", "limits", "memory", "optional"),
-            *("sstream", "stdexcept", "string", "tuple", "type_traits", "utility", "vector"),
-            *("assert.h", "float.h", "limits.h", "math.h", "stddef.h", "stdio.h", "stdlib.h"),
-            "string.h",
+_STAND_INS = MappingProxyType(
+    {
+        **dict.fromkeys(("cstdint", "stdint.h"), f"#pragma once\n{_INTEGERS}"),
+        **dict.fromkeys(
+            (
+                *("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"),
+                *(
+                    "algorithm",
+                    "array",
+                    "cassert",
+                    "cfloat",
+                    "climits",
+                    "cmath",
+                    "cstddef",
+                    "cstdio",
+                ),
+                *("cstdlib", "cstring", "functional", "iostream", "limits", "memory", "optional"),
+                *("sstream", "stdexcept", "string", "tuple", "type_traits", "utility", "vector"),
+                *("assert.h", "float.h", "limits.h", "math.h", "stddef.h", "stdio.h", "stdlib.h"),
+                "string.h",
+            ),
+            "",
         ),
-        "",
-    ),
-}
+    }
+)
 # Calls that the C++ library decides by the types of all arguments, and NVRTC otherwise; macros of
 # the C library; what tells the compilers apart.
 _NOT_ALIKE = re.compile(
@@ -71,10 +87,12 @@ _IGNORED = re.compile(
     r"|--keep|--keep-dir=.*"
 )
 # What is for the host's code, or said to the host's compiler alone, with the word after it.
-_IGNORED_WITH = {
-    "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
-    "-Xcudafe": re.compile(r"--diag_suppress=.*"),
-}
+_IGNORED_WITH = MappingProxyType(
+    {
+        "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
+        "-Xcudafe": re.compile(r"--diag_suppress=.*"),
+    }
+)
 _PASSED = re.compile(
     r"-[DU]\w.*|-std=c\+\+(?:14|17|20)|-?-(?:use_fast_math|maxrregcount=\d+)"
     r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)"
@@ -82,7 +100,7 @@ _PASSED = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class DeviceProgram:
     """What NVRTC is given.
 
     Attributes:
@@ -97,8 +115,8 @@ class Program:
     headers: Mapping[str, str]
     options: tuple[str, ...]
 
-    def naming(self, unnamed: str) -> Program:
-        """The same with unnamed namespaces called as another compiler called them.
+    def naming(self, unnamed: str) -> DeviceProgram:
+        """The same with unnamed namespaces named as another compiler named them.
 
         NVRTC names them after its process, and names are part of the code.
         """
@@ -108,31 +126,43 @@ class Program:
         headers = {name: named(text) for name, text in self.headers.items()}
         return replace(self, text=named(self.text), headers=headers)
 
-    def instantiating(self, lines: str) -> Program:
+    def instantiating(self, lines: str) -> DeviceProgram:
         """The same with more lines at its end: templates that the host's part had instantiated."""
         return replace(self, text=f"{self.text}\n{lines}") if lines else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class DevicePart:
     """The device code of a unit.
 
     Attributes:
-        host: names the host's part with all that makes code of it; units that share it differ in
+        host: key of the host's part with all that decides its code; units that share it differ in
             device code alone.
         cubin: nvcc's device stages, as an action.
-        texts: what that action reads beside what the unit reads.
-        program: for NVRTC; None when it may not give what nvcc gives.
+        texts: files of that action by content, as a plan holds them.
+        program: for NVRTC; None if NVRTC may not give what nvcc gives.
     """
 
     host: str
     cubin: Action
     texts: Mapping[str, str]
-    program: Program | None
+    program: DeviceProgram | None
 
 
-def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
-    """The device code of a unit; None where it cannot be told from the host's."""
+def device_part(
+    unit: CudaUnit, lock: Lock, target: Target, split: SplitText = device_split.split
+) -> DevicePart | None:
+    """Plan the compilation of a unit's device code.
+
+    Args:
+        unit: the unit.
+        lock: the toolchain.
+        target: what the unit is compiled for.
+        split: ``split.split``, or the same with a memory.
+
+    Returns:
+        None where device code cannot be told from host code for certain.
+    """
     argv = unit.action.argv
     if sum(1 for word in argv if _GENCODE.fullmatch(word)) != 1 or "-gencode" not in argv:
         return None
@@ -144,7 +174,7 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
     # A flag that is not known may put line numbers into the object.
     options = _options(argv, unit)
     exact = exact or options is None
-    parts = _split(unit, macros, exact=exact)
+    parts = _split_unit(unit, macros, split, exact=exact)
     if parts[unit.path] is None:
         return None
     hosts = {p: found.host if (found := parts.get(p)) else t for p, t in unit.texts.items()}
@@ -157,18 +187,20 @@ def part(unit: CudaUnit, lock: Lock, target: Target) -> Part | None:
     cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)
     devices = {p: found.device if (found := parts.get(p)) else t for p, t in unit.texts.items()}
     program = None if exact or options is None else _program(unit, devices, options)
-    return Part(host=host.key, cubin=cubin, texts=alone.texts, program=program)
+    return DevicePart(host=host.key, cubin=cubin, texts=alone.texts, program=program)
 
 
-def _split(unit: CudaUnit, macros: frozenset[str], *, exact: bool) -> dict[str, split.Split | None]:
-    """The parts of each of a unit's texts, as far as they can be told.
+def _split_unit(
+    unit: CudaUnit, macros: frozenset[str], split: SplitText, *, exact: bool
+) -> dict[str, Split | None]:
+    """The parts of each of a unit's texts; None for one that cannot be split for certain.
 
-    A function that is declared for the host too is for both, whatever its definition says: it may be
-    in another file.
+    A function that is declared for the host too is for both, whatever its definition says: the
+    declaration may be in another file.
     """
     small = sum(map(len, unit.texts.values())) < _READ_BYTES
     read = {p: text for p, text in unit.texts.items() if small or p == unit.path}
-    parts = {path: split.split(text, macros, exact=exact) for path, text in read.items()}
+    parts = {path: split(text, macros, exact=exact) for path, text in read.items()}
     alone: set[str] = set().union(*(found.alone for found in parts.values() if found))
     shared: set[str] = set()
     for path, text in unit.texts.items():
@@ -177,10 +209,12 @@ def _split(unit: CudaUnit, macros: frozenset[str], *, exact: bool) -> dict[str, 
     if not shared:
         return parts
     both = frozenset(shared)
-    return {path: split.split(text, macros, both, exact=exact) for path, text in read.items()}
+    return {path: split(text, macros, both, exact=exact) for path, text in read.items()}
 
 
-def _program(unit: CudaUnit, devices: Mapping[str, str], options: list[str]) -> Program | None:
+def _program(
+    unit: CudaUnit, devices: Mapping[str, str], options: list[str]
+) -> DeviceProgram | None:
     if any(_NOT_ALIKE.fullmatch(w) for text in devices.values() for w in tokens.words(text)):
         return None
     own: dict[str, str] = {}
@@ -193,11 +227,13 @@ def _program(unit: CudaUnit, devices: Mapping[str, str], options: list[str]) -> 
                 return None  # one name, several files
             own |= dict.fromkeys([name] if texts else [], "".join(texts))
     headers = {**_STAND_INS, **own}
-    return Program(name=unit.path, text=devices[unit.path], headers=headers, options=tuple(options))
+    return DeviceProgram(
+        name=unit.path, text=devices[unit.path], headers=headers, options=tuple(options)
+    )
 
 
 def _options(argv: tuple[str, ...], unit: CudaUnit) -> list[str] | None:
-    """NVRTC's words for nvcc's; None when one of them is not known to mean the same."""
+    """NVRTC's options for nvcc's; None if one of them is not known to mean the same."""
     root = argv[0].partition("/")[0]
     found = [f"-I{root}/include", f"-I{root}/include/cccl"]
     own = {f"-I{directory}" for directory in unit.includes}

@@ -1,77 +1,160 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of a kernel project with the objects of edited device code in it.
 
-What ``jit_swap`` does for a module's sources, for a project: ``load`` and ``kernforge dev`` share it.
+The plan is that of ``kernforge build``, so that its results come from the same store. ``load`` and
+``kernforge dev`` replace in it the objects of edited units.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernforge.build.api import EditedPlan
 from kernforge.build.execute import executor
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.jit.device import nvcc_stages, replan, swap
+from kernforge.build.plan.graph import ActionSet
+from kernforge.jit.device import nvcc_stages, swap
+from kernforge.jit.device.units import CudaUnit, DeviceToolchain, ModulePlan
+from kernforge.project import units
 from kernforge.system.console import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kernforge.build.api import PlannedBuild
     from kernforge.build.execute.action import ActionContext
     from kernforge.build.execute.outcome import Events, Failure
-    from kernforge.build.plan.graph import Plan
+    from kernforge.build.plan.graph import Action, Plan
     from kernforge.build.workspace import Workspace
-    from kernforge.store.local import Store
+    from kernforge.jit.device.units import DeviceSession
+    from kernforge.manifest.document import Manifest
+    from kernforge.project.units import Sources
     from kernforge.toolchain.lockfile import Lock
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where and with what a project's device code is made; see ``jit_swap.Place``."""
-
-    lock: Lock
-    store: Store
-    roots: Mapping[str, str]
+_OUTPUT_WORDS = 3  # the source, -o and the object end an argv
 
 
-def edited(
-    workspace: Workspace, planned: PlannedBuild, context: ActionContext, *, nvrtc: bool = True
+def replace_edited(
+    session: DeviceSession,
+    workspace: Workspace,
+    planned: PlannedBuild,
+    context: ActionContext,
+    *,
+    nvrtc: bool = True,
 ) -> EditedPlan:
-    """Compile alone the device code of units of which nothing else is new.
+    """Compile the device code of units of which only that is new, and put it into the plan.
 
     Args:
+        session: what remembers earlier objects.
         workspace: the project.
-        planned: the plan of one variant.
+        planned: the plan of one variant, as ``kernforge build`` makes it.
         context: what actions are run with.
-        nvrtc: see ``jit_swap.swapped``.
+        nvrtc: whether NVRTC may compile; see ``swap.swap_device_code``.
 
     Returns:
-        The plan to run. What nvcc compiles of it as a whole is remembered after the build.
+        The plan to run. The objects that nvcc compiles as a whole are remembered after the build.
     """
-    place = Place(lock=planned.lock, store=context.store, roots=context.trees)
-    parts = replan.Parts(
-        manifest=workspace.project.manifest, sources=workspace.sources, lock=planned.lock
-    )
-    same = EditedPlan(plan=planned.plan)
-    whole = replan.made(planned.plan, parts)
-    if whole is None:
-        return same
-    if place.store.has(STORE_KIND, whole.link.key):
-        swap.remember(whole)
-        return same
+    whole = EditedPlan(plan=planned.plan)
+    module = module_plan(planned.plan, workspace.project.manifest, workspace.sources)
+    if module is None:
+        return whole
+    toolchain = DeviceToolchain(lock=planned.lock, store=context.store, trees=context.trees)
+    if toolchain.store.has(STORE_KIND, module.link.key):
+        session.remember(module)
+        return whole
     quiet: Events = Report(quiet=True, failures=False)
 
-    def run_plan(some: Plan) -> tuple[Failure, ...]:
-        return executor.run_actions(some, context, quiet, project=workspace.project).failures
+    def run_plan(plan: Plan, *, behind: bool = False) -> tuple[Failure, ...]:
+        runner = nvcc_stages.run_behind if behind else context.runner
+        slower = replace(context, runner=runner)
+        return executor.run_actions(plan, slower, quiet, project=workspace.project).failures
 
-    def behind(some: Plan) -> tuple[Failure, ...]:
-        slow = replace(context, runner=nvcc_stages.run_behind)
-        return executor.run_actions(some, slow, quiet, project=workspace.project).failures
+    replan = functools.partial(with_objects, module, sources=workspace.sources, lock=toolchain.lock)
+    edited = swap.swap_device_code(session, module, toolchain, run_plan, replan, nvrtc=nvrtc)
+    if edited:
+        return EditedPlan(plan=edited.plan)
+    learn = functools.partial(swap.learn_objects, session, module, toolchain, nvrtc=nvrtc)
+    return replace(whole, learn=learn)
 
-    again = functools.partial(replan.with_objects, whole, parts=parts)
-    if found := swap.swapped(whole, place, run_plan, behind, again, nvrtc=nvrtc):
-        return EditedPlan(plan=found.plan)
-    return replace(same, learn=functools.partial(swap.learn, whole, place, nvrtc=nvrtc))
+
+def module_plan(plan: Plan, manifest: Manifest, sources: Sources) -> ModulePlan | None:
+    """A project's plan of one variant as ``swap`` takes it.
+
+    Args:
+        plan: the plan.
+        manifest: the project's.
+        sources: the project's files.
+
+    Returns:
+        None if the plan has several variants, or if nvcc compiles nothing of it.
+    """
+    if len(plan.artifacts) != 1 or not plan.artifacts[0].extension:
+        return None
+    cuda = tuple(_cuda_units(plan, manifest, sources))
+    if not cuda:
+        return None
+    (link,) = (each for each in plan.actions if each.key == plan.artifacts[0].extension)
+    target = plan.artifacts[0].target
+    return ModulePlan(plan=plan, link=link, header=None, namespaces={}, cuda=cuda, target=target)
+
+
+def with_objects(
+    before: ModulePlan, objects: Mapping[str, Action], *, sources: Sources, lock: Lock
+) -> ModulePlan:
+    """The same plan with other objects for the units of these paths.
+
+    What reads such an object gets another key; all else stays.
+    """
+    (artifact,) = before.plan.artifacts
+    actions = ActionSet(sources, lock)
+    now = {unit.action.key: objects[unit.path] for unit in before.cuda if unit.path in objects}
+    for action in before.plan.actions:
+        if action.key in now:
+            continue
+        inputs = []
+        for each in action.inputs:
+            key, _, output = each.name.partition("/")
+            moved = each.origin == "action" and now[key].key != key
+            inputs.append(actions.output(now[key], output, each.path) if moved else each)
+        now[action.key] = (
+            action
+            if inputs == list(action.inputs)
+            else actions.add(action.title, action.argv, inputs, action.outputs, artifact.target)
+        )
+    link = now[before.link.key]
+    plan = replace(
+        before.plan,
+        actions=tuple({now[each.key].key: now[each.key] for each in before.plan.actions}.values()),
+        artifacts=(replace(artifact, extension=link.key),),
+    )
+    return replace(before, plan=plan, link=link)
+
+
+def _cuda_units(plan: Plan, manifest: Manifest, sources: Sources) -> Iterator[CudaUnit]:
+    target = plan.artifacts[0].target
+    texts = {**sources.texts, **sources.brought}
+    for unit in units.units(manifest, target.backend, target.cuda):
+        if not unit.is_cuda:
+            continue
+        for action in plan.actions:
+            compiles_unit = action.argv[-_OUTPUT_WORDS:][0] == unit.path
+            if not compiles_unit or not action.argv[0].endswith("/nvcc"):
+                continue
+            closure = units.closure(unit, sources)
+            yield CudaUnit(
+                path=unit.path,
+                texts={path: texts[path] for path in closure.files},
+                includes=_search_path(action.argv),
+                foreign=closure.foreign,
+                opaque=closure.opaque,
+                action=action,
+            )
+
+
+def _search_path(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Directories of the project that an argv names as ``-I``."""
+    return tuple(
+        word.removeprefix("-I") for word in argv if word.startswith("-I") and "%{" not in word
+    )

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a CUDA source the host compiler sees, and what the GPU runs.
+"""Split a CUDA source into what the host compiler sees and what the GPU runs.
 
-A function marked ``__global__`` or ``__device__`` alone has a body that the host program does not hold.
-Two texts that are alike but for such bodies make the same host code, so that the new device code can
-take the place of the old one. Only what is recognised for certain is taken out of the host's part:
-where this reader is in doubt a body counts for both, and a text that it cannot follow has no parts.
+The host program does not contain the body of a function marked ``__global__``, or ``__device__``
+alone. Two texts that differ only in such bodies make the same host code, so that new device code can
+replace the old one. Only what is recognised for certain is taken out of the host's part: a body in
+doubt counts for both, and a text that this reader cannot follow is not split.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,20 +32,20 @@ _DEFINE = re.compile(r"#\s*define\b")
 _STRANGE = re.compile(r"""\b(?:u8|[uUL])?R"|<%|%>|%:|\?\?[=/'()!<>-]|[\v\f\x1e]""")
 # A host function with one of these changes when the lines above it move.
 _LINES = re.compile(r"\b(?:assert|__LINE__|__COUNTER__|\w*source_location|__builtin_LINE)\b")
-_CLASSES = {"class", "struct", "union", "enum"}
-_ON_DEVICE = {"__device__", "__global__", "__constant__", "__managed__", "__shared__"}
-_FOR_BOTH = {"using", "typedef", "template", "static_assert", *_CLASSES}
-# Their bodies can be looked at by who calls them, on the host too.
-_OPEN_BODIES = {"constexpr", "consteval", "auto", "decltype", "friend", "__host__"}
+_CLASSES = frozenset({"class", "struct", "union", "enum"})
+_ON_DEVICE = frozenset({"__device__", "__global__", "__constant__", "__managed__", "__shared__"})
+_FOR_BOTH = frozenset({"using", "typedef", "template", "static_assert", *_CLASSES})
+# Callers, on the host too, can depend on the bodies of these.
+_OPEN_BODIES = frozenset({"constexpr", "consteval", "auto", "decltype", "friend", "__host__"})
 # What may stand before a body and has braces of its own.
-_BRACED = {"requires", "try"}
+_BRACED = frozenset({"requires", "try"})
 # Types of the toolkit that look like macros.
 _TYPES = re.compile(r"__(?:half|nv_bfloat16|nv_fp8)\w*")
-# Brackets after these are no list of parameters.
-_QUIET = {"alignas", "__align__", "__attribute__"}
-_ACCESS = {"public", "protected", "private"}
+# Brackets after these are not a list of parameters.
+_QUIET = frozenset({"alignas", "__align__", "__attribute__"})
+_ACCESS = frozenset({"public", "protected", "private"})
 _MACRO_LIKE = re.compile(r"_*[A-Z][A-Z0-9_]+|__\w+")
-_MARKS = {"__device__", "__global__", "__forceinline__", "__inline__", "__noinline__"}
+_MARKS = frozenset({"__device__", "__global__", "__forceinline__", "__inline__", "__noinline__"})
 # White space of the host's part, before it is known whether its lines count.
 _SPACE, _LINE, _HIDDEN_LINE = "\v", "\x1e", "\f"
 
@@ -69,7 +68,6 @@ class Split:
     alone: frozenset[str]
 
 
-@functools.lru_cache(maxsize=256)
 def split(
     text: str,
     macros: frozenset[str] = frozenset(),
@@ -77,7 +75,7 @@ def split(
     *,
     exact: bool = False,
 ) -> Split | None:
-    """Tell the parts of a CUDA source or header; None where that is not certain.
+    """Split a CUDA source or header; None where that is not certain.
 
     Args:
         text: the source.
@@ -141,21 +139,21 @@ class _Reader:
     # -- what is at namespace scope --------------------------------------------------------
 
     def _block(self) -> int:
-        """The end of the opening of a namespace or of an ``extern "C"`` block; 0 if it is none."""
+        """The index after the brace that opens a namespace or an ``extern "C"`` block; 0 if none does."""
         first = significant(self._tokens, self._at, 1)[0]
         if self._tokens[first].text not in {"namespace", "inline", "extern"}:
             return 0
         at = self._at
-        said: list[str] = []
-        while at < len(self._tokens) and len(said) < 12:  # noqa: PLR2004 - nested namespaces
+        words: list[str] = []
+        while at < len(self._tokens) and len(words) < 12:  # noqa: PLR2004 - nested namespaces
             token = self._tokens[at]
-            if token.text == "{" and said[0] == "extern":
-                return at + 1 if len(said) == 2 and said[1].startswith('"') else 0  # noqa: PLR2004
+            if token.text == "{" and words[0] == "extern":
+                return at + 1 if len(words) == 2 and words[1].startswith('"') else 0  # noqa: PLR2004
             if token.text == "{":
-                return at + 1 if "namespace" in said[:2] else 0
+                return at + 1 if "namespace" in words[:2] else 0
             if token.kind == "directive" or token.text in {";", "=", "("}:
                 return 0
-            said += [token.text] if token.kind in {"word", "text"} else []
+            words += [token.text] if token.kind in {"word", "text"} else []
             at += 1
         return 0
 
@@ -212,7 +210,7 @@ class _Reader:
         self._keep(end - 1, end)
 
     def _hides(self, begin: int, brace: int, marks: set[str]) -> bool:
-        """Whether nobody but the GPU sees the body of a function that has these words before it."""
+        """Whether only the GPU sees the body of a function that has these words before it."""
         directives = [
             (place, token.text)
             for place, token in enumerate(self._tokens[begin : closing(self._tokens, brace)], begin)
@@ -230,7 +228,7 @@ class _Reader:
     # -- classes ---------------------------------------------------------------------------
 
     def _braced(self, brace: int, head: list[str]) -> int:
-        """Where braces close that are no function's; of a class, its device functions are noted."""
+        """Where braces close that are not a function's; of a class, device functions are noted."""
         end = closing(self._tokens, brace)
         if "enum" in head or _assigned(head) or not _CLASSES & set(head):
             return end
@@ -252,7 +250,7 @@ class _Reader:
                 at = self._member(at, end)
 
     def _member(self, begin: int, end: int) -> int:
-        """The place after one member."""
+        """The index after one member."""
         at = after_template(self._tokens, begin)
         head: list[str] = []
         names: set[str] = set()

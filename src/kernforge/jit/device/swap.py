@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edits of device code alone: new machine code in the object whose host code stays.
+"""Put new device code into the object whose host code stays.
 
-After nvcc has compiled a unit its object is remembered by its host's part (``jit_device``). When the unit
-comes again with the same host's part, its device code is compiled alone and takes the place of the
-old one in a copy of that object, which is linked as ever: kernels and variables that the host
+After nvcc has compiled a unit, its object is remembered by its host's part (``plan.DevicePart``). When
+the unit comes again with the same host's part, its device code is compiled alone and replaces the
+old one in a copy of that object, which is linked as ever. Kernels and variables that the host
 registers are looked for by name before that.
 
-NVRTC compiles it where it is known to give what nvcc gives: it did so, byte for byte, for an earlier
-text of that host's part. Whether it did so this time too is looked at in the background, where nvcc
-compiles the same; if not, the module is given up for nvcc's at the next call, and said so.
+NVRTC compiles device code where it is known to give what nvcc gives: it did so, byte for byte, for
+an earlier text with that host's part. Whether it did so again is checked in the background, where
+nvcc compiles the same. If not, the next call loads nvcc's module, and a warning says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import logging
-import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,8 +27,8 @@ from kernforge.build.plan.graph import Action
 from kernforge.build.plan.linking import OBJECT
 from kernforge.errors import KernforgeError
 from kernforge.jit.device import nvrtc as device_nvrtc
-from kernforge.jit.device import plan as device_plan
-from kernforge.jit.device.plan import CUBIN
+from kernforge.jit.device.plan import CUBIN, device_part
+from kernforge.jit.device.units import HostObject
 from kernforge.system import digest, files
 from kernforge.system.process import Command, run
 
@@ -39,232 +38,200 @@ if TYPE_CHECKING:
 
     from kernforge.build.execute.outcome import Failure
     from kernforge.build.plan.graph import Plan
-    from kernforge.jit.device.plan import Part, Program
-    from kernforge.jit.plan import CudaUnit, Made
+    from kernforge.jit.device.plan import DevicePart, DeviceProgram
+    from kernforge.jit.device.units import CudaUnit, DeviceSession, DeviceToolchain, ModulePlan
     from kernforge.project.targets import Target
-    from kernforge.store.local import Store
-    from kernforge.toolchain.lockfile import Lock
 
-    Run = Callable[[Plan], tuple[Failure, ...]]
-    """Runs a plan, and returns the actions that failed."""
+    class RunPlan(Protocol):
+        """Runs a plan, in the background if so asked, and returns the actions that failed."""
+
+        def __call__(self, plan: Plan, *, behind: bool = False) -> tuple[Failure, ...]: ...  # noqa: D102
+
 
 _log = logging.getLogger("kernforge")
 _NVCC, _NVRTC = "nvcc", "nvrtc"
-_MOST_HOSTS = 100
-
-
-@dataclass(slots=True)
-class _Host:
-    """An object whose host code can be used again.
-
-    Attributes:
-        key: of the action that made it.
-        code: its machine code.
-        lines: instantiate for NVRTC what the host's part does.
-        spare: constants that NVRTC keeps, and nvcc does not because no code uses them.
-        alike: whether NVRTC gave what nvcc gives; None while nobody has looked.
-    """
-
-    key: str
-    code: bytes
-    lines: str = ""
-    spare: frozenset[str] = frozenset()
-    alike: bool | None = None
-
-    def told(self, program: Program) -> Program:
-        """A program that names and instantiates what the host's part does."""
-        return program.naming(cubin.unnamed(self.code)).instantiating(self.lines)
-
-    def path(self, shop: Place) -> Path:
-        """Where the object lies, if it was not taken away."""
-        return shop.store.path(STORE_KIND, self.key) / OBJECT
 
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """A unit whose device code alone is new."""
+    """A unit of which only the device code is new."""
 
     unit: CudaUnit
-    part: Part
-    host: _Host
+    part: DevicePart
+    host: HostObject
 
 
-class Place(Protocol):
-    """Where and with what modules are made."""
-
-    @property
-    def lock(self) -> Lock:
-        """The toolchain."""
-        ...
-
-    @property
-    def store(self) -> Store:
-        """Where results are kept."""
-        ...
-
-    @property
-    def roots(self) -> Mapping[str, str]:
-        """Real path of each tree and program by name."""
-        ...
+class _SwapError(Exception):
+    """An object does not take other machine code."""
 
 
-_hosts: dict[str, _Host] = {}
-_earlier: dict[str, CudaUnit] = {}
-_threads: list[threading.Thread] = []
-_refuted: set[str] = set()
-_lock = threading.Lock()
-_one_at_a_time = threading.Lock()
+def learn_objects(
+    session: DeviceSession, module: ModulePlan, toolchain: DeviceToolchain, *, nvrtc: bool = True
+) -> None:
+    """Remember the objects of a module that nvcc compiled.
+
+    Args:
+        session: what remembers them.
+        module: the module's plan, all of whose results are in the store.
+        toolchain: what compiled it.
+        nvrtc: whether to find out, in the background, if NVRTC gives the same code.
+    """
+    for unit in module.cuda:
+        _learn_object(session, unit, module.target, toolchain, nvrtc=nvrtc)
 
 
-def stands(path: Path) -> bool:
-    """Whether a module is still what nvcc makes, as far as that is known."""
-    return not _refuted or str(path) not in _refuted
-
-
-def wait() -> None:
-    """Wait for what is compiled in the background."""
-    while _threads:
-        _threads.pop().join()
-
-
-def remember(made: Made) -> None:
-    """Note a module that the store had: its objects are looked at when one of its units is edited."""
-    _earlier.update({unit.path: unit for unit in made.cuda})
-
-
-def learn(made: Made, shop: Place, *, nvrtc: bool = True) -> None:
-    """Remember the objects of a module that nvcc compiled, and see whether NVRTC gives the same."""
-    for unit in made.cuda:
-        _learn(unit, made.target, shop, nvrtc=nvrtc)
-
-
-def _learn(unit: CudaUnit, target: Target, shop: Place, *, nvrtc: bool) -> None:
-    part = device_plan.part(unit, shop.lock, target)
-    path = shop.store.path(STORE_KIND, unit.action.key) / OBJECT
-    if part is None or part.host in _hosts or not path.is_file():
+def _learn_object(
+    session: DeviceSession,
+    unit: CudaUnit,
+    target: Target,
+    toolchain: DeviceToolchain,
+    *,
+    nvrtc: bool,
+) -> None:
+    part = device_part(unit, toolchain.lock, target, session.split)
+    path = toolchain.store.path(STORE_KIND, unit.action.key) / OBJECT
+    if part is None or session.host(part.host) or not path.is_file():
         return
     code = fatbin.one_cubin(elf.section(path.read_bytes(), fatbin.SECTION))
     if code is None:
         return
-    _hosts[part.host] = host = _Host(unit.action.key, code)
-    while len(_hosts) > _MOST_HOSTS:
-        del _hosts[next(iter(_hosts))]
-    if not nvrtc:
+    session.add_host(part.host, HostObject(key=unit.action.key, code=code))
+    if not nvrtc or not part.program:
         return
-    if part.program and not device_nvrtc.installed():
-        _log.info("device code of %s goes by nvcc: cuda.bindings is not installed", unit.path)
-    elif part.program:
-        _later(functools.partial(_compare, host, part.program, shop))
+    if device_nvrtc.installed():
+        session.start(functools.partial(_compare, session, part.host, part.program, toolchain))
+    else:
+        _log.info("nvcc compiles device code of %s: cuda.bindings is not installed", unit.path)
 
 
-def swapped(
-    made: Made,
-    shop: Place,
-    run_plan: Run,
-    behind: Run,
-    again: Callable[[Mapping[str, Action]], Made],
+def swap_device_code(
+    session: DeviceSession,
+    module: ModulePlan,
+    toolchain: DeviceToolchain,
+    run_plan: RunPlan,
+    replan: Callable[[Mapping[str, Action]], ModulePlan],
     *,
     nvrtc: bool = True,
-) -> Made | None:
-    """Compile the device code of edited units alone.
+) -> ModulePlan | None:
+    """Compile only the device code of edited units.
 
     Args:
-        made: the plan of the whole module.
-        shop: what to make it with.
+        session: what remembers earlier objects.
+        module: the plan of the whole module.
+        toolchain: what compiles it.
         run_plan: runs actions.
-        behind: likewise in the background.
-        again: plans the module with other objects for the units of these paths.
-        nvrtc: whether NVRTC may compile; nvcc looks at what it does then, in the background.
+        replan: plans the module with other objects for the units of these paths.
+        nvrtc: whether NVRTC may compile; nvcc then compiles the same in the background.
 
     Returns:
-        The plan that links what came of it; None if nothing is to be had this way.
+        The plan that links the new objects; None if no unit could be compiled so.
     """
-    store = shop.store
-    missing = [unit for unit in made.cuda if not store.has(STORE_KIND, unit.action.key)]
-    stand_ins = (_action(unit, _NVCC) for unit in missing)
-    instead = {one.title: one for one in stand_ins if store.use(STORE_KIND, one.key)}
+    store = toolchain.store
+    missing = [unit for unit in module.cuda if not store.has(STORE_KIND, unit.action.key)]
+    compiled = {unit.path: _swap_action(unit, _NVCC) for unit in missing}
+    objects = {path: each for path, each in compiled.items() if store.use(STORE_KIND, each.key)}
     edits = [
-        e for u in missing if u.path not in instead and (e := _edit(u, made, shop, nvrtc=nvrtc))
+        edit
+        for unit in missing
+        if unit.path not in objects
+        and (edit := _find_edit(session, unit, module, toolchain, nvrtc=nvrtc))
     ]
-    quick: dict[str, Action] = {}
-    with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        # What is left beside device code; its failures are told when all of the plan is run.
-        if any(edit.host.alike for edit in edits):
-            beside.submit(run_plan, _beside(made, missing))
-        for edit in edits:
-            if code := _by_nvrtc(edit, shop):
-                quick |= _put(edit, code, _NVRTC, shop)
-    instead |= quick
+    rest = functools.partial(run_plan, _plan_without(module, missing))
+    quick = _swap_by_nvrtc(edits, toolchain, rest)
     slow = [edit for edit in edits if edit.unit.path not in quick]
-    if slow and not run_plan(_device_plan(made, slow)):
+    objects |= quick
+    if slow and not run_plan(_device_plan(module, slow)):
         for edit in slow:
-            instead |= _put(edit, _by_nvcc(edit, shop), _NVCC, shop)
-    if not instead:
+            objects |= _swap(edit, _read_cubin(edit, toolchain), _NVCC, toolchain)
+    if not objects:
         return None
-    found = again(instead)
-    module = str(store.path(STORE_KIND, found.link.key) / found.link.outputs[0])
+    linked = replan(objects)
+    path = store.path(STORE_KIND, linked.link.key) / linked.link.outputs[0]
     for edit in edits:
         if edit.unit.path in quick:
-            plan = replace(made.plan, actions=(edit.part.cubin,), texts=edit.part.texts)
-            _later(functools.partial(_verify, edit, shop, functools.partial(behind, plan), module))
-    return found
+            plan = replace(module.plan, actions=(edit.part.cubin,), texts=edit.part.texts)
+            by_nvcc = functools.partial(run_plan, plan, behind=True)
+            session.start(functools.partial(_verify, session, edit, toolchain, by_nvcc, path))
+    return linked
 
 
 # -- compiling -----------------------------------------------------------------------------
 
 
-def _edit(unit: CudaUnit, made: Made, shop: Place, *, nvrtc: bool) -> _Edit | None:
-    """What an edit of device code is made of; None if the unit is anything else."""
-    part = device_plan.part(unit, shop.lock, made.target)
+def _find_edit(
+    session: DeviceSession,
+    unit: CudaUnit,
+    module: ModulePlan,
+    toolchain: DeviceToolchain,
+    *,
+    nvrtc: bool,
+) -> _Edit | None:
+    """The device code of a unit and the object that it goes into; None if more than that is new."""
+    part = device_part(unit, toolchain.lock, module.target, session.split)
     if part is None:
         return None
-    if part.host not in _hosts and (before := _earlier.pop(unit.path, None)):
-        _learn(before, made.target, shop, nvrtc=nvrtc)
-    host = _hosts.get(part.host)
+    if not session.host(part.host) and (earlier := session.take_earlier(unit.path)):
+        _learn_object(session, earlier, module.target, toolchain, nvrtc=nvrtc)
+    host = session.host(part.host)
     if host is None:
         return None
-    if not host.path(shop).is_file():  # it was taken away since
-        _hosts.pop(part.host, None)
+    if not host.path(toolchain.store).is_file():  # it was evicted since
+        session.forget_host(part.host)
         return None
     return _Edit(unit, part, host)
 
 
-def _by_nvrtc(edit: _Edit, shop: Place) -> bytes | None:
-    """Machine code by NVRTC; None where that is not known to be nvcc's, or does not compile."""
+def _swap_by_nvrtc(
+    edits: list[_Edit], toolchain: DeviceToolchain, run_rest: Callable[[], object]
+) -> dict[str, Action]:
+    """New objects with machine code by NVRTC, while all else of the module is compiled."""
+    objects: dict[str, Action] = {}
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        # Failures of the rest are reported when the whole plan is run.
+        if any(edit.host.agrees for edit in edits):
+            executor.submit(run_rest)
+        for edit in edits:
+            if code := _compile_by_nvrtc(edit, toolchain):
+                objects |= _swap(edit, code, _NVRTC, toolchain)
+    return objects
+
+
+def _compile_by_nvrtc(edit: _Edit, toolchain: DeviceToolchain) -> bytes | None:
+    """Machine code by NVRTC; None if that is not known to be nvcc's, or cannot be compiled."""
     program = edit.part.program
-    if not edit.host.alike or program is None:
+    if not edit.host.agrees or program is None:
         return None
     try:
-        return device_nvrtc.compile_(edit.host.told(program), shop.roots)
+        return device_nvrtc.compile_program(edit.host.complete(program), toolchain.trees)
     except device_nvrtc.RtcError as error:
-        _log.info("%s goes by nvcc: %s", program.name, error)
+        _log.info("nvcc compiles device code of %s: %s", program.name, error)
         return None
 
 
-def _by_nvcc(edit: _Edit, shop: Place) -> bytes:
+def _read_cubin(edit: _Edit, toolchain: DeviceToolchain) -> bytes:
     """Machine code that nvcc has put into the store."""
-    return (shop.store.path(STORE_KIND, edit.part.cubin.key) / CUBIN).read_bytes()
+    return (toolchain.store.path(STORE_KIND, edit.part.cubin.key) / CUBIN).read_bytes()
 
 
-def _beside(made: Made, units: list[CudaUnit]) -> Plan:
-    """What a module is made of but for these units and the link."""
-    left = {made.link.key, *(unit.action.key for unit in units)}
-    return replace(made.plan, actions=tuple(a for a in made.plan.actions if a.key not in left))
+def _plan_without(module: ModulePlan, units: list[CudaUnit]) -> Plan:
+    """A module's plan without these units and the link."""
+    left_out = {module.link.key, *(unit.action.key for unit in units)}
+    actions = tuple(each for each in module.plan.actions if each.key not in left_out)
+    return replace(module.plan, actions=actions)
 
 
-def _device_plan(made: Made, slow: list[_Edit]) -> Plan:
-    """What is missing of a module, with nvcc's device stages for these units."""
-    left = {made.link.key, *(edit.unit.action.key for edit in slow)}
-    rest = [a for a in made.plan.actions if a.key not in left]
-    texts = dict(made.plan.texts)
-    for edit in slow:
+def _device_plan(module: ModulePlan, edits: list[_Edit]) -> Plan:
+    """A module's plan without the link, and with nvcc's device stages alone for edited units."""
+    plan = _plan_without(module, [edit.unit for edit in edits])
+    texts = dict(plan.texts)
+    for edit in edits:
         texts |= edit.part.texts
-    actions = (*rest, *(edit.part.cubin for edit in slow))
-    return replace(made.plan, actions=actions, texts=texts)
+    actions = (*plan.actions, *(edit.part.cubin for edit in edits))
+    return replace(plan, actions=actions, texts=texts)
 
 
-def _action(unit: CudaUnit, by: str) -> Action:
-    """Stands for the object of a unit whose device code was put into an earlier one's."""
+def _swap_action(unit: CudaUnit, by: str) -> Action:
+    """Stands for an object of a unit whose device code replaced an earlier one's."""
     return Action(
         title=unit.path,
         argv=("objcopy",),
@@ -275,17 +242,21 @@ def _action(unit: CudaUnit, by: str) -> Action:
     )
 
 
-def _put(edit: _Edit, code: bytes, by: str, shop: Place) -> dict[str, Action]:
-    """Put machine code into a copy of an object; nothing comes of it when it does not fit."""
-    host, store = edit.host, shop.store
+def _swap(edit: _Edit, code: bytes, by: str, toolchain: DeviceToolchain) -> dict[str, Action]:
+    """Put machine code into a copy of an object.
+
+    Returns:
+        What stands for the new object, by the unit's path; nothing if the code does not fit.
+    """
+    host, store = edit.host, toolchain.store
     code = cubin.named_like(code, host.code)
     # What the host registers is named in its code: all of it must be there, and no more.
     same = set(cubin.kernels(code)) == set(cubin.kernels(host.code))
-    more = cubin.unused(code, host.code) - (host.spare if by == _NVRTC else frozenset())
+    more = cubin.unused(code, host.code) - (host.unused if by == _NVRTC else frozenset())
     if not same or more or cubin.variables(host.code) - cubin.variables(code):
         _log.info("%s is compiled as a whole: it has other kernels or variables", edit.unit.path)
         return {}
-    before = host.path(shop)
+    before = host.path(store)
 
     def fill(tree: Path) -> None:
         section = elf.section(before.read_bytes(), fatbin.SECTION)
@@ -301,7 +272,7 @@ def _put(edit: _Edit, code: bytes, by: str, shop: Place) -> dict[str, Action]:
         if by == _NVCC and log.is_file():
             files.copy_file(log, tree / execute_action.LOG)
 
-    action = _action(edit.unit, by)
+    action = _swap_action(edit.unit, by)
     try:
         store.tree(STORE_KIND, action.key, fill)
     except (_SwapError, FileNotFoundError) as error:
@@ -310,43 +281,40 @@ def _put(edit: _Edit, code: bytes, by: str, shop: Place) -> dict[str, Action]:
     return {edit.unit.path: action}
 
 
-class _SwapError(Exception):
-    """An object does not take other machine code."""
-
-
 # -- in the background ---------------------------------------------------------------------
 
 
-def _later(work: Callable[[], None]) -> None:
-    thread = threading.Thread(target=work, name="kernforge-device-code")
-    with _lock:
-        _threads[:] = [one for one in _threads if one.is_alive()]
-        _threads.append(thread)
-    thread.start()
-
-
-def _compare(host: _Host, program: Program, shop: Place) -> None:
-    """Find out whether NVRTC gives what nvcc gave."""
+def _compare(
+    session: DeviceSession, key: str, program: DeviceProgram, toolchain: DeviceToolchain
+) -> None:
+    """Find out whether NVRTC gives what nvcc gave for a host's part."""
+    host = session.host(key)
+    if host is None:
+        return
     try:
-        code = device_nvrtc.compile_(host.told(program), shop.roots)
+        code = device_nvrtc.compile_program(host.complete(program), toolchain.trees)
         there = cubin.kernels(code)
         missing = [name for name in cubin.kernels(host.code) if name not in there]
         # The order of functions follows that in which they are instantiated.
         for names in (missing, missing[::-1]) if missing else ():
-            host.lines = _instantiations(names)
-            code = device_nvrtc.compile_(host.told(program), shop.roots)
+            host = replace(host, instantiations=_instantiations(names))
+            code = device_nvrtc.compile_program(host.complete(program), toolchain.trees)
             if cubin.same_code(code, host.code):
                 break
     except device_nvrtc.RtcError as error:
-        _log.info("device code of %s goes by nvcc: %s", program.name, error)
-        host.alike = False
+        _log.info("nvcc compiles device code of %s: %s", program.name, error)
+        session.change_host(key, agrees=False)
     else:
-        host.spare = cubin.unused(code, host.code)
-        host.alike = cubin.same_code(code, host.code)
+        session.change_host(
+            key,
+            instantiations=host.instantiations,
+            unused=cubin.unused(code, host.code),
+            agrees=cubin.same_code(code, host.code),
+        )
 
 
 def _instantiations(kernels: list[str]) -> str:
-    """Lines that instantiate kernels of these mangled names; empty where names do not say how."""
+    """Lines that instantiate kernels of these mangled names; empty if the names do not say how."""
     # What is in an unnamed namespace is found without it.
     names = [demangled(symbol).replace("(anonymous namespace)::", "") for symbol in kernels]
     if any("<" not in n or "{" in n for n in names):
@@ -355,25 +323,29 @@ def _instantiations(kernels: list[str]) -> str:
 
 
 def _verify(
-    edit: _Edit, shop: Place, by_nvcc: Callable[[], tuple[Failure, ...]], module: str
+    session: DeviceSession,
+    edit: _Edit,
+    toolchain: DeviceToolchain,
+    by_nvcc: Callable[[], tuple[Failure, ...]],
+    module: Path,
 ) -> None:
-    """Compile by nvcc what NVRTC has compiled; give the module up if that is another."""
-    store, path = shop.store, edit.unit.path
-    mine = _action(edit.unit, _NVRTC).key
+    """Compile by nvcc what NVRTC has compiled, and refute the module if the code differs."""
+    store, path = toolchain.store, edit.unit.path
+    by_nvrtc = _swap_action(edit.unit, _NVRTC).key
     try:
-        with _one_at_a_time, store.lease():
+        with session.comparing, store.lease():
             if by_nvcc():
                 return
-            truth = cubin.named_like(_by_nvcc(edit, shop), edit.host.code)
-            given = (store.path(STORE_KIND, mine) / OBJECT).read_bytes()
-            _put(edit, truth, _NVCC, shop)
+            expected = cubin.named_like(_read_cubin(edit, toolchain), edit.host.code)
+            given = (store.path(STORE_KIND, by_nvrtc) / OBJECT).read_bytes()
+            _swap(edit, expected, _NVCC, toolchain)
             code = fatbin.one_cubin(elf.section(given, fatbin.SECTION))
-            if code and cubin.same_code(code, truth):
+            if code and cubin.same_code(code, expected):
                 return
-            edit.host.alike = False
-            store.forget(STORE_KIND, mine)
+            session.change_host(edit.part.host, agrees=False)
+            store.forget(STORE_KIND, by_nvrtc)
     except (KernforgeError, OSError) as error:
         _log.info("device code of %s is not compared: %s", path, error)
         return
-    _refuted.add(module)
+    session.refute(module)
     _log.warning("NVRTC made other code of %s than nvcc; the next call loads nvcc's", path)

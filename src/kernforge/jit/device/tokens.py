@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ _TOKEN = re.compile(
 )
 _DIRECTIVE = re.compile(r"\#(?:\\\n|/\*.*?\*/|//(?:\\\n|[^\n])*|[^\n])*", re.DOTALL)
 _DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
-OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
+OPEN = MappingProxyType({"(": ")", "[": "]", "{": "}"})
+CLOSE = frozenset(OPEN.values())
 
 
 class Token(NamedTuple):
@@ -31,7 +33,7 @@ class Token(NamedTuple):
 
 
 class DoubtError(Exception):
-    """The text is not what a reader understands."""
+    """The text is not what this reader understands."""
 
 
 def macros(text: str) -> frozenset[str]:
@@ -40,7 +42,7 @@ def macros(text: str) -> frozenset[str]:
 
 
 def words(text: str) -> frozenset[str]:
-    """The identifiers of a text, those in its directives too; not those in comments and strings."""
+    """The identifiers of a text and its directives, without those in comments and strings."""
     found: set[str] = set()
     for token in tokens(text):
         if token.kind == "word":
@@ -51,10 +53,10 @@ def words(text: str) -> frozenset[str]:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens of a text; together they are all of it.
+    """The tokens of a text; joined, they are the text.
 
     Raises:
-        DoubtError: there is something that begins no token.
+        DoubtError: some character does not begin a token.
     """
     position, fresh = 0, True
     while position < len(text):
@@ -72,7 +74,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def after_template(found: Sequence[Token], at: int) -> int:
-    """The place after ``template <...>``, however many of them there are."""
+    """The index after ``template <...>``, once or several times."""
     while (first := significant(found, at, 2)) and found[first[0]].text == "template":
         if len(first) < 2 or found[first[1]].text != "<":  # noqa: PLR2004
             return at  # an explicit instantiation
@@ -91,7 +93,7 @@ def after_template(found: Sequence[Token], at: int) -> int:
 
 
 def closing(found: Sequence[Token], at: int) -> int:
-    """Where a bracket is closed."""
+    """Index of the token that closes the bracket at an index."""
     open_: list[str] = []
     for place in range(at, len(found)):
         token = found[place]
@@ -108,7 +110,7 @@ def closing(found: Sequence[Token], at: int) -> int:
 
 
 def significant(found: Sequence[Token], at: int, count: int) -> list[int]:
-    """The places of the next tokens that are neither space nor comment."""
+    """Indices of the next tokens that are neither space nor comment."""
     places: list[int] = []
     while at < len(found) and len(places) < count:
         if found[at].kind not in {"space", "newline", "comment"}:

@@ -19,9 +19,9 @@ TEXTS = {"work/a.cu": SOURCE, "work/inc/a.h": "#pragma once\n#include <cstdint>\
 
 
 def test_the_flag_is_left_out_and_nothing_else():
-    kept = lambdas.without(ARGV, TEXTS)
+    kept = lambdas.without_flag(ARGV, TEXTS)
     assert kept == tuple(word for word in ARGV if word != "--expt-extended-lambda")
-    assert lambdas.without(kept, TEXTS) is None
+    assert lambdas.without_flag(kept, TEXTS) is None
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_the_flag_is_left_out_and_nothing_else():
     ],
 )
 def test_flags_that_may_make_a_difference_keep_it(more):
-    assert lambdas.without((*ARGV[:2], *more, *ARGV[2:]), TEXTS) is None
+    assert lambdas.without_flag((*ARGV[:2], *more, *ARGV[2:]), TEXTS) is None
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_flags_that_may_make_a_difference_keep_it(more):
 )
 @pytest.mark.parametrize("path", TEXTS)
 def test_a_file_for_which_it_may_make_a_difference_keeps_it(line, path):
-    assert lambdas.without(ARGV, {**TEXTS, path: f"{TEXTS[path]}{line}\n"}) is None
+    assert lambdas.without_flag(ARGV, {**TEXTS, path: f"{TEXTS[path]}{line}\n"}) is None
 
 
 def test_names_in_comments_and_strings_make_none():
     text = SOURCE + '// std::ranges\nconst char* s = "using namespace std";\n'
-    assert lambdas.without(ARGV, {**TEXTS, "work/a.cu": text}) is not None
+    assert lambdas.without_flag(ARGV, {**TEXTS, "work/a.cu": text}) is not None

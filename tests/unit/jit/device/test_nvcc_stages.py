@@ -24,7 +24,7 @@ NVCC = Command(argv=("/cuda/bin/nvcc", "-c", "a.cu", "-o", "a.o"))
 
 
 def test_the_devices_row_starts_before_the_hosts():
-    text = nvcc_stages.script(DRY_RUN)
+    text = nvcc_stages.stage_script(DRY_RUN)
     assert text is not None
     lines = text.splitlines()
     assert lines[:4] == [
@@ -52,7 +52,7 @@ def test_the_devices_row_starts_before_the_hosts():
     ],
 )
 def test_another_row_of_commands_is_nvccs(lines):
-    assert nvcc_stages.script(lines) is None
+    assert nvcc_stages.stage_script(lines) is None
 
 
 @pytest.mark.parametrize(

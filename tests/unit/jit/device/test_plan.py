@@ -9,7 +9,7 @@ from kernforge.jit.device import plan as device_plan
 from kernforge.source.includes import closure
 from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedHeaders, LockedToolkit
 
-MACHINE = jit_plan.Machine(
+MACHINE = jit_plan.JitMachine(
     torch=Version2(2, 11),
     sonames=(),
     cuda=Version2(13, 0),
@@ -33,12 +33,14 @@ void launch(float* x) { k<<<1, 1>>>(x); }
 def part(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.cu"):
     texts = {path: source, "home/me/inc/f.h": header}
     found = closure(path, texts, ())
-    unit = jit_plan.Unit(path=path, texts={p: texts[p] for p in found.files}, closure=found)
-    request = jit_plan.Request(name="a", units=(unit,), cuda_cflags=tuple(flags), with_cuda=True)
+    unit = jit_plan.ModuleUnit(path=path, texts={p: texts[p] for p in found.files}, closure=found)
+    request = jit_plan.ModuleRequest(
+        name="a", units=(unit,), cuda_cflags=tuple(flags), with_cuda=True
+    )
     machine = MACHINE if archs is None else dataclasses.replace(MACHINE, archs=archs)
-    made = jit_plan.make(request, machine)
+    made = jit_plan.plan_module(request, machine)
     (cuda,) = made.cuda
-    return device_plan.part(cuda, machine.lock, made.target)
+    return device_plan.device_part(cuda, machine.lock, made.target)
 
 
 def test_units_that_differ_in_device_code_share_the_hosts_part():
@@ -146,10 +148,10 @@ def test_where_flags_or_headers_are_not_known_lines_count():
 def test_a_module_takes_the_runtime_that_torch_has_brought():
     def link(**more):
         found = closure("a.cu", {"a.cu": SOURCE}, ())
-        unit = jit_plan.Unit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
-        request = jit_plan.Request(name="a", units=(unit,), with_cuda=True, **more)
+        unit = jit_plan.ModuleUnit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
+        request = jit_plan.ModuleRequest(name="a", units=(unit,), with_cuda=True, **more)
         machine = dataclasses.replace(MACHINE, runtime="libcudart.so.13")
-        return jit_plan.make(request, machine).link.argv
+        return jit_plan.plan_module(request, machine).link.argv
 
     assert "stubs/libcudart.so.13" in link()
     assert "-lcudart_static" not in link()
