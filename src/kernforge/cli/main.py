@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         from kernforge.system import files  # noqa: PLC0415
 
-        report.error(files.told(error))
+        report.error(files.storage_error(error))
         sys.exit(StorageError.exit_code)
     except KeyboardInterrupt:
         report.note("interrupted: every program was stopped and nothing is left half-written")

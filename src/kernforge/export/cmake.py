@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CMakeLists.txt of a project: the same units, flags and architectures as our own plan.
+"""The CMakeLists.txt of a project: the same units, flags and architectures as in a build plan.
 
-What depends on the toolkit is written once for each range of toolkits in which it is the same, so
-the file holds no rules, only their outcome, and can be read and changed by hand.
+Settings that depend on the toolkit are written once for each range of toolkits in which they are
+equal, so that the file has no rules, only their results, and can be read and changed by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernforge.manifest.document import Manifest
     from kernforge.project.units import Unit
 
-# Where the default architectures and the rules for flags change.
+# CUDA versions at which the default architectures and the rules for flags change.
 _EDGES: tuple[Version2, ...] = (Version2(13, 0), Version2(12, 8), Version2(0, 0))
 _HEAD = """# Written by `kernforge export`; it builds what `kernforge build` builds, for this machine.
 cmake_minimum_required(VERSION 3.26)
@@ -158,7 +158,7 @@ if(GPU_LANG STREQUAL "CUDA")
   target_include_directories(kernel SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 endif()
 """
-# Headers of CUTLASS: those that the environment names, else a clone of the release.
+# Headers of CUTLASS: those of the environment variable, or a clone of the release.
 _CUTLASS = """
 if(GPU_LANG STREQUAL "CUDA")
   if(DEFINED ENV{CUTLASS_SRC_DIR})
@@ -179,12 +179,12 @@ configure_file(cmake/_ops.py.in "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/_ops.py" @ONL
 
 
 def text(manifest: Manifest, unique: str, cutlass: str = "") -> str:
-    """The file.
+    """Text of CMakeLists.txt.
 
     Args:
-        manifest: of a project with something to compile.
-        unique: what tells this project's op namespace from those of others.
-        cutlass: the release of CUTLASS that it depends on, as ``3.8.0``; empty without one.
+        manifest: manifest of a project with sources to compile.
+        unique: unique part of the project's op namespace.
+        cutlass: release of CUTLASS that it depends on, such as ``3.8.0``; empty without one.
     """
     tvm_ffi = isinstance(manifest.framework, TvmFfi)
     parts = [_HEAD, _TVM_FFI if tvm_ffi else _TORCH]
@@ -207,23 +207,23 @@ def text(manifest: Manifest, unique: str, cutlass: str = "") -> str:
         "SUFFIX": ".so" if tvm_ffi else ".abi3.so",
         "NAME_DEFINE": "TVM_FFI_EXTENSION_NAME" if tvm_ffi else "TORCH_EXTENSION_NAME",
     }
-    found = "".join(parts)
+    result = "".join(parts)
     for word, value in words.items():
-        found = found.replace(f"@{word}@", value)
-    return found
+        result = result.replace(f"@{word}@", value)
+    return result
 
 
 def _bounds(manifest: Manifest) -> Iterator[str]:
-    """Refuse a torch that build.toml leaves out; keep to the stable ABI where it asks for that."""
+    """Refuse a torch version that build.toml excludes; set the stable ABI that it declares."""
     framework = manifest.framework
     if not isinstance(framework, Torch):
         return
     if framework.minver:
         yield _refuse(f"TORCH_VERSION VERSION_LESS {framework.minver}", "too old")
     if framework.maxver:
-        # 2.12.1 is a 2.12 too.
-        above = f"{framework.maxver[0]}.{framework.maxver[1] + 1}"
-        yield _refuse(f"TORCH_VERSION VERSION_GREATER_EQUAL {above}", "too new")
+        # 2.12.1 belongs to 2.12.
+        end = f"{framework.maxver[0]}.{framework.maxver[1] + 1}"
+        yield _refuse(f"TORCH_VERSION VERSION_GREATER_EQUAL {end}", "too new")
     for backend in manifest.general.backends:
         if backend in {"cpu", "cuda"} and (oldest := framework.stable_abi_for(backend)):
             number = f"0x{(oldest[0] << 56) | (oldest[1] << 48):016x}"
@@ -242,7 +242,7 @@ def _refuse(condition: str, word: str) -> str:
 
 
 def _backends(manifest: Manifest) -> str:
-    """The sources of the backend that is built; another one is refused."""
+    """The sources of the backend to build; other backends are refused."""
     lines = []
     word = "if"
     for backend in manifest.general.backends:
@@ -281,19 +281,21 @@ def _cuda(manifest: Manifest) -> Iterator[str]:
     yield "  endif()"
 
 
-def _sources(found: tuple[Unit, ...], cuda: Version2 | None = None) -> Iterator[str]:
+def _sources(sources: tuple[Unit, ...], cuda: Version2 | None = None) -> Iterator[str]:
     yield "  list(APPEND sources"
-    yield from (f"    {_quoted(unit.path)}" for unit in found)
+    yield from (f"    {_quoted(unit.path)}" for unit in sources)
     yield "  )"
-    for unit in found:
+    for unit in sources:
         options = [_escaped(flag) for flag in unit.flags]
         if unit.is_cuda and cuda is not None:
             yield f"  gencode(arch {' '.join(map(str, unit.archs(cuda)))})"
             options.append("${arch}")
         language = "" if unit.is_cuda else " LANGUAGE CXX"
         if unit.include:
-            there = ";".join(f"${{CMAKE_CURRENT_SOURCE_DIR}}/{_escaped(d)}" for d in unit.include)
-            language += f' INCLUDE_DIRECTORIES "{there}"'
+            directories = ";".join(
+                f"${{CMAKE_CURRENT_SOURCE_DIR}}/{_escaped(d)}" for d in unit.include
+            )
+            language += f' INCLUDE_DIRECTORIES "{directories}"'
         yield f"  set_source_files_properties({_quoted(unit.path)} PROPERTIES"
         yield f'   {language} COMPILE_OPTIONS "{";".join(options)}")'
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from kernforge.manifest.document import Manifest
 
-# Names of python-depends whose distribution has another name.
+# Distributions of names in python-depends, if they have another name.
 _DISTRIBUTIONS = {"tvm-ffi": "apache-tvm-ffi", "onednn": "onednn-devel"}
 _NOARCH_TORCH = "torch>=2.8"
 
@@ -88,10 +88,12 @@ def pyproject(manifest: Manifest) -> str:
         f"dependencies = {_list([_framework(manifest), *_named(general.python_depends)])}",
     ]
     extras = {b: general.python_depends_for(b) for b in general.backends}
-    own = {b: found[len(general.python_depends) :] for b, found in extras.items()}
-    if any(own.values()):
+    own_depends = {b: names[len(general.python_depends) :] for b, names in extras.items()}
+    if any(own_depends.values()):
         lines += ["", "[project.optional-dependencies]"]
-        lines += [f"{backend} = {_list(_named(names))}" for backend, names in own.items() if names]
+        lines += [
+            f"{backend} = {_list(_named(names))}" for backend, names in own_depends.items() if names
+        ]
     lines += [
         "",
         "[tool.setuptools]",
@@ -125,7 +127,7 @@ def setup(manifest: Manifest) -> str:
 
 
 def _framework(manifest: Manifest) -> str:
-    """The requirement that a project's framework is."""
+    """The requirement of a project's framework."""
     framework = manifest.framework
     if isinstance(framework, TvmFfi):
         return "apache-tvm-ffi>=0.1"

@@ -31,13 +31,13 @@ PS1="(${{KERNFORGE_VARIANT}}) ${{PS1-}}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a shell for a variant has beside the user's environment.
+    """The environment of a variant, which is added to the user's environment.
 
     Attributes:
-        variant: its name.
+        variant: name of the variant.
         values: variables that are set.
-        before: entries that come before the user's own, for variables that are lists of paths.
-        built: directory of the built variant; None when it is not built.
+        before: entries to put before the user's entries, for variables that are lists of paths.
+        built: directory of the built variant; None if it is not built.
     """
 
     variant: str
@@ -46,12 +46,12 @@ class Setting:
     built: Path | None
 
     def merged(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The variables with the user's own entries behind ours."""
-        found = dict(self.values)
+        """The variables, with the user's entries after those of the variant."""
+        values = dict(self.values)
         for name, entries in self.before.items():
-            own = [part for part in env.get(name, "").split(os.pathsep) if part]
-            found[name] = os.pathsep.join(dict.fromkeys([*entries, *own]))
-        return found
+            user_entries = [part for part in env.get(name, "").split(os.pathsep) if part]
+            values[name] = os.pathsep.join(dict.fromkeys([*entries, *user_entries]))
+        return values
 
 
 def setting(workspace: Workspace, target: Target, out: Path) -> Setting:
@@ -60,11 +60,11 @@ def setting(workspace: Workspace, target: Target, out: Path) -> Setting:
     Args:
         workspace: the project on this machine.
         target: the variant.
-        out: where built variants lie.
+        out: directory of built variants.
 
     Raises:
-        ToolchainError: no index has its toolchain.
-        NetworkError: something is lacking and no index can be reached.
+        ToolchainError: no index has the toolchain.
+        NetworkError: a file of the toolchain is missing and no index can be reached.
     """
     trees = _trees(workspace, target)
     torch, tvm_ffi = tree_names.torch_root, tree_names.tvm_ffi_root
@@ -79,10 +79,7 @@ def setting(workspace: Workspace, target: Target, out: Path) -> Setting:
         include += [f"{root}/include" for root in libraries if root not in include]
     if "python" in trees:
         include.append(trees["python"])
-    values = {
-        "KERNFORGE_VARIANT": target.name,
-        "CXX": workspace.compiler.path,
-    }
+    values = {"KERNFORGE_VARIANT": target.name, "CXX": workspace.compiler.path}
     before: dict[str, tuple[str, ...]] = {"CPATH": tuple(include)}
     if cuda:
         values |= {"CUDA_HOME": cuda, "CUDA_PATH": cuda, "CUDAHOSTCXX": workspace.compiler.path}
@@ -99,7 +96,7 @@ def setting(workspace: Workspace, target: Target, out: Path) -> Setting:
 
 
 def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
-    """The roots of a variant's plan and of its headers, whatever its sources include today."""
+    """Trees of a variant's plan, and of all headers that its sources may include."""
     if target.variant.is_noarch:
         return {}
     planned = build.plan_project(workspace, BuildRequest(targets=(target,)))
@@ -111,30 +108,30 @@ def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
 
 
 def _importable(workspace: Workspace, built: Path) -> Path:
-    """A directory from which the built package imports under its own name."""
+    """A directory from which the built package can be imported under its name."""
     manifest = workspace.project.manifest
-    place = home() / "shells" / digest.key("shell", built=str(built.resolve()))[:16]
+    directory = home() / "shells" / digest.key("shell", built=str(built.resolve()))[:16]
     name = manifest.general.python_name
-    files.symlink(str(built.resolve()), place / name)
-    return place
+    files.symlink(str(built.resolve()), directory / name)
+    return directory
 
 
-def enter(one: Setting, command: Sequence[str], env: Mapping[str, str]) -> int:
-    """Run a command, or the user's shell, with the setting; returns its exit code.
+def enter(setting: Setting, command: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run a command or the user's shell with the setting; returns its exit code.
 
     Raises:
-        FileNotFoundError: there is no such program.
+        FileNotFoundError: the program does not exist.
     """
-    mine = one.merged(env)
+    values = setting.merged(env)
     if command:
-        return attached(Command(argv=tuple(command), env={**env, **mine}))
+        return attached(Command(argv=tuple(command), env={**env, **values}))
     shell = env.get("SHELL") or "/bin/sh"
     if Path(shell).name != "bash":
-        prompt = f"({one.variant}) $ "
-        return attached(Command(argv=(shell,), env={**env, **mine, "PS1": prompt}))
-    # The user's own file may set these again, so ours come after it.
-    exports = "\n".join(f"export {n}={shlex.quote(v)}" for n, v in mine.items())
-    with files.staging(home() / "shells") as place:
-        files.write_new(place / "rc", _RC.format(exports=exports))
-        argv = (shell, "--rcfile", str(place / "rc"), "-i")
-        return attached(Command(argv=argv, env={**env, **mine}))
+        prompt = f"({setting.variant}) $ "
+        return attached(Command(argv=(shell,), env={**env, **values, "PS1": prompt}))
+    # The user's file may set these variables too, so these values come after it.
+    exports = "\n".join(f"export {n}={shlex.quote(v)}" for n, v in values.items())
+    with files.staging(home() / "shells") as directory:
+        files.write_new(directory / "rc", _RC.format(exports=exports))
+        argv = (shell, "--rcfile", str(directory / "rc"), "-i")
+        return attached(Command(argv=argv, env={**env, **values}))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doors.
+"""Access to the disk, to other programs, to the terminal and to the process itself.
 
-Everything that touches the disk, other programs, the terminal or the process itself. Nothing here
-knows what a kernel is.
+Nothing in this package depends on what a kernel is.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door to the reader: the only module that prints.
+"""The only module that prints.
 
 Results go to standard output, as text or as one JSON document; progress, notes and errors go to
-standard error, so that a program can read the one while a person watches the other.
+standard error, so that a program can read the results while a person watches the progress.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _MB = 1_000_000
 
 
 class Report:
-    """What a command says.
+    """The output of a command.
 
     Args:
         as_json: whether the result is one JSON document.
-        quiet: whether progress is left out.
-        failures: whether a compiler's errors are printed as they come; not for a caller whose own
-            error holds them.
+        quiet: whether to print no progress and no notes.
+        failures: whether to print a compiler's errors when they occur; False for a caller whose
+            own error contains them.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Report:
     # -- results ---------------------------------------------------------------------------
 
     def result(self, document: Any, text: str) -> None:
-        """Tell a command's result, once: the document for programs, the text for people.
+        """Print a command's result, once: the document for programs, the text for people.
 
-        The document is printed at the command's end, with the error if there is one: a program
-        reads one document, however the command ended.
+        The document is printed at the end of the command, with the error if there is one, so that
+        a program always reads one document.
         """
         if self.as_json:
             self._result = document
@@ -76,27 +76,27 @@ class Report:
             self._result = None
 
     def error(self, error: KernforgeError) -> None:
-        """Print what went wrong and what to do; with a result that is a list, beside it alone."""
+        """Print an error with its hint; a JSON document gets it too, unless it is a list."""
         if self.as_json:
-            told = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+            document = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
             if self._result is None or isinstance(self._result, dict):
-                self._result = {**(self._result or {}), **told}
+                self._result = {**(self._result or {}), **document}
             self.close()
         self._say(f"error: {error.message}")
         if error.hint:
             self._say(f"hint: {error.hint}")
 
     def note(self, text: str) -> None:
-        """Say something once, beside the result."""
+        """Print a note, which is not part of the result."""
         if not self._quiet:
             self._say(text)
 
     # -- progress of downloads -------------------------------------------------------------
 
     def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
-        """Begin a download; returns what to call with each number of bytes that came."""
-        whole = f" ({total / _MB:.0f} MB)" if total else ""
-        self.note(f"fetching {what}{whole}")
+        """Begin a download; returns a function to call with each number of received bytes."""
+        size_text = f" ({total / _MB:.0f} MB)" if total else ""
+        self.note(f"fetching {what}{size_text}")
         got = 0
         last = time.monotonic()
 
@@ -127,7 +127,7 @@ class Report:
             self._live.started(key, title)
 
     def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
-        """An action ended: one that took time gets a line, one that failed its whole text."""
+        """An action ended: a long one gets a line, a failed one its whole text."""
         if self._live:
             self._live.ended(key)
         if failed and self._failures:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a disk and the system say of a place: room, kind of file system, who has a file open."""
+"""Facts about a path: free space, type of the file system, whether a process has a file open."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ import re
 import tempfile
 from pathlib import Path
 
-# The kernel writes a space, a tab, a newline and a backslash of a path so; all else is as it is.
+# The kernel writes a space, a tab, a newline and a backslash in a path as octal numbers.
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def room(path: Path) -> tuple[int, str]:
-    """Bytes that this user may still write where a path is or would be, and why none can be.
+    """Free space in bytes for this user at a path, and why nothing can be written; "" if it can.
 
-    It is tried by writing; what does not exist yet is judged by the directory that would hold it.
+    The function tries to write. A path that does not exist is judged by its nearest directory.
     """
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
-    found = os.statvfs(there)
+    directory = next(p for p in (path, *path.absolute().parents) if p.exists())
+    status = os.statvfs(directory)
     try:
-        with tempfile.TemporaryFile(dir=there) as stream:
+        with tempfile.TemporaryFile(dir=directory) as stream:
             stream.write(bytes(1 << 16))
     except OSError as error:
-        return found.f_bavail * found.f_frsize, error.strerror or str(error)
-    return found.f_bavail * found.f_frsize, ""
+        return status.f_bavail * status.f_frsize, error.strerror or str(error)
+    return status.f_bavail * status.f_frsize, ""
 
 
 def filesystem(path: Path) -> str:
-    """Type of the file system that holds a path, as ``ext4``; empty when nobody says."""
-    return _holds(os.path.realpath(path), Path("/proc/self/mounts"))
+    """Type of the file system of a path, such as ``ext4``; empty if unknown."""
+    return _mounted_type(os.path.realpath(path), Path("/proc/self/mounts"))
 
 
-def _holds(real: str, table: Path) -> str:
-    found = ("", "")
+def _mounted_type(real: str, table: Path) -> str:
+    best = ("", "")
     with contextlib.suppress(OSError):
         for line in table.read_text(errors="surrogateescape").splitlines():
             _, mount, kind, *_ = line.split(" ")
-            mount = _OCTAL.sub(lambda found: chr(int(found[1], 8)), mount)
-            # The last one mounted on a place is the one that is seen.
-            if f"{real}/".startswith(f"{mount.rstrip('/')}/") and len(mount) >= len(found[0]):
-                found = (mount, kind)
-    return found[1]
+            mount = _OCTAL.sub(lambda best: chr(int(best[1], 8)), mount)
+            # If several file systems are mounted at a path, the last one is visible.
+            if f"{real}/".startswith(f"{mount.rstrip('/')}/") and len(mount) >= len(best[0]):
+                best = (mount, kind)
+    return best[1]
 
 
 def is_open(path: Path) -> bool | None:
-    """Whether any process of this machine has a file open; None when that cannot be known.
+    """Whether any process of this machine has a file open; None if that cannot be found out.
 
-    The kernel grants a write lease only on a file that nobody else has open, and to its owner only;
-    it sees processes of other containers too, which ``/proc`` does not show.
+    The kernel grants a write lease only on a file that no other process has open, and only to its
+    owner. This includes processes of other containers, which ``/proc`` does not show.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)

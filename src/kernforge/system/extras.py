@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which extra brings a module that is missing, so that the error can say what to install."""
+"""The extra that installs a missing module, for error messages."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ EXTRAS = {
     "dev": ("watchfiles",),
     "jupyter": ("IPython",),
 }
-"""Modules that each extra brings."""
+"""Modules that each extra installs."""
 
-# What to tell pip when a module is missing. Which torch is the user's affair: for the CPU or a GPU.
+# Argument of ``pip install`` for a missing module. The user chooses a torch for the CPU or a GPU.
 _INSTALL = {"torch": "torch"} | {
     module: f"'kernforge[{extra}]'" for extra, modules in EXTRAS.items() for module in modules
 }
 
 
 def missing(error: ModuleNotFoundError, what: str) -> MissingPackageError | None:
-    """What to tell the user of a module that is not installed; None when no extra brings it.
+    """The error for a module that is not installed; None if no extra installs it.
 
     Args:
-        error: as Python raised it.
-        what: that which needs it, as "this command".
+        error: the error that Python raised.
+        what: what needs the module, such as "this command".
     """
     install = _INSTALL.get((error.name or "").partition(".")[0])
     if install is None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door to the disk: the only module that writes, renames, locks and removes.
+"""The only module that writes, renames, locks and removes files.
 
-What appears under a final name is whole: files and trees are written beside it and renamed.
-A process that dies leaves at most a directory under ``tmp-*`` that the next run may remove.
+A file or tree under its final name is complete: it is written under a temporary name in the same
+directory and renamed. A killed process leaves at most a directory ``tmp-*``, which the next run may
+remove.
 """
 
 from __future__ import annotations
@@ -25,26 +26,25 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _STAGING_PREFIX = "tmp-"
-_OTHERWISE = (
-    "look at what lies there: a file may be where a directory is meant, or the other way round"
-)
+_WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
+_NOT_ALLOWED = "check the owner, or set KERNFORGE_HOME or --out to another directory"
 _HINTS = {
-    errno.ENOTDIR: _OTHERWISE,
-    errno.ENOSPC: "free some space, or write to another disk (KERNFORGE_HOME names the store's)",
-    errno.EDQUOT: "the quota is used up: free some space, or write elsewhere (KERNFORGE_HOME is the store)",
-    errno.EROFS: "the file system is read-only: point KERNFORGE_HOME or --out elsewhere",
-    errno.EACCES: "check who owns it, or point KERNFORGE_HOME or --out elsewhere",
-    errno.EPERM: "check who owns it, or point KERNFORGE_HOME or --out elsewhere",
+    errno.ENOTDIR: _WRONG_KIND,
+    errno.ENOSPC: "free some space, or set KERNFORGE_HOME or --out to a directory on another disk",
+    errno.EDQUOT: "the quota is used up: free some space, or set KERNFORGE_HOME or --out elsewhere",
+    errno.EROFS: "the file system is read-only: set KERNFORGE_HOME or --out to another directory",
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
     errno.EFBIG: "raise the limit of file sizes (ulimit -f), or write to another file system",
 }
 
 
 @contextlib.contextmanager
 def disk_errors(what: str) -> Iterator[None]:
-    """Turn the errors of a full, read-only or foreign disk into ``StorageError``.
+    """Turn the errors of a disk that is full, read-only or of another user into ``StorageError``.
 
     Args:
-        what: what was being done, as in ``"writing /a/b"``.
+        what: description of the operation, such as ``"writing /a/b"``.
     """
     try:
         yield
@@ -54,34 +54,34 @@ def disk_errors(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error.strerror}", hint=_HINTS[error.errno]) from error
 
 
-def told(error: OSError) -> StorageError:
-    """What a user is told of an error that nobody on the way expected."""
-    place = f"{error.filename}: " if error.filename else ""
-    nowhere = "a directory above it is not there, or takes none: check the path and KERNFORGE_HOME"
-    hints = {**_HINTS, errno.ENOENT: nowhere}
-    hint = hints.get(error.errno or 0, _OTHERWISE)
-    return StorageError(f"{place}{error.strerror or error}", hint=hint)
+def storage_error(error: OSError) -> StorageError:
+    """The error for a user, for an error of the disk that was not expected."""
+    path = f"{error.filename}: " if error.filename else ""
+    missing = "a directory of the path is missing: check the path and KERNFORGE_HOME"
+    hints = {**_HINTS, errno.ENOENT: missing}
+    hint = hints.get(error.errno or 0, _WRONG_KIND)
+    return StorageError(f"{path}{error.strerror or error}", hint=hint)
 
 
 def temporary() -> Path:
-    """Where programs of this process put temporary files.
+    """Directory for the temporary files of this process and its programs.
 
     Raises:
-        StorageError: no directory takes any.
+        StorageError: no such directory is writable.
     """
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         raise StorageError(
-            "no directory takes temporary files, so no program can be started: TMPDIR, /tmp, "
-            "/var/tmp and the current directory are full, read-only or not ours",
-            hint="free some space, or set TMPDIR to a directory that takes files",
+            "no directory for temporary files is writable, so that no program can be started: "
+            "TMPDIR, /tmp, /var/tmp and the current directory are full, read-only or of another user",
+            hint="free some space, or set TMPDIR to a writable directory",
         ) from error
 
 
 @contextlib.contextmanager
 def staging(parent: Path) -> Iterator[Path]:
-    """Yield an empty directory inside ``parent``, removed at the end if it is still there."""
+    """Yield an empty directory inside ``parent``, which is removed at the end if it still exists."""
     with disk_errors(f"writing under {parent}"):
         parent.mkdir(parents=True, exist_ok=True)
         path = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=parent))
@@ -94,10 +94,10 @@ def staging(parent: Path) -> Iterator[Path]:
 
 
 def publish_tree(staged: Path, final: Path) -> bool:
-    """Rename a staged directory to its final name; if another process was first, keep theirs.
+    """Rename a staged directory to its final name, unless another process did so before.
 
     Returns:
-        Whether it was this call that published.
+        Whether this call published the directory.
     """
     with disk_errors(f"writing {final}"):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -111,10 +111,10 @@ def publish_tree(staged: Path, final: Path) -> bool:
 
 
 def replace_tree(staged: Path, final: Path) -> None:
-    """Put a staged directory in the place of whatever ``final`` holds now.
+    """Replace a directory by a staged directory.
 
-    The old tree is moved aside first, so a reader never sees a mixture; between the two renames
-    (microseconds) it may see nothing.
+    The old tree is renamed first, so that a reader never finds a mixture; between the two renames
+    (microseconds) a reader may find nothing.
     """
     with disk_errors(f"writing {final}"):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -127,20 +127,20 @@ def replace_tree(staged: Path, final: Path) -> None:
 
 
 def make_dir(path: Path) -> None:
-    """Make a directory with its parents; nothing happens when it is there."""
+    """Make a directory with its parents; nothing happens if it exists."""
     with disk_errors(f"writing {path}"):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644) -> None:
-    """Write a whole file under its final name, or nothing."""
+    """Write a complete file under its final name, or nothing."""
     with atomic_stream(path, mode=mode) as stream:
         stream.write(data.encode() if isinstance(data, str) else data)
 
 
 @contextlib.contextmanager
 def atomic_stream(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
-    """Write a large file piece by piece; it has its final name when it is whole, or never."""
+    """Write a large file in pieces; it gets its final name when it is complete."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=_STAGING_PREFIX, dir=path.parent)
@@ -155,7 +155,7 @@ def atomic_stream(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
 
 
 def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> None:
-    """Write a file inside a tree that nobody else can see yet; surrogates are bytes."""
+    """Write a file inside a tree that is not published yet; surrogates are bytes."""
     payload = data.encode(errors="surrogateescape") if isinstance(data, str) else data
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> Non
 def write_stream(
     path: Path, chunks: Iterable[bytes], *, append: bool, advance: Callable[[int], None]
 ) -> None:
-    """Write chunks as they come; what came before an interruption stays for the next attempt."""
+    """Write chunks as they arrive; after an interruption the next attempt can append to them."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab" if append else "wb") as stream:
@@ -177,13 +177,13 @@ def write_stream(
 
 
 def rename(source: Path, target: Path) -> None:
-    """Give a finished file its final name."""
+    """Rename a complete file to its final name."""
     with disk_errors(f"writing {target}"):
         source.replace(target)
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file with its execute bit; parents are made."""
+    """Copy a file with its execute bit, and make its parent directories."""
     with disk_errors(f"writing {target}"):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
@@ -191,20 +191,22 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_atomic(source: Path, target: Path) -> None:
-    """Copy a file so that ``target`` is the old one or the whole new one; an open old one stays.
+    """Copy a file atomically: ``target`` is the old file or the complete new one.
+
+    A process that has the old file open keeps it.
 
     Raises:
-        StorageError: the disk is full or not ours, or a file lies where a directory is meant.
+        StorageError: the disk is full or of another user, or a path is of a wrong kind.
     """
     try:
         with atomic_stream(target, mode=0o755) as stream, source.open("rb") as original:
             shutil.copyfileobj(original, stream)
     except OSError as error:
-        raise told(error) from error
+        raise storage_error(error) from error
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make ``target`` a hard link to ``source``, or a copy where the disk cannot link."""
+    """Make ``target`` a hard link to ``source``, or a copy if the disk cannot link."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
@@ -223,7 +225,7 @@ def symlink(target: str, path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file or a directory; nothing happens when it is not there."""
+    """Remove a file or a directory; nothing happens if it does not exist."""
     if path.is_symlink() or path.is_file():
         path.unlink(missing_ok=True)
     else:
@@ -232,7 +234,7 @@ def remove_tree(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an advisory lock file; the operating system releases it when the process dies."""
+    """Hold an advisory lock file; the operating system releases it when the process ends."""
     from filelock import FileLock  # noqa: PLC0415 - the loader must import in milliseconds
 
     with disk_errors(f"locking {path}"):
@@ -247,11 +249,11 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def claimed(path: Path) -> Iterator[bool]:
-    """Hold an empty directory of ours at exactly this path; yields whether it could be had.
+    """Hold an empty directory of this user at exactly this path; yields whether that succeeded.
 
-    Another process of this user is waited for. What another user holds, a link, and a parent that
-    takes no directories are a no. Whoever is done with the directory removes it; one that is left
-    is emptied by the next.
+    The function waits for other processes of this user. It fails for a directory of another user,
+    for a link, and if the parent is not writable. The caller removes the directory at the end; a
+    directory that was left is emptied by the next caller.
     """
     handle = _claim(path)
     try:
@@ -265,7 +267,7 @@ def claimed(path: Path) -> Iterator[bool]:
 
 
 def _claim(path: Path) -> int | None:
-    """Descriptor that holds the lock of our directory at this path."""
+    """Descriptor that holds the lock of the directory at this path."""
     while True:
         try:
             with contextlib.suppress(FileExistsError):
@@ -273,7 +275,7 @@ def _claim(path: Path) -> int | None:
             found = path.lstat()
         except FileNotFoundError:
             if path.parent.is_dir():
-                continue  # somebody was done with it just now
+                continue  # another process has just removed it
             return None
         except OSError:
             return None
@@ -291,10 +293,10 @@ def _claim(path: Path) -> int | None:
 
 
 def set_times(root: Path, seconds: int) -> bool:
-    """Give everything in a tree the same time of change; the tree's own comes last and says so.
+    """Set one modification time in a whole tree; that of the root comes last and marks the tree.
 
     Returns:
-        Whether that could be done; not when some of it is another user's.
+        Whether that succeeded; False if a part belongs to another user.
     """
     if root.stat().st_mtime == seconds:
         return True
@@ -315,12 +317,12 @@ def sha256_file(path: Path) -> str:
 
 @contextlib.contextmanager
 def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
-    """Hold a lock that many may share, or one alone; yields whether it was had.
+    """Hold a shared or an exclusive lock; yields whether that succeeded.
 
     Args:
         path: the lock file.
-        alone: whether nobody else may hold it meanwhile.
-        wait: whether to wait for the others.
+        alone: whether the lock is exclusive.
+        wait: whether to wait for other holders.
     """
     with disk_errors(f"locking {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -338,7 +340,7 @@ def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
 
 
 def touch(path: Path) -> None:
-    """Set a mark's time to now, made if need be; nothing happens where we may not write."""
+    """Set a file's time to now, and make it if it is missing; nothing without the permission."""
     with contextlib.suppress(PermissionError):
         try:
             os.utime(path)
@@ -348,7 +350,7 @@ def touch(path: Path) -> None:
 
 
 def tree_bytes(path: Path) -> int:
-    """Bytes that a tree's files take on the disk."""
+    """Size of a tree's files on the disk in bytes."""
     total = 0
     for directory, _, names in os.walk(path):
         for name in names:
@@ -358,7 +360,7 @@ def tree_bytes(path: Path) -> int:
 
 
 def write_chunks(path: Path, chunks: Iterable[bytes], *, executable: bool = False) -> None:
-    """Write a large file inside a tree that nobody else can see yet."""
+    """Write a large file inside a tree that is not published yet."""
     write_stream(path, chunks, append=False, advance=lambda _count: None)
     if executable:
         path.chmod(0o755)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live view of a build on a terminal: what runs, for how long, with how much memory."""
+"""The live view of a build on a terminal: running actions with their time and memory."""
 
 from __future__ import annotations
 
@@ -18,19 +18,16 @@ _ROWS = 12
 
 
 class Live:
-    """A few lines at the end of standard error that are drawn anew while a build runs.
+    """A few lines at the end of standard error that are updated while a build runs.
 
     Args:
-        total: how many actions there are.
-        usage: tells the memory of running actions by key.
-        console: where to draw; standard error by default.
+        total: number of actions.
+        usage: gives the memory in bytes of running actions by key.
+        console: the console to draw on; standard error by default.
     """
 
     def __init__(
-        self,
-        total: int,
-        usage: Callable[[], Mapping[str, int]],
-        console: Console | None = None,
+        self, total: int, usage: Callable[[], Mapping[str, int]], console: Console | None = None
     ) -> None:
         self._total, self._usage = total, usage
         self._ended = 0
@@ -48,7 +45,7 @@ class Live:
         """An action begins."""
         with self._lock:
             self._running[key] = (title, time.monotonic())
-        if not self._shown:  # a build with nothing to do draws nothing
+        if not self._shown:  # a build without actions to run draws nothing
             self._shown = True
             self._screen.start()
 
@@ -63,7 +60,7 @@ class Live:
         self._screen.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """Take the view away."""
+        """Remove the view."""
         if self._shown:
             self._screen.stop()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the memory of running programs, each with all that it started.
+"""Measure the memory of running programs, each with all processes that it started.
 
-``getrusage`` cannot say it: the peak that it tells of a child includes the peak of the process
-that forked it, and it knows no sum over a tree of processes. So one thread looks at ``/proc`` a
-few times a second while programs run. What lives shorter than that is small.
+``getrusage`` cannot do it: its peak of a child includes the peak of the process that forked it, and
+it has no sum over a tree of processes. One thread reads ``/proc`` several times a second while
+programs run. Processes that end sooner are small.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _INTERVAL_S = 0.05
-# Looking may cost this share of one core, however many processes there are.
+# The measurement may take this share of one core, for any number of processes.
 _SHARE = 0.02
 _LONGEST_S = 0.5
 _PEAK = re.compile(rb"VmHWM:\s+(\d+) kB")
@@ -30,10 +30,10 @@ _KB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Memory of a program and of all that it started.
+    """Memory of a program and of all processes that it started.
 
     Attributes:
-        current: bytes when last looked at.
+        current: bytes at the last measurement.
         peak: highest number of bytes so far.
     """
 
@@ -42,7 +42,7 @@ class Usage:
 
 
 class Meter:
-    """Watches programs in a thread that lives while there are some."""
+    """Measures programs in a thread that runs while there are programs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class Meter:
         self._awake = False
 
     def watch(self, pid: int) -> None:
-        """Begin with a process that this thread has started."""
+        """Begin to measure a process that this thread has started."""
         with self._lock:
             self._usage[pid] = Usage()
             self._owner[pid] = threading.get_ident()
@@ -60,13 +60,13 @@ class Meter:
                 threading.Thread(target=self._look, name="kernforge-meter", daemon=True).start()
 
     def leave(self, pid: int) -> Usage:
-        """End with a process; returns what was seen."""
+        """End the measurement of a process; returns its memory."""
         with self._lock:
             del self._owner[pid]
             return self._usage.pop(pid)
 
     def by_thread(self) -> Mapping[int, Usage]:
-        """What is used now, by the thread that started it."""
+        """Memory of the programs by the thread that started each."""
         with self._lock:
             return {self._owner[pid]: usage for pid, usage in self._usage.items()}
 
@@ -78,9 +78,9 @@ class Meter:
                     self._awake = False
                     return
             start = time.thread_time()
-            seen = measure(pids)
+            measured = measure(pids)
             with self._lock:
-                for pid, now in seen.items():
+                for pid, now in measured.items():
                     if pid in self._usage:
                         peak = max(self._usage[pid].peak, now.peak)
                         self._usage[pid] = Usage(current=now.current, peak=peak)
@@ -89,12 +89,12 @@ class Meter:
 
 
 def measure(pids: tuple[int, ...]) -> dict[int, Usage]:
-    """Memory of some processes with their descendants, now.
+    """Present memory of some processes with their descendants.
 
-    The peak is the larger of the present sum and of the largest peak of one of the processes.
+    The peak is the larger of the present sum and the largest peak of one of the processes.
     """
     children = _children()
-    found = {}
+    usage = {}
     for root in pids:
         current = peak = 0
         tree = [root]
@@ -103,18 +103,18 @@ def measure(pids: tuple[int, ...]) -> dict[int, Usage]:
             current += resident
             peak = max(peak, highest)
             tree += children.get(pid, ())
-        found[root] = Usage(current=current, peak=max(current, peak))
-    return found
+        usage[root] = Usage(current=current, peak=max(current, peak))
+    return usage
 
 
 def _children() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    children: dict[int, list[int]] = {}
     for pid in _processes():
         with contextlib.suppress(OSError, IndexError, ValueError):
-            # The name in parentheses may hold anything; what follows the last one is regular.
+            # The name in parentheses may have any characters; the text after it is regular.
             fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-            found.setdefault(int(fields[1]), []).append(pid)
-    return found
+            children.setdefault(int(fields[1]), []).append(pid)
+    return children
 
 
 def _processes() -> Iterator[int]:

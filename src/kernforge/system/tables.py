@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of text, and numbers of bytes, as people read them."""
+"""Text for people: tables and numbers of bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MB = 1_000_000
 
 
 def size(count: int) -> str:
-    """Bytes as people read them; nothing for none."""
+    """A number of bytes as text, such as ``12 MB``; empty for 0."""
     if not count:
         return ""
     if count < _MB:
@@ -21,7 +21,7 @@ def size(count: int) -> str:
 
 
 def table(rows: Iterable[Sequence[str]], *, head: Sequence[str] = ()) -> str:
-    """Lay rows out in columns as wide as their widest cell."""
+    """Rows as text, in columns as wide as their widest cell."""
     cells = [list(head), *map(list, rows)] if head else list(map(list, rows))
     if not cells:
         return ""

@@ -134,7 +134,7 @@ def test_a_file_where_a_directory_is_meant_is_a_storage_error(tmp_path, capsys):
     assert call("new", "my-op", "--dir", str(tmp_path / "file")) == 11
     said = capsys.readouterr().err
     assert str(tmp_path / "file") in said
-    assert "hint: look at what lies there" in said
+    assert "hint: check the path: it may be a file" in said
 
 
 def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):

@@ -108,9 +108,9 @@ def test_no_directory_for_temporary_files_is_said_before_anything_else(
     monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
     code, document = doctor()
     assert code == 11
-    assert document["message"].startswith("no directory takes temporary files")
+    assert document["message"].startswith("no directory for temporary files is writable")
     assert "TMPDIR" in document["hint"]
-    with pytest.raises(StorageError, match="no directory takes temporary files"):
+    with pytest.raises(StorageError, match="no directory for temporary files is writable"):
         run(Command(argv=("true",)))
 
 

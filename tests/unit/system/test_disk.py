@@ -26,5 +26,5 @@ def test_a_file_system_at_a_name_with_spaces_and_letters_of_any_kind_is_known(tm
     table.write_text(
         "/dev/a / ext4 rw 0 0\nhost:/x /mnt/größe\\040zwei nfs4 rw 0 0\n", encoding="utf-8"
     )
-    assert disk._holds("/mnt/größe zwei/lock", table) == "nfs4"
-    assert disk._holds("/mnt/größe", table) == "ext4"
+    assert disk._mounted_type("/mnt/größe zwei/lock", table) == "nfs4"
+    assert disk._mounted_type("/mnt/größe", table) == "ext4"
