@@ -376,7 +376,7 @@ def test_the_live_view_on_a_terminal(project, home):
     terminal.expect(r"times_two.cpp:3:46: error: .z. was not declared")
     terminal.expect(r"> 3 \|   for .* y\[i\] = 2 \* z\[i\];")
     terminal.sendintr()
-    terminal.expect("nothing is left half-written")
+    terminal.expect("no file is incomplete")
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == 130

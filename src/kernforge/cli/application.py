@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for those who use kernels: lock, download, get, platform."""
+"""Commands for applications that use kernels: lock, download, get, platform."""
 
 from __future__ import annotations
 
@@ -30,33 +30,36 @@ def add(verbs: options.Verbs) -> None:
         verbs,
         _lock,
         "lock",
-        "lock the kernels that an application's pyproject.toml asks for",
+        "lock the kernels that an application's pyproject.toml requires",
         "my-app --upgrade me/my-kernel",
     )
     options.add_project(verb)
     options.add_registry(verb)
-    what = verb.add_mutually_exclusive_group()
-    what.add_argument(
+    mode = verb.add_mutually_exclusive_group()
+    mode.add_argument(
         "--upgrade",
         metavar="REPO",
         nargs="*",
-        help="take the newest of these kernels, or of all",
+        help="take the newest versions of these kernels, or of all kernels",
     )
-    what.add_argument(
+    mode.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; an error if the lock is not of this state of the project",
+        help="write nothing; end with an error if the lock is out of date",
     )
 
     verb = options.add_verb(
         verbs,
         _download,
         "download",
-        "fetch what an application locked, or a kernel, ahead of its use",
+        "fetch the kernels that an application locked, or one kernel, before its use",
         "my-app --to kernels.tar --platform torch2.11-cu130-x86_64-linux",
     )
     verb.add_argument(
-        "what", nargs="?", default=".", help="a project with a lock, or OWNER/NAME (default: here)"
+        "what",
+        nargs="?",
+        default=".",
+        help="a project with a lock, or OWNER/NAME (default: current directory)",
     )
     _add_version(verb)
     options.add_registry(verb)
@@ -64,19 +67,23 @@ def add(verbs: options.Verbs) -> None:
         "--to",
         type=Path,
         metavar="PATH",
-        help="a directory to copy to, or a new .tar of one (default: the registry's cache)",
+        help="a directory to copy to, or a new .tar file (default: the registry's cache)",
     )
     which = verb.add_mutually_exclusive_group()
-    which.add_argument("--all-variants", action="store_true", help="for every machine")
+    which.add_argument("--all-variants", action="store_true", help="fetch all variants")
     which.add_argument(
-        "--variant", metavar="NAME", action="append", default=[], help="this one; may be repeated"
+        "--variant",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="fetch this variant; may be repeated",
     )
     which.add_argument(
         "--platform",
         metavar="PLATFORM",
         action="append",
         default=[],
-        help="what that machine would load, as torch2.11-cu130-x86_64-linux or a file that "
+        help="fetch the variant for this machine: torch2.11-cu130-x86_64-linux, or a file that "
         "`kernforge platform --json` wrote there; may be repeated (default: this machine)",
     )
     _add_trust(verb)
@@ -85,12 +92,12 @@ def add(verbs: options.Verbs) -> None:
         verbs,
         _get,
         "get",
-        "fetch and verify the one build of a kernel for this machine, and print its path",
+        "fetch and verify the variant of a kernel for this machine, and print its path",
         "me/my-kernel --version 1",
     )
     verb.add_argument("repo_id", metavar="REPO", help="OWNER/NAME")
     _add_version(verb)
-    verb.add_argument("--backend", help="cpu, or what torch is built for (default)")
+    verb.add_argument("--backend", help="cpu, or the backend of the installed torch (default)")
     options.add_registry(verb)
     _add_trust(verb)
 
@@ -104,16 +111,16 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _add_version(verb: argparse.ArgumentParser) -> None:
-    asked = verb.add_mutually_exclusive_group()
-    asked.add_argument(
-        "--version", help="a major version, X.Y.Z, or bounds such as '>=1.2,<2' of a kernel"
+    group = verb.add_mutually_exclusive_group()
+    group.add_argument(
+        "--version", help="a major version, X.Y.Z, or a range such as '>=1.2,<2' of a kernel"
     )
-    asked.add_argument("--revision", help="a branch, tag or commit of a kernel")
+    group.add_argument("--revision", help="a branch, tag or commit of a kernel")
 
 
 def _add_trust(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
-        "--trust-remote-code", action="store_true", help="take it whoever published it"
+        "--trust-remote-code", action="store_true", help="accept the kernel from any publisher"
     )
 
 
@@ -127,9 +134,7 @@ def _lock(arguments: argparse.Namespace, report: Report) -> None:
         return
     upgrade = arguments.upgrade
     chosen = project_lock.lock(
-        application,
-        options.registry(arguments),
-        upgrade=() if upgrade is None else upgrade or None,
+        application, options.registry(arguments), upgrade=() if upgrade is None else upgrade or None
     )
     if not application.route.arrives:
         report.note(f"note: {application.route.told}")
@@ -174,26 +179,31 @@ def _download(arguments: argparse.Namespace, report: Report) -> None:
     selection = _selection(arguments)
     out: Path | None = arguments.to
     if out is None:
-        found = _fetched(search, wanted, selection, None, report)
+        fetched = _fetched(search, wanted, selection, None, report)
     elif out.suffix == ".tar":
         with files.staging(out.absolute().parent) as staged:
-            found = _fetched(search, wanted, selection, staged, report)
+            fetched = _fetched(search, wanted, selection, staged, report)
             download.write_tar(staged, out)
     else:
-        found = _fetched(search, wanted, selection, out, report)
+        fetched = _fetched(search, wanted, selection, out, report)
     kernels = [
         {
-            "repo_id": one.repo_id,
-            "commit": one.commit,
-            "variant": one.variant,
-            "bytes": download.size(one),
-            "path": str(one.path) if out is None else None,
+            "repo_id": variant.repo_id,
+            "commit": variant.commit,
+            "variant": variant.variant,
+            "bytes": download.size(variant),
+            "path": str(variant.path) if out is None else None,
         }
-        for one in found
+        for variant in fetched
     ]
     rows = [
-        (one.repo_id, one.commit[:12], one.variant, tables.size(download.size(one)) or "0 MB")
-        for one in found
+        (
+            variant.repo_id,
+            variant.commit[:12],
+            variant.variant,
+            tables.size(download.size(variant)) or "0 MB",
+        )
+        for variant in fetched
     ]
     to = str(out) if out else None
     text = tables.table(rows, head=("kernel", "commit", "variant", "size"))
@@ -207,40 +217,41 @@ def _fetched(
     to: Path | None,
     report: Report,
 ) -> list[Fetched]:
-    """Fetch what is wanted, and copy each variant as soon as it is here."""
+    """Fetch variants, and copy each one as soon as it is fetched."""
     from kernforge.application import download  # noqa: PLC0415
     from kernforge.registry.directory import DirectoryRegistry  # noqa: PLC0415
 
     target = None if to is None else DirectoryRegistry(to.absolute())
-    found = []
-    for one in download.fetch(search, wanted, selection):
-        new = target is None or download.copy(one, target)
-        report.note(f"{'verified' if new else 'there already:'} {one.repo_id} {one.variant}")
-        found.append(one)
-    return found
+    fetched = []
+    for variant in download.fetch(search, wanted, selection):
+        new = target is None or download.copy(variant, target)
+        report.note(
+            f"{'verified' if new else 'there already:'} {variant.repo_id} {variant.variant}"
+        )
+        fetched.append(variant)
+    return fetched
 
 
 def _wanted(
-    arguments: argparse.Namespace,
-    store: Registry,
+    arguments: argparse.Namespace, store: Registry
 ) -> tuple[Search, tuple[KernelDepend, ...]]:
-    """Where to fetch from, and which kernels."""
+    """The registry to fetch from, and the kernels."""
     from kernforge.application import download  # noqa: PLC0415
     from kernforge.artifact.metadata import KernelDepend  # noqa: PLC0415
     from kernforge.loader import caller_lock, kernels_lock, search  # noqa: PLC0415
 
     environment: Environment = arguments.environment
     trusted: bool = arguments.trust_remote_code
-    asked = arguments.version or arguments.revision
+    wanted_version = arguments.version or arguments.revision
     directory = Path(arguments.what)
-    if directory.is_dir() and not asked:
+    if directory.is_dir() and not wanted_version:
         locks = caller_lock.read(directory / kernels_lock.FILE)
         locked = search.Search(store, None, environment, trusted, locks=locks)
         return locked, download.locked(locks)
-    if not asked:
+    if not wanted_version:
         raise UsageError(
-            f"which version of {arguments.what} is wanted? There is no such directory",
-            hint="give --version 1, or name a project that has a lock",
+            f"no version of {arguments.what} was given, and there is no such directory",
+            hint="give --version 1, or name a project with a lock",
         )
     commit = search.find_commit(store, arguments.what, arguments.version, arguments.revision)
     unlocked = search.Search(store, None, environment, trusted)
@@ -258,7 +269,7 @@ def _selection(arguments: argparse.Namespace) -> Selection:
 
 
 def _host(text: str | None) -> Host:
-    """The machine that is described; this one for none."""
+    """The described machine; this machine for None."""
     from kernforge.application import platforms  # noqa: PLC0415
     from kernforge.loader import host  # noqa: PLC0415
 
@@ -275,8 +286,8 @@ def _get(arguments: argparse.Namespace, report: Report) -> None:
 
     if arguments.version is None and arguments.revision is None:
         raise UsageError(
-            f"which version of {arguments.repo_id} is wanted?",
-            hint="give --version 1, or --revision; `kernforge versions` lists what there is",
+            f"no version of {arguments.repo_id} was given",
+            hint="give --version 1, or --revision; `kernforge versions` lists the versions",
         )
     path = loader.install_kernel(
         arguments.repo_id,

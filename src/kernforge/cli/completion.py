@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command that lets a shell complete the others."""
+"""The command that prints a completion script for a shell; shtab writes it from the parser.
+
+The script contains the commands and options of the kernforge that wrote it: completion needs no
+Python, and a new kernforge needs a new script.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.cli import completion_scripts, options
+from kernforge.cli import options
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from kernforge.system.console import Report
+
+SHELLS = ("bash", "zsh", "fish")
 
 
 def add(verbs: options.Verbs) -> None:
@@ -19,12 +27,35 @@ def add(verbs: options.Verbs) -> None:
         verbs,
         _completion,
         "completion",
-        "print a script that lets your shell complete commands and options",
+        "print a script with which your shell completes commands and options",
         "bash > ~/.local/share/bash-completion/completions/kernforge",
     )
-    verb.add_argument("shell", choices=completion_scripts.SHELLS, help="the shell")
+    verb.add_argument("shell", choices=SHELLS, help="the shell")
 
 
 def _completion(arguments: argparse.Namespace, report: Report) -> None:
-    text = completion_scripts.script(arguments.grammar, arguments.shell)
+    text = script(arguments.grammar, arguments.shell)
     report.result({"shell": arguments.shell, "script": text}, text)
+
+
+def script(grammar: argparse.ArgumentParser, shell: str) -> str:
+    """Text of the script for one of ``SHELLS``.
+
+    Raises:
+        ModuleNotFoundError: shtab is not installed.
+    """
+    import shtab  # noqa: PLC0415 - an extra
+
+    for action in _actions(grammar):
+        if action.type is Path:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return str(shtab.complete(grammar, shell=shell))
+
+
+def _actions(grammar: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Every option and argument of every command."""
+    for action in grammar._actions:  # noqa: SLF001 - argparse has no public way to list them
+        yield action
+        if isinstance(action.choices, dict):
+            for verb in action.choices.values():
+                yield from _actions(verb)

@@ -28,7 +28,7 @@ def add(verbs: options.Verbs) -> None:
         verbs,
         _dev,
         "dev",
-        "watch a project: on every change build for this machine, test, measure shortly, show",
+        "watch a project: after every change build it for this machine, test it and measure it",
         "my-kernel",
     )
     options.add_project(verb)
@@ -42,39 +42,37 @@ def add(verbs: options.Verbs) -> None:
         "--arch",
         action="append",
         default=[],
-        help="compile for this GPU, as 9.0; may be repeated (default: the one here)",
+        help="compile for this GPU, such as 9.0; may be repeated (default: this machine's GPU)",
     )
     verb.add_argument(
-        "--once", action="store_true", help="do one round; its outcome is the exit code"
+        "--once", action="store_true", help="run one round; its result is the exit code"
     )
-    verb.add_argument("--no-test", action="store_true", help="leave the tests out")
+    verb.add_argument("--no-test", action="store_true", help="run no tests")
     verb.add_argument(
         "--cold-tests",
         action="store_true",
-        help="start pytest from nothing in each round (default: torch is imported before)",
+        help="start a new pytest in each round (default: a process that has torch imported)",
     )
-    verb.add_argument("--no-bench", action="store_true", help="leave the short benchmark out")
-    verb.add_argument(
-        "--plain", action="store_true", help="lines instead of a live view, as without a terminal"
-    )
+    verb.add_argument("--no-bench", action="store_true", help="run no benchmark")
+    verb.add_argument("--plain", action="store_true", help="print lines instead of a live view")
     verb.add_argument(
         "--pytest",
         action="append",
         default=[],
         metavar="ARGUMENT",
-        help="an argument for pytest, as --pytest=-x; may be repeated",
+        help="an argument for pytest, such as --pytest=-x; may be repeated",
     )
     verb.add_argument(
         "--workload",
         action="append",
         default=[],
-        help="measure this one of benchmarks/workloads.py; may be repeated (default: the first)",
+        help="measure this workload of benchmarks/workloads.py; may be repeated (default: the first)",
     )
     verb.add_argument(
         "--jobs",
         type=options.positive,
         default=cores(),
-        help="default: as many as cores",
+        help="number of jobs at once (default: number of cores)",
     )
     options.add_toolchain(verb)
     options.add_sandbox(verb)
@@ -93,7 +91,7 @@ def add(verbs: options.Verbs) -> None:
         default=Path("build"),
         help="a variant, a directory of variants, or an object or shared object (default: build)",
     )
-    verb.add_argument("--arch", default="", help="only for this GPU, as 9.0 (default: all)")
+    verb.add_argument("--arch", default="", help="only for this GPU, such as 9.0 (default: all)")
 
 
 def _dev(arguments: argparse.Namespace, report: Report) -> int | None:
@@ -136,20 +134,20 @@ def _follow(session: DevOptions, watcher: Watcher, *, once: bool) -> int | None:
 
 
 class _Lines:
-    """Tells a session in lines: of JSON, or of text."""
+    """Prints a session as lines of JSON or of text."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._state = ""
 
     def state(self, state: str, words: str) -> None:
-        """Say when a stage begins."""
+        """Print the begin of a stage."""
         if state != self._state:
             self._state = state
             self._report.note(f"{state} {words}".strip())
 
     def round(self, one: Round, good: Good | None) -> None:
-        """Say how a round ended."""
+        """Print the result of a round."""
         from kernforge.dev import report as dev_report  # noqa: PLC0415
 
         self._report.line(dev_report.document(one, good), dev_report.text(one, good))
@@ -161,18 +159,18 @@ def _resources(arguments: argparse.Namespace, report: Report) -> None:
     files = sorted(_binaries(arguments.what))
     if not files:
         raise UsageError(
-            f"{arguments.what} holds no shared object", hint="kernforge build makes one"
+            f"{arguments.what} has no shared object", hint="run `kernforge build` to make one"
         )
     documents, lines = [], []
     for path in files:
         try:
-            found = kernel_usage.read(path.read_bytes(), arch=arguments.arch)
+            kernels = kernel_usage.read(path.read_bytes(), arch=arguments.arch)
         except CheckError as error:
             raise CheckError(f"{path}: {error.message}", hint=error.hint) from error
-        documents.append({"file": str(path), "kernels": [*map(kernel_usage.document, found)]})
+        documents.append({"file": str(path), "kernels": [*map(kernel_usage.document, kernels)]})
         table = (
-            tables.table(kernel_usage.rows(found), head=kernel_usage.HEAD)
-            if found
+            tables.table(kernel_usage.rows(kernels), head=kernel_usage.HEAD)
+            if kernels
             else "no kernels"
         )
         lines.append(f"{path}\n{table}")
@@ -184,5 +182,5 @@ def _binaries(what: Path) -> Iterator[Path]:
         yield what
         return
     if not what.is_dir():
-        raise UsageError(f"{what} does not exist", hint="kernforge build makes build/")
+        raise UsageError(f"{what} does not exist", hint="run `kernforge build` to make it")
     yield from (path for path in what.rglob("*.so") if path.is_file())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Ctrl-C and SIGTERM do to a command: it ends, whatever it is doing at that moment."""
+"""Ctrl-C and SIGTERM end a command at any moment."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _AGAIN_S = 0.3
-_HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block when the user or the system wants its end.
+def raised() -> Iterator[None]:
+    """Raise KeyboardInterrupt in the block when a signal asks the process to end.
 
-    A library may swallow the exception: torch does, at some moments of its import, and the command
-    would go on. So it is raised again until the block ends, but not into what cleans up after it.
-    An interrupt that is ignored, as below ``nohup``, stays so.
+    A library may catch the exception: torch does at some moments of its import, and the command
+    would continue. So the exception is raised again until the block ends, except while code cleans
+    up after it. An interrupt that is ignored, as with ``nohup``, stays ignored.
     """
-    before = {number: signal.getsignal(number) for number in _HEARD}
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     signal.signal(signal.SIGTERM, _raise)
     signal.signal(signal.SIGALRM, _raise_again)
     if before[signal.SIGINT] is signal.default_int_handler:
@@ -47,6 +47,6 @@ def _raise_again(_signal: int, _frame: FrameType | None) -> None:
     error = sys.exc_info()[1]
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
-            return  # it is on its way: what runs now cleans up
+            return  # it was raised, and code cleans up after it
         error = error.__context__
     raise KeyboardInterrupt

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: parse, choose, do, say. No logic that a test could not call elsewhere.
+"""The command line: parse the arguments, call a function, print the result.
 
 Exit codes are those of ``kernforge.errors``; 0 is success, 130 an interrupt.
 """
@@ -58,11 +58,11 @@ _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit."""
-    if argv is None:  # This process is the command, and not somebody who calls it.
+    if argv is None:  # This process is the command; otherwise a program or a test calls it.
         garbage.work_seldom()
     report = Report()
     try:
-        with interrupts.heard():
+        with interrupts.raised():
             environment = Environment.read()
             arguments = parser().parse_args(argv, argparse.Namespace(environment=environment))
             report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
@@ -72,13 +72,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         report.error(error)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        told = extras.missing(error, "this command")
-        if told is None:
+        missing = extras.missing(error, "this command")
+        if missing is None:
             raise
-        report.error(told)
-        sys.exit(told.exit_code)
+        report.error(missing)
+        sys.exit(missing.exit_code)
     except BrokenPipeError:
-        # Who read our output has enough, as `head` does. What is still buffered goes nowhere.
+        # The reader of the output has ended, as `head` does. Buffered output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -87,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         report.error(files.storage_error(error))
         sys.exit(StorageError.exit_code)
     except KeyboardInterrupt:
-        report.note("interrupted: every program was stopped and nothing is left half-written")
+        report.note("interrupted: all programs were stopped, and no file is incomplete")
         sys.exit(130)
     sys.exit(code or 0)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Grammar of the command line."""
+    """The parser of the command line."""
     top = argparse.ArgumentParser(
         prog="kernforge",
         description="GPU kernels for PyTorch, from the first line to production.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands' grammars share: how a command is added, and the options of several."""
+"""Shared parts of the commands' parsers: a function that adds a command, and common options."""
 
 from __future__ import annotations
 
@@ -37,7 +37,12 @@ def add_verb(
 ) -> argparse.ArgumentParser:
     """Add a command, with the options that every command has.
 
-    ``run`` may return an exit code: that of a program that it ran for the user.
+    Args:
+        verbs: the commands.
+        run: function of the command; it may return the exit code of a program that it ran.
+        name: name of the command.
+        summary: help text, beginning in lower case and without a full stop.
+        example: arguments of an example.
     """
     verb = verbs.add_parser(
         name,
@@ -47,21 +52,26 @@ def add_verb(
     )
     verb.set_defaults(verb=run)
     verb.add_argument("--json", action="store_true", help="print the result as one JSON document")
-    verb.add_argument("--quiet", action="store_true", help="leave out progress and notes")
+    verb.add_argument("--quiet", action="store_true", help="print no progress and no notes")
     return verb
 
 
 def add_project(verb: argparse.ArgumentParser) -> None:
     """Add the project, which is the current directory by default."""
     verb.add_argument(
-        "project", type=Path, nargs="?", default=Path(), help="the project (default: here)"
+        "project",
+        type=Path,
+        nargs="?",
+        default=Path(),
+        help="the project (default: current directory)",
     )
 
 
 def add_registry(verb: argparse.ArgumentParser) -> None:
     """Add the registry to read or write."""
     verb.add_argument(
-        "--registry", help="directory or URL (default: KERNFORGE_REGISTRY, else the user's own)"
+        "--registry",
+        help="directory or URL (default: KERNFORGE_REGISTRY, otherwise the user's own registry)",
     )
 
 
@@ -76,26 +86,26 @@ def registry(arguments: argparse.Namespace) -> Registry:
 
 
 def add_toolchain(verb: argparse.ArgumentParser) -> None:
-    """Options for what the package index does not carry."""
+    """Add options for parts of the toolchain that the package index does not have."""
     verb.add_argument(
         "--cuda-home",
         metavar="DIR",
         default=os.environ.get("KERNFORGE_CUDA_HOME"),
-        help="an installed CUDA toolkit to build its version with (default: KERNFORGE_CUDA_HOME)",
+        help="directory of an installed CUDA toolkit to build with (default: KERNFORGE_CUDA_HOME)",
     )
     verb.add_argument(
         "--cuda-redist",
         metavar="URL",
         default=os.environ.get("KERNFORGE_CUDA_REDIST"),
-        help="where NVIDIA's redistrib_*.json and archives lie, for CUDA before 13 "
+        help="URL of NVIDIA's redistrib_*.json files and archives, for CUDA before 13 "
         "(default: KERNFORGE_CUDA_REDIST)",
     )
     verb.add_argument(
         "--cuda-compiler",
         choices=("nvcc", "clang"),
         default=os.environ.get("KERNFORGE_CUDA_COMPILER") or None,
-        help="clang compiles CUDA 12.6, 12.8 and 12.9 with nothing but the package index's wheels, "
-        "an experiment (default: KERNFORGE_CUDA_COMPILER, else what kernforge.lock has)",
+        help="clang compiles CUDA 12.6, 12.8 and 12.9 with only the package index's wheels; "
+        "experimental (default: KERNFORGE_CUDA_COMPILER, otherwise the compiler of kernforge.lock)",
     )
     source = os.environ.get("CUTLASS_SRC_DIR")
     verb.add_argument(
@@ -104,18 +114,19 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
         action="append",
         type=named_path,
         default=[("", Path(source))] if source else [],
-        help="a checkout or an archive of a dependency of build.toml, as cutlass_4_0=PATH "
+        help="a checkout or an archive of a dependency of build.toml, such as cutlass_4_0=PATH "
         "(default: CUTLASS_SRC_DIR for every CUTLASS)",
     )
 
 
 def add_sandbox(verb: argparse.ArgumentParser) -> None:
-    """Add how actions are kept to their inputs."""
+    """Add the option for the isolation of actions."""
     verb.add_argument(
         "--sandbox",
         choices=("required", "auto", "off"),
         default="auto",
-        help="keep actions to their inputs: always, where this machine can (default), or never",
+        help="isolate actions from files that are not their inputs: always, if this machine can "
+        "(default), or never",
     )
 
 
@@ -169,12 +180,12 @@ def measuring(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings
             "95 % interval",
             hint=f"--processes {stats.FEWEST} is the least but 1",
         )
-    found = workload.Settings(device=device, modes=modes)
+    defaults = workload.Settings(device=device, modes=modes)
     return dataclasses.replace(
-        found,
+        defaults,
         width=arguments.width,
         most=arguments.rounds,
-        least=min(found.least, arguments.rounds),
+        least=min(defaults.least, arguments.rounds),
         seed=arguments.seed,
         processes=arguments.processes,
     )
@@ -197,37 +208,39 @@ def classes_text(document: dict[str, Any]) -> str:
 
 
 def open_key(path: Path, environment: Environment) -> Key:
-    """A private key's file; its passphrase is asked for where it has one."""
+    """A private key; the user is asked for its passphrase if it has one."""
     from kernforge.trust import signing  # noqa: PLC0415
 
     return signing.open_key(path, lambda: passphrase(environment))
 
 
 def passphrase(environment: Environment, *, twice: bool = False) -> str:
-    """The passphrase of a key, from the environment or else the terminal."""
+    """The passphrase of a key, from the environment or from the terminal."""
     if (given := environment.kernforge_sign_passphrase) is not None:
         return given
     if not sys.stdin.isatty():
         raise UsageError(
-            "the key's passphrase is not known, and there is no terminal to ask for it",
+            "the passphrase of the key is missing, and there is no terminal to ask for it",
             hint="set KERNFORGE_SIGN_PASSPHRASE" + (", or pass --no-passphrase" if twice else ""),
         )
     words = getpass.getpass("passphrase: ")
     if twice and (not words or getpass.getpass("again: ") != words):
-        raise UsageError("the two differ, or are empty", hint="try again, or --no-passphrase")
+        raise UsageError(
+            "the two passphrases differ or are empty", hint="try again, or pass --no-passphrase"
+        )
     return words
 
 
 def named_path(text: str) -> tuple[str, Path]:
     """Argument type: ``NAME=PATH``."""
-    name, equals, place = text.partition("=")
-    if not equals or not name or not place:
+    name, equals, path = text.partition("=")
+    if not equals or not name or not path:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
-    return name, Path(place)
+    return name, Path(path)
 
 
 def size(text: str) -> int:
-    """Argument type: bytes, as ``16GB``."""
+    """Argument type: a size such as ``16GB``, in bytes."""
     from kernforge.system.machine import parse_size  # noqa: PLC0415
 
     try:
@@ -237,7 +250,7 @@ def size(text: str) -> int:
 
 
 def capability(text: str) -> str:
-    """Argument type: a CUDA compute capability, as ``9.0``."""
+    """Argument type: a CUDA compute capability such as ``9.0``."""
     from kernforge.errors import ManifestError  # noqa: PLC0415
     from kernforge.toolchain.cuda_arch import Arch  # noqa: PLC0415
 
@@ -282,17 +295,17 @@ def brought(arguments: argparse.Namespace) -> LocalPartsOptions:
 
 
 def can_write(path: Path) -> None:
-    """Say before long work that its result could not be put here.
+    """Check before long work that its result can be written to a file.
 
     Raises:
-        StorageError: the place takes no files.
-        UsageError: a directory is there.
+        StorageError: the directory is not writable.
+        UsageError: the path is a directory.
     """
     from kernforge.system import disk  # noqa: PLC0415
 
     if path.is_dir():
-        raise UsageError(f"{path} is a directory", hint="name the file that is to be written")
+        raise UsageError(f"{path} is a directory", hint="name a file to write")
     if trouble := disk.room(path.parent)[1]:
         raise StorageError(
-            f"{path} cannot be written: {trouble}", hint="name a place that takes files"
+            f"{path} cannot be written: {trouble}", hint="name a file in a writable directory"
         )

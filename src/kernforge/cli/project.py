@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(
-        verbs, _new, "new", "write a kernel project that builds as it is", "my-kernel"
+        verbs, _new, "new", "write a new kernel project that can be built at once", "my-kernel"
     )
     verb.add_argument("name", help="lower-case letters, digits and dashes")
-    verb.add_argument("--dir", type=Path, default=Path(), help="where to make it (default: here)")
+    verb.add_argument(
+        "--dir",
+        type=Path,
+        default=Path(),
+        help="parent directory of the project (default: current directory)",
+    )
     verb.add_argument(
         "--backends",
         nargs="+",
@@ -42,24 +47,28 @@ def add(verbs: options.Verbs) -> None:
         verbs,
         _lock,
         "lock-toolchain",
-        "write kernforge.lock: pin compilers and headers",
+        "write kernforge.lock, which pins compilers and headers",
         "--upgrade",
     )
     options.add_project(verb)
-    verb.add_argument("--cuda", action="append", default=[], help="also lock this CUDA, as 13.2")
-    verb.add_argument("--torch", action="append", default=[], help="also lock this torch, as 2.13")
+    verb.add_argument(
+        "--cuda", action="append", default=[], help="also lock this CUDA version, such as 13.2"
+    )
+    verb.add_argument(
+        "--torch", action="append", default=[], help="also lock this torch version, such as 2.13"
+    )
     options.add_toolchain(verb)
-    verb.add_argument("--upgrade", action="store_true", help="take the newest of everything")
+    verb.add_argument("--upgrade", action="store_true", help="take the newest releases")
 
     verb = options.add_verb(
-        verbs, _migrate, "migrate", "rewrite an older build.toml to edition 5", ""
+        verbs, _migrate, "migrate", "convert an older build.toml to edition 5", ""
     )
     options.add_project(verb)
 
     verb = options.add_verb(
         verbs, _schema, "schema", "print build.toml's JSON schema", "--out schema.json"
     )
-    verb.add_argument("--out", type=Path, help="write it to this file")
+    verb.add_argument("--out", type=Path, help="file to write the schema to")
 
 
 def _new(arguments: argparse.Namespace, report: Report) -> None:
@@ -84,13 +93,13 @@ def _variants(arguments: argparse.Namespace, report: Report) -> None:
 
     project = read_project(arguments.project)
     own = build_workspace.find_own(project, report, options.brought(arguments))
-    found = build_workspace.candidates(project, build_workspace.this_cpu(), own)
+    candidates = build_workspace.candidates(project, build_workspace.this_cpu(), own)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
-        for c in found
+        for c in candidates
     ]
     words = {(True, True): "built", (True, False): "on request", (False, False): "left out"}
-    rows = [(c.name, words[c.target is not None, c.default], c.reason) for c in found]
+    rows = [(c.name, words[c.target is not None, c.default], c.reason) for c in candidates]
     report.result(document, tables.table(rows, head=("variant", "is", "because")))
 
 
@@ -102,9 +111,7 @@ def _lock(arguments: argparse.Namespace, report: Report) -> None:
     targets = project_targets.choose(workspace.candidates, [])
     wanted = locking.needs(workspace, targets)
     wanted = dataclasses.replace(
-        wanted,
-        cuda=wanted.cuda | set(arguments.cuda),
-        torch=wanted.torch | set(arguments.torch),
+        wanted, cuda=wanted.cuda | set(arguments.cuda), torch=wanted.torch | set(arguments.torch)
     )
     locked = locking.write_lock(workspace, wanted, upgrade=arguments.upgrade)
     lines = [

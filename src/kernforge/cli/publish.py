@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that publish built variants and compare versions: publish, apidiff."""
+"""Commands that publish built variants and compare versions: publish, apidiff."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ def add(verbs: options.Verbs) -> None:
     options.add_registry(verb)
     verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
     verb.add_argument(
-        "--version", help="X.Y.Z (default: the git tag here, else the next that keeps its promise)"
+        "--version",
+        help="X.Y.Z (default: the project's git tag, or the next version that the changes allow)",
     )
     verb.add_argument(
         "--with-source",
         action=argparse.BooleanOptionalAction,
-        help="also what the variants are built from, so that others can build more of them "
+        help="publish the sources of the variants too, so that others can build more variants "
         "(default: if the licence is an open one)",
     )
     verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
@@ -46,30 +47,29 @@ def add(verbs: options.Verbs) -> None:
         metavar="KEY",
         help="sign each variant with this key of kernforge keygen",
     )
-    verb.add_argument(
-        "--private", action="store_true", help="make a kernel that is new on a hub private"
-    )
+    verb.add_argument("--private", action="store_true", help="make a new kernel on a hub private")
     verb.add_argument(
         "--create-pr", action="store_true", help="open a pull request on a hub instead"
     )
     verb.add_argument(
         "--part",
         action="store_true",
-        help="other machines publish the rest of this version: a missing variant is no change",
+        help="other machines publish the rest of this version: a missing variant does not count "
+        "as a change",
     )
     verb.add_argument(
-        "--dry-run", action="store_true", help="say the version and what changed; publish nothing"
+        "--dry-run", action="store_true", help="print the version and the changes; publish nothing"
     )
 
     verb = options.add_verb(
         verbs,
         _apidiff,
         "apidiff",
-        "say what changed for users between two versions or builds of a kernel",
+        "list the changes for users between two versions or builds of a kernel",
         "me/my-kernel@1.2.0 build",
     )
     verb.add_argument("old", help="OWNER/NAME@VERSION, or a directory of variants")
-    verb.add_argument("new", help="likewise")
+    verb.add_argument("new", help="OWNER/NAME@VERSION, or a directory of variants")
     options.add_registry(verb)
 
 
@@ -83,20 +83,18 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
     repo_id = arguments.repo_id or project.manifest.general.hub.repo_id
     if not repo_id:
         raise UsageError(
-            "publish where? build.toml has no [general.hub] repo-id",
-            hint="add it, or give --repo-id owner/name",
+            "there is no repository to publish to: build.toml has no [general.hub] repo-id",
+            hint="add repo-id to build.toml, or give --repo-id owner/name",
         )
-    named, branch = project.manifest.general.hub.branch, f"v{project.manifest.general.version}"
-    if named and named != branch:
+    hub_branch, branch = project.manifest.general.hub.branch, f"v{project.manifest.general.version}"
+    if hub_branch and hub_branch != branch:
         report.note(
-            f"note: [general.hub] branch = {named!r} is not followed: a version belongs on {branch}"
+            f"note: [general.hub] branch = {hub_branch!r} is not used: a version is published on "
+            f"{branch}"
         )
     build = arguments.build or project.root / "build"
     environment: Environment = arguments.environment
-    store = registry.open_registry(
-        arguments.registry or environment.default_registry,
-        environment,
-    )
+    store = registry.open_registry(arguments.registry or environment.default_registry, environment)
     version = arguments.version or projects.tagged_version(project)
     if arguments.dry_run:
         _preview(
@@ -106,7 +104,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
     card = projects.card(project)
     if arguments.sign:
         _sign(build, arguments.sign, environment)
-    done = publish.publish(
+    result = publish.publish(
         build,
         store,
         repo_id,
@@ -119,23 +117,26 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         benchmarks=projects.benchmarks(project),
     )
     document = {
-        "status": done.status,
+        "status": result.status,
         "repo_id": repo_id,
-        "version": done.version,
-        "commit": done.commit,
-        "changed": done.changed,
-        "variants": list(done.variants),
-        "url": done.url,
-        "branch": done.branch,
-        "pull_requests": [{"branch": b, "url": url} for b, url in done.pull_requests],
-        **_choice_document(done.choice),
+        "version": result.version,
+        "commit": result.commit,
+        "changed": result.changed,
+        "variants": list(result.variants),
+        "url": result.url,
+        "branch": result.branch,
+        "pull_requests": [{"branch": b, "url": url} for b, url in result.pull_requests],
+        **_choice_document(result.choice),
     }
-    said = {"uploaded": "published", "no_changes": "already there, unchanged:"}.get(
-        done.status, "proposed, not published yet:"
+    status = {"uploaded": "published", "no_changes": "already there, unchanged:"}.get(
+        result.status, "proposed, not published yet:"
     )
-    lines = [f"{said} {repo_id} {done.version} at {done.url}", *(f"  {v}" for v in done.variants)]
-    lines += [f"pull request onto {branch}: {url}" for branch, url in done.pull_requests]
-    report.result(document, "\n".join([*lines, *_choice_lines(done.choice)]))
+    lines = [
+        f"{status} {repo_id} {result.version} at {result.url}",
+        *(f"  {v}" for v in result.variants),
+    ]
+    lines += [f"pull request onto {branch}: {url}" for branch, url in result.pull_requests]
+    report.result(document, "\n".join([*lines, *_choice_lines(result.choice)]))
 
 
 def _preview(choice: VersionChoice, repo_id: str, report: Report) -> None:
@@ -185,12 +186,12 @@ def _apidiff(arguments: argparse.Namespace, report: Report) -> None:
 
 
 def _offers(text: str, store: Registry) -> tuple[Offer, ...]:
-    """What a published version, or a directory of variants, offers."""
+    """What the variants of a published version or of a directory offer."""
     from kernforge.loader import search  # noqa: PLC0415
     from kernforge.publish import offers  # noqa: PLC0415
 
-    repo_id, at, version = text.partition("@")
-    if at and not Path(text).exists():
+    repo_id, separator, version = text.partition("@")
+    if separator and not Path(text).exists():
         commit = search.find_commit(store, repo_id, version, None)
         return offers.published(store, repo_id, commit)
     return offers.built(Path(text))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for the machine and for other tools: doctor, export, shell."""
+"""Commands about the machine and for other tools: doctor, export, shell."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(
-        verbs, _doctor, "doctor", "say what is wrong with this machine for kernels", "--fix"
+        verbs, _doctor, "doctor", "find problems of this machine for kernels", "--fix"
     )
     verb.add_argument(
         "--fix",
         action="store_true",
         help="remove the locks of torch.utils.cpp_extension that no process holds any more",
     )
-    verb.add_argument("--offline", action="store_true", help="do not ask the package indexes")
+    verb.add_argument("--offline", action="store_true", help="do not contact the package indexes")
 
     verb = options.add_verb(
         verbs,
         _export,
         "export",
-        "write the files with which CMake, pip, Nix and editors build a project",
+        "write the files with which CMake, pip, Nix and editors use a project",
         "--to ../exported",
     )
     options.add_project(verb)
     verb.add_argument(
-        "--to", type=Path, metavar="DIR", help="where to write (default: into the project)"
+        "--to", type=Path, metavar="DIR", help="directory to write to (default: the project)"
     )
     verb.add_argument(
         "--only",
@@ -49,24 +49,30 @@ def add(verbs: options.Verbs) -> None:
         "--variant",
         action="append",
         default=[],
-        help="what editors see the sources as: a name or a pattern (default: the newest)",
+        help="variant for editors: a name or a pattern (default: the newest)",
     )
-    verb.add_argument("--force", action="store_true", help="replace files that are there")
+    verb.add_argument("--force", action="store_true", help="replace existing files")
     options.add_toolchain(verb)
 
     verb = options.add_verb(
         verbs,
         _shell,
         "shell",
-        "open a shell, or run a command, with a variant's compilers, headers and package",
+        "open a shell or run a command with a variant's compilers, headers and package",
         "--variant '*-cu130-*' -- nvcc --version",
     )
-    verb.add_argument("command", nargs="*", help="what to run (default: a shell); after --")
+    verb.add_argument("command", nargs="*", help="command to run, after -- (default: a shell)")
     verb.add_argument(
-        "--project", type=Path, default=Path(), metavar="DIR", help="the project (default: here)"
+        "--project",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="the project (default: current directory)",
     )
     verb.add_argument("--variant", default="", help="a name or a pattern (default: the newest)")
-    verb.add_argument("--out", type=Path, help="where built variants lie (default: PROJECT/build)")
+    verb.add_argument(
+        "--out", type=Path, help="directory of built variants (default: PROJECT/build)"
+    )
     options.add_toolchain(verb)
 
 
@@ -84,15 +90,15 @@ def _doctor(arguments: argparse.Namespace, report: Report) -> None:
         },
         "\n".join(
             [*(f"removed {path}" for path in removed), *map(formats.finding_text, findings)]
-            or ["nothing is wrong with this machine"]
+            or ["no problem was found on this machine"]
         ),
     )
     wrong = sum(finding.severity == "error" for finding in findings)
     if wrong:
         raise ToolchainError(
-            f"{wrong} {'findings stop' if wrong > 1 else 'finding stops'} kernels from being built or "
-            "run here",
-            hint="each finding above says what to do",
+            f"{wrong} {'problems keep' if wrong > 1 else 'problem keeps'} kernels from being built "
+            "or run on this machine",
+            hint="follow the hint of each finding above",
         )
 
 
@@ -106,14 +112,14 @@ def _export(arguments: argparse.Namespace, report: Report) -> None:
     kinds = arguments.only or export.KINDS
     project = read_project(arguments.project)
     to = arguments.to or project.root
-    made = export.texts(project, dict(source_files.read(project).digests), kinds)
+    texts = export.texts(project, dict(source_files.read(project).digests), kinds)
     noarch = isinstance(project.manifest.framework, TorchNoarch)
     if "editor" in kinds and (arguments.only or not noarch):
         workspace = options.workspace(arguments, report)
         targets = project_targets.choose(workspace.candidates, arguments.variant)
         with workspace.store.lease():
-            made |= export.compile_commands(workspace, targets, to)
-    written = export.write(project, made, to, force=arguments.force)
+            texts |= export.compile_commands(workspace, targets, to)
+    written = export.write(project, texts, to, force=arguments.force)
     report.result(
         {"directory": str(to), "files": [str(path) for path in written]},
         "\n".join(map(str, written)),
@@ -126,33 +132,35 @@ def _shell(arguments: argparse.Namespace, report: Report) -> int:
 
     if arguments.json and arguments.command:
         raise UsageError(
-            "--json prints the environment and runs nothing, and a command was given",
-            hint="leave one of them out",
+            "--json prints the environment and runs no command, but a command was given",
+            hint="remove --json or the command",
         )
     workspace = options.workspace(arguments, report)
-    asked = [arguments.variant] if arguments.variant else []
-    target = project_targets.choose(workspace.candidates, asked)[-1]
+    patterns = [arguments.variant] if arguments.variant else []
+    target = project_targets.choose(workspace.candidates, patterns)[-1]
     with workspace.store.lease():
-        one = shell.setting(workspace, target, arguments.out or workspace.project.root / "build")
-        if one.built is None:
-            report.note(f"note: {one.variant} is not built here: `kernforge build` makes it")
+        setting = shell.setting(
+            workspace, target, arguments.out or workspace.project.root / "build"
+        )
+        if setting.built is None:
+            report.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
         if arguments.json:
-            merged = one.merged(os.environ)
-            built = str(one.built) if one.built else None
-            report.result({"variant": one.variant, "environment": merged, "built": built}, "")
+            merged = setting.merged(os.environ)
+            built = str(setting.built) if setting.built else None
+            report.result({"variant": setting.variant, "environment": merged, "built": built}, "")
             return 0
         if not arguments.command:
             report.note(
-                f"{one.variant}: {', '.join(sorted(one.merged({})))} are set; `exit` leaves"
+                f"{setting.variant}: {', '.join(sorted(setting.merged({})))} are set; `exit` leaves"
             )
         try:
-            return shell.enter(one, arguments.command, os.environ)
+            return shell.enter(setting, arguments.command, os.environ)
         except FileNotFoundError as error:
             raise UsageError(
-                f"there is no program {error.filename}", hint="look at PATH, or name its path"
+                f"there is no program {error.filename}", hint="check PATH, or give its path"
             ) from error
         except PermissionError as error:
             raise UsageError(
                 f"{error.filename} cannot be run: {error.strerror}",
-                hint="chmod +x makes it a program",
+                hint="make it executable with chmod +x",
             ) from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that look at kernels, and say who made them."""
+"""Commands about kernels and their signatures: info, versions, verify, sign, keygen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add(verbs: options.Verbs) -> None:
         verbs, _info, "info", "describe a kernel and its variants", "acme/toy --version 1"
     )
     _add_kernel(info)
-    info.add_argument("--backend", help="what would load for this backend, such as cpu")
+    info.add_argument("--backend", help="show what would load for this backend, such as cpu")
 
     listed = options.add_verb(
         verbs, _versions, "versions", "list a kernel's published versions", "acme/toy"
@@ -39,8 +39,10 @@ def add(verbs: options.Verbs) -> None:
     keygen = options.add_verb(
         verbs, _keygen, "keygen", "make an Ed25519 key to sign kernels with", "acme.key"
     )
-    keygen.add_argument("file", type=Path, help="the private key; the public one gets .pub")
-    keygen.add_argument("--no-passphrase", action="store_true", help="leave the key open")
+    keygen.add_argument("file", type=Path, help="file of the private key; the public key gets .pub")
+    keygen.add_argument(
+        "--no-passphrase", action="store_true", help="do not encrypt the private key"
+    )
 
 
 def _add_verify(verbs: options.Verbs) -> None:
@@ -48,7 +50,7 @@ def _add_verify(verbs: options.Verbs) -> None:
         verbs,
         _verify,
         "verify",
-        "prove signature, digest and statement of a kernel's variants",
+        "verify signature, digest and provenance statement of a kernel's variants",
         "acme/toy --version 1 --key acme.key.pub",
     )
     _add_kernel(verb)
@@ -61,22 +63,22 @@ def _add_verify(verbs: options.Verbs) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="public key that may have signed (default: who the trust policy names)",
+        help="accepted public key (default: the signers of the trust policy)",
     )
-    verb.add_argument("--identity", action="append", default=[], help="identity that may have")
+    verb.add_argument("--identity", action="append", default=[], help="accepted identity")
     verb.add_argument("--issuer", help="OpenID Connect issuer of --identity")
     verb.add_argument(
-        "--trusted-root", metavar="FILE", help="Sigstore instance (default: the public one)"
+        "--trusted-root", metavar="FILE", help="Sigstore instance (default: the public instance)"
     )
     verb.add_argument(
         *("--allow-unsigned", "--filter-unsigned"),
         action="store_true",
-        help="a variant without a signature is good enough",
+        help="accept a variant without a signature",
     )
     verb.add_argument(
         *("--allow-no-digest", "--filter-no-digest"),
         action="store_true",
-        help="a variant without a digest is good enough",
+        help="accept a variant without a digest",
     )
 
 
@@ -89,17 +91,20 @@ def _add_sign(verbs: options.Verbs) -> None:
         type=Path,
         nargs="?",
         default=Path(),
-        help="project, build or variant (default: here)",
+        help="project, directory of variants, or variant (default: current directory)",
     )
     verb.add_argument("--key", type=Path, metavar="FILE", help="private key of kernforge keygen")
     verb.add_argument(
         "--identity-token",
         metavar="FILE",
         help="file with an OpenID Connect token, or - for standard input "
-        "(default: without --key, that of this CI job)",
+        "(default without --key: the token of this CI job)",
     )
     verb.add_argument(
-        "--trust-config", type=Path, metavar="FILE", help="Sigstore instance (default: public)"
+        "--trust-config",
+        type=Path,
+        metavar="FILE",
+        help="Sigstore instance (default: the public instance)",
     )
     verb.add_argument(
         "--replace", action="store_true", help="overwrite the signature of an identity"
@@ -117,7 +122,7 @@ def _source(arguments: argparse.Namespace) -> AboutSource:
     from kernforge.audit import about  # noqa: PLC0415
 
     if arguments.version and arguments.revision:
-        raise UsageError("version and revision were given", hint="give one of them")
+        raise UsageError("both --version and --revision were given", hint="give one of them")
     return about.find(
         arguments.what,
         options.registry(arguments),
@@ -129,16 +134,16 @@ def _source(arguments: argparse.Namespace) -> AboutSource:
 def _info(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.audit import about  # noqa: PLC0415
 
-    found = about.describe(_source(arguments), arguments.backend)
-    report.result(found, about.as_text(found))
+    description = about.describe(_source(arguments), arguments.backend)
+    report.result(description, about.as_text(description))
 
 
 def _versions(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.audit import about  # noqa: PLC0415
 
-    found = about.published_versions(options.registry(arguments), arguments.what)
-    lines = [f"{v['version']}  {v['commit']}  {v['variants']} variants" for v in found]
-    report.result(found, "\n".join(lines))
+    versions = about.published_versions(options.registry(arguments), arguments.what)
+    lines = [f"{v['version']}  {v['commit']}  {v['variants']} variants" for v in versions]
+    report.result(versions, "\n".join(lines))
 
 
 def _verify(arguments: argparse.Namespace, report: Report) -> None:
@@ -151,30 +156,28 @@ def _verify(arguments: argparse.Namespace, report: Report) -> None:
     names = [name for name in source.names if fnmatch.fnmatch(name, arguments.variant)]
     if not names:
         raise UsageError(
-            f"no variant there is named {arguments.variant!r}",
-            hint=f"there are {', '.join(source.names)}",
+            f"{arguments.what} has no variant {arguments.variant!r}",
+            hint=f"the variants are {', '.join(source.names)}",
         )
-    found = [
+    verdicts = [
         verify.verify_variant(source.location(name), signers, arguments.environment)
         for name in names
     ]
-    report.result(verify.as_document(found), verify.as_text(found))
-    verify.refuse(found, unsigned=arguments.allow_unsigned, undigested=arguments.allow_no_digest)
+    report.result(verify.as_document(verdicts), verify.as_text(verdicts))
+    verify.refuse(verdicts, unsigned=arguments.allow_unsigned, undigested=arguments.allow_no_digest)
 
 
 def _signers(arguments: argparse.Namespace) -> list[Signer]:
-    """Who may have signed, as the command line says."""
+    """The accepted signers of the command line."""
     from kernforge.trust.policy import IdentitySigner, KeySigner, public_key  # noqa: PLC0415
 
     if bool(arguments.identity) != bool(arguments.issuer):
-        raise UsageError(
-            "an identity is what an issuer says", hint="give --identity and --issuer together"
-        )
-    found: list[Signer] = [
+        raise UsageError("only one of --identity and --issuer was given", hint="give both together")
+    signers: list[Signer] = [
         KeySigner(name=path.name, key=public_key(_text(path), str(path))) for path in arguments.key
     ]
     if arguments.identity:
-        found.append(
+        signers.append(
             IdentitySigner(
                 name=", ".join(arguments.identity),
                 issuer=arguments.issuer,
@@ -182,7 +185,7 @@ def _signers(arguments: argparse.Namespace) -> list[Signer]:
                 trusted_root=arguments.trusted_root,
             )
         )
-    return found
+    return signers
 
 
 def _sign(arguments: argparse.Namespace, report: Report) -> None:
@@ -191,17 +194,20 @@ def _sign(arguments: argparse.Namespace, report: Report) -> None:
 
     directories = artifact_directories.variants(arguments.dir)
     if arguments.key and arguments.identity_token:
-        raise UsageError("a key and an identity were given", hint="a variant has one signature")
+        raise UsageError(
+            "both --key and --identity-token were given",
+            hint="give one of them: a variant has one signature",
+        )
     if arguments.key:
-        make = options.open_key(arguments.key, arguments.environment).sign
+        make_signatures = options.open_key(arguments.key, arguments.environment).sign
     else:
         token = _token(arguments.identity_token)
         config = _text(arguments.trust_config) if arguments.trust_config else None
 
-        def make(documents: Sequence[bytes]) -> list[bytes]:
+        def make_signatures(documents: Sequence[bytes]) -> list[bytes]:
             return signature.sign_with_identity(documents, token, config)
 
-    written = signing.sign(directories, make, replace=arguments.replace)
+    written = signing.sign(directories, make_signatures, replace=arguments.replace)
     report.result([str(path) for path in written], "\n".join(f"signed {path}" for path in written))
 
 
@@ -214,11 +220,13 @@ def _token(file: str | None) -> str | None:
 def _keygen(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.trust import signing  # noqa: PLC0415
 
-    words = "" if arguments.no_passphrase else options.passphrase(arguments.environment, twice=True)
-    public, text = signing.make_key(arguments.file, words)
+    passphrase = (
+        "" if arguments.no_passphrase else options.passphrase(arguments.environment, twice=True)
+    )
+    public, text = signing.make_key(arguments.file, passphrase)
     name = arguments.file.stem
     lines = (
-        f"{arguments.file}: keep it secret; {public}: give it to everybody",
+        f"{arguments.file}: keep this key secret; {public}: publish this key",
         "",
         f"[signer.{name}]",
         f'public-key = "{text}"',

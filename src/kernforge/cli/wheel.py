@@ -23,36 +23,42 @@ def add(verbs: options.Verbs) -> None:
         verbs,
         _wheel,
         "wheel",
-        "make wheels that pip installs, of a directory's or a published kernel's variants",
+        "make wheels for pip from the variants of a directory or of a published kernel",
         "me/my-kernel --version '~=1.2' --out dist --index",
     )
     verb.add_argument(
-        "kernel", nargs="?", default=".", help="directory, or owner/name (default: here)"
+        "kernel",
+        nargs="?",
+        default=".",
+        help="directory, or owner/name (default: current directory)",
     )
     options.add_registry(verb)
     which = verb.add_mutually_exclusive_group()
     which.add_argument(
-        "--version", help="of a published kernel: 1, 1.2.3 or a range (default: the newest)"
+        "--version", help="version of a published kernel: 1, 1.2.3 or a range (default: the newest)"
     )
-    which.add_argument("--revision", help="of a published kernel: a branch, tag or commit")
+    which.add_argument("--revision", help="branch, tag or commit of a published kernel")
     verb.add_argument(
         "--as-version",
         metavar="X.Y.Z",
-        help="what to call it (default: the published version, the git tag here, else MAJOR.0.0)",
+        help="version of the wheels (default: the published version, the project's git tag, or "
+        "MAJOR.0.0)",
     )
-    verb.add_argument("--name", help="the distribution's name (default: the kernel's)")
+    verb.add_argument("--name", help="name of the distribution (default: the kernel's name)")
     verb.add_argument(
         "--variant",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only variants that fit, as in '*-cu130-*'; may be repeated",
+        help="only variants that match, such as '*-cu130-*'; may be repeated",
     )
     verb.add_argument(
         "--out", type=Path, default=Path("dist"), help="directory for the wheels (default: dist)"
     )
     verb.add_argument(
-        "--index", action="store_true", help="make --out a package index of all wheels in it"
+        "--index",
+        action="store_true",
+        help="write the pages of a package index of all wheels in --out",
     )
 
 
@@ -106,24 +112,24 @@ def _sources(
         )
         if version is None and arguments.as_version is None:
             raise UsageError(
-                f"what was asked of {arguments.kernel} has no tag vX.Y.Z, so its wheels have no "
-                "version",
+                f"the requested commit of {arguments.kernel} has no tag vX.Y.Z, so that its wheels "
+                "have no version",
                 hint="give --as-version X.Y.Z",
             )
         return sources, version
     if arguments.version or arguments.revision:
         raise UsageError(
-            f"{directory} is a directory: it has no published versions",
-            hint="give --as-version X.Y.Z to name its wheels, or owner/name for a published kernel",
+            f"{directory} is a directory, which has no published versions",
+            hint="give --as-version X.Y.Z for its wheels, or owner/name for a published kernel",
         )
     version = arguments.as_version or _tag(directory)
     if version is None:
-        report.note("there is neither --as-version nor a git tag vX.Y.Z here: taking MAJOR.0.0")
+        report.note("the wheels get MAJOR.0.0: there is no --as-version and no git tag vX.Y.Z")
     return wheel.from_directory(directory), version
 
 
 def _tag(directory: Path) -> str | None:
-    """The version that git gives a project's directory, or that of the project around a build."""
+    """The version from git's tags of a project, or of the project that contains a build."""
     from kernforge.project.api import read_project, tagged_version  # noqa: PLC0415
 
     for root in (directory, directory.absolute().parent):

@@ -24,7 +24,7 @@ def test_a_signal_is_an_interrupt(number):
         os.kill(os.getpid(), number)
         wait()
 
-    with pytest.raises(KeyboardInterrupt), interrupts.heard():
+    with pytest.raises(KeyboardInterrupt), interrupts.raised():
         work()
 
 
@@ -35,7 +35,7 @@ def test_an_interrupt_that_a_library_swallows_comes_again():
             wait()
         wait()
 
-    with pytest.raises(KeyboardInterrupt), interrupts.heard():
+    with pytest.raises(KeyboardInterrupt), interrupts.raised():
         work()
 
 
@@ -57,19 +57,19 @@ def test_what_cleans_up_is_left_alone():
         finally:
             clean()
 
-    with pytest.raises(KeyboardInterrupt), interrupts.heard():
+    with pytest.raises(KeyboardInterrupt), interrupts.raised():
         work()
     assert cleaned
 
 
 def test_handlers_are_as_they_were_and_what_is_ignored_stays_so():
-    before = [signal.getsignal(number) for number in interrupts._HEARD]
-    with interrupts.heard():
+    before = [signal.getsignal(number) for number in interrupts._SIGNALS]
+    with interrupts.raised():
         assert signal.getsignal(signal.SIGTERM) is not before[1]
-    assert [signal.getsignal(number) for number in interrupts._HEARD] == before
+    assert [signal.getsignal(number) for number in interrupts._SIGNALS] == before
     old = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with interrupts.heard():
+        with interrupts.raised():
             os.kill(os.getpid(), signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, old)

@@ -117,7 +117,7 @@ def test_a_branch_that_is_not_followed_is_told(tmp_path, write_variant, capsys):
     write_variant(tmp_path / "build", name="my-op")
     said = ("--registry", str(tmp_path / "registry"), "--repo-id", "me/my-op", "--dry-run")
     assert call("publish", str(tmp_path), *said) == 0
-    assert "branch = 'next' is not followed: a version belongs on v1" in capsys.readouterr().err
+    assert "branch = 'next' is not used: a version is published on v1" in capsys.readouterr().err
 
 
 def test_a_missing_torch_is_no_traceback(project, capsys, monkeypatch):
