@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings of variants that were checked before and have not changed since.
 
-Only ``build`` asks here, so that a build with nothing to do starts no program; ``check`` always
-looks. Findings are kept under everything that they depend on: every byte of the variant, the rules,
-the interpreter and what is installed in it, this machine. Errors are never kept.
+Only a build reads them, so that a build with nothing to do starts no program; ``kernforge check``
+always checks. The key of the findings has everything that they depend on: every byte of the variant
+and of the packages that hold the rules, the interpreter and what is installed in it, this machine.
+Findings with an error are never kept.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 STORE_KIND = "findings"
 _FILE = "findings.json"
-# What a finding is made of: every rule, table and reader of machine code.
-_RULES = ("check", "binary", "data")
+# Where the rules are, their tables, and what reads variants for them.
+_RULES = ("artifact", "binary", "check", "data")
 _TOOLS = ("abi3audit", "auditwheel", "pyelftools", "torch", "apache-tvm-ffi")
 
 
@@ -37,23 +38,23 @@ def check(variant: Path, *, store: Store, run: Runner) -> tuple[Finding, ...]:
 
     Args:
         variant: its directory.
-        store: remembers.
-        run: starts programs if it must be looked at.
+        store: keeps findings.
+        run: starts programs, if the variant must be checked.
     """
     key = _key(variant)
     if known := store.use(STORE_KIND, key):
         try:
-            return tuple(Finding(**one) for one in json.loads((known / _FILE).read_bytes()))
+            return tuple(Finding(**entry) for entry in json.loads((known / _FILE).read_bytes()))
         except (OSError, ValueError, TypeError):
-            pass  # damaged: look again
+            pass  # damaged: check again
     # Late: it brings modules that a build with nothing to do does not need.
     from kernforge.check.api import check_variant  # noqa: PLC0415
 
-    found = check_variant(variant, run=run, python=sys.executable)
-    if not any(finding.severity == "error" for finding in found):
-        text = json.dumps([asdict(finding) for finding in found])
+    findings = check_variant(variant, run=run, python=sys.executable)
+    if not any(finding.severity == "error" for finding in findings):
+        text = json.dumps([asdict(finding) for finding in findings])
         store.tree(STORE_KIND, key, lambda tree: files.write_new(tree / _FILE, text), shared=False)
-    return found
+    return findings
 
 
 def _key(variant: Path) -> str:
