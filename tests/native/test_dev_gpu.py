@@ -39,9 +39,9 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
     root = tmp_path / "toy"
     source = root / "toy.cu"
     text = source.read_text()
-    brought = from_source.own_parts(host.probe(), ToolchainError("nothing is fetched here"))
+    local = from_source.lent_parts(host.probe(), ToolchainError("nothing is fetched here"))
     options = DevOptions(
-        root=root, place=tmp_path / "place", brought=brought, pytest=PYTEST, bench=False
+        root=root, place=tmp_path / "place", local_parts=local, pytest=PYTEST, bench=False
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -150,8 +150,8 @@ def _keep(kept: DirectoryRegistry, wanted: SourceBuildRequest, variant: Path) ->
 def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, out: Path) -> Path:
     """Build the one variant of a project; its path below ``out``."""
 
-    def attempt(brought: LocalPartsOptions, name: str) -> Path:
-        workspace = build_workspace.open_workspace(read_project(root), LogEvents(), brought)
+    def attempt(options: LocalPartsOptions, name: str) -> Path:
+        workspace = build_workspace.open_workspace(read_project(root), LogEvents(), options)
         target = fitting_target(workspace, wanted.host, f"the source of {wanted.repo_id}")
         request = BuildRequest(targets=(target,), only=wanted.only, out=out / name)
         planned = build.plan_project(workspace, request)
@@ -170,7 +170,7 @@ def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, 
     except NetworkError as error:
         parts = lent_parts(wanted.host, error)
         _LOG.warning("%s; %s", error.message, LENT)
-    return attempt(parts, "own")
+    return attempt(parts, "local")
 
 
 def fitting_target(workspace: Workspace, host: Host, what: str) -> Target:
@@ -184,7 +184,7 @@ def fitting_target(workspace: Workspace, host: Host, what: str) -> Target:
     Raises:
         NoVariantError: none fits.
     """
-    toolkit = workspace.own.cuda_home
+    toolkit = workspace.local_parts.cuda_home
     targets = {
         candidate.name: candidate.target
         for candidate in workspace.candidates

@@ -55,7 +55,7 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
         NetworkError: no index can be reached.
     """
     old = read_lock(workspace.project.root)
-    missing = wanted if upgrade else resolver.lacking(wanted, old, workspace.own)
+    missing = wanted if upgrade else resolver.lacking(wanted, old, workspace.local_parts)
     here = locked_compiler(workspace)
     python = installed.identify_python() if wanted.python else None
     found = resolver.make(
@@ -64,7 +64,7 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
         cpu=workspace.cpu,
         compiler=here,
         python=python,
-        own=workspace.own,
+        local_parts=workspace.local_parts,
         old=None if upgrade else old,
     )
     new = old.merged(found) if old else found
@@ -98,7 +98,7 @@ def ensure_lock(
     """
     wanted = needs(workspace, targets)
     old = read_lock(workspace.project.root)
-    missing = resolver.lacking(wanted, old, workspace.own)
+    missing = resolver.lacking(wanted, old, workspace.local_parts)
     complete = old is not None and not missing.names
     here = locked_compiler(workspace)
     if frozen and (not complete or old is None):

@@ -47,7 +47,7 @@ def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[s
     Returns:
         The real path of each tree.
     """
-    toolchains = Toolchains(workspace.store, workspace.wheels, workspace.own)
+    toolchains = Toolchains(workspace.store, workspace.wheels, workspace.local_parts)
     found = {name: _real(_tree(name, workspace, toolchains, lock)) for name in sorted(names)}
     for path in found.values():
         # Line tables hold the time of every header; a tree that the store made is ours to set.
@@ -70,7 +70,7 @@ def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -
     if kind == "python":
         return str(installed.python_headers())
     if kind == "torch" and name in lock.headers:
-        return _own_torch(name, workspace.own, lock)
+        return _installed_torch(name, workspace.local_parts, lock)
     if kind == "torch":
         return str(toolchains.torch_headers(lock.torch[rest].wheel))
     if name in lock.headers:
@@ -87,16 +87,16 @@ def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -
     return str(toolchains.library_headers(wheel))
 
 
-def _own_torch(name: str, own: LocalParts, lock: Lock) -> str:
+def _installed_torch(name: str, local_parts: LocalParts, lock: Lock) -> str:
     """The installed torch whose headers a lock names.
 
     Raises:
         ToolchainError: it is not here.
     """
     there = lock.headers[name]
-    if own.torch is None or own.torch.digest != there.digest:
+    if local_parts.torch is None or local_parts.torch.digest != there.digest:
         raise ToolchainError(
             f"the lock names the headers of an installed torch {there.release}, which is not here",
             hint="lock the toolchain anew: kernforge lock-toolchain",
         )
-    return str(own.torch.path)
+    return str(local_parts.torch.path)

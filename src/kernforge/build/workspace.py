@@ -17,10 +17,9 @@ from kernforge.store.local import Store
 from kernforge.system.paths import home
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, lockfile, releases
-from kernforge.toolchain import local_parts as owns
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, find_local_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +50,7 @@ class Workspace:
         store_limit: bytes that the store may take.
         wheels: the user's package indexes.
         cpu: this machine's processor.
-        own: what the user provides to the toolchain.
+        local_parts: what the user provides to the toolchain.
     """
 
     project: Project
@@ -62,7 +61,7 @@ class Workspace:
     store_limit: int
     wheels: Wheels
     cpu: str
-    own: LocalParts
+    local_parts: LocalParts
 
 
 def this_cpu() -> str:
@@ -83,21 +82,21 @@ def this_cpu() -> str:
 def open_workspace(
     project: Project,
     progress: Progress,
-    brought: LocalPartsOptions = NO_LOCAL_PARTS,
+    options: LocalPartsOptions = NO_LOCAL_PARTS,
     *,
     shared: SharedStore | None = None,
     cxx: Compiler | None = None,
-    own: LocalParts | None = None,
+    local_parts: LocalParts | None = None,
 ) -> Workspace:
     """Look at the machine and at a project's files.
 
     Args:
         project: the project.
         progress: listens to downloads.
-        brought: what the user provides that the package index does not carry.
+        options: what the user provides that the package index does not carry.
         shared: the store's second level.
         cxx: the C++ compiler, where it was found before.
-        own: what ``brought`` was found to be before.
+        local_parts: what ``options`` was found to be before.
 
     Raises:
         ToolchainError: there is no C++ compiler.
@@ -107,7 +106,7 @@ def open_workspace(
     cpu = this_cpu()
     store = Store(home() / "store", shared)
     index = functools.cache(Index.from_environment)
-    found = own or find_own(project, progress, brought, index)
+    found = local_parts or project_parts(project, progress, options, index)
     return Workspace(
         project=project,
         sources=source_files.read(project),
@@ -117,14 +116,14 @@ def open_workspace(
         store_limit=eviction.limit(os.environ),
         wheels=Wheels(index, store.root / "downloads", progress),
         cpu=cpu,
-        own=found,
+        local_parts=found,
     )
 
 
-def find_own(
+def project_parts(
     project: Project,
     progress: Progress,
-    brought: LocalPartsOptions,
+    options: LocalPartsOptions,
     index: Callable[[], Index] = Index.from_environment,
 ) -> LocalParts:
     """What the user provides that this project can use.
@@ -132,8 +131,8 @@ def find_own(
     Raises:
         UsageError: something is not there or not what it should be.
     """
-    return owns.find(
-        brought,
+    return find_local_parts(
+        options,
         units.cutlass(project.manifest),
         connect=lambda: index().transport,
         downloads=home() / "store" / "downloads",
@@ -141,21 +140,21 @@ def find_own(
     )
 
 
-def candidates(project: Project, cpu: str, own: LocalParts) -> tuple[TargetCandidate, ...]:
+def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[TargetCandidate, ...]:
     """The project's variants, given what the user provides and what its lock has."""
-    locked = read_lock(project.root)
-    kits = locked.cuda if locked else {}
+    lock = read_lock(project.root)
+    kits = lock.cuda if lock else {}
     clang = {Version2.parse(name) for name, kit in kits.items() if kit.clang}
-    if own.cuda_compiler == "clang":
+    if local_parts.cuda_compiler == "clang":
         clang |= set(releases.CLANG)
-    elif own.cuda_compiler == "nvcc":
+    elif local_parts.cuda_compiler == "nvcc":
         clang = set()
     has = {Version2.parse(name) for name, kit in kits.items() if not kit.clang}
-    if own.cuda_home:
-        has.add(own.cuda_home.version)
-    if own.redist:
+    if local_parts.cuda_home:
+        has.add(local_parts.cuda_home.version)
+    if local_parts.redist:
         has |= {cuda for known in releases.torch_releases().values() for cuda in known}
-    return targets.candidates(project.manifest, cpu=cpu, own_toolkits=has, by_clang=clang - has)
+    return targets.candidates(project.manifest, cpu=cpu, local_toolkits=has, by_clang=clang - has)
 
 
 def read_lock(root: Path) -> Lock | None:

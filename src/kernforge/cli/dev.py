@@ -105,7 +105,7 @@ def _dev(arguments: argparse.Namespace, report: Report) -> int | None:
         place=watch.place(root),
         variants=tuple(arguments.variant),
         arch=tuple(arguments.arch),
-        brought=options.brought(arguments),
+        local_parts=options.local_parts(arguments),
         sandbox=arguments.sandbox,
         jobs=arguments.jobs,
         test=not arguments.no_test,

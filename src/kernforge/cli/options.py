@@ -278,11 +278,11 @@ def workspace(
 
     second = SharedStore(shared, report.note) if shared else None
     project = read_project(arguments.project)
-    return build_workspace.open_workspace(project, report, brought(arguments), shared=second)
+    return build_workspace.open_workspace(project, report, local_parts(arguments), shared=second)
 
 
-def brought(arguments: argparse.Namespace) -> LocalPartsOptions:
-    """What the user brings to the toolchain."""
+def local_parts(arguments: argparse.Namespace) -> LocalPartsOptions:
+    """What the user provides to the toolchain."""
     from kernforge.toolchain.local_parts import LocalPartsOptions  # noqa: PLC0415
 
     home, redist = arguments.cuda_home, arguments.cuda_redist

@@ -92,8 +92,8 @@ def _variants(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.project.api import read_project  # noqa: PLC0415
 
     project = read_project(arguments.project)
-    own = build_workspace.find_own(project, report, options.brought(arguments))
-    candidates = build_workspace.candidates(project, build_workspace.this_cpu(), own)
+    parts = build_workspace.project_parts(project, report, options.local_parts(arguments))
+    candidates = build_workspace.candidates(project, build_workspace.this_cpu(), parts)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
         for c in candidates

@@ -43,7 +43,7 @@ Kept: TypeAlias = dict[tuple[str | None, ...], tuple["Compiler", "LocalParts"]]
 
 
 def open_workspace(
-    project: Project, events: RoundEvents, brought: LocalPartsOptions, kept: Kept
+    project: Project, events: RoundEvents, options: LocalPartsOptions, kept: Kept
 ) -> Workspace:
     """Look at the machine, what it lends and the project's files.
 
@@ -53,7 +53,7 @@ def open_workspace(
     Args:
         project: the project.
         events: listens to downloads.
-        brought: what the user provides to the toolchain.
+        options: what the user provides to the toolchain.
         kept: what was found before.
 
     Raises:
@@ -61,11 +61,15 @@ def open_workspace(
         UsageError: what the user provides is not there or not what it should be.
     """
     key = (project.manifest.content, os.environ.get("CXX"), os.environ.get("PATH"))
-    cxx, own = kept.get(key, (None, None))
+    cxx, local_parts = kept.get(key, (None, None))
     workspace = build_workspace.open_workspace(
-        project, events, brought, cxx=cxx, own=None if brought.depends else own
+        project,
+        events,
+        options,
+        cxx=cxx,
+        local_parts=None if options.depends else local_parts,
     )
-    kept[key] = (workspace.compiler, workspace.own)
+    kept[key] = (workspace.compiler, workspace.local_parts)
     return workspace
 
 

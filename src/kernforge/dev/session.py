@@ -53,7 +53,7 @@ class DevOptions:
         place: directory of the session's project, for builds and figures.
         variants: names or patterns; the best for this process when empty.
         arch: compute capabilities to compile for; this machine's GPU when empty.
-        brought: what the user brings to the toolchain.
+        local_parts: what the user provides to the toolchain.
         sandbox: how actions are kept to their inputs.
         jobs: threads of all compilers together.
         test: whether tests are run.
@@ -67,7 +67,7 @@ class DevOptions:
     place: Path
     variants: tuple[str, ...] = ()
     arch: tuple[str, ...] = ()
-    brought: LocalPartsOptions = NO_LOCAL_PARTS
+    local_parts: LocalPartsOptions = NO_LOCAL_PARTS
     sandbox: Mode = "auto"
     jobs: int = field(default_factory=machine.cores)
     test: bool = True
@@ -171,7 +171,7 @@ class Session:
     def _build(self, one: Round, events: RoundEvents, stop: Stop) -> None:
         events.state("compiling")
         project = read_project(self._options.root)
-        workspace = dev_build.open_workspace(project, events, self._options.brought, self._kept)
+        workspace = dev_build.open_workspace(project, events, self._options.local_parts, self._kept)
         request = dev_build.request(workspace, self._options, events, self._device)
         planned = build_api.plan_project(workspace, request)
         links = [artifact.extension or "" for artifact in planned.plan.artifacts]

@@ -146,10 +146,10 @@ def _build_variant(session: JitSession, project: Project, report: Report) -> tup
         options: LocalPartsOptions, local_parts: LocalParts | None = None
     ) -> tuple[Path, Path]:
         workspace = build_workspace.open_workspace(
-            project, report, options, cxx=compiler, own=local_parts
+            project, report, options, cxx=compiler, local_parts=local_parts
         )
         built = _build(session, workspace, report)
-        session.local_parts[key] = workspace.own
+        session.local_parts[key] = workspace.local_parts
         return built
 
     if local_parts := session.local_parts.get(key):
@@ -215,4 +215,4 @@ def _build(session: JitSession, workspace: Workspace, report: Report) -> tuple[P
 def _lock_state(workspace: Workspace, target: Target) -> tuple[object, ...]:
     """What the lock for a target depends on; to make it anew asks the compiler for its parts."""
     lock = stamp(str(workspace.project.root / lockfile.FILE_NAME))
-    return locking.needs(workspace, (target,)), lock, workspace.compiler, workspace.own
+    return locking.needs(workspace, (target,)), lock, workspace.compiler, workspace.local_parts

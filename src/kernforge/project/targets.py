@@ -86,7 +86,7 @@ def candidates(
     *,
     cpu: str,
     releases: Mapping[Version2, tuple[Version2, ...]] | None = None,
-    own_toolkits: Iterable[Version2] = (),
+    local_toolkits: Iterable[Version2] = (),
     by_clang: Iterable[Version2] = (),
 ) -> tuple[TargetCandidate, ...]:
     """Every variant that a manifest could mean, each accepted or with the reason why not.
@@ -95,12 +95,12 @@ def candidates(
         manifest: the project's.
         cpu: processor of the machines to build for, as ``"x86_64"``.
         releases: what ``torch_releases`` gives; tests pass their own.
-        own_toolkits: CUDA versions that the user has compilers of, besides the index.
+        local_toolkits: CUDA versions that the user has compilers of, besides the index.
         by_clang: CUDA versions that the user, or the lock, wants compiled by clang.
     """
     known = torch_releases() if releases is None else releases
     clang = frozenset(by_clang)
-    toolkits = tuple(sorted({*TOOLKITS, *own_toolkits, *clang}))
+    toolkits = tuple(sorted({*TOOLKITS, *local_toolkits, *clang}))
     given = _Given(manifest=manifest, cpu=cpu, releases=known, toolkits=toolkits, clang=clang)
     found: list[TargetCandidate] = []
     for backend in dict.fromkeys(manifest.general.backends):  # one may be listed twice

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user brings to a toolchain besides the package index."""
+"""What the user provides to a toolchain besides the package index."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ CudaCompiler: TypeAlias = Literal["nvcc", "clang"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPartsOptions:
-    """Where the user's own parts of a toolchain lie.
+    """Where the parts of a toolchain are that the user provides.
 
     Attributes:
         cuda_home: directory of an installed toolkit.
         cuda_redist: address of NVIDIA's redistributable manifests; a directory will do.
-        depends: place of each header library that a manifest may depend on; the empty name
+        depends: path of each header library that a manifest may depend on; the empty name
             stands for every CUTLASS.
         cuda_compiler: what compiles CUDA where the index has no nvcc; empty leaves it to the lock.
         torch_home: directory of an installed torch, whose headers stand in for any release's.
@@ -51,7 +51,7 @@ NO_LOCAL_PARTS = LocalPartsOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalParts:
-    """The user's own sources of toolkits and headers.
+    """Toolkits and headers that the user provides.
 
     Attributes:
         cuda_home: an installed toolkit.
@@ -77,8 +77,8 @@ class LocalParts:
         return home if home and home.version == Version2.parse(version) else None
 
 
-def find(
-    brought: LocalPartsOptions,
+def find_local_parts(
+    options: LocalPartsOptions,
     cutlass: str,
     *,
     connect: Callable[[], Transport],
@@ -88,37 +88,37 @@ def find(
     """Look at what the user names.
 
     Args:
-        brought: where it lies.
+        options: where it is.
         cutlass: the CUTLASS that the project depends on; empty without one.
-        connect: opens the door to the network, at the first use only.
-        downloads: where unfinished downloads wait.
-        progress: is told what is fetched.
+        connect: connects to the network; called at the first use only.
+        downloads: directory of unfinished downloads.
+        progress: listens to downloads.
 
     Raises:
         UsageError: something is not there or not what it should be.
     """
-    home, redist = brought.cuda_home, brought.cuda_redist
-    if brought.cuda_compiler not in {"", *get_args(CudaCompiler)}:
+    home, redist = options.cuda_home, options.cuda_redist
+    if options.cuda_compiler not in {"", *get_args(CudaCompiler)}:
         raise UsageError(
-            f"KERNFORGE_CUDA_COMPILER is {brought.cuda_compiler!r}",
+            f"KERNFORGE_CUDA_COMPILER is {options.cuda_compiler!r}",
             hint=f"it may be {' or '.join(get_args(CudaCompiler))}",
         )
-    if brought.cuda_compiler == "clang" and (home or redist):
+    if options.cuda_compiler == "clang" and (home or redist):
         raise UsageError(
             f"clang and {'an installed toolkit' if home else 'archives of a toolkit'} are both "
             "named to compile CUDA",
             hint="keep one of --cuda-compiler clang, --cuda-home and --cuda-redist, and look for "
             "KERNFORGE_CUDA_COMPILER, KERNFORGE_CUDA_HOME and KERNFORGE_CUDA_REDIST",
         )
-    place = (brought.depends.get(cutlass) or brought.depends.get("")) if cutlass else None
+    path = (options.depends.get(cutlass) or options.depends.get("")) if cutlass else None
     return LocalParts(
         cuda_home=installed.identify_cuda(home, run) if home else None,
         redist=Redist(_address(redist), connect, downloads, progress) if redist else None,
-        headers={cutlass: header_libraries.read(place)} if place else {},
-        cuda_compiler=brought.cuda_compiler,
-        torch=installed.identify_torch(brought.torch_home) if brought.torch_home else None,
+        headers={cutlass: header_libraries.read(path)} if path else {},
+        cuda_compiler=options.cuda_compiler,
+        torch=installed.identify_torch(options.torch_home) if options.torch_home else None,
     )
 
 
-def _address(place: str) -> str:
-    return place if "://" in place else Path(place).resolve().as_uri()
+def _address(text: str) -> str:
+    return text if "://" in text else Path(text).resolve().as_uri()

@@ -36,11 +36,12 @@ class Toolchains:
     Args:
         store: where trees are kept.
         wheels: where they come from.
-        own: what the user brings besides.
+        local_parts: what the user provides besides.
     """
 
-    def __init__(self, store: Store, wheels: Wheels, own: LocalParts | None = None) -> None:
-        self._store, self._wheels, self._own = store, wheels, own or LocalParts()
+    def __init__(self, store: Store, wheels: Wheels, local_parts: LocalParts | None = None) -> None:
+        self._store, self._wheels = store, wheels
+        self._local_parts = local_parts or LocalParts()
 
     def toolkit(self, toolkit: LockedToolkit) -> Path:
         """Directory of a CUDA toolkit: ``bin/nvcc`` or clang, ``include``, ``lib64``, ``nvvm``.
@@ -103,14 +104,14 @@ class Toolchains:
 
         def fill(tree: Path) -> None:
             if headers.wheel is None:
-                brought = self._own.headers.get(name)
-                if brought is None or brought.digest != headers.digest:
+                local = self._local_parts.headers.get(name)
+                if local is None or local.digest != headers.digest:
                     raise ToolchainError(
                         f"the lock names header files of {name} with digest {headers.digest[:12]}, "
-                        f"{'which differ from ' + brought.place if brought else 'not given here'}",
+                        f"{'which differ from ' + local.place if local else 'not given here'}",
                         hint=f"name them with --depends {name}=PATH",
                     )
-                header_libraries.write(brought, tree)
+                header_libraries.write(local, tree)
                 return
             below = _tvm_ffi if name.startswith("tvm-ffi-") else header_libraries.below_wheel
             for member, data in self._members(headers.wheel, lambda n: bool(below(n))):
@@ -119,7 +120,7 @@ class Toolchains:
         return self._store.tree(STORE_KIND, lockfile.headers_key(headers), fill)
 
     def _installed(self, toolkit: LockedToolkit) -> Path:
-        home = self._own.cuda_home
+        home = self._local_parts.cuda_home
         if home is None or home.digest != toolkit.directory:
             raise ToolchainError(
                 f"the lock names an installed CUDA {toolkit.release}, and "
@@ -130,14 +131,14 @@ class Toolchains:
         return home.path
 
     def _unpack(self, toolkit: LockedToolkit, tree: Path) -> None:
-        if self._own.redist is None:
+        if self._local_parts.redist is None:
             raise ToolchainError(
                 f"the lock names NVIDIA's archives of CUDA {toolkit.release}, and no address has "
                 "been given to fetch them from",
                 hint="name the directory of the manifests with --cuda-redist or in the environment "
                 "variable KERNFORGE_CUDA_REDIST",
             )
-        self._own.redist.unpack(toolkit, tree)
+        self._local_parts.redist.unpack(toolkit, tree)
 
     def _gather(self, toolkit: LockedToolkit, tree: Path) -> None:
         """Put together a toolkit in which clang compiles."""

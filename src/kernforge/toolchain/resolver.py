@@ -3,7 +3,7 @@
 
 A CUDA toolkit's wheels are those that NVIDIA's ``cuda-toolkit`` metapackage of that release pins.
 The newest patch release of what is asked for is taken; what a lock already has stays, unless the
-caller asks for an upgrade. What the user brings (an installed toolkit, NVIDIA's archives, header
+caller asks for an upgrade. What the user provides (an installed toolkit, NVIDIA's archives, header
 files) goes before the index.
 """
 
@@ -46,7 +46,7 @@ _TVM_FFI = "apache-tvm-ffi"
 _OLDEST_WHEELS = 13
 
 
-_NOTHING = LocalParts()
+_NO_PARTS = LocalParts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Needs:
         torch: header releases, as ``"2.10"``.
         libraries: whether sources include headers of CUDA's libraries.
         headers: other header libraries, as ``"cutlass_3_6"`` or ``"tvm-ffi-0.1"``.
-        python: whether sources include Python's own headers.
+        python: whether sources include Python's local_parts headers.
     """
 
     cuda: frozenset[str]
@@ -78,44 +78,47 @@ class Needs:
         )
 
 
-def lacking(needs: Needs, lock: Lock | None, own: LocalParts = _NOTHING) -> Needs:
+def lacking(needs: Needs, lock: Lock | None, local_parts: LocalParts = _NO_PARTS) -> Needs:
     """What a lock does not have of what a build needs, or has from elsewhere than the user wants.
 
     Args:
         needs: what is wanted.
         lock: what there is.
-        own: what the user brings.
+        local_parts: what the user provides.
     """
     if lock is None:
         return needs
     return Needs(
-        cuda=frozenset(v for v in needs.cuda if not _serves(lock, v, own, needs.libraries)),
-        torch=frozenset(v for v in needs.torch if not _has_torch(lock, v, own)),
+        cuda=frozenset(v for v in needs.cuda if not _serves(lock, v, local_parts, needs.libraries)),
+        torch=frozenset(v for v in needs.torch if not _has_torch(lock, v, local_parts)),
         python=needs.python and lock.python is None,
         libraries=needs.libraries,
         headers=frozenset(
             name
             for name in needs.headers
             if name not in lock.headers
-            or (name in own.headers and own.headers[name].digest != lock.headers[name].digest)
+            or (
+                name in local_parts.headers
+                and local_parts.headers[name].digest != lock.headers[name].digest
+            )
         ),
     )
 
 
-def _has_torch(lock: Lock, version: str, own: LocalParts) -> bool:
-    if own.torch is None:
+def _has_torch(lock: Lock, version: str, local_parts: LocalParts) -> bool:
+    if local_parts.torch is None:
         return version in lock.torch
     there = lock.headers.get(f"torch-{version}")
-    return there is not None and there.digest == own.torch.digest
+    return there is not None and there.digest == local_parts.torch.digest
 
 
-def _serves(lock: Lock, version: str, own: LocalParts, libraries: bool) -> bool:  # noqa: FBT001
+def _serves(lock: Lock, version: str, local_parts: LocalParts, libraries: bool) -> bool:  # noqa: FBT001
     toolkit = lock.cuda.get(version)
     if toolkit is None:
         return False
-    if home := own.home_of(version):
+    if home := local_parts.home_of(version):
         return toolkit.directory == home.digest
-    if own.cuda_compiler and (toolkit.clang is not None) != own.by_clang(version):
+    if local_parts.cuda_compiler and (toolkit.clang is not None) != local_parts.by_clang(version):
         return False
     return not (toolkit.wheels and libraries and _lacks_libraries(toolkit))
 
@@ -135,7 +138,7 @@ def make(
     cpu: str,
     compiler: LockedCompiler,
     python: LockedPython | None = None,
-    own: LocalParts = _NOTHING,
+    local_parts: LocalParts = _NO_PARTS,
     old: Lock | None = None,
 ) -> Lock:
     """Resolve needs to files and hashes.
@@ -146,7 +149,7 @@ def make(
         cpu: the building machine's processor, as ``"x86_64"``.
         compiler: the host compiler that is there.
         python: the headers of Python that are there, if they are wanted.
-        own: what the user brings.
+        local_parts: what the user provides.
         old: a lock whose toolkits are completed in their release; without it the newest is taken.
 
     Raises:
@@ -158,12 +161,16 @@ def make(
         platform=f"{cpu}-linux",
         compiler=compiler,
         cuda={
-            v: _toolkit(v, wheels, cpu, own, libraries=needs.libraries, old=known.get(v))
+            v: _toolkit(v, wheels, cpu, local_parts, libraries=needs.libraries, old=known.get(v))
             for v in sorted(needs.cuda)
         },
-        torch={} if own.torch else {v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
-        headers={name: _headers(name, wheels, cpu, own) for name in sorted(needs.headers)}
-        | {f"torch-{v}": _installed(own.torch) for v in sorted(needs.torch) if own.torch},
+        torch={} if local_parts.torch else {v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
+        headers={name: _headers(name, wheels, cpu, local_parts) for name in sorted(needs.headers)}
+        | {
+            f"torch-{v}": _installed(local_parts.torch)
+            for v in sorted(needs.torch)
+            if local_parts.torch
+        },
         python=python,
     )
 
@@ -172,17 +179,17 @@ def _toolkit(
     version: str,
     wheels: Wheels,
     cpu: str,
-    own: LocalParts,
+    local_parts: LocalParts,
     *,
     libraries: bool,
     old: LockedToolkit | None,
 ) -> LockedToolkit:
-    if home := own.home_of(version):
+    if home := local_parts.home_of(version):
         return LockedToolkit(release=home.release, directory=home.digest)
     number = Version2.parse(version)
-    if own.redist and number.major < _OLDEST_WHEELS:
-        return own.redist.resolve(number, cpu)
-    if own.by_clang(version):
+    if local_parts.redist and number.major < _OLDEST_WHEELS:
+        return local_parts.redist.resolve(number, cpu)
+    if local_parts.by_clang(version):
         return clang_toolkit.resolve(version, wheels, cpu, LIBRARIES if libraries else ())
     if old and old.wheels and not old.clang:
         meta = wheel_pins.matching(wheels, _META, SpecifierSet(f"=={old.release}"), cpu)
@@ -230,9 +237,9 @@ def _installed(torch: TorchHome) -> LockedHeaders:
     return LockedHeaders(release=torch.release, digest=torch.digest)
 
 
-def _headers(name: str, wheels: Wheels, cpu: str, own: LocalParts) -> LockedHeaders:
-    if brought := own.headers.get(name):
-        return LockedHeaders(release=brought.release, digest=brought.digest)
+def _headers(name: str, wheels: Wheels, cpu: str, local_parts: LocalParts) -> LockedHeaders:
+    if local := local_parts.headers.get(name):
+        return LockedHeaders(release=local.release, digest=local.digest)
     if name.startswith("tvm-ffi-"):
         wheel = wheel_pins.newest(wheels, _TVM_FFI, name.removeprefix("tvm-ffi-"), cpu)
         return LockedHeaders(release=str(wheel.version), wheel=wheel_pins.by_record(wheel, wheels))

@@ -55,7 +55,7 @@ def workspace(tmp_path):
         store_limit=10**9,
         wheels=Wheels(Index.from_environment, tmp_path / "downloads", NullProgress()),
         cpu="x86_64",
-        own=LocalParts(),
+        local_parts=LocalParts(),
     )
 
 

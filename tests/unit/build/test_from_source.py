@@ -38,8 +38,8 @@ def workspace(tmp_path, toolkit=None):
         cuda_home=toolkit and CudaHome(path=tmp_path, version=toolkit, release="", digest="")
     )
     manifest = document.parse(MANIFEST, source="build.toml")
-    found = targets.candidates(manifest, cpu="x86_64", own_toolkits=[toolkit] if toolkit else [])
-    return types.SimpleNamespace(candidates=found, own=own)
+    found = targets.candidates(manifest, cpu="x86_64", local_toolkits=[toolkit] if toolkit else [])
+    return types.SimpleNamespace(candidates=found, local_parts=own)
 
 
 def host(cuda):

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings are remembered for an unchanged variant, and for nothing else."""
 
-"""Findings are remembered for an unchanged variant, and for nothing else."""
-
 import os
 import shutil
 import subprocess

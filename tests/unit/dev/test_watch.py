@@ -303,9 +303,9 @@ def test_occupancy_of_hopper(threads, registers, shared, blocks, limits):
 def test_the_machine_is_looked_at_once_for_a_manifest(monkeypatch):
     asked = []
 
-    def open_workspace(project, events, brought, *, cxx, own):
-        asked.append((cxx, own))
-        return types.SimpleNamespace(compiler="g++", own="torch")
+    def open_workspace(project, events, options, *, cxx, local_parts):
+        asked.append((cxx, local_parts))
+        return types.SimpleNamespace(compiler="g++", local_parts="torch")
 
     monkeypatch.setattr(dev_build.build_workspace, "open_workspace", open_workspace)
     project = types.SimpleNamespace(manifest=types.SimpleNamespace(content="a"))

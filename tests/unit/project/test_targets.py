@@ -32,7 +32,7 @@ def considered(backends, rest):
 def test_a_toolkit_of_the_users_makes_its_variants_buildable():
     parsed = document.parse(GENERAL.format(backends='"cuda"') + "[torch]\n" + CUDA)
     found = targets.candidates(
-        parsed, cpu="x86_64", releases=RELEASES, own_toolkits=[Version2(12, 6)]
+        parsed, cpu="x86_64", releases=RELEASES, local_toolkits=[Version2(12, 6)]
     )
     (one,) = [c for c in found if c.name == "torch211-cxx11-cu126-x86_64-linux"]
     assert (one.target.torch, one.target.cuda) == (Version2(2, 11), Version2(12, 6))

@@ -85,7 +85,7 @@ def wheels(index, transport, tmp_path, progress):
 
 
 def lock_of(wheels, needs=NEEDS, mine=BY_CLANG):
-    return make(needs, wheels, cpu="x86_64", compiler=COMPILER, own=mine)
+    return make(needs, wheels, cpu="x86_64", compiler=COMPILER, local_parts=mine)
 
 
 def test_every_part_is_pinned_by_its_record(wheels):
@@ -191,4 +191,6 @@ def test_the_host_compilers_directory_is_part_of_the_host_compiler(wheels):
 )
 def test_contradicting_wishes_are_refused(brought, message, tmp_path, progress):
     with pytest.raises(UsageError, match=message):
-        local_parts.find(brought, "", connect=lambda: None, downloads=tmp_path, progress=progress)
+        local_parts.find_local_parts(
+            brought, "", connect=lambda: None, downloads=tmp_path, progress=progress
+        )

@@ -105,7 +105,7 @@ def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_pa
     assert found.release == "4.0.0"
     assert found.digest == header_libraries.read(checkout).digest
     own = LocalParts(headers={"cutlass_4_0": found})
-    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, own=own)
+    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, local_parts=own)
     assert str(place) not in lock.to_json()
     tree = Toolchains(Store(tmp_path / "store"), wheels, own).headers(
         "cutlass_4_0", lock.headers["cutlass_4_0"]
@@ -118,7 +118,7 @@ def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_pa
 
 def test_other_files_than_the_locked_ones_are_noticed(wheels, checkout, tmp_path):
     own = LocalParts(headers={"cutlass_4_0": header_libraries.read(checkout)})
-    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, own=own)
+    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, local_parts=own)
     assert not lacking(needs("cutlass_4_0"), lock, own).names
     (checkout / "include/cute/tensor.hpp").write_bytes(b"// edited")
     edited = LocalParts(headers={"cutlass_4_0": header_libraries.read(checkout)})

@@ -66,7 +66,7 @@ def redist(index_server, base, transport, tmp_path, progress):
 
 
 def lock_of(own):
-    return make(NEEDS, None, cpu="x86_64", compiler=COMPILER, own=own)
+    return make(NEEDS, None, cpu="x86_64", compiler=COMPILER, local_parts=own)
 
 
 def test_the_newest_patch_release_is_pinned_by_hashes_without_a_host(redist, index_server):

@@ -88,7 +88,7 @@ class DaskPool:
             sources=nothing,
             candidates=(),
             store=Store(Path()),
-            own=replace(workspace.own, redist=None),
+            local_parts=replace(workspace.local_parts, redist=None),
             wheels=Wheels(Index.from_environment, Path(), NullProgress()),
         )
         self._sent_context = replace(context, store=Store(Path()))
@@ -200,7 +200,9 @@ class DaskPool:
             context=self._sent_context,
             lock=self._lock,
             shared=store.shared.url if store.shared else None,
-            redist=self._workspace.own.redist.base if self._workspace.own.redist else None,
+            redist=self._workspace.local_parts.redist.base
+            if self._workspace.local_parts.redist
+            else None,
         )
 
 

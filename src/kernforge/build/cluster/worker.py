@@ -79,7 +79,7 @@ def _work(task: ActionTask, where: str) -> ActionResult:
             task.workspace,
             project=project,
             store=store,
-            own=replace(task.workspace.own, redist=redist),
+            local_parts=replace(task.workspace.local_parts, redist=redist),
             compiler=_same_compiler(task.workspace.compiler),
             wheels=Wheels(index, downloads, NullProgress()),
         )
