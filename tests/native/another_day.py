@@ -29,7 +29,7 @@ def main(clock: str) -> None:
     def moved(kind, room, argv):
         shutil.copy(clock, room.path / _INSIDE)
         found = real(kind, room, argv)
-        env = {**environment(f"{room.place}/{_INSIDE}"), "CLOCK_TELL": "1"}
+        env = {**environment(f"{room.inside}/{_INSIDE}"), "CLOCK_TELL": "1"}
         return replace(found, env={**found.env, **env})
 
     sandbox.command = moved

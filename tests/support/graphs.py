@@ -20,7 +20,7 @@ def action(title, script, *, needs=(), outputs=("out",), shell="sh"):
     argv = (shell, "-c", script)
     key = digest.key("test", title=title, argv=list(argv), inputs=[i.name for i in inputs])
     return Action(
-        title=title, argv=argv, inputs=inputs, outputs=outputs, roots=(), key=key, variants=("v",)
+        title=title, argv=argv, inputs=inputs, outputs=outputs, trees=(), key=key, variants=("v",)
     )
 
 

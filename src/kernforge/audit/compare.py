@@ -119,10 +119,10 @@ def _difference(
         (i for i, (a, b) in enumerate(zip(content_there, content_here, strict=False)) if a != b),
         min(len(content_there), len(content_here)),
     )
-    place = f"section {section}, byte {offset}" if section else f"byte {offset}"
+    position = f"section {section}, byte {offset}" if section else f"byte {offset}"
     return FileDifference(
         file=name,
-        reason=f"{place}: {reason}",
+        reason=f"{position}: {reason}",
         action=action,
         section=section,
         offset=offset,

@@ -280,7 +280,7 @@ def _project(variant: RecordedVariant, source: Path | None, into: Path) -> Proje
 def _what_was_built(statement: Statement) -> str:
     git = statement.origin.git
     if git is None:
-        return "give --source the directory that it was built from: it was no git checkout"
+        return "give --source the directory that it was built from: it was not a git checkout"
     if git.dirty:
         return (
             f"it was built from commit {git.commit} with changes that no commit holds: give "

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a project to artifacts: lock, plan, isolate, fetch, run, lay out, check, trim.
 
-This is the only place where these steps follow each other. Whoever builds hands in a
+This is the only place where these steps follow each other. Every caller hands in a
 ``BuildRequest`` and reads a ``BuildResult``.
 """
 
@@ -92,8 +92,8 @@ class BuildRequest:
         memory: bytes that all actions together may take; None is what the machine has left.
         pool: makes what runs actions on other machines; None runs them on this one.
         runner: starts the programs of actions.
-        edited: may put another plan in the place of the one that was made; see ``EditedPlan``.
-        origin: what the provenance names as built from, if not what lies in the workspace.
+        edited: may put another plan in the place of the planned one; see ``EditedPlan``.
+        origin: what the provenance names as built from, if not the sources in the workspace.
         check: whether the variants are checked.
         trim_every_s: the store is not held to its limit more often; 0 does so after each build
             that added to it.
@@ -121,7 +121,7 @@ class BuildResult:
     """What came of a build.
 
     Attributes:
-        lock: the toolchain that it was made with.
+        lock: the toolchain.
         plan: what was run.
         outcome: how its actions ended.
         variants: directory of each variant that was built, by name.
@@ -234,7 +234,7 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
         if written:
             path = workspace.project.root / lockfile.FILE_NAME
             notes = [f"wrote {path}: keep it in version control"]
-    made = planner.make(
+    graph = planner.make(
         manifest,
         workspace.sources,
         request.targets,
@@ -245,12 +245,12 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     )
     known = (*manifest.notes, *locking.cuda_notes(request.targets, lock))
     notes += [f"note: {note}" for note in known]
-    return PlannedBuild(lock=lock, plan=made, notes=tuple(notes))
+    return PlannedBuild(lock=lock, plan=graph, notes=tuple(notes))
 
 
 def prepare_sandbox(
     workspace: Workspace,
-    made: Plan,
+    plan: Plan,
     mode: Mode,
     *,
     elsewhere: bool,
@@ -263,32 +263,32 @@ def prepare_sandbox(
 
     Args:
         workspace: the project.
-        made: what will be built.
+        plan: what will be built.
         mode: what the user wants.
         elsewhere: whether other machines run the actions; they isolate as far as each can, so
             that results made without a sandbox are refused only if one is required.
         note: called with the reason why there is no sandbox, and with what was refused.
     """
-    store, anything = workspace.store, workspace.store.accepts
+    store, accepts_all = workspace.store, workspace.store.accepts
     insists = mode == "required" or (mode == "auto" and not elsewhere)
     if insists:
         store.accepts = results.isolated
-        results.pull(made, store)
-    if mode != "off" and results.all_isolated(made, store):
+        results.pull(plan, store)
+    if mode != "off" and results.all_isolated(plan, store):
         return Sandbox(kind="off", reason="nothing is left to run", wanted=mode)
-    found = choose_sandbox(workspace, mode)
-    if found.isolates and insists:
-        results.forget_unisolated([action.key for action in made.actions], store)
+    chosen = choose_sandbox(workspace, mode)
+    if chosen.isolates and insists:
+        results.forget_unisolated([action.key for action in plan.actions], store)
         if store.refused:
             note(
                 f"{len(store.refused)} results of the shared store were made without a sandbox: "
                 "they are made again"
             )
-    if not found.isolates:
-        store.accepts = anything
+    if not chosen.isolates:
+        store.accepts = accepts_all
         if mode != "off":
-            note(f"note: actions run without a sandbox: {found.reason}")
-    return found
+            note(f"note: actions run without a sandbox: {chosen.reason}")
+    return chosen
 
 
 def choose_sandbox(workspace: Workspace, mode: Mode) -> Sandbox:

@@ -6,8 +6,8 @@ from. Where no package index can be reached for what the lock names, this proces
 its headers and an installed CUDA toolkit its compilers; what was used stands in the provenance.
 
 What is built is kept in a directory registry of the user's, ``built`` below ``KERNFORGE_HOME``,
-under a reference for each commit and device. Only who asked for it (``get_kernel(build=True)``)
-meets this module, and with it the builder half.
+under a reference for each commit and device. Only a call that asks for it (``get_kernel(build=True)``)
+imports this module, and with it the author's half of the package.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, 
             raise IntegrityError(
                 f"the source of {wanted.repo_id} at {wanted.commit} is not what "
                 f"{statement.variant} was built from",
-                hint="tell its publisher; nothing of it was built",
+                hint="inform its publisher; nothing of it was built",
             )
         result = build.build_project(workspace, request, planned)
         result.refuse_failures()
@@ -226,9 +226,9 @@ def lent_parts(host: Host, why: KernforgeError) -> LocalPartsOptions:
 
 
 def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | None:
-    """How a variant beside the source was made, if one says so.
+    """The statement of a variant that was published with the source, if there is one.
 
-    What it says is covered by its digest, and that by its signature where there is one.
+    It is covered by the variant's digest, and that by a signature where there is one.
     """
     for name in registry.variants(repo_id, commit):
         document = registry.metadata(repo_id, commit, name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a variant says of how it was made: a SLSA v1 statement, enough to make it again.
+"""How a variant was built: a SLSA v1 statement, with all that building it again needs.
 
-``provenance.intoto.json`` lies beside ``metadata.json``, whose digest covers it; the statement's
+``provenance.intoto.json`` is next to ``metadata.json``, whose digest covers it; the statement's
 subjects are the variant's other files. It holds no time, host, user or path, so that the same
 build writes the same statement anywhere.
 
@@ -74,10 +74,10 @@ def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
     """What a statement is about: path to base64 SHA-256, as a digest has it.
 
     Raises:
-        IntegrityError: it is no in-toto statement.
+        IntegrityError: it is not an in-toto statement.
     """
     try:
-        listed = {one["name"]: one["digest"]["sha256"] for one in json.loads(text)["subject"]}
+        listed = {s["name"]: s["digest"]["sha256"] for s in json.loads(text)["subject"]}
         return {
             path: base64.b64encode(bytes.fromhex(found)).decode() for path, found in listed.items()
         }
@@ -87,7 +87,7 @@ def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
 
 def used_lock(origin: Origin, actions: Sequence[ActionRecord]) -> Lock:
     """The part of the lock that a variant's actions read."""
-    return lockfile.part(origin.lock, {root for action in actions for root in action.roots})
+    return lockfile.part(origin.lock, {name for action in actions for name in action.trees})
 
 
 def facts(variant: str, origin: Origin, actions: Sequence[ActionRecord]) -> dict[str, str]:
@@ -163,7 +163,7 @@ def read(text: str, *, source: str = FILE) -> Statement:
     """Parse a statement.
 
     Raises:
-        IntegrityError: it is none of kernforge's.
+        IntegrityError: it is not a statement of kernforge.
         ToolchainError: its lock is of a version that this kernforge does not know.
     """
     try:
@@ -173,14 +173,14 @@ def read(text: str, *, source: str = FILE) -> Statement:
             raise _strange(source, f"its build type is {definition['buildType']!r}")
         external, internal = definition["externalParameters"], definition["internalParameters"]
         details = document["predicate"]["runDetails"]
-        made = {d["name"]: d["digest"]["sha256"] for d in details["byproducts"]}
+        outputs = {d["name"]: d["digest"]["sha256"] for d in details["byproducts"]}
         where, isolation = external["source"], internal["sandbox"]["isolation"]
         commit = where["commit"]
         lock = internal.get("lock")
         return Statement(
             variant=external["variant"],
             isolation=isolation,
-            actions=tuple(_read_action(a, made, isolation) for a in internal["actions"]),
+            actions=tuple(_read_action(a, outputs, isolation) for a in internal["actions"]),
             origin=Origin(
                 sources=where["digest"],
                 lock=lockfile.from_json(json.dumps(lock), source=source) if lock else NO_LOCK,
@@ -203,37 +203,38 @@ def _action(action: ActionRecord) -> dict[str, Any]:
         "title": action.title,
         "key": action.key,
         "argv": list(action.argv),
-        "roots": list(action.roots),
+        "roots": list(action.trees),
     }
 
 
-def _read_action(entry: Mapping[str, Any], made: Mapping[str, str], isolation: str) -> ActionRecord:
+def _read_action(
+    entry: Mapping[str, Any], outputs: Mapping[str, str], isolation: str
+) -> ActionRecord:
     start = f"{entry['key']}/"
     return ActionRecord(
         title=entry["title"],
         key=entry["key"],
         argv=tuple(entry["argv"]),
-        roots=tuple(entry["roots"]),
-        outputs={n.removeprefix(start): d for n, d in made.items() if n.startswith(start)},
+        trees=tuple(entry["roots"]),
+        outputs={n.removeprefix(start): d for n, d in outputs.items() if n.startswith(start)},
         isolated=isolation != "none",
         fixed=True,
     )
 
 
 def _dependencies(origin: Origin, lock: Lock | None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     if origin.git:
         commit = {"gitCommit": origin.git.commit}
-        found.append({"name": "source", "uri": origin.url, "digest": commit})
-    if lock is None:
-        return [{k: v for k, v in one.items() if v is not None} for one in found]
-    compiler = {"name": "host compiler", "annotations": asdict(lock.compiler)}
-    found.append({**compiler, "digest": {"sha256": lock.compiler.key}})
-    if lock.python:
-        headers = {"name": "Python's headers", "annotations": asdict(lock.python)}
-        found.append({**headers, "digest": {"sha256": lock.python.headers}})
-    found += sorted(_fetched(asdict(lock)), key=lambda one: str(one["name"]))
-    return [{k: v for k, v in one.items() if v is not None} for one in found]
+        entries.append({"name": "source", "uri": origin.url, "digest": commit})
+    if lock:
+        compiler = {"name": "host compiler", "annotations": asdict(lock.compiler)}
+        entries.append({**compiler, "digest": {"sha256": lock.compiler.key}})
+        if lock.python:
+            headers = {"name": "Python's headers", "annotations": asdict(lock.python)}
+            entries.append({**headers, "digest": {"sha256": lock.python.headers}})
+        entries += sorted(_fetched(asdict(lock)), key=lambda entry: str(entry["name"]))
+    return [{k: v for k, v in entry.items() if v is not None} for entry in entries]
 
 
 def _fetched(entry: object) -> Iterator[dict[str, Any]]:
@@ -243,15 +244,15 @@ def _fetched(entry: object) -> Iterator[dict[str, Any]]:
             yield from _fetched(item)
     elif isinstance(entry, dict) and "sha256" in entry:
         file = entry.get("file") or entry["path"]
-        one: dict[str, Any] = {"name": file, "digest": {"sha256": entry["sha256"]}}
+        dependency: dict[str, Any] = {"name": file, "digest": {"sha256": entry["sha256"]}}
         if file.endswith(".whl"):
             name, version = file.split("-")[:2]
             project = name.replace("_", "-").lower()
-            one["uri"] = f"pkg:pypi/{project}@{version}?file_name={file}"
+            dependency["uri"] = f"pkg:pypi/{project}@{version}?file_name={file}"
         if entry.get("record"):
-            # One that is read by ranges is held to its RECORD; its own hash is the index's word.
-            one["annotations"] = {"record": entry["record"]}
-        yield one
+            # A wheel that is read by ranges is checked against its RECORD; its hash is the index's claim.
+            dependency["annotations"] = {"record": entry["record"]}
+        yield dependency
     elif isinstance(entry, dict):
         for item in entry.values():
             yield from _fetched(item)
@@ -259,6 +260,6 @@ def _fetched(entry: object) -> Iterator[dict[str, Any]]:
 
 def _strange(source: str, reason: str) -> IntegrityError:
     return IntegrityError(
-        f"{source} is no statement of a kernforge build: {reason}",
+        f"{source} is not a statement of a kernforge build: {reason}",
         hint="build the kernel again with this kernforge",
     )

@@ -38,7 +38,7 @@ def fetch_trees(workspace: Workspace, plan: Plan, lock: Lock) -> dict[str, str]:
         ToolchainError: no index has it, or Python's headers are wanted and not installed.
     """
     left = results.pull(plan, workspace.store)
-    return tree_paths(workspace, {name for action in left for name in action.roots}, lock)
+    return tree_paths(workspace, {name for action in left for name in action.trees}, lock)
 
 
 def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[str, str]:

@@ -101,7 +101,7 @@ def open_workspace(
     Raises:
         ToolchainError: there is no C++ compiler.
         UsageError: what the user provides is not there or not what it should be, or
-            ``KERNFORGE_STORE_SIZE`` is no size.
+            ``KERNFORGE_STORE_SIZE`` is not a size.
     """
     cpu = this_cpu()
     store = Store(home() / "store", shared)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check built variants: what would break at a user, before a user meets it.
 
-The rules themselves are pure and lie in ``sourcerules`` and ``abirules``; here the files are read
+The rules themselves are pure: ``package_rules`` and ``abi_rules``. Here the files are read
 and the two rules that need another program are run: abi3audit, and the import in a fresh process.
 """
 
@@ -55,7 +55,7 @@ if have != wanted["version"] if wanted["exact"] else have < wanted["version"]:
     sys.exit(print(wanted["framework"], text, "is installed", file=sys.stderr) or {_UNFIT})
 gc.freeze()
 gc.enable()
-# What torch lists here was given an implementation, and nobody said what its arguments are.
+# What torch lists here was given an implementation, and its arguments are not declared.
 dangling = getattr(getattr(sys.modules.get("torch"), "_C", None), "_dispatch_find_dangling_impls", list)
 before = set(dangling())
 spec = importlib.util.spec_from_file_location(wanted["id"], wanted["file"])
@@ -270,25 +270,25 @@ def _import(subject: _Subject, run: Runner, python: str | None) -> Iterator[Find
     except FileNotFoundError:
         yield _skipped(subject, f"there is no interpreter {python}", "name one that exists")
         return
-    said = _tail(done.stderr)
+    printed = _tail(done.stderr)
     if done.returncode == _UNFIT:
         hint = f"pip install {shlex.quote(variant.requirement)}, then check again"
-        yield _skipped(subject, f"{python} does not fit the variant: {said}", hint)
+        yield _skipped(subject, f"{python} does not fit the variant: {printed}", hint)
     elif done.returncode == _DANGLING:
         yield _finding(
             "undefined-op",
             subject.where,
-            f"an implementation is registered for {said}, and no such operator is defined, so that "
+            f"an implementation is registered for {printed}, and no such operator is defined, so that "
             "it cannot be called",
             "compare the names in def and impl, and look for a misspelt schema in def: torch takes "
             "one that it cannot read for no schema",
         )
-    elif done.returncode and "ModuleNotFoundError" in said and subject.metadata.python_depends:
+    elif done.returncode and "ModuleNotFoundError" in printed and subject.metadata.python_depends:
         packages = ", ".join(subject.metadata.python_depends)
-        yield _skipped(subject, f"a dependency is missing: {said}", f"install {packages}")
+        yield _skipped(subject, f"a dependency is missing: {printed}", f"install {packages}")
     elif done.returncode:
         how = "took too long" if done.timed_out else f"ended with status {done.returncode}"
-        message = f"importing it in a fresh process {how}: {said}"
+        message = f"importing it in a fresh process {how}: {printed}"
         hint = f"repeat it: LD_BIND_NOW=1 {python} -c 'import torch' and load the variant"
         yield _finding("import", subject.where, message, hint)
 
@@ -310,7 +310,7 @@ def _skipped(subject: _Subject, reason: str, hint: str) -> Finding:
 
 
 def _tail(text: str) -> str:
-    """The last lines of what a program said, in one."""
+    """The last lines of what a program printed, in one."""
     return " / ".join(text.strip().splitlines()[-_LINES_SHOWN:])
 
 

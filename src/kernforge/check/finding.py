@@ -23,7 +23,7 @@ class Finding:
         severity: ``error`` breaks users, ``warning`` may, ``skipped`` was not checked.
         where: the file, relative to the folder of variants.
         message: what is wrong, where it breaks.
-        hint: how to mend it; for ``skipped`` how to have it checked.
+        hint: how to fix it; for ``skipped`` how to have it checked.
     """
 
     rule: str
@@ -43,5 +43,5 @@ def refuse_errors(findings: Iterable[Finding]) -> None:
     if wrong:
         raise CheckError(
             f"{len(wrong)} findings: the artifact would not work everywhere that its name promises",
-            hint="each finding above says how to mend it",
+            hint="each finding above says how to fix it",
         )

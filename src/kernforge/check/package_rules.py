@@ -112,7 +112,7 @@ def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
             severity="error",
             where=where,
             message=f"it is not Python: {error}",
-            hint="mend the file; importing the kernel fails",
+            hint="fix the file; importing the kernel fails",
         )
         return
     for node in tree.body:

@@ -91,10 +91,12 @@ def add(verbs: options.Verbs) -> None:
         "--trim",
         type=options.size,
         metavar="SIZE",
-        help="take away what was not used for longest, until the rest fits",
+        help="remove what was not used for longest, until the rest fits",
     )
     change.add_argument(
-        "--clear", metavar="SHELF", help="take away a whole shelf: toolchains, actions or findings"
+        "--clear",
+        metavar="KIND",
+        help="remove all entries of a kind: toolchains, actions, findings",
     )
 
     _reproduce_verb(verbs)

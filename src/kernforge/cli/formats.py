@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernforge.build.execute.outcome import Outcome
     from kernforge.build.plan.graph import Plan
     from kernforge.check.finding import Finding
-    from kernforge.store.eviction import Removed, Shelf
+    from kernforge.store.eviction import KindUsage, Removed
 
 _WORTH_A_LINE_S = 0.3
 _SHOWN = 5
@@ -58,8 +58,8 @@ def spent_document(outcome: Outcome) -> dict[str, Any]:
         "from_shared_store": outcome.shared,
         "cpu_s": outcome.cpu_s,
         "wall_s": outcome.wall_s,
-        "peak_bytes": max((one.peak_bytes for one in outcome.spent), default=0),
-        "spent": [asdict(one) for one in outcome.spent],
+        "peak_bytes": max((spent.peak_bytes for spent in outcome.spent), default=0),
+        "spent": [asdict(spent) for spent in outcome.spent],
     }
 
 
@@ -70,44 +70,44 @@ def spent_text(outcome: Outcome) -> str:
         f"{outcome.reused} from the store"
         + (f", {outcome.shared} of them from the shared store" if outcome.shared else "")
     ]
-    worth = [one for one in outcome.spent[:_SHOWN] if one.wall_s >= _WORTH_A_LINE_S]
+    longest = [spent for spent in outcome.spent[:_SHOWN] if spent.wall_s >= _WORTH_A_LINE_S]
     rows = [
         (f"  {o.wall_s:.1f} s", f"{o.cpu_s:.1f} CPU-s", size(o.peak_bytes), o.title, o.where)
-        for o in worth
+        for o in longest
     ]
     return "\n".join([*lines, *([table(rows)] if rows else [])])
 
 
 def cache_document(
-    root: Path, shelves: Sequence[Shelf], limit: int, removed: Removed | None
+    root: Path, kinds: Sequence[KindUsage], limit: int, removed: Removed | None
 ) -> dict[str, Any]:
     """What the store holds, for programs."""
     document = {
         "location": str(root),
         "limit": limit,
-        "size": sum(shelf.size for shelf in shelves),
-        "shelves": {shelf.name: asdict(shelf) for shelf in shelves},
+        "size": sum(kind.size for kind in kinds),
+        "shelves": {kind.name: asdict(kind) for kind in kinds},
     }
     return document | ({"removed": asdict(removed)} if removed else {})
 
 
-def cache_text(root: Path, shelves: Sequence[Shelf], limit: int, removed: Removed | None) -> str:
+def cache_text(root: Path, kinds: Sequence[KindUsage], limit: int, removed: Removed | None) -> str:
     """What the store holds, for people."""
     rows = [
         (
-            shelf.name,
-            str(shelf.entries),
-            size(shelf.size) or "0 MB",
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(shelf.oldest)) if shelf.oldest else "",
+            kind.name,
+            str(kind.entries),
+            size(kind.size) or "0 MB",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(kind.oldest)) if kind.oldest else "",
         )
-        for shelf in shelves
+        for kind in kinds
     ]
-    total = sum(shelf.size for shelf in shelves)
+    total = sum(kind.size for kind in kinds)
     lines = [f"{root}: {size(total) or '0 MB'} of {size(limit)}"]
     if removed:
         kept = f"; {removed.kept} more are in use by a running build" if removed.kept else ""
         lines.append(f"removed {removed.entries} entries, {size(removed.size) or '0 MB'}{kept}")
-    return "\n".join([*lines, table(rows, head=("shelf", "entries", "size", "oldest use"))])
+    return "\n".join([*lines, table(rows, head=("kind", "entries", "size", "oldest use"))])
 
 
 def graph_document(plan: Plan, known: Collection[str]) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
     return {
         "variant": verdict.variant,
         "identical": not verdict.differences,
-        "differences": [asdict(one) for one in verdict.differences],
+        "differences": [asdict(difference) for difference in verdict.differences],
         "notes": list(verdict.notes),
     }
 
@@ -171,8 +171,9 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
 def verdict_text(verdict: Verdict) -> str:
     """What came of building a variant again, for people."""
     lines = [f"{verdict.variant}: {'DIFFERENT' if verdict.differences else 'identical'}"]
-    for one in verdict.differences:
-        lines.append(f"  {one.file}: {one.reason}")
-        if one.offset is not None:
-            lines += [f"    there {one.there or '(end)'}", f"    here  {one.here or '(end)'}"]
+    for difference in verdict.differences:
+        lines.append(f"  {difference.file}: {difference.reason}")
+        if difference.offset is not None:
+            lines.append(f"    there {difference.there or '(end)'}")
+            lines.append(f"    here  {difference.here or '(end)'}")
     return "\n".join((*lines, *(f"  note: {note}" for note in verdict.notes)))

@@ -152,7 +152,7 @@ def _build(
     except KernforgeError as error:
         hint = error.hint
         if isinstance(error, BuildError):
-            hint = "mend it with: kernforge build"
+            hint = "see it with: kernforge build"
         elif isinstance(error, StorageError) and lockfile.FILE_NAME not in error.message:
             hint = "`kernforge build --out DIR` builds elsewhere, `kernforge test --kernel DIR` tests it"
         lines = ["the project cannot be built, so it is not tested:", *lines, error.message]

@@ -192,7 +192,7 @@ def _directories(store: Path, *, isolates: bool) -> Iterator[Directory]:
     yield Directory(use="the store", path=str(store), free=free, trouble=trouble)
     if isolates:
         return  # the directory of an action is a mount; its files are in the store
-    rooms = Path(sandbox.ROOMS[0])
+    rooms = Path(sandbox.DIRECTORIES[0])
     free, trouble = disk.room(rooms)
     instead = "actions run in the store, whose paths may make results differ from other machines'"
     yield Directory(use="actions", path=str(rooms), free=free, trouble=trouble, instead=instead)

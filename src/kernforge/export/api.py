@@ -203,7 +203,7 @@ def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) 
     ones = sorted(chosen.values(), key=lambda target: target.backend)
     planned = build.plan_project(workspace, BuildRequest(targets=tuple(ones)))
     names = {
-        root for action in export_compile_commands.compiling(planned.plan) for root in action.roots
+        name for action in export_compile_commands.compiling(planned.plan) for name in action.trees
     }
     trees = build_trees.tree_paths(workspace, {*names, "cxx"}, planned.lock)
     bundled = str(importlib.resources.files("kernforge") / "include")

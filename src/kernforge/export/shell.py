@@ -100,7 +100,7 @@ def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
     if target.variant.is_noarch:
         return {}
     planned = build.plan_project(workspace, BuildRequest(targets=(target,)))
-    names = set(planned.plan.roots) - {"cxx"}
+    names = set(planned.plan.trees) - {"cxx"}
     names |= {tree_names.torch_root(target.torch)} if target.torch else set()
     names |= {tree_names.tvm_ffi_root(target.tvm_ffi)} if target.tvm_ffi else set()
     names |= {tree_names.cuda_root(target.cuda)} if target.cuda else set()

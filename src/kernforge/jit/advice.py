@@ -172,7 +172,7 @@ def _is_cuda(action: Action) -> bool:
 
 def _preprocess(action: Action, module: ModulePlan, toolchain: DeviceToolchain) -> bytes | None:
     """What a unit's compiler reads; None if it cannot be preprocessed."""
-    trees = {name: toolchain.trees[name] for name in action.roots}
+    trees = {name: toolchain.trees[name] for name in action.trees}
     words = (execute_action.resolve(word, trees) for word in action.argv[:-2] if word != "-c")
     # The last two words of the compiler's argv say where the object goes.
     argv = (*words, "-E", "-dD", "-o", _PREPROCESSED)

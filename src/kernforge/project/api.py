@@ -31,7 +31,7 @@ _RESULTS = {"build", "dist", "result"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A kernel project as it lies on the disk.
+    """A kernel project as it is on the disk.
 
     Attributes:
         root: its directory.
@@ -52,12 +52,12 @@ def find(start: Path) -> Path:
     """Root of the project that holds this directory.
 
     Raises:
-        UsageError: there is no such place, or no build.toml here or above.
+        UsageError: there is no such directory, or no build.toml in it or above.
     """
     if not start.exists():
         # What holds it may be a project, and is not the one that was meant.
-        beside = [path.parent.name for path in start.absolute().parent.glob(f"*/{MANIFEST}")]
-        near = difflib.get_close_matches(start.name, beside, n=1, cutoff=0.6)
+        siblings = [path.parent.name for path in start.absolute().parent.glob(f"*/{MANIFEST}")]
+        near = difflib.get_close_matches(start.name, siblings, n=1, cutoff=0.6)
         raise UsageError(
             f"there is no directory {start}",
             hint=f"did you mean {start.with_name(near[0])}?"
@@ -110,7 +110,7 @@ def read(root: Path, runner: Runner) -> Project:
 
 
 def _named(manifest: Manifest) -> set[str]:
-    """Files and directories that the manifest names, which are read wherever they lie."""
+    """Files and directories that the manifest names, which are read wherever they are."""
     tables = [*manifest.kernels.values()]
     paths = {path for table in tables for path in (*table.src, *table.include)}
     if not isinstance(manifest.framework, TorchNoarch):
@@ -121,7 +121,7 @@ def _named(manifest: Manifest) -> set[str]:
 def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
     def holds_sources(directory: str, name: str) -> bool:
         path = os.path.relpath(os.path.join(directory, name), root)  # noqa: PTH118 - many files
-        if any(f"{one}/".startswith(f"{path}/") for one in named):
+        if any(f"{name}/".startswith(f"{path}/") for name in named):
             return True
         if name.startswith(".") or name in _SKIPPED:
             return False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``kernforge new``: a kernel project that builds, passes its tests and is ready to be changed.
 
-The files lie under ``templates/``: ``common`` for every project, and a folder for each backend.
+The files are in ``templates/``: ``common`` for every project, and a folder for each backend.
 Three words in their names and texts stand for what the user chose: ``__HUB_NAME__``,
 ``__PYTHON_NAME__`` and ``__LICENSE__``; ``__BACKENDS__`` is the list in build.toml. A backend's
 ``build.toml`` is appended to the common one.
@@ -110,7 +110,7 @@ def _check(name: str, *, backends: tuple[str, ...], license: str) -> tuple[str, 
     python_name = name.replace("-", "_")
     if keyword.iskeyword(python_name) or python_name in _TAKEN:
         raise UsageError(
-            f"{python_name!r} cannot be the name of a function beside others in a Python module",
+            f"{python_name!r} cannot be the name of a function next to others in a Python module",
             hint="choose another name, such as 'my-" + name + "'",
         )
     unknown = [backend for backend in backends if backend not in BACKENDS]

@@ -26,22 +26,22 @@ _TEXT_SUFFIXES = (
 )
 
 
-def read(one: Project) -> Sources:
+def read(project: Project) -> Sources:
     """Read what a compiler could read of a project, and hash what goes into a build."""
-    package = units.package_dir(one.manifest)
+    package = units.package_dir(project.manifest)
     texts = {
         path: real.read_text(errors="replace")
-        for path, real in one.files.items()
+        for path, real in project.files.items()
         if path.endswith(_TEXT_SUFFIXES)
     }
-    _read_included(texts, one.files)
-    found = {*texts, *(path for path in one.files if path.startswith(package))}
+    _read_included(texts, project.files)
+    found = {*texts, *(path for path in project.files if path.startswith(package))}
     bundled = {}
-    if isinstance(one.manifest.framework, Torch):
+    if isinstance(project.manifest.framework, Torch):
         header = resources.files("kernforge").joinpath("include/registration.h")
         bundled = {"registration.h": header.read_text()}
     return Sources(
-        digests={path: files.sha256_file(one.files[path]) for path in sorted(found)},
+        digests={path: files.sha256_file(project.files[path]) for path in sorted(found)},
         texts=texts,
         bundled=bundled,
     )

@@ -95,7 +95,7 @@ def candidates(
         manifest: the project's.
         cpu: processor of the machines to build for, as ``"x86_64"``.
         releases: what ``torch_releases`` gives; tests pass their own.
-        local_toolkits: CUDA versions that the user has compilers of, besides the index.
+        local_toolkits: CUDA versions that the user has compilers for, in addition to the index.
         by_clang: CUDA versions that the user, or the lock, wants compiled by clang.
     """
     known = torch_releases() if releases is None else releases

@@ -2,7 +2,7 @@
 """Keep the store within its size: the trees that were not used for longest go first.
 
 What a running build uses stays: a build holds a lease, and whatever was found or made since the
-oldest lease was taken is left alone. A tree goes by one rename, so nobody meets half of one.
+oldest lease was taken is left alone. A tree is removed by one rename, so no process meets half of one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SIZE = 30 * 10**9
 STORE_KINDS = ("toolchains", "actions", "findings")
-# Beside the shelves: directories of failed actions, downloads to be continued, measurements.
+# Also in the store: directories of failed actions, downloads to be continued, measurements.
 _OTHERS = ("work", "downloads", "measured")
 _DAY_S = 24 * 3600
 _KEY_LENGTH = 64
@@ -35,20 +35,20 @@ class StoreEntry:
     """A tree of the store.
 
     Attributes:
-        shelf: where it stands.
+        kind: which kind of tree.
         path: its directory.
         size: bytes on the disk.
         used: when it was last used, in seconds since the epoch.
     """
 
-    shelf: str
+    kind: str
     path: Path
     size: int
     used: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class KindUsage:
     """A part of the store.
 
     Attributes:
@@ -83,7 +83,7 @@ def limit(env: Mapping[str, str]) -> int:
     """Bytes that the store may take: ``KERNFORGE_STORE_SIZE``, else 30 GB.
 
     Raises:
-        UsageError: the variable is no size.
+        UsageError: the variable is not a size.
     """
     text = env.get("KERNFORGE_STORE_SIZE")
     if not text:
@@ -95,25 +95,25 @@ def limit(env: Mapping[str, str]) -> int:
 
 
 def entries(store: Store) -> Iterator[StoreEntry]:
-    """Every tree of the store; a shelf behind a link is another store's, which keeps its own."""
-    for shelf in STORE_KINDS:
-        if (store.root / shelf).is_symlink():
+    """Every tree of the store; what is behind a symbolic link belongs to another store."""
+    for kind in STORE_KINDS:
+        if (store.root / kind).is_symlink():
             continue
-        for path in (store.root / shelf).glob("??/*"):
+        for path in (store.root / kind).glob("??/*"):
             if len(path.name) == _KEY_LENGTH:
                 with contextlib.suppress(FileNotFoundError):
-                    used = _used(store, shelf, path)
-                    yield StoreEntry(shelf=shelf, path=path, size=_size(store, path), used=used)
+                    used = _used(store, kind, path)
+                    yield StoreEntry(kind=kind, path=path, size=_size(store, path), used=used)
 
 
-def survey(store: Store) -> tuple[Shelf, ...]:
-    """What the store holds, shelf by shelf."""
+def survey(store: Store) -> tuple[KindUsage, ...]:
+    """What the store holds, by kind."""
     trees = list(entries(store))
     found = []
     for name in STORE_KINDS:
-        here = [entry for entry in trees if entry.shelf == name]
+        here = [entry for entry in trees if entry.kind == name]
         found.append(
-            Shelf(
+            KindUsage(
                 name=name,
                 entries=len(here),
                 size=sum(entry.size for entry in here),
@@ -123,7 +123,7 @@ def survey(store: Store) -> tuple[Shelf, ...]:
     for name in _OTHERS:
         count = sum(1 for path in (store.root / name).rglob("*") if path.is_file())
         size = files.tree_bytes(store.root / name)
-        found.append(Shelf(name=name, entries=count, size=size, oldest=None))
+        found.append(KindUsage(name=name, entries=count, size=size, oldest=None))
     return tuple(found)
 
 
@@ -143,7 +143,7 @@ def trim(store: Store, size: int) -> Removed:
 def keep(store: Store, size: int, *, every_s: float) -> None:
     """Trim a store, unless that was done less than ``every_s`` seconds ago.
 
-    It looks at all of the store: too long for whoever builds once a second.
+    It looks at all of the store: too long after each edit of an inner loop.
     """
     mark = store.root / "trimmed"
     with contextlib.suppress(FileNotFoundError):
@@ -153,17 +153,18 @@ def keep(store: Store, size: int, *, every_s: float) -> None:
     trim(store, size)
 
 
-def clear(store: Store, shelf: str) -> Removed:
-    """Take all trees of a shelf away.
+def clear(store: Store, kind: str) -> Removed:
+    """Take all trees of a kind away.
 
     Raises:
-        UsageError: there is no such shelf.
+        UsageError: there is no such kind.
     """
-    if shelf not in STORE_KINDS:
+    if kind not in STORE_KINDS:
         raise UsageError(
-            f"the store has no shelf {shelf!r}", hint=f"its shelves are {', '.join(STORE_KINDS)}"
+            f"the store has no entries of kind {kind!r}",
+            hint=f"its kinds are {', '.join(STORE_KINDS)}",
         )
-    return _remove(store, [entry for entry in entries(store) if entry.shelf == shelf])
+    return _remove(store, [entry for entry in entries(store) if entry.kind == kind])
 
 
 def _remove(store: Store, chosen: list[StoreEntry]) -> Removed:
@@ -180,20 +181,20 @@ def _remove(store: Store, chosen: list[StoreEntry]) -> Removed:
 def _take(store: Store, entry: StoreEntry, since: float) -> bool:
     with files.staging(entry.path.parent) as grave, files.gate(store.gate, alone=True):
         try:
-            used = _used(store, entry.shelf, entry.path)
+            used = _used(store, entry.kind, entry.path)
         except FileNotFoundError:
             return False
         if used >= since or used != entry.used:
             return False
         files.rename(entry.path, grave / "gone")
         files.remove_tree(_size_file(store, entry.path))
-        files.remove_tree(store.mark(entry.shelf, entry.path.name))
+        files.remove_tree(store.mark(entry.kind, entry.path.name))
     return True
 
 
-def _used(store: Store, shelf: str, path: Path) -> float:
+def _used(store: Store, kind: str, path: Path) -> float:
     try:
-        return store.mark(shelf, path.name).stat().st_mtime
+        return store.mark(kind, path.name).stat().st_mtime
     except FileNotFoundError:
         # Another version made it. Its mtime is a constant, so that results have the same bytes.
         return path.stat().st_ctime
@@ -214,14 +215,14 @@ def _size_file(store: Store, path: Path) -> Path:
 
 
 def _tidy(store: Store) -> None:
-    """Remove what nobody needs: old locks, leavings of killed processes."""
+    """Remove what is not needed: old locks, leavings of killed processes."""
     horizon = time.time() - _DAY_S
-    for shelf in STORE_KINDS:
-        for directory in (store.root / shelf).glob("??"):
+    for kind in STORE_KINDS:
+        for directory in (store.root / kind).glob("??"):
             store.sweep(directory, "tmp-*")
     for path in (store.root / "locks").glob("*-*"):
         with contextlib.suppress(FileNotFoundError):
-            # Whoever waits for a lock has opened its file, which makes it young.
+            # A process that waits for a lock has opened its file, which makes it young.
             if path.stat().st_mtime < horizon:
                 with files.gate(path, alone=True, wait=False) as free:
                     if free:

@@ -35,8 +35,8 @@ class Store:
         shared: where trees are looked for that are not here, and put after they were made.
 
     Attributes:
-        accepts: told a shelf and a tree that came from the second level, says whether it may be
-            used; one that may not is made here, and replaces the other there.
+        accepts: whether a tree that came from the second level may be used, by its kind and path;
+            one that may not be used is made here, and replaces the other there.
         refused: keys of those that were not.
     """
 
@@ -48,7 +48,7 @@ class Store:
         self.accepts: Callable[[str, Path], bool] = lambda _kind, _tree: True
 
     def path(self, kind: str, key: str) -> Path:
-        """Where the tree with this key lies, or would."""
+        """Where the tree with this key is, or would be."""
         return self.root / kind / key[:2] / key
 
     def has(self, kind: str, key: str) -> bool:
@@ -58,7 +58,7 @@ class Store:
     def use(self, kind: str, key: str) -> Path | None:
         """The tree, marked as used now, if it is here."""
         final = self.path(kind, key)
-        # Shared with all who look, and held alone by who evicts: a tree that was found stays.
+        # Shared by readers, exclusive for an eviction: a tree that was found stays.
         try:
             with files.gate(self.gate, alone=False):
                 if not final.is_dir():
@@ -74,11 +74,11 @@ class Store:
         """Return the tree with this key, made by ``fill`` if it is not there yet.
 
         Args:
-            kind: a shelf of the store, as ``"toolchains"``.
+            kind: of the tree, as ``"toolchains"``.
             key: the tree's key, from ``digest.key``.
             fill: writes the content into the empty directory that it is given; when it raises,
                 nothing is stored.
-            shared: whether the second level is asked and told.
+            shared: whether the second level is read and written.
         """
         final = self.path(kind, key)
         if self.use(kind, key):
@@ -111,7 +111,7 @@ class Store:
         return self.use(kind, key) is not None
 
     def forget(self, kind: str, key: str) -> None:
-        """Take a tree away, whole: whoever is killed meanwhile leaves no half of it."""
+        """Remove a tree as a whole: a process that is killed meanwhile leaves no half of it."""
         final = self.path(kind, key)
         with files.staging(final.parent) as grave, files.gate(self.gate, alone=True):
             if final.is_dir():
@@ -136,7 +136,7 @@ class Store:
         """The file whose time says when a tree was last used."""
         return self.root / "used" / f"{kind}-{key}"
 
-    # -- who uses it -----------------------------------------------------------------------
+    # -- its users -------------------------------------------------------------------------
 
     @property
     def gate(self) -> Path:

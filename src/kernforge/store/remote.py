@@ -3,7 +3,7 @@
 
 Any file system that fsspec knows will do. One object holds one tree, under its key, and is verified
 when it comes in. Nothing that happens here can break a build: what cannot be read is made, what
-cannot be written is not, and the user is told once.
+cannot be written is not, and one note says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SharedStore:
 
     Args:
         url: as fsspec spells it: ``file:///mnt/farm``, ``s3://bucket/prefix``, ``memory://x``.
-        note: is told what does not work.
+        note: called with what does not work.
 
     Raises:
         UsageError: fsspec does not know such URLs, or lacks the package that would.

@@ -29,7 +29,7 @@ _CHUNK = 1 << 20
 
 
 class _Hashing(io.RawIOBase):
-    """Hashes what is written to it and passes it on, compressed, if it is told where."""
+    """Hashes what is written to it and passes it on, compressed, if there is a stream for it."""
 
     def __init__(self, out: IO[bytes] | None = None) -> None:
         self.hash = hashlib.sha256()

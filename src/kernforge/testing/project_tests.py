@@ -61,15 +61,15 @@ class Tested:
     @property
     def counts(self) -> dict[str, int]:
         """How many passed, failed, were skipped (or failed as expected), and broke in setup."""
-        found = Counter(one["outcome"] for one in self.tests)
+        found = Counter(test["outcome"] for test in self.tests)
         found["skipped"] += found.pop("xfailed", 0)
         return {name: found[name] for name in ("passed", "failed", "error", "skipped")}
 
     @property
     def idle(self) -> str:
         """Why all tests were skipped, in the words of most of them; empty where one ran."""
-        reasons = Counter(one["reason"].removeprefix("Skipped: ") for one in self.tests)
-        ran = any(one["outcome"] != "skipped" for one in self.tests)
+        reasons = Counter(test["reason"].removeprefix("Skipped: ") for test in self.tests)
+        ran = any(test["outcome"] != "skipped" for test in self.tests)
         return "" if ran or not reasons else reasons.most_common(1)[0][0]
 
     @property
@@ -84,7 +84,7 @@ def fitting(names: Sequence[str]) -> tuple[str, ...]:
 
     backends = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     best = (resolve(names, probe(backend)).best for backend in backends)
-    return tuple(dict.fromkeys(one.name for one in best if one is not None))
+    return tuple(dict.fromkeys(decision.name for decision in best if decision is not None))
 
 
 def chosen(names: Sequence[str], fit: Sequence[str]) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def chosen(names: Sequence[str], fit: Sequence[str]) -> tuple[str, ...]:
 
 
 def built_in(directory: Path, patterns: Sequence[str]) -> dict[str, Path]:
-    """The variants that lie in a directory, or the one that it is.
+    """The variants in a directory, or the variant that it is.
 
     Args:
         directory: a project, a directory of variants, or a variant.
@@ -154,21 +154,23 @@ def run_variant(
     """
     tests = project / "tests"
     with files.staging(home() / "tests") as scratch:
-        place = scratch / "outcomes.json"
+        outcomes = scratch / "outcomes.json"
         argv = [sys.executable, "-m", "pytest", "-p", PLUGIN]
         argv += ["-o", f"cache_dir={cache}", "--ff"] if cache else ["-p", "no:cacheprovider"]
         argv += arguments
-        argv += [str(project / one) for one in only] or [str(tests if tests.is_dir() else project)]
+        argv += [str(project / path) for path in only] or [
+            str(tests if tests.is_dir() else project)
+        ]
         env = {
             **environment(),
             "KERNFORGE_KERNEL_DIR": str(variant.absolute()),
-            "KERNFORGE_TEST_COUNTS": str(place.absolute()),
+            "KERNFORGE_TEST_COUNTS": str(outcomes.absolute()),
             "KERNFORGE_TEST_PARENT": str(os.getpid()),
         }
         done = runner(Command(argv=tuple(argv), cwd=project, env=env))
         if done.returncode not in _RAN:
             raise _not_run(project, done.returncode, done.stdout + done.stderr)
-        rows = tuple(json.loads(place.read_text()))
+        rows = tuple(json.loads(outcomes.read_text()))
     return Tested(
         variant=variant.name, where=where, tests=rows, output=done.stdout, wall_s=done.wall_s
     )
@@ -197,13 +199,13 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
         return UsageError("pytest is not installed", hint="pip install 'kernforge[testing]'")
     if _UNREADABLE in output:
         # From the first of those files on; what pytest says before and after it says nothing more.
-        said = output[output.index(_UNREADABLE) :].partition("\n")[2].partition(_SUMMARY)[0]
+        errors = output[output.index(_UNREADABLE) :].partition("\n")[2].partition(_SUMMARY)[0]
         names = dict.fromkeys(re.findall(rf"{_UNREADABLE}(\S+)", output))
-        hint = "mend it, or leave it out with --pytest=--ignore=FILE"
-        if "No module named 'torch'" in said:
+        hint = "fix it, or leave it out with --pytest=--ignore=FILE"
+        if "No module named 'torch'" in errors:
             hint = "pip install torch"
         return UsageError(
-            f"{', '.join(names)} cannot be read, so nothing was tested:\n{said.rstrip(' =_')[-3000:]}",
+            f"{', '.join(names)} cannot be read, so nothing was tested:\n{errors.rstrip(' =_')[-3000:]}",
             hint=hint,
         )
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"

@@ -196,10 +196,10 @@ def serves(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> bool:
 
 
 def _serving(chosen: tuple[Arch, ...], gpu: Arch) -> set[Arch]:
-    exact = {one for one in chosen if one.capability == gpu.capability}
+    exact = {arch for arch in chosen if arch.capability == gpu.capability}
     older = [
-        one
-        for one in chosen
-        if one.major == gpu.major and one.minor <= gpu.minor and not one.suffix
+        arch
+        for arch in chosen
+        if arch.major == gpu.major and arch.minor <= gpu.minor and not arch.suffix
     ]
     return exact or ({max(older)} if older else set())

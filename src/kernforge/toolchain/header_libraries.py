@@ -69,7 +69,7 @@ class HeaderFiles:
 
 
 def below_wheel(name: str) -> str | None:
-    """Path below ``include`` of a member of NVIDIA's wheel; None for what is no header."""
+    """Path below ``include`` of a member of NVIDIA's wheel; None for what is not a header."""
     return (
         _below_include(name.removeprefix(_WHEEL_PREFIX)) if name.startswith(_WHEEL_PREFIX) else None
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the host's C++ compiler and say who it is."""
+"""Find the host's C++ compiler and identify it."""
 
 from __future__ import annotations
 

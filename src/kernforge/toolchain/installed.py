@@ -58,7 +58,7 @@ def _missing_in(path: Path) -> list[str]:
 
 
 def find_cuda(env: Mapping[str, str]) -> Path | None:
-    """Directory of the CUDA toolkit that this environment names or has in the usual place."""
+    """Directory of the CUDA toolkit that this environment names or has in the usual directory."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if env.get(name):
             return Path(env[name])
@@ -66,14 +66,14 @@ def find_cuda(env: Mapping[str, str]) -> Path | None:
         nvcc = Path(directory) / "nvcc"
         if directory and os.access(nvcc, os.X_OK):
             found = nvcc.resolve().parent.parent
-            if not _missing_in(found):  # a wrapper lies where no toolkit is
+            if not _missing_in(found):  # a wrapper is there, and no toolkit
                 return found
     usual = Path("/usr/local/cuda")
     return None if _missing_in(usual) else usual
 
 
 def identify_cuda(path: Path, runner: Runner) -> CudaHome:
-    """Say which toolkit lies in a directory.
+    """Say which toolkit is in a directory.
 
     Raises:
         UsageError: there is none, or a part of it is missing.
@@ -86,11 +86,11 @@ def identify_cuda(path: Path, runner: Runner) -> CudaHome:
             hint="name the directory that holds bin/nvcc, include and lib64",
         )
     env = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
-    said = runner(Command(argv=(str(path / "bin" / "nvcc"), "--version"), env=env)).stdout
-    match = _RELEASE.search(said)
+    printed = runner(Command(argv=(str(path / "bin" / "nvcc"), "--version"), env=env)).stdout
+    match = _RELEASE.search(printed)
     if match is None:
         raise UsageError(
-            f"{path}/bin/nvcc does not say its version: {' '.join(said.split())[:200]!r}",
+            f"{path}/bin/nvcc does not say its version: {' '.join(printed.split())[:200]!r}",
             hint="run it with --version by hand",
         )
     stated = path / "version.json"
@@ -101,7 +101,7 @@ def identify_cuda(path: Path, runner: Runner) -> CudaHome:
         release=_stated_release(text) or match[3],
         digest=digest.key(
             "cuda-home",
-            nvcc=said,
+            nvcc=printed,
             stated=text,
             files=_sizes(path, _PARTS, follow=True),
         ),
@@ -131,7 +131,7 @@ class TorchHome:
 
 
 def identify_torch(path: Path) -> TorchHome:
-    """Say which torch lies in the directory of a package.
+    """Say which torch is in the directory of a package.
 
     Raises:
         UsageError: there is none, or its headers were left out.

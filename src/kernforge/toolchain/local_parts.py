@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user provides to a toolchain besides the package index."""
+"""What the user provides to a toolchain in addition to the package index."""
 
 from __future__ import annotations
 

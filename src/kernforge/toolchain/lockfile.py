@@ -105,7 +105,7 @@ class LockedHeaders:
     """The headers of a library: from a wheel, or from files that the user names.
 
     Attributes:
-        release: its version; empty when nobody says.
+        release: its version; empty where it is not known.
         wheel: the wheel that carries them.
         digest: hex digest of the user's header files and their names, in the place of a wheel.
     """
@@ -267,10 +267,10 @@ def part(lock: Lock, roots: Collection[str]) -> Lock:
         return any(root == name or f"{root}-".startswith(f"{kind}-{name}-") for root in roots)
 
     kept: dict[str, Any] = {}
-    for one in fields(lock):
-        entries = getattr(lock, one.name)
+    for field_ in fields(lock):
+        entries = getattr(lock, field_.name)
         if isinstance(entries, Mapping):
-            kept[one.name] = {name: e for name, e in entries.items() if read(one.name, name)}
+            kept[field_.name] = {n: e for n, e in entries.items() if read(field_.name, n)}
     return replace(lock, python=lock.python if "python" in roots else None, **kept)
 
 

@@ -36,7 +36,7 @@ class Toolchains:
     Args:
         store: where trees are kept.
         wheels: where they come from.
-        local_parts: what the user provides besides.
+        local_parts: what the user provides.
     """
 
     def __init__(self, store: Store, wheels: Wheels, local_parts: LocalParts | None = None) -> None:
@@ -165,7 +165,7 @@ class Toolchains:
 
 
 def _tvm_ffi(name: str) -> str | None:
-    """Path below ``include`` of a member of tvm-ffi's wheel; None for what is no C++ header."""
+    """Path below ``include`` of a member of tvm-ffi's wheel; None for what is not a C++ header."""
     prefix = "tvm_ffi/include/"
     below = name.removeprefix(prefix)
     return below if name.startswith(prefix) and "/" in below.rstrip("/") else None

@@ -41,13 +41,13 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Redist:
-    """One place with NVIDIA's manifests and archives.
+    """An address with NVIDIA's manifests and archives.
 
     Args:
         base: its address, http, https or file.
         connect: opens the door to the network; called at the first use only.
         downloads: where unfinished downloads wait for the next attempt.
-        progress: is told what happens.
+        progress: listens to downloads.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Redist:
                     files.remove_tree(part)
 
     def _newest(self, version: Version2) -> tuple[str, dict[str, Any]]:
-        # A directory's listing is no part of the format, so the patch releases are tried in turn.
+        # A directory's listing is not part of the format, so the patch releases are tried in turn.
         for patch in range(_NEWEST_PATCH, -1, -1):
             release = f"{version}.{patch}"
             page = self._connect().page(f"{self.base}/redistrib_{release}.json")
@@ -126,7 +126,7 @@ def _manifest(text: str, release: str) -> dict[str, Any]:
     """The components of a manifest; what else it says, such as its date, is left out."""
     try:
         found = json.loads(text)
-        return {name: one for name, one in found.items() if isinstance(one, dict)}
+        return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
     except (ValueError, AttributeError) as error:
         raise _no_manifest(release, str(error)) from error
 
@@ -149,7 +149,7 @@ def _no_manifest(release: str, reason: str) -> ToolchainError:
 
 
 def _unpack(part: Path, archive: LockedArchive, tree: Path) -> None:
-    """Write what lies below an archive's top directory."""
+    """Write what is below an archive's top directory."""
     component = archive.path.partition("/")[0]
     with tarfile.open(part) as opened:
         for member in opened:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # CUDA toolkits whose compilers the package index carries and that are built for unasked; the first
 # serves every CUDA 13.
 TOOLKITS: tuple[Version2, ...] = (Version2(13, 0), Version2(13, 2))
-# Those that clang compiles for with what the index carries, for users who ask for it.
+# Those that clang compiles for with what the index carries, on request.
 CLANG: tuple[Version2, ...] = (Version2(12, 6), Version2(12, 8), Version2(12, 9))
 # The one series of tvm-ffi that the hub's clients know.
 TVM_FFI = Version2(0, 1)

@@ -27,7 +27,7 @@ ORIGIN = Origin(sources="5", lock=LOCK, version="1", url="https://x/y", git=GIT,
 
 
 def made(key="k", **changes):
-    values = {"title": f"compile {key}", "key": key, "argv": ("%{cxx}", "-c"), "roots": ("cxx",)}
+    values = {"title": f"compile {key}", "key": key, "argv": ("%{cxx}", "-c"), "trees": ("cxx",)}
     values |= {"outputs": {"out.o": "00" * 32}, "isolated": True, "fixed": True}
     return ActionRecord(**values | changes)
 
@@ -61,7 +61,7 @@ def test_the_first_action_that_went_another_way_is_named():
 
 
 def test_a_statement_is_read_as_it_was_written():
-    actions = (made("a", roots=("cxx", "torch-2.10")), made("b", outputs={"x.so": "22" * 32}))
+    actions = (made("a", trees=("cxx", "torch-2.10")), made("b", outputs={"x.so": "22" * 32}))
     text = provenance.write("v", ORIGIN, actions, files={"f": "AAAA"}, sandbox={"isolation": "x"})
     read = provenance.read(text)
     assert (read.variant, read.actions, read.isolation) == ("v", actions, "x")

@@ -91,7 +91,7 @@ def test_a_tree_of_the_store_that_lost_its_files_is_found(doctor, tmp_path):
 
 def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path):
     def room(path):
-        trouble = "Read-only file system" if str(path) == sandbox.ROOMS[0] else ""
+        trouble = "Read-only file system" if str(path) == sandbox.DIRECTORIES[0] else ""
         return 100 * GB, trouble
 
     monkeypatch.setattr(disk, "room", room)

@@ -29,12 +29,12 @@ def key(number):
     return f"{number:02x}" + "0" * 62
 
 
-def put(store, number, *, age_s, kb=64, shelf="actions"):
+def put(store, number, *, age_s, kb=64, kind="actions"):
     def fill(tree):
         files.write_new(tree / "content", b"x" * (kb * 1024))
 
-    path = store.tree(shelf, key(number), fill)
-    os.utime(store.mark(shelf, key(number)), (NOW - age_s,) * 2)
+    path = store.tree(kind, key(number), fill)
+    os.utime(store.mark(kind, key(number)), (NOW - age_s,) * 2)
     return path
 
 
@@ -62,7 +62,7 @@ def test_use_makes_young(tmp_path):
 
 def test_toolchains_and_results_are_one_queue(tmp_path):
     store = Store(tmp_path)
-    put(store, 1, age_s=300, shelf="toolchains")
+    put(store, 1, age_s=300, kind="toolchains")
     put(store, 2, age_s=100)
     eviction.trim(store, 64 * 1024)
     assert there(store) == [2]
@@ -93,17 +93,17 @@ def test_the_time_of_a_tree_itself_says_nothing(tmp_path):
 
 def test_clearing_takes_one_shelf(tmp_path):
     store = Store(tmp_path)
-    put(store, 1, age_s=0, shelf="toolchains")
+    put(store, 1, age_s=0, kind="toolchains")
     put(store, 2, age_s=0)
     assert eviction.clear(store, "actions").entries == 1
     assert there(store) == [1]
-    with pytest.raises(UsageError, match="no shelf 'things'"):
+    with pytest.raises(UsageError, match="no entries of kind 'things'"):
         eviction.clear(store, "things")
 
 
 def test_a_shelf_behind_a_link_is_not_ours_to_clear(tmp_path):
     theirs, ours = Store(tmp_path / "theirs"), Store(tmp_path / "ours")
-    put(theirs, 1, age_s=300, shelf="toolchains")
+    put(theirs, 1, age_s=300, kind="toolchains")
     ours.root.mkdir()
     (ours.root / "toolchains").symlink_to(theirs.root / "toolchains")
     eviction.trim(ours, 0)
@@ -125,10 +125,10 @@ def test_the_survey_adds_up(tmp_path):
     store = Store(tmp_path)
     put(store, 1, age_s=100)
     put(store, 2, age_s=50)
-    shelves = {shelf.name: shelf for shelf in eviction.survey(store)}
-    assert (shelves["actions"].entries, shelves["actions"].size) == (2, 128 * 1024)
-    assert shelves["actions"].oldest == pytest.approx(NOW - 100, abs=1)
-    assert shelves["toolchains"].entries == 0
+    kinds = {kind.name: kind for kind in eviction.survey(store)}
+    assert (kinds["actions"].entries, kinds["actions"].size) == (2, 128 * 1024)
+    assert kinds["actions"].oldest == pytest.approx(NOW - 100, abs=1)
+    assert kinds["toolchains"].entries == 0
 
 
 @pytest.mark.parametrize(("text", "size"), [("20GB", 20 * 10**9), ("1.5GiB", 3 * 2**29), ("7", 7)])

@@ -153,7 +153,7 @@ class DaskPool:
                     outer.set_exception(_lost(action))
                 else:
                     self._send(action, memory, outer, inline=True)
-            except BaseException as error:  # noqa: BLE001 - handed on to who waits
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
                 if type(error).__name__ == "KilledWorker":
                     outer.set_result(_workers_died(action, error))
                 else:
@@ -182,9 +182,10 @@ class DaskPool:
         return result.done
 
     def _task(self, action: Action, *, inline: bool) -> ActionTask:
-        store, names = self._workspace.store, {"project": [], "text": [], "action": []}  # type: ignore[var-annotated]
-        for one in action.inputs:
-            names[one.origin].append(one.name)
+        store = self._workspace.store
+        names: dict[str, list[str]] = {"project": [], "text": [], "action": []}
+        for file in action.inputs:
+            names[file.origin].append(file.name)
         results = {}
         for key in {name.partition("/")[0] for name in names["action"]}:
             known = store.shared is not None and not inline and store.shared.has(STORE_KIND, key)
@@ -233,7 +234,7 @@ def _largest(client: Any) -> int:
 def _lost(action: Action) -> NetworkError:
     return NetworkError(
         f"the result of {action.title} was stored by a worker, and cannot be read back",
-        hint="check that the shared store is the same place for this machine and for the workers",
+        hint="check that the URL of the shared store means the same store here and on the workers",
     )
 
 

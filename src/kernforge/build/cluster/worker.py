@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An action on a worker of a cluster.
 
-The worker brings the locked toolchain into a store of its own, runs the action as a local build
+The worker fetches the locked toolchain into its own store, runs the action as a local build
 would, and gives the result to the shared store, or sends it back when there is none.
 """
 
@@ -103,9 +103,9 @@ def _work(task: ActionTask, where: str) -> ActionResult:
 def _receive_results(task: ActionTask, store: Store) -> None:
     for key, data in task.results.items():
         cluster_task.unpack_result(store, key, data, shared=False)
-    for one in task.action.inputs:
-        key = one.name.partition("/")[0]
-        if one.origin == "action" and not store.pull(STORE_KIND, key):
+    for file in task.action.inputs:
+        key = file.name.partition("/")[0]
+        if file.origin == "action" and not store.pull(STORE_KIND, key):
             raise LostResultError(key)
 
 
@@ -134,7 +134,7 @@ def _same_parts(action: Action, workspace: Workspace, locked: Lock) -> None:
             f"the host compiler is not the one of the build: {wrong}",
             hint="start the workers in the same image as the build",
         )
-    if "python" in action.roots and (wrong := locking.other_python(locked)):
+    if "python" in action.trees and (wrong := locking.other_python(locked)):
         raise ToolchainError(
             f"Python's headers are not those of the build: it is for {wrong}",
             hint="start the workers in the same image as the build",

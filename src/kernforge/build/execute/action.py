@@ -25,7 +25,7 @@ from kernforge.system import files
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kernforge.build.plan.graph import Action, Plan
+    from kernforge.build.plan.graph import Action, Input, Plan
     from kernforge.project.api import Project
     from kernforge.store.local import Store
     from kernforge.system.process import Completed, Runner
@@ -68,7 +68,7 @@ def perform(
     ``threads`` is how many it may use; its result does not depend on them.
     """
     try:
-        completed = ActionRun(plan, project, context, threads).one(action)
+        completed = ActionRun(plan, project, context, threads).result(action)
     except _FailedError as error:
         return Done(origin="failed", failure=error.failure)
     if completed:
@@ -81,9 +81,9 @@ def origin(key: str, store: Store) -> str:
     return "shared" if key in store.fetched else "store"
 
 
-def resolve(text: str, roots: Mapping[str, str]) -> str:
+def resolve(text: str, paths: Mapping[str, str]) -> str:
     """Put real paths in the place of ``%{root}``."""
-    return _PLACEHOLDER.sub(lambda match: roots[match[1]], text)
+    return _PLACEHOLDER.sub(lambda match: paths[match[1]], text)
 
 
 class ActionRun:
@@ -95,7 +95,7 @@ class ActionRun:
         self._plan, self._project, self._context = plan, project, context
         self._threads = threads
 
-    def one(self, action: Action) -> Completed | None:
+    def result(self, action: Action) -> Completed | None:
         """Get an action's result into the store; None when it was there."""
         completed: list[Completed] = []
 
@@ -106,63 +106,66 @@ class ActionRun:
         return completed[0] if completed else None
 
     def _run(self, action: Action, tree: Path) -> Completed:
-        with self._room(action) as room:
-            done = self._run_in(action, room)
+        with self._directory(action) as directory:
+            done = self._run_in(action, directory)
             for output in action.outputs:
-                files.copy_file(room.work / output, tree / output)
+                files.copy_file(directory.work / output, tree / output)
             if log := (done.stdout + done.stderr).strip():
                 files.write_new(tree / LOG, log + "\n")
-            files.write_new(tree / results.FILE, json.dumps(self._how(action, room), indent=1))
-            # One that failed is kept, so that its command can be repeated in it.
-            files.remove_tree(room.path)
+            files.write_new(tree / results.FILE, json.dumps(self._how(action, directory), indent=1))
+            # The directory of an action that failed stays, so that its command can be repeated there.
+            files.remove_tree(directory.path)
         return done
 
-    def _how(self, action: Action, room: ActionDirectory) -> dict[str, Any]:
+    def _how(self, action: Action, directory: ActionDirectory) -> dict[str, Any]:
         """How an action and all that it needed were run."""
         known: dict[str, Any] = {}
         for key in sorted(graph.needs(action)):
             known |= results.read_histories(self._context.store.path(STORE_KIND, key))
         known[action.key] = {
             "isolated": self._context.sandbox.isolates,
-            "fixed": room.place == sandbox.place_of(action.key),
-            "outputs": {name: files.sha256_file(room.work / name) for name in action.outputs},
+            "fixed": directory.inside == sandbox.fixed_path(action.key),
+            "outputs": {name: files.sha256_file(directory.work / name) for name in action.outputs},
         }
         return known
 
     @contextlib.contextmanager
-    def _room(self, action: Action) -> Iterator[ActionDirectory]:
-        """A directory for one action: mounted at its place, or really there, or elsewhere."""
-        roots = {name: self._context.trees[name] for name in action.roots}
-        own = self._context.work / action.key[:24]
-        place = Path(sandbox.place_of(action.key))
+    def _directory(self, action: Action) -> Iterator[ActionDirectory]:
+        """A directory for one action: seen under the fixed path, or really there, or elsewhere."""
+        trees = {name: self._context.trees[name] for name in action.trees}
+        spare = self._context.work / action.key[:24]
+        fixed = Path(sandbox.fixed_path(action.key))
         if self._context.sandbox.isolates:
-            yield self._furnish(action, ActionDirectory(path=own, place=str(place), roots=roots))
+            yield self._fill(action, ActionDirectory(path=spare, inside=str(fixed), trees=trees))
             return
-        with files.claimed(place) as ours:
-            path = place if ours else own
-            yield self._furnish(action, ActionDirectory(path=path, place=str(path), roots=roots))
+        with files.claimed(fixed) as ours:
+            path = fixed if ours else spare
+            yield self._fill(action, ActionDirectory(path=path, inside=str(path), trees=trees))
 
-    def _furnish(self, action: Action, room: ActionDirectory) -> ActionDirectory:
-        files.remove_tree(room.work)
-        for one in action.inputs:
-            self._place(one.origin, one.name, room.work / one.path)
+    def _fill(self, action: Action, directory: ActionDirectory) -> ActionDirectory:
+        """Put the inputs into an action's directory, and its trees next to them."""
+        files.remove_tree(directory.work)
+        for file in action.inputs:
+            self._place(file, directory.work / file.path)
         # Line tables hold the time of a source.
-        files.make_dir(room.work)
-        files.set_times(room.work, sandbox.EPOCH)
-        files.remove_tree(room.path / "tmp")
-        files.make_dir(room.path / "tmp")
-        for name, real in room.trees().items():
-            seen = room.path / "roots" / name
+        files.make_dir(directory.work)
+        files.set_times(directory.work, sandbox.EPOCH)
+        files.remove_tree(directory.path / "tmp")
+        files.make_dir(directory.path / "tmp")
+        for name, real in directory.mounted().items():
+            seen = directory.path / "roots" / name
             if self._context.sandbox.isolates:
                 files.make_dir(seen)
             else:
                 files.symlink(real, seen)
-        return room
+        return directory
 
-    def _run_in(self, action: Action, room: ActionDirectory) -> Completed:
-        roots = {name: room.seen(name) for name in room.roots} | {"threads": str(self._threads)}
-        argv = tuple(resolve(part, roots) for part in action.argv)
-        command = sandbox.command(self._context.sandbox, room, argv)
+    def _run_in(self, action: Action, directory: ActionDirectory) -> Completed:
+        paths = {name: directory.tree(name) for name in directory.trees} | {
+            "threads": str(self._threads)
+        }
+        argv = tuple(resolve(part, paths) for part in action.argv)
+        command = sandbox.command(self._context.sandbox, directory, argv)
         try:
             done = self._context.runner(command)
         except FileNotFoundError as error:
@@ -170,26 +173,26 @@ class ActionRun:
                 f"{argv[0]} is not there", hint="the store is damaged: remove KERNFORGE_HOME/store"
             ) from error
         done = replace(done, returncode=sandbox.returncode(self._context.sandbox, done.returncode))
-        missing = [name for name in action.outputs if not (room.work / name).is_file()]
+        missing = [name for name in action.outputs if not (directory.work / name).is_file()]
         if done.returncode != 0 or done.timed_out or missing:
-            files.write_new(room.path / _AGAIN, sandbox.by_hand(command))
-            raise _FailedError(_failure(action, f"sh {room.path / _AGAIN}", done, missing))
+            files.write_new(directory.path / _AGAIN, sandbox.by_hand(command))
+            raise _FailedError(_failure(action, f"sh {directory.path / _AGAIN}", done, missing))
         return done
 
-    def _place(self, origin: str, name: str, path: Path) -> None:
-        if origin == "project" and self._project:
-            files.copy_file(self._project.files[name], path)
-        elif origin == "text":
-            files.write_new(path, self._plan.texts[name])
+    def _place(self, file: Input, path: Path) -> None:
+        if file.origin == "project" and self._project:
+            files.copy_file(self._project.files[file.name], path)
+        elif file.origin == "text":
+            files.write_new(path, self._plan.texts[file.name])
         else:
-            key, _, output = name.partition("/")
+            key, _, output = file.name.partition("/")
             files.link_or_copy(self._context.store.path(STORE_KIND, key) / output, path)
 
 
 def _failure(action: Action, repeat: str, done: Completed, missing: list[str]) -> Failure:
     output = (done.stdout + done.stderr).strip()
     if done.returncode == 0 and not done.timed_out:
-        output += f"\n{action.argv[0]} says that it went well, and made no {', '.join(missing)}"
+        output += f"\n{action.argv[0]} succeeded without writing {', '.join(missing)}"
     if done.returncode < 0:
         output += f"\nkilled by signal {-done.returncode}" + (
             ": out of memory? Try fewer --jobs" if done.returncode == -9 else ""  # noqa: PLR2004

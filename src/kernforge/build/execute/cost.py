@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an action will cost: learned from the last runs of the same one and kept, guessed before.
+"""What an action will cost: learned from the last runs of the same action, guessed before.
 
-The same action is one with the same arguments and inputs by name; what the files hold does not
+The same action is an action with the same arguments and inputs by name; what the files hold does not
 matter, so an edited kernel is expected to cost what it did before the edit.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MIB = 2**20
 # Part of an op namespace that changes with every edit.
 _SOURCES_ID = re.compile(r"_[0-9a-f]{10}\b")
-# A measured peak is forgotten slowly: one lucky run must not get the machine killed.
+# A measured peak is forgotten slowly: a lucky run must not exhaust the machine.
 _FORGET = 0.8
 # What ended before anyone looked was small, but not nothing.
 _LEAST = 32 * _MIB
@@ -85,7 +85,7 @@ def identity(action: Action, *, jobs: int) -> str:
     return digest.key(
         "measured",
         argv=[_SOURCES_ID.sub("", part) for part in action.argv],
-        inputs=sorted(_SOURCES_ID.sub("", one.path) for one in action.inputs),
+        inputs=sorted(_SOURCES_ID.sub("", file.path) for file in action.inputs),
         width=width(action, jobs),
     )
 
@@ -97,7 +97,7 @@ def guess(action: Action, *, jobs: int) -> Estimate:
     too little costs the build.
     """
     threads, count = width(action, jobs), max(1, _architectures(action))
-    torch = any(root.startswith("torch") for root in action.roots)
+    torch = any(name.startswith("torch") for name in action.trees)
     if _is_cuda(action):
         if torch:
             return Estimate(memory=(2500 + 1500 * threads) * _MIB, seconds=40 + 20 * count)

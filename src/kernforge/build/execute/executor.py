@@ -85,7 +85,7 @@ class _Loop:
     def go(self, pool: ActionPool) -> None:
         # The directories of failed actions stay for a day, so that they can be looked at.
         self._context.store.sweep(self._context.work, "*")
-        directory, pattern = sandbox.ROOMS
+        directory, pattern = sandbox.DIRECTORIES
         self._context.store.sweep(Path(directory), pattern)
         order = graphlib.TopologicalSorter({a.key: graph.needs(a) for a in self._plan.actions})
         order.prepare()
@@ -149,7 +149,7 @@ class _Loop:
         )
 
     def _again(self, action: Action, done: Done) -> bool:
-        """Whether an action that failed is to be tried once more, with nothing beside it."""
+        """Whether an action that failed is to be tried once more, with nothing running at the same time."""
         if not done.failure or action.key in self._alone or not out_of_memory(done.failure):
             return False
         self._alone.add(action.key)

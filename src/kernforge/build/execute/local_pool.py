@@ -68,7 +68,7 @@ class LocalPool:
     ) -> tuple[Action, ...]:
         """Actions that may start now; see ``schedule.admit``."""
         running = self._running()
-        taken = sum(one.threads for one in running)
+        taken = sum(action.threads for action in running)
         if not waiting or taken >= self._jobs:
             self.patience = None
             return ()
@@ -84,13 +84,13 @@ class LocalPool:
         ]
         room = schedule.Capacity(slots=self._jobs, available=self._available(), limit=self._limit)
         admitted = schedule.admit(jobs, running, room)
-        chosen = {one.key for one in admitted}
+        chosen = {action.key for action in admitted}
         held_back = len(chosen) < len(waiting) and taken + len(chosen) < self._jobs
         # What the memory keeps waiting will want its slots.
         slots = self._jobs - (len(waiting) - len(chosen))
         self._given |= schedule.threads(admitted, running, slots)
         self.patience = _LOOK_AGAIN_S if held_back else None
-        order = {one.key: -one.distance for one in jobs}
+        order = {job.key: -job.distance for job in jobs}
         picked = [action for action in waiting if action.key in chosen]
         return tuple(sorted(picked, key=lambda action: order[action.key]))
 
@@ -134,7 +134,7 @@ class LocalPool:
         deadline = time.monotonic() + _GIVE_UP_S
         # More than once: a thread may have been just about to start its program.
         kill_all()
-        while any(not one.done() for one in self._futures):
+        while any(not future.done() for future in self._futures):
             kill_all()
             if time.monotonic() > deadline:
                 return

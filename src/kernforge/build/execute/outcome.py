@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How actions end, and what a build asks of those who run them and those who watch."""
+"""How actions end, and what a build needs of a pool that runs them and of a listener."""
 
 from __future__ import annotations
 

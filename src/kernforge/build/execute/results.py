@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernforge.store.local import Store
 
 STORE_KIND = "actions"
-"""The store's shelf of results."""
+"""The kind of the results in the store."""
 FILE = "kernforge-made.json"
 _PULLS = 16
 
@@ -34,16 +34,16 @@ class ActionRecord:
         title: what a person calls it.
         key: its key in the plan.
         argv: its program and arguments, trees as ``%{root}``.
-        roots: the trees that it read.
+        trees: the toolchain trees that it read.
         outputs: hex SHA-256 of each file that it made.
         isolated: whether it saw nothing but its inputs and toolchain.
-        fixed: whether it ran at the place that is the same everywhere.
+        fixed: whether it ran in the directory that is the same on every machine.
     """
 
     title: str
     key: str
     argv: tuple[str, ...]
-    roots: tuple[str, ...]
+    trees: tuple[str, ...]
     outputs: Mapping[str, str]
     isolated: bool
     fixed: bool
@@ -78,7 +78,7 @@ def _record(action: Action, how: Mapping[str, Any]) -> ActionRecord:
         title=action.title,
         key=action.key,
         argv=action.argv,
-        roots=action.roots,
+        trees=action.trees,
         outputs=how.get("outputs", {}),
         isolated=how.get("isolated", False),
         fixed=how.get("fixed", False),
@@ -100,7 +100,7 @@ def forget_unisolated(keys: Iterable[str], store: Store) -> None:
 
 
 def isolated(kind: str, tree: Path) -> bool:
-    """Whether a tree is no result, or every action behind it ran in a sandbox."""
+    """Whether a tree is not a result, or every action behind it ran in a sandbox."""
     return kind != STORE_KIND or _isolated(read_histories(tree))
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where an action runs: what it sees, and under which names.
 
-Every action runs at one place, ``/var/tmp/kernforge-<key>``, whoever builds it and wherever the
-store is: nvcc hashes the real path of a source into the names of internal kernels, and compilers
-write paths into line tables. In a sandbox that place is a mount, and beside it the program sees
-the system's compilers and its toolchain, read-only, and nothing else: no network, no other
-process, no home. Without one the same place is a real directory, so that the bytes are the same.
+Every action runs in one directory, ``/var/tmp/kernforge-<key>``, on every machine and with every
+store: nvcc hashes the real path of a source into the names of internal kernels, and compilers write
+paths into line tables. In a sandbox that directory is a mount, and else the program sees the
+system's compilers and its toolchain, read-only, and nothing more: no network, no other process, no
+home. Without a sandbox the same directory is a real one, so that the bytes are the same.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ MODES: tuple[Mode, ...] = ("required", "auto", "off")
 EPOCH = 315_532_800
 """The time of every file that an action sees, and of ``__DATE__``: 1980-01-01, as in zip files."""
 
-ROOMS = ("/var/tmp", "kernforge-*")
-"""Directory and pattern of the places where actions run."""
+DIRECTORIES = ("/var/tmp", "kernforge-*")
+"""Where the directories of actions are, and the pattern of their names."""
 _PLACE = "/var/tmp/kernforge-"  # made exclusively, and refused when it is another's
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _KEY_LENGTH = 24
-# A directory that is part of the host compiler's installation: what lies in it is found by its
-# place among the others, so it is seen where it is.
+# A directory that is part of the host compiler's installation: its files are found relative to the
+# others', so it is seen where it is.
 _IN_PLACE = "gcc"
 _SIGNAL_BASE, _LAST_SIGNAL = 128, 64
 # Files that say why a kernel refuses, and what to do about each.
@@ -95,49 +95,49 @@ class ActionDirectory:
     """One action's directory: ``work`` (its inputs, where it runs), ``tmp`` and ``roots``.
 
     Attributes:
-        path: where it lies on the disk.
-        place: where the action sees it.
-        roots: the trees and programs of the toolchain that it may read, by name.
+        path: where it is on the disk.
+        inside: where the action sees it.
+        trees: the trees and programs of the toolchain that it may read, by name.
     """
 
     path: Path
-    place: str
-    roots: Mapping[str, str]
+    inside: str
+    trees: Mapping[str, str]
 
     @property
     def work(self) -> Path:
         """Where inputs are put and outputs are found."""
         return self.path / "work"
 
-    def seen(self, root: str) -> str:
-        """Path of a toolchain's tree as the action sees it; the host compiler keeps its own."""
-        return f"{self.place}/roots/{root}" if root in self.trees() else self.roots[root]
+    def tree(self, name: str) -> str:
+        """Path of a toolchain's tree as the action sees it; the host compiler stays where it is."""
+        return f"{self.inside}/roots/{name}" if name in self.mounted() else self.trees[name]
 
-    def trees(self) -> dict[str, str]:
-        """The roots that are directories of their own."""
-        return {n: real for n, real in self.roots.items() if n != _IN_PLACE and Path(real).is_dir()}
+    def mounted(self) -> dict[str, str]:
+        """The trees that are seen inside the directory."""
+        return {n: real for n, real in self.trees.items() if n != _IN_PLACE and Path(real).is_dir()}
 
 
-def place_of(key: str) -> str:
+def fixed_path(key: str) -> str:
     """The path under which the action with this key runs on every machine."""
     return f"{_PLACE}{key[:_KEY_LENGTH]}"
 
 
-def environment(place: str, programs: Mapping[str, str]) -> dict[str, str]:
+def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of an action.
 
     Args:
-        place: see ``ActionDirectory``.
+        inside: see ``ActionDirectory``.
         programs: programs of the toolchain by name; their directories come first in the path.
     """
-    own = [str(Path(program).parent) for program in programs.values()]
-    path = dict.fromkeys([*own, "/usr/bin", "/bin"])
+    directories = [str(Path(program).parent) for program in programs.values()]
+    path = dict.fromkeys([*directories, "/usr/bin", "/bin"])
     return {
-        "HOME": f"{place}/tmp",
+        "HOME": f"{inside}/tmp",
         "LC_ALL": "C",
         "PATH": ":".join(path),
         "SOURCE_DATE_EPOCH": str(EPOCH),
-        "TMPDIR": f"{place}/tmp",
+        "TMPDIR": f"{inside}/tmp",
         "TZ": "UTC",
     }
 
@@ -188,14 +188,16 @@ def remedy() -> str:
     return "install bubblewrap, or allow user namespaces (a container needs that from its host)"
 
 
-def command(sandbox: Sandbox, room: ActionDirectory, argv: tuple[str, ...]) -> Command:
-    """What runs an action in its room."""
-    env = environment(room.place, {k: v for k, v in room.roots.items() if Path(v).is_file()})
+def command(sandbox: Sandbox, directory: ActionDirectory, argv: tuple[str, ...]) -> Command:
+    """What runs an action in its directory."""
+    env = environment(
+        directory.inside, {k: v for k, v in directory.trees.items() if Path(v).is_file()}
+    )
     if not sandbox.isolates:
-        return Command(argv=argv, cwd=room.work, env=env)
-    mounts = _mounts(room, room.roots)
-    inside = f"{room.place}/work"
-    return Command(argv=_prefix(sandbox, mounts, inside) + argv, cwd=room.work, env=env)
+        return Command(argv=argv, cwd=directory.work, env=env)
+    mounts = _mounts(directory, directory.trees)
+    inside = f"{directory.inside}/work"
+    return Command(argv=_prefix(sandbox, mounts, inside) + argv, cwd=directory.work, env=env)
 
 
 def by_hand(found: Command) -> str:
@@ -218,7 +220,7 @@ def facts(*, isolated: bool, fixed: bool) -> dict[str, str]:
 
     Args:
         isolated: whether every action was.
-        fixed: whether every action ran at its own place.
+        fixed: whether every action ran in its fixed directory.
     """
     if isolated:
         return {
@@ -238,7 +240,7 @@ class SandboxMounts:
     links: tuple[tuple[str, str], ...]
 
 
-def _mounts(room: ActionDirectory | None, roots: Mapping[str, str]) -> SandboxMounts:
+def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> SandboxMounts:
     binds: list[tuple[str, str, bool]] = []
     links = []
     for path in _SYSTEM:
@@ -248,18 +250,18 @@ def _mounts(room: ActionDirectory | None, roots: Mapping[str, str]) -> SandboxMo
             binds.append((path, path, False))
     binds += [(path, path, False) for path in _SYSTEM_FILES if Path(path).exists()]
     binds += [(f"/dev/{name}", f"/dev/{name}", True) for name in _DEVICES]
-    prefixes = {prefix for name, real in roots.items() for prefix in _prefixes(name, real)}
+    prefixes = {prefix for name, real in trees.items() for prefix in _prefixes(name, real)}
     binds += [(prefix, prefix, False) for prefix in sorted(prefixes)]
-    if room is not None:
-        binds.append((str(room.path), room.place, True))
-        for name, real in room.trees().items():
-            binds.append((os.path.realpath(real), f"{room.place}/roots/{name}", False))
+    if directory is not None:
+        binds.append((str(directory.path), directory.inside, True))
+        for name, real in directory.mounted().items():
+            binds.append((os.path.realpath(real), f"{directory.inside}/roots/{name}", False))
     return SandboxMounts(binds=tuple(binds), links=tuple(links))
 
 
 def _prefixes(name: str, real: str) -> Iterator[str]:
     """Where what is not the system's was installed, by its name and behind its links."""
-    # A program lies in PREFIX/bin, the compiler's own libraries in PREFIX/lib/gcc/TARGET/VERSION.
+    # A program is in PREFIX/bin, the compiler's own libraries in PREFIX/lib/gcc/TARGET/VERSION.
     depth = 3 if name == _IN_PLACE else 1
     for path in (Path(real).absolute(), Path(os.path.realpath(real))):
         if len(path.parents) <= depth or (name != _IN_PLACE and not path.is_file()):

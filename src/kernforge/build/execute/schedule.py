@@ -20,7 +20,7 @@ class Waiting:
         key: which.
         estimate: what it is expected to need.
         distance: seconds from its start to the end of the longest chain that waits for it.
-        alone: whether nothing may run beside it, because it was killed for its memory before.
+        alone: whether nothing else may run meanwhile, because it was killed for its memory before.
         width: how many threads it can use.
     """
 
@@ -39,7 +39,7 @@ class Running:
         estimate: what it was expected to need.
         elapsed: seconds since its start.
         current: bytes that it uses now.
-        alone: whether nothing may run beside it.
+        alone: whether nothing else may run meanwhile.
         threads: how many it was given.
     """
 
@@ -66,31 +66,33 @@ class Capacity:
 
 
 def admit(
-    waiting: Sequence[Waiting], running: Sequence[Running], room: Capacity
+    waiting: Sequence[Waiting], running: Sequence[Running], capacity: Capacity
 ) -> tuple[Waiting, ...]:
     """Choose what starts now.
 
-    The longest chain goes first. One that does not fit into the memory keeps its place: only what
-    ends before the running ones do may pass it. With nothing running one is chosen even if it
+    The longest chain goes first. An action that does not fit into the memory keeps its turn: only what
+    ends before the running ones do may pass it. With nothing running an action is chosen even if it
     does not fit, since waiting would not help it.
     """
-    if any(one.alone for one in running):
+    if any(action.alone for action in running):
         return ()
-    free = _free(running, room)
-    horizon = max((one.estimate.seconds - one.elapsed for one in running), default=0.0)
-    taken = sum(one.threads for one in running)
+    free = _free(running, capacity)
+    horizon = max((action.estimate.seconds - action.elapsed for action in running), default=0.0)
+    taken = sum(action.threads for action in running)
     chosen: list[Waiting] = []
     blocked = False
-    for one in sorted(waiting, key=lambda w: (w.alone, -w.distance, w.key)):
+    for action in sorted(waiting, key=lambda w: (w.alone, -w.distance, w.key)):
         busy = taken + len(chosen)
-        if busy >= room.slots or (one.alone and busy):
+        if busy >= capacity.slots or (action.alone and busy):
             break
-        fits = one.estimate.memory <= free and not (blocked and one.estimate.seconds > horizon)
+        fits = action.estimate.memory <= free and not (
+            blocked and action.estimate.seconds > horizon
+        )
         if fits or not busy:
-            chosen.append(one)
-            free -= one.estimate.memory
-            horizon = horizon if blocked else max(horizon, one.estimate.seconds)
-            if one.alone:
+            chosen.append(action)
+            free -= action.estimate.memory
+            horizon = horizon if blocked else max(horizon, action.estimate.seconds)
+            if action.alone:
                 break
         else:
             blocked = True
@@ -100,23 +102,23 @@ def admit(
 def threads(chosen: Sequence[Waiting], running: Sequence[Running], slots: int) -> dict[str, int]:
     """How many threads each of those that start now gets, by key.
 
-    One each; what nobody takes goes around, the most urgent first, to those that can use more.
+    One each; free ones are given in turn, the most urgent first, to those that can use more.
     """
-    given = {one.key: 1 for one in chosen}
-    spare = slots - sum(one.threads for one in running) - len(chosen)
-    able = [one for one in chosen if one.width > 1 and not one.alone]
+    given = {action.key: 1 for action in chosen}
+    spare = slots - sum(action.threads for action in running) - len(chosen)
+    able = [action for action in chosen if action.width > 1 and not action.alone]
     while spare > 0 and able:
-        for one in able[:spare]:
-            given[one.key] += 1
+        for action in able[:spare]:
+            given[action.key] += 1
             spare -= 1
-        able = [one for one in able if one.width > given[one.key]]
+        able = [action for action in able if action.width > given[action.key]]
     return given
 
 
-def _free(running: Sequence[Running], room: Capacity) -> int:
-    """Bytes that nobody uses and that no running action will still take, as far as is known."""
-    promised = sum(max(0, one.estimate.memory - one.current) for one in running)
-    free = room.available - promised
-    if room.limit is not None:
-        free = min(free, room.limit - sum(max(o.estimate.memory, o.current) for o in running))
+def _free(running: Sequence[Running], capacity: Capacity) -> int:
+    """Bytes that are free and that no running action will still take, as far as is known."""
+    promised = sum(max(0, action.estimate.memory - action.current) for action in running)
+    free = capacity.available - promised
+    if capacity.limit is not None:
+        free = min(free, capacity.limit - sum(max(a.estimate.memory, a.current) for a in running))
     return free

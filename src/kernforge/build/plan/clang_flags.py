@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clang is told where it compiles CUDA in the place of nvcc.
+"""Flags of clang where it compiles CUDA in the place of nvcc.
 
 ``build.toml`` speaks nvcc's language; here it is said in clang's. What clang does unasked is left
 out, what only quiets nvcc's own diagnostics is left out, and what has no counterpart is refused by
 name rather than lost. The counterparts were found by comparing the PTX of both compilers: clang,
-for one, takes square roots from libdevice approximately unless it is told otherwise.
+for one, takes square roots from libdevice approximately unless a flag says otherwise.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FAST_FUNCTIONS = (_DEVICE, "-fgpu-approx-transcendentals")
 _NO_FMAD = (_DEVICE, "-ffp-contract=off")
 _LINES = (_DEVICE, "-gline-tables-only")
 _NOTHING: tuple[str, ...] = ()
-# Words of nvcc that stand alone -> what clang is told; nvcc knows most by two names.
+# Options of nvcc without a value -> flags of clang; nvcc knows most by two names.
 _WORDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("--use_fast_math", "-use_fast_math"),
@@ -83,8 +83,8 @@ _SAME = (
 def _truth(
     name: str, yes: tuple[str, ...], no: tuple[str, ...]
 ) -> dict[str, dict[str, tuple[str, ...]]]:
-    said = {"true": yes, "1": yes, "false": no, "0": no}
-    return {f"--{name}": said, f"-{name}": said}
+    values = {"true": yes, "1": yes, "false": no, "0": no}
+    return {f"--{name}": values, f"-{name}": values}
 
 
 # Words whose value is a truth.
@@ -128,10 +128,10 @@ def clang(
         f"-std=c++{standard}",
         *("-O3", "-DNDEBUG", "-fPIC", f"-cuid={digest.sha256(path)[:16]}"),
         *(() if target.variant.framework == "tvm-ffi" else flags.NVCC_DEFINES),
-        # A loop that nvcc unrolls and clang does not is no mistake of the author's.
+        # A loop that nvcc unrolls and clang does not is not a mistake of the author.
         "-Wno-pass-failed",
         *_architectures(archs),
-        # CUDA 13's fatbinary packs PTX in a way that is not CUDA 12's, unless it is told otherwise.
+        # CUDA 13's fatbinary packs PTX in another way than CUDA 12's, unless a flag says otherwise.
         *(_FATBINARY, "--compress-mode=speed"),
         *("-include", HOST_HEADER, "-idirafter", tree_names.tree(root, tree_names.CLANG_EMPTY)),
     )
@@ -143,17 +143,17 @@ def host_header() -> str:
 
 
 def _architectures(archs: Sequence[Arch]) -> Iterator[str]:
-    family = [str(one) for one in archs if one.suffix == "f"]
+    family = [str(arch) for arch in archs if arch.suffix == "f"]
     if family:
         raise ManifestError(
             f"clang does not compile for a family of GPUs: {', '.join(family)}",
             hint="name single architectures in cuda-capabilities, as 10.0a, or use nvcc",
         )
     yield "--no-cuda-include-ptx=all"
-    for one in archs:
-        name = f"sm_{one.major}{one.minor}{one.suffix}"
+    for arch in archs:
+        name = f"sm_{arch.major}{arch.minor}{arch.suffix}"
         yield f"--cuda-gpu-arch={name}"
-        if one.ptx:
+        if arch.ptx:
             yield f"--cuda-include-ptx={name}"
 
 
@@ -175,29 +175,29 @@ def translate(nvcc: Sequence[str], source: str) -> tuple[str, ...]:
 
 
 def _one(word: str, rest: Iterator[str], source: str) -> tuple[str, ...]:
-    """What clang is told for one word; takes the word's value from the rest if it stands there."""
+    """Flags of clang for an option of nvcc; takes the option's value from the rest if it is there."""
     if word in _WORDS:
         return _WORDS[word]
     if word in _APART:
         return (word, next(rest, ""))
     name, equals, value = word.partition("=")
     if name in _VALUED:
-        said = _valued(name, value if equals else next(rest, ""))
+        flags = _valued(name, value if equals else next(rest, ""))
     else:
-        said = (word,) if _ALIKE.fullmatch(word) else None
-    if said is None:
+        flags = (word,) if _ALIKE.fullmatch(word) else None
+    if flags is None:
         raise _refused(word, source)
-    return said
+    return flags
 
 
 def _valued(name: str, value: str) -> tuple[str, ...] | None:
-    """What clang is told for a word with a value; None if there is no counterpart."""
+    """Flags of clang for an option with a value; None if there is no counterpart."""
     if name in _HANDED_ON:
-        return tuple(part for one in value.split(",") for part in (_HANDED_ON[name], one))
+        return tuple(word for part in value.split(",") for word in (_HANDED_ON[name], part))
     if name in _FOR_HOST:
         # Position independence is asked for already, and clang makes no unique symbols.
-        mine = [one for one in value.split(",") if one not in {"-fPIC", "-fno-gnu-unique", ""}]
-        return tuple(part for one in mine for part in (_HOST, one))
+        wanted = [word for word in value.split(",") if word not in {"-fPIC", "-fno-gnu-unique", ""}]
+        return tuple(part for word in wanted for part in (_HOST, word))
     if name in _SAME:
         return (f"-{name.lstrip('-')}={value}",)
     if name in _REGISTERS:

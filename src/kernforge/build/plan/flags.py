@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every compiler is told, for every kind of target.
+"""Flags of every compiler, for every kind of target.
 
 The set equals what kernel-builder's CMake files and torch's own give a unit, so that a project
 compiles the same from both tools.
@@ -25,10 +25,10 @@ _AS_NAMED = "-fno-canonical-system-headers"
 _NVCC_STEADY = ("--keep", "--keep-dir=../tmp")
 _OPTIMISE = ("-O3", "-DNDEBUG")
 _BACKEND_DEFINES = {"cpu": "-DCPU_KERNEL", "cuda": "-DCUDA_KERNEL"}
-# What torch's own cmake target defines for everyone who links to it.
+# What torch's own cmake target defines for everything that links to it.
 _TORCH_DEFINES = ("-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DUSE_RPC", "-DUSE_TENSORPIPE")
 _TORCH_CUDA_DEFINES = ("-DUSE_C10D_NCCL",)
-# From this toolkit on the C++ core libraries lie below a directory of their own.
+# From this toolkit on the C++ core libraries have a directory of their own.
 _CCCL_SINCE = Version2(13, 0)
 # Torch's cmake files and cpp_extension give these to every CUDA unit; rotary, for one, does not
 # compile without extended lambdas.
@@ -78,13 +78,13 @@ def defines(target: Target, ops_name: str | None) -> tuple[str, ...]:
         ops_name: the op namespace; None for a unit that does not mention it, so that its result
             serves every build.
     """
-    own = [_BACKEND_DEFINES[target.backend]]
+    found = [_BACKEND_DEFINES[target.backend]]
     if target.variant.framework == "tvm-ffi":
-        own += [f"-DTVM_FFI_EXTENSION_NAME={ops_name}"] if ops_name else []
-        return tuple(own)
-    own = [*(["-DUSE_CUDA=1"] if target.cuda else []), *own, PYTHON_LIMITED_API]
-    own += [f"-DTORCH_EXTENSION_NAME={ops_name}"] if ops_name else []
-    return tuple(own)
+        found += [f"-DTVM_FFI_EXTENSION_NAME={ops_name}"] if ops_name else []
+        return tuple(found)
+    found = [*(["-DUSE_CUDA=1"] if target.cuda else []), *found, PYTHON_LIMITED_API]
+    found += [f"-DTORCH_EXTENSION_NAME={ops_name}"] if ops_name else []
+    return tuple(found)
 
 
 def cuda_includes(version: Version2) -> tuple[str, ...]:

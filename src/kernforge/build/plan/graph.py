@@ -41,14 +41,14 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """One run of one program.
+    """One run of a program.
 
     Attributes:
         title: what a person calls it.
         argv: program and arguments; ``%{root}`` stands for a tree of the toolchain.
         inputs: the files that it finds, and no others.
         outputs: the files that it makes, relative to its directory.
-        roots: the trees that its argv names.
+        trees: the toolchain trees that its argv names.
         key: of everything above but the title.
         variants: names of the targets that need it.
     """
@@ -57,7 +57,7 @@ class Action:
     argv: tuple[str, ...]
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
-    roots: tuple[str, ...]
+    trees: tuple[str, ...]
     key: str
     variants: tuple[str, ...] = ()
 
@@ -98,14 +98,14 @@ class Plan:
     sources_id: str
 
     @property
-    def roots(self) -> tuple[str, ...]:
+    def trees(self) -> tuple[str, ...]:
         """Every toolchain tree that some action reads."""
-        return tuple(sorted({root for action in self.actions for root in action.roots}))
+        return tuple(sorted({name for action in self.actions for name in action.trees}))
 
 
 def needs(action: Action) -> set[str]:
     """Keys of the actions whose outputs an action reads."""
-    return {one.name.partition("/")[0] for one in action.inputs if one.origin == "action"}
+    return {file.name.partition("/")[0] for file in action.inputs if file.origin == "action"}
 
 
 def behind(plan: Plan, key: str) -> tuple[Action, ...]:
@@ -116,11 +116,11 @@ def behind(plan: Plan, key: str) -> tuple[Action, ...]:
     by_key = {action.key: action for action in plan.actions}
     found: dict[str, Action] = {}
 
-    def visit(one: Action) -> None:
-        for each in one.inputs:
-            if each.origin == "action":
-                visit(by_key[each.name.partition("/")[0]])
-        found.setdefault(one.key, one)
+    def visit(action: Action) -> None:
+        for file in action.inputs:
+            if file.origin == "action":
+                visit(by_key[file.name.partition("/")[0]])
+        found.setdefault(action.key, action)
 
     visit(by_key[key])
     return tuple(found.values())
@@ -148,7 +148,7 @@ class ActionSet:
         target: Target,
     ) -> Action:
         """Add an action for a target, or the target to the action that is the same."""
-        roots = tuple(sorted({r for part in argv for r in _ROOT.findall(part)} - {"threads"}))
+        trees = tuple(sorted({r for part in argv for r in _ROOT.findall(part)} - {"threads"}))
         ordered = tuple(sorted(inputs, key=lambda i: i.path))
         key = digest.key(
             "action",
@@ -156,7 +156,7 @@ class ActionSet:
             inputs={i.path: i.digest for i in ordered},
             outputs=list(outputs),
             recipe=_RECIPE,
-            roots={root: lockfile.identity(root, self._lock) for root in roots},
+            roots={name: lockfile.identity(name, self._lock) for name in trees},
         )
         old = self.found.get(key)
         action = old or Action(
@@ -164,7 +164,7 @@ class ActionSet:
             argv=tuple(argv),
             inputs=ordered,
             outputs=outputs,
-            roots=roots,
+            trees=trees,
             key=key,
         )
         if target.name not in action.variants:
@@ -173,7 +173,7 @@ class ActionSet:
         return action
 
     def file(self, path: str) -> Input:
-        """A file of the project, or one that kernforge brings."""
+        """A file of the project, or one that kernforge provides."""
         if path not in self._sources.digests:
             return self.text(path, self._sources.brought[path])
         return Input(path=path, origin="project", name=path, digest=self._sources.digests[path])

@@ -20,7 +20,7 @@ OBJECT = "out.o"
 """The output of every compile action."""
 STUB_DIR = "stubs"
 SHELL = "/bin/sh"
-"""The one program of an action that is no part of a toolchain: every Linux has it there."""
+"""The only program of an action that is not part of a toolchain: every Linux has it there."""
 _SCRIPT = "stubs.sh"
 
 
@@ -84,10 +84,10 @@ def stubs(
     One action makes them all: each takes less time than the start of a sandbox.
     """
     texts = {_SCRIPT: abi_floor.stubs_script(libraries)}
-    for one in libraries:
-        texts |= {one.source_file: one.source, one.script_file: one.version_script}
+    for library in libraries:
+        texts |= {library.source_file: library.source, library.script_file: library.version_script}
     inputs = [actions.text(path, text) for path, text in texts.items()]
     argv = (SHELL, "-eu", _SCRIPT, tree_names.CXX)
-    files = tuple(one.file for one in libraries)
+    files = tuple(library.file for library in libraries)
     action = actions.add(f"stubs of {of}", argv, inputs, files, target)
     return [actions.output(action, file, f"{STUB_DIR}/{file}") for file in files]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manifest + targets + lock -> a graph of actions, made by functions that touch nothing.
+"""Manifest + targets + lock -> a graph of actions, made by pure functions.
 
 An action is one run of one program: its argv, its inputs with their digests, its outputs and a
 key made of all of these. Two targets whose units need the same run share it. What an action reads
@@ -180,10 +180,10 @@ class ProjectPlanner:
     def _use(self, unit: Unit, target: Target) -> op_namespace.NamespaceUse:
         """How a unit uses the op namespace; what kernforge brings does not use it of itself."""
         closure, brought = self._closure(unit), self.sources.brought
-        own = [path for path in closure.files if path not in brought]
+        paths = [path for path in closure.files if path not in brought]
         return op_namespace.use(
-            [self.sources.texts.get(path, "") for path in own],
-            bundled=len(own) < len(closure.files) and not closure.opaque,
+            [self.sources.texts.get(path, "") for path in paths],
+            bundled=len(paths) < len(closure.files) and not closure.opaque,
             torch=target.torch,
         )
 
@@ -200,7 +200,7 @@ class ProjectPlanner:
                 *common,
                 *clang_flags.translate(unit.cuda_flags, unit.path),
             )
-        gencode = (part for one in archs for part in one.gencode())
+        gencode = (part for arch in archs for part in arch.gencode())
         return (
             tree_names.tree(tree_names.cuda_root(target.cuda), "bin/nvcc"),
             *flags.nvcc(target, standard),
@@ -225,11 +225,11 @@ class ProjectPlanner:
             return None
         compiled = [unit for unit in chosen if unit.is_cuda]
         if compiled and self.only:
-            everything = {one for unit in compiled for one in unit.archs(target.cuda)}
+            everything = {arch for unit in compiled for arch in unit.archs(target.cuda)}
             cuda_arch.narrow(
                 tuple(sorted(everything)), self.only
             )  # refuses a GPU that nothing serves
-        found = {one for unit in compiled for one in self._narrowed(unit, target.cuda)}
+        found = {arch for unit in compiled for arch in self._narrowed(unit, target.cuda)}
         return tuple(sorted(map(str, found)))
 
     def _shared_standard(self, target: Target) -> str:

@@ -237,7 +237,7 @@ def _swap_action(unit: CudaUnit, by: str) -> Action:
         argv=("objcopy",),
         inputs=(),
         outputs=(OBJECT,),
-        roots=(),
+        trees=(),
         key=digest.key("jit-swapped", unit=unit.action.key, by=by),
     )
 

@@ -48,7 +48,7 @@ class Body:
     """A file's bytes from ``start`` on.
 
     Attributes:
-        start: where the first byte lies; 0 although more was asked for when the server does not
+        start: position of the first byte; 0 although more was asked for when the server does not
             do ranges.
         total: the whole file's size in bytes; None when the server does not say.
         ranged: whether the server answered with the range that was asked for.
@@ -86,7 +86,7 @@ class Transport:
             self._session.cert = config.client_cert
         if config.proxy:
             self._session.proxies = {"http": config.proxy, "https": config.proxy}
-        self.received = 0  # bytes of bodies and pages, for the reader who wants to know
+        self.received = 0  # bytes of bodies and pages
 
     def close(self) -> None:
         """Close the connections."""
@@ -112,7 +112,7 @@ class Transport:
         """Open a file, or a part of it.
 
         Args:
-            url: where it lies.
+            url: its address.
             start: the first byte; negative counts from the end, as in ``bytes=-n``.
             stop: one past the last byte; None reads to the end.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's package indexes: which files a project has there, and where they lie.
+"""The user's package indexes: which files a project has there, and their addresses.
 
 What speaks with an index is imported when one is asked: it takes a third of the time of a build
 that finds everything on this machine.
@@ -36,7 +36,7 @@ class Wheel:
 
     Attributes:
         file: its file name.
-        url: where it lies.
+        url: its address.
         sha256: hex hash as the index gives it; empty when it gives none.
         version: from the file name.
         build: build tag from the file name, for ordering.
@@ -117,8 +117,8 @@ class Index:
                 if not package.is_yanked:
                     hashes = package.digests or {}
                     found += _wheel(package.filename, package.url, hashes.get("sha256", ""))
-        for place in self.config.find_links:
-            directory = Path(place.removeprefix("file://"))
+        for link in self.config.find_links:
+            directory = Path(link.removeprefix("file://"))
             if directory.is_dir():
                 for path in sorted(directory.glob(f"{name.replace('-', '_')}-*.whl")):
                     found += _wheel(path.name, path.resolve().as_uri(), "")

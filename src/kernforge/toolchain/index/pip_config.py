@@ -117,7 +117,7 @@ def _options(name: str, text: str) -> dict[str, str]:
     except configparser.Error as error:
         raise UsageError(
             f"{name} is not a pip configuration file: {error}",
-            hint="mend it, or point PIP_CONFIG_FILE at another one",
+            hint="fix it, or point PIP_CONFIG_FILE at another one",
         ) from error
     found: dict[str, str] = {}
     for section in _SECTIONS:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read a few members of a large remote wheel by HTTP range requests, and verify each of them.
 
-A zip archive ends with its central directory, which says where each member lies. So: one request
+A zip archive ends with its central directory, which says where each member is. So: one request
 for the end, one for each run of wanted members (runs less than 256 KiB apart are read as one), and
 ``zipfile`` over the bytes that came. Each file is checked against the wheel's own RECORD, whose
 hash the caller may pin. Measured on torch's wheels: 10 to 11.5 MB in 9 requests instead of 530 to
@@ -34,7 +34,7 @@ class RangesUnsupportedError(NetworkError):
 
 
 class Archive(Protocol):
-    """A wheel's members, wherever its bytes lie."""
+    """A wheel's members, wherever its bytes are."""
 
     def names(self) -> list[str]:
         """Return the members' names in archive order."""
@@ -46,7 +46,7 @@ class Archive(Protocol):
 
 
 class LocalWheel:
-    """A wheel that lies on this machine."""
+    """A wheel on this machine."""
 
     def __init__(self, source: io.BufferedIOBase | str) -> None:
         self._zip = zipfile.ZipFile(source)
@@ -66,8 +66,8 @@ class RemoteWheel:
 
     Args:
         transport: the door to the network.
-        url: where the wheel lies.
-        progress: told the number of bytes that each request brought.
+        url: the wheel's address.
+        progress: called with the number of bytes of each answer.
 
     Raises:
         RangesUnsupportedError: the server ignores ranges.
@@ -174,7 +174,7 @@ class _Spans(io.RawIOBase):
 
 
 def _runs(infos: list[zipfile.ZipInfo]) -> Iterator[list[zipfile.ZipInfo]]:
-    """Group members that lie so near each other that one request is cheaper than two."""
+    """Group members that are so near each other that one request is cheaper than two."""
     run: list[zipfile.ZipInfo] = []
     for info in infos:
         if run and info.header_offset - (run[-1].header_offset + run[-1].compress_size) > _GAP:

@@ -11,10 +11,10 @@ MB = 10**6
 NVCC = replace(
     graphs.action("a.cu", ""),
     argv=("%{cuda-13.0}/bin/nvcc", "-c", *("-gencode", "x") * 4, "a.cu"),
-    roots=("cuda-13.0", "cxx"),
+    trees=("cuda-13.0", "cxx"),
 )
-ATEN = replace(NVCC, roots=("cuda-13.0", "torch-2.13"))
-CPP = replace(NVCC, argv=("%{cxx}", "-c", "a.cpp"), roots=("cxx",))
+ATEN = replace(NVCC, trees=("cuda-13.0", "torch-2.13"))
+CPP = replace(NVCC, argv=("%{cxx}", "-c", "a.cpp"), trees=("cxx",))
 LINK = replace(CPP, argv=("%{cxx}", "-o", "x.so", "1.o"))
 
 

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -39,27 +40,27 @@ def kinds():
 
 
 @pytest.fixture
-def room(tmp_path):
+def directory(tmp_path):
     for name in ("work", "tmp", "roots/tree"):
-        (tmp_path / "room" / name).mkdir(parents=True)
+        (tmp_path / "directory" / name).mkdir(parents=True)
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "file").write_text("of the toolchain\n")
     return ActionDirectory(
-        path=tmp_path / "room", place=PLACE, roots={"tree": str(tree), "sh": "/bin/sh"}
+        path=tmp_path / "directory", inside=PLACE, trees={"tree": str(tree), "sh": "/bin/sh"}
     )
 
 
 @pytest.mark.skipif(not kinds(), reason="this machine allows no namespaces")
 @pytest.mark.parametrize("kind", kinds(), ids=lambda one: one.kind)
 class TestInside:
-    def inside(self, kind, room, script):
-        return process.run(sandbox.command(kind, room, ("/bin/sh", "-c", script)))
+    def inside(self, kind, directory, script):
+        return process.run(sandbox.command(kind, directory, ("/bin/sh", "-c", script)))
 
-    def test_it_sees_its_room_and_its_toolchain(self, kind, room):
-        done = self.inside(kind, room, "pwd; cat ../roots/tree/file; echo made > out; echo $$")
+    def test_it_sees_its_room_and_its_toolchain(self, kind, directory):
+        done = self.inside(kind, directory, "pwd; cat ../roots/tree/file; echo made > out; echo $$")
         assert done.stdout == f"{PLACE}/work\nof the toolchain\n2\n", done.stderr
-        assert (room.work / "out").read_text() == "made\n"
+        assert (directory.work / "out").read_text() == "made\n"
 
     @pytest.mark.parametrize(
         "script",
@@ -72,30 +73,30 @@ class TestInside:
             f"{sys.executable} -V" if not sys.executable.startswith("/usr") else "false",
         ],
     )
-    def test_it_can_neither_write_nor_see_anything_else(self, kind, room, script):
-        assert self.inside(kind, room, script).returncode != 0
+    def test_it_can_neither_write_nor_see_anything_else(self, kind, directory, script):
+        assert self.inside(kind, directory, script).returncode != 0
 
-    def test_it_has_no_network(self, kind, room):
-        listing = self.inside(kind, room, "ls /sys/class/net; cat /proc/net/dev")
+    def test_it_has_no_network(self, kind, directory):
+        listing = self.inside(kind, directory, "ls /sys/class/net; cat /proc/net/dev")
         assert listing.returncode != 0
         if shutil.which("python3", path="/usr/bin"):
             connect = "import socket; socket.create_connection(('127.0.0.1', 9), 1)"
-            done = self.inside(kind, room, f'/usr/bin/python3 -c "{connect}"')
+            done = self.inside(kind, directory, f'/usr/bin/python3 -c "{connect}"')
             assert "unreachable" in done.stderr or "refused" in done.stderr
 
-    def test_its_environment_is_fixed(self, kind, room, monkeypatch):
+    def test_its_environment_is_fixed(self, kind, directory, monkeypatch):
         monkeypatch.setenv("LEAK", "1")
-        done = self.inside(kind, room, "export -p")
+        done = self.inside(kind, directory, "export -p")
         names = {line.split()[1].partition("=")[0] for line in done.stdout.splitlines()}
         assert names - {"PWD", "OLDPWD"} == set(sandbox.environment(PLACE, {}))
 
-    def test_status_and_signals_come_through(self, kind, room):
-        assert self.inside(kind, room, "exit 3").returncode == 3
-        code = self.inside(kind, room, "kill -9 $$").returncode
+    def test_status_and_signals_come_through(self, kind, directory):
+        assert self.inside(kind, directory, "exit 3").returncode == 3
+        code = self.inside(kind, directory, "kill -9 $$").returncode
         assert sandbox.returncode(kind, code) == -9
 
-    def test_the_script_to_repeat_it_repeats_it(self, kind, room, tmp_path):
-        command = sandbox.command(kind, room, ("/bin/sh", "-c", 'echo "$TMPDIR"; exit 5'))
+    def test_the_script_to_repeat_it_repeats_it(self, kind, directory, tmp_path):
+        command = sandbox.command(kind, directory, ("/bin/sh", "-c", 'echo "$TMPDIR"; exit 5'))
         (tmp_path / "again.sh").write_text(sandbox.by_hand(command))
         done = subprocess.run(
             ["sh", tmp_path / "again.sh"], capture_output=True, text=True, check=False
@@ -139,16 +140,16 @@ def test_everything_in_a_tree_gets_one_time(tmp_path):
 
 @pytest.mark.skipif(not kinds(), reason="this machine allows no namespaces")
 @pytest.mark.parametrize("kind", kinds(), ids=lambda one: one.kind)
-def test_the_host_compilers_own_directory_is_seen_where_it_is(kind, room, tmp_path):
-    own = tmp_path / "opt" / "lib" / "gcc" / "x86_64" / "12"
-    beside = tmp_path / "opt" / "include"
-    for directory in (own, beside):
-        directory.mkdir(parents=True)
-    (beside / "vector").write_text("of the compiler\n")
-    room = ActionDirectory(path=room.path, place=PLACE, roots={**room.roots, "gcc": str(own)})
-    assert room.seen("gcc") == str(own)
-    assert room.seen("tree") == f"{PLACE}/roots/tree"
+def test_the_host_compilers_own_directory_is_seen_where_it_is(kind, directory, tmp_path):
+    libraries = tmp_path / "opt" / "lib" / "gcc" / "x86_64" / "12"
+    headers = tmp_path / "opt" / "include"
+    for path in (libraries, headers):
+        path.mkdir(parents=True)
+    (headers / "vector").write_text("of the compiler\n")
+    directory = replace(directory, trees={**directory.trees, "gcc": str(libraries)})
+    assert directory.tree("gcc") == str(libraries)
+    assert directory.tree("tree") == f"{PLACE}/roots/tree"
     done = process.run(
-        sandbox.command(kind, room, ("/bin/cat", f"{own}/../../../../include/vector"))
+        sandbox.command(kind, directory, ("/bin/cat", f"{libraries}/../../../../include/vector"))
     )
     assert done.stdout == "of the compiler\n", done.stderr

@@ -290,7 +290,7 @@ def test_only_units_that_include_cutlass_depend_on_it():
     )
     files = {"op.cu": "#include <cutlass/cutlass.h>\n"}
     made = make(["torch213-*"], files=files, manifest_text=text, lock=with_cutlass)
-    assert [a.title for a in made.actions if "cutlass_3_6" in a.roots] == [
+    assert [a.title for a in made.actions if "cutlass_3_6" in a.trees] == [
         "op.cu, CUDA 13.0",
         "op.cu, CUDA 13.2",
     ]
@@ -353,7 +353,7 @@ def test_tvm_ffi_knows_nothing_of_torch_and_python():
     assert f"-DTVM_FFI_EXTENSION_NAME={made.artifacts[1].ops_name}" in binding.argv
     assert "-DCUDA_KERNEL" in binding.argv
     assert "-std=gnu++17" in binding.argv
-    assert "tvm-ffi-0.1" in binding.roots
+    assert "tvm-ffi-0.1" in binding.trees
     assert not [
         part for a in made.actions for part in a.argv if "Py_LIMITED" in part or "torch" in part
     ]
@@ -371,7 +371,7 @@ def test_python_headers_are_keyed_by_content_where_a_source_includes_them():
             make(["torch213-*-cpu-*"], binding, lock=with_python(headers)),
             "torch-ext/torch_binding.cpp",
         )
-        assert "python" in action.roots
+        assert "python" in action.trees
         keys.add(action.key)
     assert len(keys) == 2
     with pytest.raises(ToolchainError, match="headers of Python"):
@@ -381,10 +381,10 @@ def test_python_headers_are_keyed_by_content_where_a_source_includes_them():
 def test_registration_alone_needs_no_python_headers():
     bundled = "#if __has_include(<Python.h>)\n#include <Python.h>\n#endif\n"
     made = make(["*-cpu-*"], abi='stable-abi = "2.10"', bundled=bundled)
-    assert not any("python" in action.roots for action in made.actions)
+    assert not any("python" in action.trees for action in made.actions)
     own = {"torch-ext/registration.h": bundled}  # one of the project's own may mean it
     made = make(["*-cpu-*"], own, abi='stable-abi = "2.10"', lock=with_python("a" * 64))
-    assert any("python" in action.roots for action in made.actions)
+    assert any("python" in action.trees for action in made.actions)
 
 
 REGISTERED = """#include <torch/library.h>
@@ -422,7 +422,7 @@ def test_clang_compiles_what_the_lock_says_it_compiles():
     made = make(lock=by_clang(), abi='stable-abi = "2.10"')
     (action,) = titled(made, "op.cu, CUDA 13.0")
     assert action.argv[:2] == ("%{cuda-13.0}/bin/zig", "clang")
-    assert set(action.roots) == {"cuda-13.0", "gcc"}
+    assert set(action.trees) == {"cuda-13.0", "gcc"}
     assert "-fgpu-flush-denormals-to-zero" in action.argv
     assert "--cuda-gpu-arch=sm_90a" in action.argv
     # What nvcc declares unasked is brought, and is part of the key.

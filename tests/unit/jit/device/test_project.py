@@ -34,7 +34,7 @@ def module_plan(pattern, sources):
 
 
 def other(action):
-    return Action(title="other", argv=(), inputs=(), outputs=action.outputs, roots=(), key="0" * 64)
+    return Action(title="other", argv=(), inputs=(), outputs=action.outputs, trees=(), key="0" * 64)
 
 
 def test_the_cuda_sources_of_a_plan_are_found(sources):
