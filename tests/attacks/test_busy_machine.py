@@ -9,7 +9,8 @@ import pytest
 
 from kernforge.bench import document
 from kernforge.bench.engine import judge
-from kernforge.bench.engine import runner as engine_runner
+from kernforge.bench.engine.messages import Measure
+from kernforge.bench.engine.runner import CandidateProcess
 from kernforge.bench.engine.workload import Candidate, Settings, Tensor, Workload
 
 pytestmark = pytest.mark.torch
@@ -25,16 +26,16 @@ ROUNDS = 6
 
 
 def measured(monkeypatch, late):
-    """Rows of one whose answers reach the judge late, where ``late`` says so of a turn, and of another."""
-    ask, count = engine_runner.Runner.ask, itertools.count()
+    """Rows of one whose replies reach the judge late, where ``late`` says so of a turn, and of another."""
+    ask, count = CandidateProcess.ask, itertools.count()
 
-    def asked(runner, seconds, **wanted):
-        answer = ask(runner, seconds, **wanted)
-        if wanted["do"] == "go" and runner.candidate.name == "late" and late(next(count)):
+    def asked(process, seconds, request, *kinds):
+        reply = ask(process, seconds, request, *kinds)
+        if isinstance(request, Measure) and process.candidate.name == "late" and late(next(count)):
             time.sleep(LATE_S)
-        return answer
+        return reply
 
-    monkeypatch.setattr(engine_runner.Runner, "ask", asked)
+    monkeypatch.setattr(CandidateProcess, "ask", asked)
     racing = [Candidate(name=name, kind="kernel", file=str(LIBRARY)) for name in ("late", "other")]
     settings = Settings(modes=("hot",), least=ROUNDS, most=ROUNDS)
     (found,) = judge.measure_all([WORK], racing, settings, print, None)

@@ -38,7 +38,8 @@ def eager(x, alpha):
 CHILD = """
 import sys, torch
 from kernforge.bench.engine import exchange
-theirs = exchange.enter({"handle": sys.argv[1], "size": 1024})
+from kernforge.bench.engine.messages import BufferAddress
+theirs = exchange.open_buffer(BufferAddress(size=1024, handle=sys.argv[1]))
 assert theirs[:4].tolist() == [1, 2, 3, 4]
 theirs[4:8].fill_(9)
 torch.cuda.synchronize()
@@ -100,7 +101,7 @@ def test_another_process_sees_the_same_memory():
     buffer = DeviceBuffer(Driver(), 1024)
     buffer.bytes[:4] = torch.tensor([1, 2, 3, 4], dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
-    argv = [sys.executable, "-c", CHILD, buffer.told["handle"]]
+    argv = [sys.executable, "-c", CHILD, buffer.address.handle]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert buffer.bytes[4:8].tolist() == [9] * 4
@@ -120,5 +121,11 @@ def test_the_command_measures_all_modes_and_sizes(tmp_path):
     for case in document["workloads"]:
         for row in case["results"]:
             assert row["low_ns"] <= row["median_ns"] <= row["high_ns"], (case["name"], row)
-        assert {row["mode"] for row in case["results"]} == {"cold", "hot", "launch", "graph"}
+        assert {row["mode"] for row in case["results"]} == {
+            "cold",
+            "hot",
+            "launch",
+            "graph",
+            "graph-hot",
+        }
     assert (tmp_path / "page.html").read_text().count("<figure>") == 4 * 2

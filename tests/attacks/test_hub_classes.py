@@ -113,7 +113,7 @@ def measured(root, cheats, settings):
         places[str(root / name)] = name
     honest, *others = places
     document = run.run(
-        run.Wanted(repo=root, kernel=honest, against=tuple(others)),
+        run.HubBenchRequest(repo=root, kernel=honest, against=tuple(others)),
         settings,
         lambda _text: None,
     )

@@ -8,7 +8,7 @@ import pytest
 
 from kernforge.bench import document
 from kernforge.bench.engine import judge
-from kernforge.bench.engine.throttle import Reading
+from kernforge.bench.engine.samples import Reading
 from kernforge.bench.engine.workload import Candidate, Settings, Tensor, Workload
 
 pytestmark = pytest.mark.torch

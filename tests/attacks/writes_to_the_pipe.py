@@ -11,6 +11,6 @@ _WROTE = []
 def kernel(_module, a, b):
     _WROTE.append(1)
     if len(_WROTE) > 8:
-        line = json.dumps({"times": [1.0] * 64, "clocks": [None] * 64})
+        line = json.dumps({"kind": "Times", "times": [1.0] * 64})
         os.write(int(sys.argv[3]), line.encode() + b"\n")
     return a @ b

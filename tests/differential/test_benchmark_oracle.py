@@ -211,9 +211,9 @@ def test_a_hub_is_trusted_first(repo, hub, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("owner/toy",), 2, "which version of owner/toy is wanted?"),
+        (("owner/toy",), 2, "owner/toy needs one version"),
         (("owner/toy@1",), 2, "write owner/toy@v1"),
-        (("owner/toy@v1", "--version", "1"), 2, "which version"),
+        (("owner/toy@v1", "--version", "1"), 2, "needs one version"),
         (("owner/toy@v1", "--registry", "nowhere"), 8, "has no kernel 'owner/toy'"),
     ],
 )

@@ -97,3 +97,14 @@ def test_a_version_that_is_not_published_is_said_before_anything_is_measured(pro
     assert done.returncode == 8, done.stderr
     assert "7" in done.stderr
     assert "candidates" not in done.stderr
+
+
+def test_a_peer_may_leave_a_workload_out_and_a_directory_is_measured_beside_the_kernel(project):
+    candidates = project / "benchmarks" / "candidates.py"
+    candidates.write_text(CANDIDATES + "PEERS = {'never': lambda *_: NotImplemented}\n")
+    done = bench(project, "fast", "--allow", "0.5", "--against", project / "slow")
+    assert done.returncode == 0, done.stderr
+    rows = {row["candidate"]: row for row in json.loads(done.stdout)["workloads"][0]["results"]}
+    assert rows[str(project / "slow")]["beside"]["verdict"] == "slower"
+    assert rows["never"]["skipped"] == "it does not compute this workload"
+    assert "median_ns" not in rows["never"]

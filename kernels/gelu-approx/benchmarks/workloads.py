@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kernforge bench`` computes, and what is right: one tensor of any size, in two types."""
+"""What ``kernforge bench`` computes, and what is right: GELU and its gradient, of any size, in two types."""
 
-from reference import gelu_approx
+from reference import gelu_approx, gelu_approx_backward
 
 from kernforge import Tensor, Workload
 
 
+def forward(elements, dtype):
+    return Workload(
+        name=f"{dtype} {elements}",
+        inputs=(Tensor(shape=(elements,), dtype=dtype),),
+        reference=lambda x: gelu_approx(x.double()),
+        size=elements,
+        family=dtype,
+    )
+
+
+def backward(elements, dtype):
+    given = Tensor(shape=(elements,), dtype=dtype)
+    return Workload(
+        name=f"gradient {dtype} {elements}",
+        inputs=(given, given),
+        reference=gelu_approx_backward,
+        size=elements,
+        family=f"gradient {dtype}",
+    )
+
+
 def sized(elements):
-    return [
-        Workload(
-            name=f"{dtype} {elements}",
-            inputs=(Tensor(shape=(elements,), dtype=dtype),),
-            reference=gelu_approx,
-            size=elements,
-            family=dtype,
-        )
-        for dtype in ("float32", "bfloat16")
-    ]
+    return [make(elements, t) for make in (forward, backward) for t in ("float32", "bfloat16")]
 
 
 WORKLOADS = [each for power in (10, 16, 22, 26) for each in sized(1 << power)]

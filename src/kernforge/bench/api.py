@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a project to a document of measurements: what is there, who competes, what came of it."""
+"""Measure a project: its workloads, its candidates, and the document of the results."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from typing import TYPE_CHECKING, Any
 from kernforge.bench import document as bench_document
 from kernforge.bench.engine import judge, nvml, samples
 from kernforge.bench.engine.workload import Candidate, Settings, Workload
-from kernforge.errors import KernforgeError, UsageError
+from kernforge.errors import KernforgeError, UsageError, page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernforge.bench.engine.nvml import Gpu
-    from kernforge.bench.engine.samples import Measured
+    from kernforge.bench.engine.samples import Measurement
 
 FORMAT = "kernforge-bench-1"
-_HINT = "`kernforge new` writes such a file; the page 'Measure a kernel' explains it"
+_HINT = f"`kernforge new` writes such a file; see {page('how-to/author/measure-a-kernel')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a run is asked for.
+class BenchRequest:
+    """What to measure.
 
     Attributes:
         project: folder with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``.
         kernel: directory of the built kernel; None: none is loaded.
-        against: ``owner/name@version`` of published kernels to compare with.
-        registry: where they are looked up.
+        against: ``owner/name@version`` of published kernels to compare with, or directories of built
+            ones.
+        registry: where published kernels are looked up; None: the default registry.
         only: workloads to measure; all when empty.
         eager: whether torch eager and ``torch.compile`` are measured too.
         sizes: the project's ``sized`` at these instead of its ``WORKLOADS``; none when empty.
@@ -54,33 +55,33 @@ class Wanted:
     sizes: tuple[int, ...] = ()
 
 
-def workloads(wanted: Wanted) -> list[Workload]:
+def workloads(request: BenchRequest) -> list[Workload]:
     """The project's workloads.
 
     Raises:
-        UsageError: there is no such file, or it lists none or not the ones asked for.
+        UsageError: there is no such file, it lists no workload, or none of the names in ``only``.
     """
-    path = _file(wanted.project, "workloads.py")
+    path = _file(request.project, "workloads.py")
     module = _load(path)
     listed = getattr(module, "WORKLOADS", ())
-    found = _sized(module, path, wanted.sizes) or (
+    found = _sized(module, path, request.sizes) or (
         [*listed] if isinstance(listed, Iterable) else []
     )
     if not found or not all(isinstance(each, Workload) for each in found):
         raise UsageError(f"{path} has no WORKLOADS, a list of kernforge.Workload", hint=_HINT)
     names = [each.name for each in found]
     if len(set(names)) != len(names):
-        raise UsageError(f"{path}: two workloads have the same name", hint="name each of its own")
-    if unknown := set(wanted.only) - set(names):
+        raise UsageError(f"{path}: two workloads have the same name", hint="give each its own name")
+    if unknown := set(request.only) - set(names):
         raise UsageError(
             f"no workload is called {', '.join(sorted(unknown))}",
             hint=f"there are {', '.join(map(repr, names))}",
         )
-    return [each for each in found if not wanted.only or each.name in wanted.only]
+    return [each for each in found if not request.only or each.name in request.only]
 
 
 def _sized(module: Any, path: Path, sizes: Sequence[int]) -> list[Workload]:
-    """What the project's ``sized`` makes of each size: a workload or several."""
+    """What the project's ``sized`` returns for each size: a workload or several."""
     if not sizes:
         return []
     if not callable(getattr(module, "sized", None)):
@@ -91,46 +92,46 @@ def _sized(module: Any, path: Path, sizes: Sequence[int]) -> list[Workload]:
     found: list[Workload] = []
     for size in sizes:
         try:
-            made = module.sized(size)
+            returned = module.sized(size)
         except Exception as error:  # the user's function may raise anything
-            raise _told(error, path, f"sized({size}) of {path}") from error
-        several = made if isinstance(made, list | tuple) else [made]
+            raise _user_error(error, path, f"sized({size}) of {path}") from error
+        several = returned if isinstance(returned, list | tuple) else [returned]
         if not several or not all(isinstance(each, Workload) for each in several):
             raise UsageError(
-                f"{path}: sized({size}) returns {type(made).__name__} and no kernforge.Workload",
+                f"{path}: sized({size}) returns {type(returned).__name__}, not kernforge.Workload",
                 hint="def sized(elements): return Workload(...), or a list of them",
             )
         found += several
     return found
 
 
-def _told(error: Exception, path: Path, what: str) -> UsageError:
-    """What the user is told of an error of the own file, or of what it does with our classes."""
+def _user_error(error: Exception, path: Path, what: str) -> UsageError:
+    """An error of the user's file, or of what it does with our classes, with its line."""
     if isinstance(error, KernforgeError):
         return UsageError(f"{path}{_line(error, path)}: {error.message}", hint=error.hint)
-    said = f"{type(error).__name__}: {error}{_line(error, path)}"
-    return UsageError(f"{what} cannot be run: {said}", hint=_HINT)
+    text = f"{type(error).__name__}: {error}{_line(error, path)}"
+    return UsageError(f"{what} cannot be run: {text}", hint=_HINT)
 
 
-def candidates(wanted: Wanted) -> list[Candidate]:
-    """Who competes, by what ``benchmarks/candidates.py`` defines; the file is read, not run.
+def candidates(request: BenchRequest) -> list[Candidate]:
+    """The candidates that ``benchmarks/candidates.py`` defines; the file is read, not run.
 
     Raises:
         UsageError: there is no such file, or it defines nothing to measure.
     """
-    path = _file(wanted.project, "candidates.py")
+    path = _file(request.project, "candidates.py")
     defined, peers = _definitions(path)
-    kernel = str(wanted.kernel.resolve()) if wanted.kernel else None
+    kernel = str(request.kernel.resolve()) if request.kernel else None
     found = []
     if "kernel" in defined:
         found.append(Candidate(name="kernel", kind="kernel", file=str(path), kernel=kernel))
         found += [
             Candidate(
-                name=each, kind="kernel", file=str(path), kernel=each, registry=wanted.registry
+                name=each, kind="kernel", file=str(path), kernel=each, registry=request.registry
             )
-            for each in wanted.against
+            for each in request.against
         ]
-    if "eager" in defined and wanted.eager:
+    if "eager" in defined and request.eager:
         found.append(Candidate(name="torch eager", kind="eager", file=str(path)))
         found.append(Candidate(name="torch.compile", kind="compiled", file=str(path)))
     found += [Candidate(name=name, kind="peer", file=str(path)) for name in peers]
@@ -180,13 +181,13 @@ def _load(path: Path) -> Any:
     name = "kernforge_project_workloads"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is no Python file")
+        raise UsageError(f"{path} is not a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.parent))
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's file may raise anything
-        raise _told(error, path, str(path)) from error
+        raise _user_error(error, path, str(path)) from error
     finally:
         sys.path.remove(str(path.parent.parent))
     return module
@@ -199,14 +200,17 @@ def run(
     note: Callable[[str], None],
     project: str = "",
 ) -> dict[str, Any]:
-    """Measure every workload and tell it as a document.
+    """Measure every workload.
 
     Args:
         work: what is computed.
-        racing: who computes it.
-        settings: how.
-        note: told what happens.
-        project: whose kernel it is, for the page.
+        racing: the candidates that compute it.
+        settings: how to measure.
+        note: called with a line of text when something happens.
+        project: name of the project, for the page.
+
+    Returns:
+        The document of format ``kernforge-bench-1``.
 
     Raises:
         UsageError: the device is not there, or a workload contradicts itself.
@@ -218,7 +222,7 @@ def run(
     cases = []
     gpu = nvml.open_gpu(settings.device)
     note(f"{len(racing)} candidates, {len(work)} workloads")
-    sessions: list[list[list[Measured]]] = []
+    sessions: list[list[list[Measurement]]] = []
     for number in range(settings.processes):
         last = number + 1 == settings.processes
         sessions.append([])
@@ -239,9 +243,9 @@ def run(
 
 
 def _case(
-    workload: Workload, sessions: Sequence[Sequence[Measured]], settings: Settings
+    workload: Workload, sessions: Sequence[Sequence[Measurement]], settings: Settings
 ) -> dict[str, Any]:
-    """A workload's part of the document, out of what came of everyone in each process."""
+    """A workload's part of the document, from the measurements of all candidates in each process."""
     found = [
         samples.merge(parts) if len(parts) > 1 else parts[0]
         for parts in zip(*sessions, strict=True)
@@ -250,11 +254,11 @@ def _case(
 
 
 def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:
-    """Where and when it was measured, and what its GPU does not tell of itself.
+    """Where and when it was measured, and what its GPU does not report.
 
     Args:
         device: ``cpu`` or ``cuda``.
-        gpu: what was asked for its clocks; None: it is asked now.
+        gpu: the GPU whose clocks were read; None: it is opened now.
     """
     import torch  # noqa: PLC0415
 
@@ -288,7 +292,7 @@ def _cpu() -> str:
 
 
 def refusals(document: dict[str, Any]) -> list[str]:
-    """Candidates whose times are no measurement, with the reason."""
+    """Candidates that were refused, with the reason."""
     return [
         f"{case['name']}, {row['candidate']}, {row['mode']}: {row['refused']}"
         for case in document["workloads"]

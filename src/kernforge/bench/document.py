@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured as rows of a document: medians, intervals, shares of the roof, differences."""
+"""Measurements as rows of a document: medians, intervals, shares of the roof, ratios."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernforge.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernforge.bench.engine.samples import Measured
+    from kernforge.bench.engine.samples import Measurement
     from kernforge.bench.engine.workload import Mode, Workload
     from kernforge.bench.roofline import Ceiling
 
@@ -22,14 +22,14 @@ _OWN = ("nothing", "copy", "product")
 
 
 def case(
-    workload: Workload, found: Sequence[Measured], modes: Sequence[Mode], device: str
+    workload: Workload, found: Sequence[Measurement], modes: Sequence[Mode], device: str
 ) -> dict[str, Any]:
     """A workload's part of the document.
 
     Args:
         workload: what was computed.
-        found: what came of everyone, in these modes at least.
-        modes: those that are told.
+        found: measurements of all candidates, in these modes at least.
+        modes: modes that the document has.
         device: ``cpu`` or ``cuda``.
 
     Raises:
@@ -41,10 +41,10 @@ def case(
         top = _ceiling(here, found, device)
         ceilings[mode] = dataclasses.asdict(top) | {"roof_ns": top.roof_ns, "bound": top.bound}
         racing = [each for each in here if each.kind not in _OWN]
-        told = [_row(each, top, device) for each in racing]
+        plain = [_row(each, top, device) for each in racing]
         rows += [
-            row | _beside(each, racing[0], row, told[0])
-            for each, row in zip(racing, told, strict=True)
+            row | _ratio(each, racing[0], row, plain[0])
+            for each, row in zip(racing, plain, strict=True)
         ]
     return {
         "name": workload.name,
@@ -57,7 +57,7 @@ def case(
     }
 
 
-def _ceiling(here: Sequence[Measured], found: Sequence[Measured], device: str) -> Ceiling:
+def _ceiling(here: Sequence[Measurement], found: Sequence[Measurement], device: str) -> Ceiling:
     """The ceilings of a mode; the product's rate is that of hot turns, which is its best."""
     copies = next(each for each in here if each.kind == "copy")
     if copies.skipped:
@@ -74,7 +74,7 @@ def _ceiling(here: Sequence[Measured], found: Sequence[Measured], device: str) -
     )
 
 
-def _no_times(measured: Measured) -> str:
+def _no_times(measured: Measurement) -> str:
     """Why there is no time; empty where there are enough."""
     if measured.refused:
         return measured.refused
@@ -86,7 +86,7 @@ def _no_times(measured: Measured) -> str:
     return f"{left} rounds were left to count: their median has no interval{discarded}"
 
 
-def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
+def _row(measured: Measurement, top: Ceiling, device: str) -> dict[str, Any]:
     kept = measured.kept
     row: dict[str, Any] = {
         "candidate": measured.candidate,
@@ -123,14 +123,14 @@ def _row(measured: Measured, top: Ceiling, device: str) -> dict[str, Any]:
     }
 
 
-def _beside(
-    measured: Measured, first: Measured, row: dict[str, Any], other: dict[str, Any]
+def _ratio(
+    measured: Measurement, first: Measurement, row: dict[str, Any], other: dict[str, Any]
 ) -> dict[str, Any]:
-    """How many times as long one takes as the first candidate, which is the kernel; if both count."""
+    """How many times as long a candidate takes as the first, which is the kernel, if both have times."""
     if measured is first or "median_ns" not in row or "median_ns" not in other:
         return {}
     ratio = stats.paired(measured.kept.rounds, first.kept.rounds)
     if ratio is None:
         return {}
-    told = dataclasses.asdict(ratio) | {"verdict": ratio.verdict}
-    return {"beside": {"candidate": first.candidate, **told}}
+    fields = dataclasses.asdict(ratio) | {"verdict": ratio.verdict}
+    return {"beside": {"candidate": first.candidate, **fields}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A document of measurements as one HTML page that needs nothing beside itself."""
+"""A document of measurements as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def _colours(document: dict[str, Any]) -> dict[str, int]:
 
 def _machine(document: dict[str, Any]) -> Iterator[str]:
     facts = {**document["machine"], **{f"{k}": v for k, v in document["settings"].items()}}
-    told = {"date", "gpu", "cpu", "cores", "system", "driver", "cuda", "torch", "python"}
+    shown = {"date", "gpu", "cpu", "cores", "system", "driver", "cuda", "torch", "python"}
     used = {"width", "least", "most", "seed"}
     yield f"<p>{escape(str(facts['date']))}</p><ul>"
     yield from (f"<li>{escape(line)}</li>" for line in text.conditions(document))
     yield "</ul>"
     yield "<details><summary>The machine and the settings</summary><table>"
     for name, value in facts.items():
-        if name in told | used and value is not None:
+        if name in shown | used and value is not None:
             yield f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
     yield "</table></details>"
 
@@ -304,12 +304,12 @@ def _reading(document: dict[str, Any]) -> Iterator[str]:
     yield (
         "<p>Every candidate ran in a process of its own, all in turn, on new inputs in each call. "
         "A time is the median of the rounds&#8217; medians; the interval is theirs, with 95 % "
-        "confidence and whatever the distribution of the times is. Whether a candidate takes longer "
-        "than the kernel is told round by round: what slows the machine for a while slows both. The roof is the larger of two times measured in "
-        "the same run: a copy that moves as many bytes, and torch&#8217;s matrix product with as "
-        "many operations. A share above 100 % means that the work needs less than a copy does, "
-        "as a kernel that reads more than it writes. A refused candidate gave wrong results, "
-        "changed its inputs, or showed a time that cannot be.</p>"
+        "confidence for any distribution of the times. A candidate is compared with the kernel round "
+        "by round: what slows the machine for a while slows both. The roof is the larger of two times "
+        "measured in the same run: a copy that moves as many bytes, and torch&#8217;s matrix product "
+        "with as many operations. A share above 100 % means that the work needs less than a copy "
+        "does, as a kernel that reads more than it writes. A refused candidate gave wrong results, "
+        "changed its inputs, or reported a time that is not possible.</p>"
     )
     formats = escape(str(document["format"]))
     yield f"<p>Made by kernforge bench; the figures are those of its JSON ({formats}).</p>"

@@ -24,7 +24,7 @@ _SHORTEST_NS = 3_000.0  # Below, the clock and the call itself are what is measu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """What the machine did for one workload in one mode.
+    """The machine's ceilings for one workload in one mode.
 
     Attributes:
         bytes: what the workload must move.

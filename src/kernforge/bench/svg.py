@@ -152,10 +152,10 @@ def _draw(chart: Chart, series: Series, x: _Axis, y: _Axis) -> Iterator[str]:
             f'<path class="line {name}" {_PLAIN} d="M{at:.1f} {y.at(point.low):.1f}'
             f'V{y.at(point.high):.1f}"/>'
         )
-        told = point.label or f"{chart.write_x(point.x)}: {chart.write_y(point.y)}"
+        label = point.label or f"{chart.write_x(point.x)}: {chart.write_y(point.y)}"
         yield (
             f'<circle class="mark {name}" cx="{at:.1f}" cy="{mark:.1f}" r="3.5">'
-            f"<title>{escape(series.name)}, {escape(told)}</title></circle>"
+            f"<title>{escape(series.name)}, {escape(label)}</title></circle>"
         )
 
 

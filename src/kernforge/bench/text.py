@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A document of measurements as text, and two of them compared."""
+"""A document of measurements as text, and the comparison of two."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORMAT = "kernforge-bench-1"
 
 
 def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
-    """The text table of a workload in one mode, fastest first, the refused last."""
+    """The table of a workload in one mode, fastest first, refused candidates last."""
     here = [row for row in case["results"] if row["mode"] == mode]
     measured = sorted((r for r in here if "median_ns" in r), key=lambda row: row["median_ns"])
     table: list[tuple[str, ...]] = [
@@ -50,16 +50,24 @@ MODES = {
     "hot": "the inputs were just read; the device's clock",
     "launch": "calls in a row as a program makes them, Python and launch included; the host's clock",
     "graph": "calls in a row inside a CUDA graph, on inputs that are not in the caches; the device's clock",
+    "graph-hot": "calls in a row inside a CUDA graph, as many as the L2 cache holds; the device's clock",
 }
 
 
 def beside(row: dict[str, Any]) -> str:
-    """How many times as long a candidate takes as the kernel, with the 95 % interval."""
-    told = row.get("beside")
-    if not told:
+    """How many times as long a candidate takes as the kernel, with the 95 % interval.
+
+    The means are given, too, where they make a difference of the medians unsure.
+    """
+    ratio = row.get("beside")
+    if not ratio:
         return ""
-    span = f"{told['value']:.3f} ({told['low']:.3f} .. {told['high']:.3f})"
-    return f"{span} {_SURE[told['verdict']]}"
+    span = f"{ratio['value']:.3f} ({ratio['low']:.3f} .. {ratio['high']:.3f})"
+    sure = ratio["low"] > 1 or ratio["high"] < 1
+    if sure and ratio["verdict"] == "unsure" and "mean" in ratio:
+        low, high = ratio["mean_low"], ratio["mean_high"]
+        span += f", by means {ratio['mean']:.3f} ({low:.3f} .. {high:.3f}),"
+    return f"{span} {_SURE[ratio['verdict']]}"
 
 
 _SURE = {"slower": "slower", "faster": "faster", "unsure": "no sure difference"}
@@ -71,7 +79,7 @@ def counted(row: dict[str, Any]) -> str:
 
 
 def conditions(document: dict[str, Any]) -> list[str]:
-    """Under which conditions a document was measured, a line each: what, on which clocks, how often."""
+    """The conditions of a document, a line each: machine, rounds, clocks of the GPU."""
     where, how = document["machine"], document["settings"]
     versions = [
         ("driver", where.get("driver")),
@@ -85,7 +93,7 @@ def conditions(document: dict[str, Any]) -> list[str]:
 
 
 def _rounds(how: dict[str, Any]) -> Iterator[str]:
-    """How often, and by whom."""
+    """How many rounds, in how many processes."""
     count, most = how.get("processes", 1), how["most"]
     if count > 1:
         yield f"{most} rounds in {count} processes of each candidate; every call on new inputs"
@@ -101,15 +109,15 @@ def _rounds(how: dict[str, Any]) -> Iterator[str]:
 
 
 def _gpu_lines(document: dict[str, Any]) -> Iterator[str]:
-    """What the GPU told of itself, what was discarded for it, and what it does not tell."""
+    """What the GPU reported, what was discarded for it, and what it does not report."""
     rows = [row for case in document["workloads"] for row in case["results"]]
-    told = [row["conditions"] for row in rows if row.get("conditions")]
-    spans = [_span(told, *each) for each in _TOLD]
+    reported = [row["conditions"] for row in rows if row.get("conditions")]
+    spans = [_span(reported, *each) for each in _REPORTED]
     if known := [each for each in spans if each]:
         yield "while measuring: " + ", ".join(known)
-    if any(each["reasons"] is not None for each in told):
+    if any(each["reasons"] is not None for each in reported):
         seen: dict[str, int] = {}
-        for each in told:
+        for each in reported:
             for name, turns in (each["reasons"] or {}).items():
                 seen[name] = seen.get(name, 0) + turns
         listed = ", ".join(f"{name} (turns: {turns})" for name, turns in seen.items())
@@ -118,17 +126,17 @@ def _gpu_lines(document: dict[str, Any]) -> Iterator[str]:
     for row in rows:
         for name, calls in row.get("discarded_for", {}).items():
             lost[name] = lost.get(name, 0) + calls
-    if told:
+    if reported:
         listed = ", ".join(f"{name} {calls}" for name, calls in lost.items())
         yield f"calls discarded because the GPU was slowed down: {listed or 'none'}"
     missing: dict[str, list[str]] = {}
     for fact, why in document["machine"].get("not_told", {}).items():
         missing.setdefault(why, []).append(fact)
     for why, facts in missing.items():
-        yield f"not told by the GPU, so not checked: {', '.join(facts)} ({why})"
+        yield f"not reported by the GPU, so not checked: {', '.join(facts)} ({why})"
 
 
-_TOLD = (
+_REPORTED = (
     ("clocks_mhz", "SM clock", "MHz"),
     ("memory_mhz", "memory clock", "MHz"),
     ("temperature_c", "temperature", "C"),
@@ -136,8 +144,8 @@ _TOLD = (
 )
 
 
-def _span(told: list[dict[str, Any]], fact: str, name: str, unit: str) -> str:
-    known = [each[fact] for each in told if each.get(fact)]
+def _span(reported: list[dict[str, Any]], fact: str, name: str, unit: str) -> str:
+    known = [each[fact] for each in reported if each.get(fact)]
     if not known:
         return ""
     low, high = min(each[0] for each in known), max(each[1] for each in known)
@@ -192,7 +200,7 @@ def changes(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
     """Every candidate that both runs measured.
 
     Raises:
-        UsageError: the stored document is none, or of another machine or device.
+        UsageError: the stored document has another format, machine or device.
     """
     _comparable(now, before)
     old = dict(_measured(before))
@@ -247,8 +255,8 @@ def behind(document: dict[str, Any], *, allowed: float = 0.05) -> list[str]:
 
 def _is_ahead(row: dict[str, Any], ours: dict[str, Any]) -> bool:
     """Whether another candidate is surely faster than the kernel in the same run."""
-    if told := row.get("beside"):
-        return bool(told["verdict"] == "faster")
+    if ratio := row.get("beside"):
+        return bool(ratio["verdict"] == "faster")
     return _verdict(ours, row) == "slower"
 
 
@@ -267,7 +275,7 @@ def regressions(
         allowed: share by which a median may grow.
 
     Raises:
-        UsageError: the stored document is none, or of another machine or device.
+        UsageError: the stored document has another format, machine or device.
     """
     _comparable(now, before)
     new = dict(_of_candidate(now, candidate))
@@ -290,13 +298,13 @@ def regressions(
 
 def _comparable(now: dict[str, Any], before: dict[str, Any]) -> None:
     if before.get("format") != _FORMAT:
-        raise UsageError("the stored result is no document of kernforge bench")
+        raise UsageError("the stored result is not a document of kernforge bench")
     for what in ("gpu", "cpu"):
         if now["machine"][what] != before["machine"][what]:
             raise UsageError(
                 f"the stored result is of {before['machine'][what]}, "
                 f"this is {now['machine'][what]}",
-                hint="times of two machines cannot be compared: store one of this machine",
+                hint="times of two machines cannot be compared: store a result of this machine",
             )
 
 
@@ -347,7 +355,7 @@ def summary(document: dict[str, Any]) -> dict[str, Any]:
         "title": f"{document['project']} on {where['gpu'] or where['cpu']}, time (share of the roof)",
         "head": list(head),
         "rows": [list(row) for row in body],
-        "note": f"Median of a call, {mode} caches; all in one run, in turn, each in a process of its "
-        "own, on new inputs in each call. ~: no sure difference from the kernel, round by round. "
+        "note": f"Median of a call, {mode}; all candidates in one run, in turn, each in its own "
+        "process, on new inputs in each call. ~: no sure difference from the kernel, round by round. "
         "By `kernforge bench`.",
     }

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that measure: bench."""
+"""Commands that measure: bench, benchmark."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,10 @@ from kernforge.system import tables
 if TYPE_CHECKING:
     import argparse
 
+    from kernforge.bench.engine.workload import Settings
+    from kernforge.bench.hub.repository import Repo
     from kernforge.system.console import Report
+    from kernforge.system.environment import Environment
 
 _ROOF = (
     "roof: the time of a copy of as many bytes, or of torch's matrix product with as many operations, "
@@ -30,6 +35,11 @@ _FEW = 4  # Workloads of which each has a table.
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
+    _add_bench(verbs)
+    _add_benchmark(verbs)
+
+
+def _add_bench(verbs: options.Verbs) -> None:
     verb = options.add_verb(
         verbs,
         _bench,
@@ -47,7 +57,7 @@ def add(verbs: options.Verbs) -> None:
         metavar="OWNER/NAME@vN",
         action="append",
         default=[],
-        help="also measure this published version",
+        help="also measure this published version, or the built kernel of this directory",
     )
     options.add_registry(verb)
     verb.add_argument(
@@ -61,14 +71,122 @@ def add(verbs: options.Verbs) -> None:
         help="measure benchmarks/benchmark*.py, as `kernforge benchmark` does (default where there "
         "is no benchmarks/workloads.py)",
     )
-    verb.add_argument("--no-eager", action="store_true", help="leave torch's own out")
-    options.add_measuring(verb)
+    verb.add_argument(
+        "--no-eager", action="store_true", help="leave torch eager and torch.compile out"
+    )
+    _add_measuring(verb)
     verb.add_argument("--out", type=Path, help="write the result there, as JSON")
-    verb.add_argument("--html", type=Path, help="write one page there that needs nothing else")
-    verb.add_argument("--baseline", type=Path, help="a stored result that must not be undercut")
+    verb.add_argument("--html", type=Path, help="write one self-contained page there")
+    verb.add_argument("--baseline", type=Path, help="a stored result to compare with")
     verb.add_argument(
         "--allow", type=float, default=0.05, help="share by which a median may grow (default: 0.05)"
     )
+
+
+def _add_benchmark(verbs: options.Verbs) -> None:
+    verb = options.add_verb(
+        verbs,
+        _benchmark,
+        "benchmark",
+        "measure a published kernel by its own benchmarks/benchmark*.py; exits 6 when a workload "
+        "is wrong or refused",
+        "me/my-kernel@v1 --out now.json",
+    )
+    verb.add_argument(
+        "repo", metavar="REPO", help="OWNER/NAME@v1, OWNER/NAME@REVISION, or a directory"
+    )
+    verb.add_argument("--version", help="1, 1.2.3 or bounds, of a published kernel")
+    verb.add_argument(
+        "--revision", "--branch", help="a branch, tag or commit of a published kernel"
+    )
+    options.add_registry(verb)
+    verb.add_argument(
+        "--against",
+        metavar="OWNER/NAME@vN",
+        action="append",
+        default=[],
+        help="run the same classes with this published version, or this directory's, too",
+    )
+    _add_measuring(verb)
+    verb.add_argument("--no-reference", action="store_true", help="do not time the verify_ methods")
+    verb.add_argument(
+        "--out",
+        "--output",
+        type=Path,
+        help="write the result there: the JSON of `kernels benchmark`, and more",
+    )
+    verb.add_argument(
+        "--trust-remote-code", action="store_true", help="load it, whoever published it"
+    )
+
+
+def _add_measuring(verb: argparse.ArgumentParser) -> None:
+    """Add how to measure."""
+    verb.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+    verb.add_argument(
+        "--mode", action="append", help="cold, hot, launch, graph or graph-hot (default: all)"
+    )
+    verb.add_argument("--workload", action="append", default=[], help="only this one")
+    verb.add_argument(
+        "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
+    )
+    verb.add_argument(
+        "--rounds", type=options.positive, default=40, help="at most; 6 or more (default: 40)"
+    )
+    verb.add_argument(
+        "--processes",
+        type=options.positive,
+        default=1,
+        help="fresh processes of each candidate: 1, or 6 and more to rank candidates that are close; "
+        "of several, each is one sample (default: 1)",
+    )
+    verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
+
+
+def _settings(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings:
+    """How to measure, by the command line.
+
+    Args:
+        arguments: with those of ``_add_measuring``.
+        graphs: whether the candidates can be replayed as CUDA graphs.
+
+    Raises:
+        UsageError: the device has no such mode, or the rounds are too few.
+    """
+    from kernforge.bench.engine import stats, workload  # noqa: PLC0415
+
+    device = arguments.device or _device()
+    known = tuple(m for m in workload.modes_of(device) if graphs or m not in workload.GRAPHS)
+    modes = tuple(arguments.mode or known)
+    if unknown := [mode for mode in modes if mode not in known]:
+        raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
+    if arguments.rounds < stats.FEWEST:
+        raise UsageError(
+            f"--rounds {arguments.rounds}: the median of fewer than {stats.FEWEST} rounds has "
+            "no 95 % interval",
+            hint=f"--rounds {stats.FEWEST} is the least",
+        )
+    if 1 < arguments.processes < stats.FEWEST:
+        raise UsageError(
+            f"--processes {arguments.processes}: fewer than {stats.FEWEST} samples have no "
+            "95 % interval",
+            hint=f"--processes {stats.FEWEST} is the least but 1",
+        )
+    found = workload.Settings(device=device, modes=modes)
+    return dataclasses.replace(
+        found,
+        width=arguments.width,
+        most=arguments.rounds,
+        least=min(found.least, arguments.rounds),
+        seed=arguments.seed,
+        processes=arguments.processes,
+    )
+
+
+def _device() -> str:
+    import torch  # noqa: PLC0415
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _bench(arguments: argparse.Namespace, report: Report) -> None:
@@ -93,7 +211,7 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.html:
         shown = last if last and text.comparable(document, last) else None
         files.write_atomic(arguments.html, html.html(document, shown))
-    report.result(document, options.classes_text(document) if classes else _text(document))
+    report.result(document, _classes_text(document) if classes else _text(document))
     if refused := run.refusals(document) + slower:
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
@@ -101,14 +219,13 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
 def _run(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
     """Measure a project's own workloads."""
     from kernforge.bench import api as bench  # noqa: PLC0415
-    from kernforge.bench.engine import workload  # noqa: PLC0415
-    from kernforge.bench.hub import scripts  # noqa: PLC0415
+    from kernforge.bench.engine import contender, workload  # noqa: PLC0415
 
-    settings = options.measuring(arguments)
-    for each in arguments.against:  # what is not there is said before anything is measured
-        backend = "cpu" if settings.device == "cpu" else None
-        scripts.bring_kernel(each, registry=arguments.registry, backend=backend)
-    wanted = bench.Wanted(
+    settings = _settings(arguments)
+    for each in arguments.against:  # a version that is missing is an error before the first call
+        backend = contender.backend_of(settings.device)
+        contender.fetch_kernel(each, registry=arguments.registry, backend=backend)
+    request = bench.BenchRequest(
         project=arguments.project,
         kernel=_kernel(arguments),
         against=tuple(arguments.against),
@@ -118,8 +235,8 @@ def _run(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
         sizes=tuple(workload.sizes(arguments.sizes)) if arguments.sizes else (),
     )
     return bench.run(
-        bench.workloads(wanted),
-        bench.candidates(wanted),
+        bench.workloads(request),
+        bench.candidates(request),
         settings,
         report.note,
         project=arguments.project.resolve().name,
@@ -141,7 +258,7 @@ def _run_classes(arguments: argparse.Namespace, report: Report) -> dict[str, Any
             "the hub's classes have neither a roof to draw nor sizes",
             hint="leave --html and --sizes out, or write benchmarks/workloads.py",
         )
-    wanted = run.Wanted(
+    request = run.HubBenchRequest(
         repo=arguments.project.absolute(),
         kernel=str(kernel.absolute()),
         registry=arguments.registry,
@@ -149,25 +266,25 @@ def _run_classes(arguments: argparse.Namespace, report: Report) -> dict[str, Any
         only=tuple(arguments.workload),
         reference=not arguments.no_eager,
     )
-    return run.run(wanted, options.measuring(arguments, graphs=False), report.note)
+    return run.run(request, _settings(arguments, graphs=False), report.note)
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:
     if arguments.kernel:
         if not arguments.kernel.is_dir():
-            raise UsageError(f"{arguments.kernel} is no directory", hint="kernforge build first")
+            raise UsageError(f"{arguments.kernel} is not a directory", hint="kernforge build first")
         return Path(arguments.kernel)
     built = Path(arguments.project) / "build"
     if not built.is_dir() and (built.parent / "build.toml").is_file():
         raise UsageError(
             f"{built.parent.resolve()} is not built, so there is no kernel to measure",
-            hint="kernforge build, or name a built kernel with --kernel",
+            hint="run `kernforge build`, or name a built kernel with --kernel",
         )
     return built if built.is_dir() else None
 
 
 def _last(path: Path | None) -> Any:
-    """What a run before this one left there; None when it is no such thing."""
+    """The result of a run before this one; None when the file is something else."""
     try:
         return _stored(path) if path and path.is_file() else None
     except UsageError:
@@ -184,7 +301,7 @@ def _stored(path: Path) -> Any:
             hint="kernforge bench --out writes one",
         ) from error
     if not isinstance(found, dict):
-        raise UsageError(f"{path} is no stored result", hint="kernforge bench --out writes one")
+        raise UsageError(f"{path} is not a stored result", hint="kernforge bench --out writes one")
     return found
 
 
@@ -215,3 +332,77 @@ def _how(case: dict[str, Any], mode: str) -> str:
     found = [row["in_a_row"] for row in case["results"] if row["mode"] == mode]
     times = f", {max(found)} calls a time" if max(found, default=1) > 1 else ""
     return f"{text.MODES[mode]}{times}"
+
+
+def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
+    from kernforge.bench.hub import payload, repository, run  # noqa: PLC0415
+    from kernforge.system import files  # noqa: PLC0415
+
+    if arguments.out:
+        options.can_write(arguments.out)
+    settings = _settings(arguments, graphs=False)
+    repo = _repo(arguments, "cpu" if settings.device == "cpu" else None)
+    request = run.HubBenchRequest(
+        repo=repo.root,
+        kernel=repo.kernel,
+        registry=arguments.registry,
+        trust=arguments.trust_remote_code,
+        against=tuple(arguments.against),
+        only=tuple(arguments.workload),
+        reference=not arguments.no_reference,
+    )
+    document = run.run(request, settings, report.note)
+    found = payload.payload(
+        document,
+        device=settings.device,
+        kernel_id=repo.id,
+        scripts_sha=repository.sha_of(run.scripts(repo.root)),
+        system=f"{platform.system()} {platform.release()}",
+        cpu=platform.processor() or platform.machine() or "Unknown",
+    )
+    if arguments.out:
+        files.write_atomic(arguments.out, json.dumps(found, indent=2) + "\n")
+    report.result(found, _classes_text(document))
+    if refused := run.refusals(document):
+        raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
+
+
+def _repo(arguments: argparse.Namespace, backend: str | None) -> Repo:
+    from kernforge.bench.hub import repository  # noqa: PLC0415
+
+    environment: Environment = arguments.environment
+    trusted: bool = arguments.trust_remote_code
+    directory = Path(arguments.repo)
+    if directory.is_dir():
+        if arguments.version or arguments.revision:
+            raise UsageError(
+                f"{directory} is a directory: it has no published versions",
+                hint="leave --version and --revision out, or name OWNER/NAME",
+            )
+        return repository.local(
+            directory,
+            environment,
+            backend=backend,
+            trusted=trusted,
+        )
+    repo_id, version, revision = repository.asked(
+        arguments.repo, arguments.version, arguments.revision
+    )
+    return repository.published(
+        options.registry(arguments),
+        environment,
+        repo_id,
+        version,
+        revision,
+        backend=backend,
+        trusted=trusted,
+    )
+
+
+def _classes_text(document: dict[str, Any]) -> str:
+    """The table of a document of classes."""
+    from kernforge.bench import text as bench_text  # noqa: PLC0415
+    from kernforge.bench.hub import payload  # noqa: PLC0415
+
+    table = tables.table(payload.rows(document), head=payload.HEAD)
+    return "\n".join([*bench_text.conditions(document), "", table])

@@ -15,7 +15,6 @@ from kernforge._version import __version__
 from kernforge.cli import (
     application,
     bench,
-    benchmark,
     build,
     completion,
     dev,
@@ -40,7 +39,6 @@ _COMMANDS = (
     build,
     dev,
     bench,
-    benchmark,
     test,
     publish,
     application,

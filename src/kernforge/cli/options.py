@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import getpass
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernforge.bench.engine.workload import Settings
     from kernforge.build.workspace import Workspace
     from kernforge.registry.api import Registry
     from kernforge.system.console import Report
@@ -128,83 +126,6 @@ def add_sandbox(verb: argparse.ArgumentParser) -> None:
         help="isolate actions from files that are not their inputs: always, if this machine can "
         "(default), or never",
     )
-
-
-def add_measuring(verb: argparse.ArgumentParser) -> None:
-    """Add how is measured."""
-    verb.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    verb.add_argument("--mode", action="append", help="cold, hot, launch or graph (default: all)")
-    verb.add_argument("--workload", action="append", default=[], help="only this one")
-    verb.add_argument(
-        "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
-    )
-    verb.add_argument(
-        "--rounds", type=positive, default=40, help="at most so many, at least 6 (default: 40)"
-    )
-    verb.add_argument(
-        "--processes",
-        type=positive,
-        default=1,
-        help="fresh processes of each candidate, which are the samples then: 1, or 6 and more to rank "
-        "candidates that are close (default: 1)",
-    )
-    verb.add_argument("--seed", type=int, default=0, help="repeat the order and inputs of a run")
-
-
-def measuring(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings:
-    """How is measured, by the command line.
-
-    Args:
-        arguments: with those of ``add_measuring``.
-        graphs: whether the candidates can be replayed as CUDA graphs.
-
-    Raises:
-        UsageError: the device has no such mode, or the rounds are too few.
-    """
-    from kernforge.bench.engine import stats, workload  # noqa: PLC0415
-
-    device = arguments.device or _device()
-    known = tuple(m for m in workload.modes_of(device) if graphs or m != "graph")
-    modes = tuple(arguments.mode or known)
-    if unknown := [mode for mode in modes if mode not in known]:
-        raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
-    if arguments.rounds < stats.FEWEST:
-        raise UsageError(
-            f"--rounds {arguments.rounds}: the median of fewer than {stats.FEWEST} rounds has "
-            "no 95 % interval",
-            hint=f"--rounds {stats.FEWEST} is the least",
-        )
-    if 1 < arguments.processes < stats.FEWEST:
-        raise UsageError(
-            f"--processes {arguments.processes}: fewer than {stats.FEWEST} samples have no "
-            "95 % interval",
-            hint=f"--processes {stats.FEWEST} is the least but 1",
-        )
-    defaults = workload.Settings(device=device, modes=modes)
-    return dataclasses.replace(
-        defaults,
-        width=arguments.width,
-        most=arguments.rounds,
-        least=min(defaults.least, arguments.rounds),
-        seed=arguments.seed,
-        processes=arguments.processes,
-    )
-
-
-def _device() -> str:
-    import torch  # noqa: PLC0415
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def classes_text(document: dict[str, Any]) -> str:
-    """The table of a document of classes."""
-    from kernforge.bench import text as bench_text  # noqa: PLC0415
-    from kernforge.bench.hub import payload  # noqa: PLC0415
-    from kernforge.system import tables  # noqa: PLC0415
-
-    table = tables.table(payload.rows(document), head=payload.HEAD)
-    return "\n".join([*bench_text.conditions(document), "", table])
 
 
 def open_key(path: Path, environment: Environment) -> Key:

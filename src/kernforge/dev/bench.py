@@ -51,9 +51,9 @@ def measure(
     """
     from kernforge.bench import api as bench  # noqa: PLC0415 - torch's
 
-    wanted = bench.Wanted(project=project, kernel=new, only=tuple(only), eager=False)
-    work = bench.workloads(wanted)[: None if only else WORKLOADS]
-    racing = [one for one in bench.candidates(wanted) if one.kind == "kernel"]
+    request = bench.BenchRequest(project=project, kernel=new, only=tuple(only), eager=False)
+    work = bench.workloads(request)[: None if only else WORKLOADS]
+    racing = [one for one in bench.candidates(request) if one.kind == "kernel"]
     if old is not None:
         racing += [
             Candidate(name=OLD, kind="kernel", file=one.file, kernel=str(old)) for one in racing

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kernforge.system import files
-from kernforge.system.process import Command, Completed, Partner, run
+from kernforge.system.process import Command, Completed, PipedProcess, run
 from kernforge.testing.project_tests import environment
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Spare:
         self._project, self._scratch = project, scratch
         # A process ends with the thread that started it, if tests ask for that: this one stays.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="kernforge-spare")
-        self._next: Future[Partner] | None = None
+        self._next: Future[PipedProcess] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +58,7 @@ class Spare:
             command = Command(
                 argv=(sys.executable, str(_PROGRAM)), cwd=self._project, env=environment()
             )
-            self._next = self._starter.submit(Partner, command)
+            self._next = self._starter.submit(PipedProcess, command)
 
     def run(self, command: Command) -> Completed:
         """Run a pytest, in the process that stands by if there is one.

@@ -11,6 +11,7 @@ EXTRAS = {
         *("requests", "rich", "tomlkit", "urllib3"),
     ),
     "trust": ("cryptography", "sigstore"),
+    "bench": ("cuda",),
     "cluster": ("fsspec", "distributed", "dask"),
     "testing": ("pytest",),
     "completion": ("shtab",),

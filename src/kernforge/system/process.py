@@ -82,8 +82,8 @@ class Runner(Protocol):
         ...
 
 
-def _paper() -> IO[bytes]:
-    """A file for what a program prints."""
+def _output_file() -> IO[bytes]:
+    """A file for the output of a program."""
     place = files.temporary()
     with files.disk_errors(f"writing temporary files to {place}"):
         return tempfile.TemporaryFile(dir=place)
@@ -97,7 +97,7 @@ def run(command: Command) -> Completed:
         StorageError: what it prints cannot be kept.
     """
     start = time.monotonic()
-    with _paper() as out, _paper() as err:
+    with _output_file() as out, _output_file() as err:
         process = subprocess.Popen(
             command.argv,
             cwd=command.cwd,
@@ -140,14 +140,15 @@ def run(command: Command) -> Completed:
         )
 
 
+_LONGEST_LINE = 1 << 20
 _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED of the kernel: all threads, user and system time.
 
 
-class Partner:
-    """A program that is talked with, line by line, over a pair of pipes beside its own output.
+class PipedProcess:
+    """A program that receives and sends lines over a pair of pipes, apart from its own output.
 
-    Its argv ends with the two numbers of its ends: where it reads, where it writes. It leads a
-    process group, which can be stopped and continued as a whole.
+    The last two words of its argv are the numbers of its ends: where it reads, where it writes. It
+    leads a process group, which can be stopped and continued as a whole.
 
     Args:
         command: what to start; its timeout is not used.
@@ -159,7 +160,7 @@ class Partner:
     def __init__(self, command: Command) -> None:
         their_in, self._to = os.pipe()
         self._from, their_out = os.pipe()
-        self._said = _paper()
+        self._output = _output_file()
         self._rest = b""
         try:
             self._process = subprocess.Popen(
@@ -167,15 +168,15 @@ class Partner:
                 cwd=command.cwd,
                 env=None if command.env is None else dict(command.env),
                 stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
+                stdout=self._output,
+                stderr=self._output,
                 pass_fds=(their_in, their_out),
                 start_new_session=True,
             )
         except BaseException:
             os.close(self._to)
             os.close(self._from)
-            self._said.close()
+            self._output.close()
             raise
         finally:
             os.close(their_in)
@@ -183,14 +184,19 @@ class Partner:
         _running.add(self._process)
 
     def send(self, line: str) -> None:
-        """Say a line; nothing happens when the program has ended."""
+        """Send a line; nothing happens when the program has ended."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._to, line.encode() + b"\n")
 
     def receive(self, timeout: float) -> str | None:
-        """The next line; None when the program ended or said nothing for so many seconds."""
+        """The next line, of at most a mebibyte.
+
+        None when the program ended, sent a longer one, or sent none for so many seconds.
+        """
         until = time.monotonic() + timeout
         while b"\n" not in self._rest:
+            if len(self._rest) > _LONGEST_LINE:
+                return None
             left = until - time.monotonic()
             if left <= 0 or not select.select([self._from], [], [], left)[0]:
                 return None
@@ -227,7 +233,7 @@ class Partner:
 
     def last_words(self) -> str:
         """What it printed last, at most ten lines."""
-        return "\n".join(_read(self._said).splitlines()[-10:])
+        return "\n".join(_read(self._output).splitlines()[-10:])
 
     def kill(self) -> None:
         """End its process group at once: none of its exit hooks runs."""
@@ -236,7 +242,7 @@ class Partner:
         _running.discard(self._process)
         os.close(self._to)
         os.close(self._from)
-        self._said.close()
+        self._output.close()
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

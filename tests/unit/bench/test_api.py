@@ -143,7 +143,7 @@ def test_candidates_are_read_and_not_run(tmp_path):
     (tmp_path / "benchmarks").mkdir()
     path = tmp_path / "benchmarks" / "candidates.py"
     path.write_text("def kernel(m): 1/0\ndef eager(): ...\nPEERS = {'a': 1}\nraise SystemExit\n")
-    found = bench.candidates(bench.Wanted(project=tmp_path, against=("o/n@v1",)))
+    found = bench.candidates(bench.BenchRequest(project=tmp_path, against=("o/n@v1",)))
     assert [(c.name, c.kind) for c in found] == [
         ("kernel", "kernel"),
         ("o/n@v1", "kernel"),
@@ -158,7 +158,7 @@ def test_a_project_without_candidates_is_told(tmp_path, text):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "candidates.py").write_text(text)
     with pytest.raises(UsageError):
-        bench.candidates(bench.Wanted(project=tmp_path))
+        bench.candidates(bench.BenchRequest(project=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_every_call_is_part_of_one_time(calls):
     for mode in workload.modes_of("cuda"):
         step = workload.in_a_row(mode, calls)
         assert workload.samples_of(mode, calls) == len(range(0, calls, step))
-        assert step == 1 or mode in ("launch", "graph")
+        assert step == 1 or mode in ("launch", *workload.GRAPHS)
 
 
 def test_sized_workloads_come_from_the_project(tmp_path):
@@ -198,11 +198,11 @@ def test_sized_workloads_come_from_the_project(tmp_path):
         "def sized(n):\n"
         "    return Workload(name=str(n), inputs=(Tensor(shape=(n,)),), reference=abs, size=n)\n"
     )
-    found = bench.workloads(bench.Wanted(project=tmp_path, sizes=(4, 8)))
+    found = bench.workloads(bench.BenchRequest(project=tmp_path, sizes=(4, 8)))
     assert [each.name for each in found] == ["4", "8"]
     path.write_text("WORKLOADS = []")
     with pytest.raises(UsageError, match="has no function sized"):
-        bench.workloads(bench.Wanted(project=tmp_path, sizes=(4,)))
+        bench.workloads(bench.BenchRequest(project=tmp_path, sizes=(4,)))
 
 
 GOOD = 'Workload(name="a", inputs=(Tensor(shape=(4,)), 2.0), reference=max)'
@@ -225,10 +225,16 @@ GOOD = 'Workload(name="a", inputs=(Tensor(shape=(4,)), 2.0), reference=max)'
             f"WORKLOADS = [{GOOD}]".replace("Tensor(shape=(4,)), ", "1.0, "),
             "a: inputs has no Tensor",
         ),
-        (f"WORKLOADS = [{GOOD}]".replace("(Tensor(shape=(4,)), 2.0)", "2.0"), "inputs is no tuple"),
-        (f"WORKLOADS = [{GOOD}]".replace("max", "None"), "reference is no function"),
+        (
+            f"WORKLOADS = [{GOOD}]".replace("(Tensor(shape=(4,)), 2.0)", "2.0"),
+            "inputs is not a tuple",
+        ),
+        (f"WORKLOADS = [{GOOD}]".replace("max", "None"), "reference is not a function"),
         (f"WORKLOADS = [{GOOD}]".replace("max", "max, outputs='int8'"), "('int8',)"),
-        (f"WORKLOADS = [{GOOD}]".replace("max", "max, outputs=('i8',)"), "'i8', which is no dtype"),
+        (
+            f"WORKLOADS = [{GOOD}]".replace("max", "max, outputs=('i8',)"),
+            "'i8', which is not one of",
+        ),
         (f"WORKLOADS = [{GOOD}]".replace("max", "max, inplace=(2,)"), "there are 2 inputs"),
         (f"WORKLOADS = [{GOOD}]".replace("max", "max, size='big'"), "size is 'big'"),
     ],
@@ -238,7 +244,7 @@ def test_a_wrong_file_of_workloads_is_told_with_its_line_and_what_to_do(tmp_path
     path = tmp_path / "benchmarks" / "workloads.py"
     path.write_text(f"from kernforge import Tensor, Workload\n{text}\n")
     with pytest.raises(UsageError) as told:
-        bench.workloads(bench.Wanted(project=tmp_path))
+        bench.workloads(bench.BenchRequest(project=tmp_path))
     assert str(path) in told.value.message
     assert said in told.value.message
     assert told.value.hint
@@ -257,7 +263,7 @@ def test_a_sized_that_makes_no_workload_is_told(tmp_path, body, said):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "workloads.py").write_text(f"def sized(n):\n    return {body}\n")
     with pytest.raises(UsageError) as told:
-        bench.workloads(bench.Wanted(project=tmp_path, sizes=(4,)))
+        bench.workloads(bench.BenchRequest(project=tmp_path, sizes=(4,)))
     assert said in told.value.message
     assert told.value.hint
 
@@ -268,7 +274,7 @@ def test_names_that_there_are_stand_beside_the_one_that_there_is_not(tmp_path):
         f"from kernforge import Tensor, Workload\nWORKLOADS = [{GOOD}]\n"
     )
     with pytest.raises(UsageError, match="no workload is called b") as told:
-        bench.workloads(bench.Wanted(project=tmp_path, only=("b",)))
+        bench.workloads(bench.BenchRequest(project=tmp_path, only=("b",)))
     assert told.value.hint == "there are 'a'"
 
 
@@ -304,6 +310,16 @@ def test_several_processes_share_the_rounds():
 def test_modes_have_rows_of_their_own_length(mode, call_s, device, set_up, calls):
     settings = Settings(device=device)
     assert workload.calls_of(call_s, 1000, settings, mode, set_up=set_up) == calls
+
+
+@pytest.mark.parametrize(
+    ("set_bytes", "calls"), [(8 << 10, 128), (1 << 20, 25), (24 << 20, 1), (26 << 20, 1)]
+)
+def test_a_hot_graph_has_the_calls_that_stay_in_the_cache(set_bytes, calls):
+    settings, cache = Settings(device="cuda"), 50 << 20
+    found = workload.calls_of(1e-6, set_bytes, settings, "graph-hot", cache_bytes=cache)
+    assert found == calls
+    assert workload.fits_cache(set_bytes, cache) == (calls * set_bytes <= cache // 2)
 
 
 def test_short_rows_come_oftener_than_long_ones():

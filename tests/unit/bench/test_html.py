@@ -183,7 +183,7 @@ def test_conditions_are_said_with_their_units(document):
         "while measuring: SM clock 1755 .. 1980 MHz, memory clock 3201 MHz, temperature 40 .. 52 C",
         f"clocks held back by: power cap (turns: {2 * results})",
         f"calls discarded because the GPU was slowed down: power brake {32 * results}",
-        "not told by the GPU, so not checked: power (Not Supported)",
+        "not reported by the GPU, so not checked: power (Not Supported)",
     ]
     document["settings"]["processes"] = 6
     assert text.conditions(document)[2].startswith("a sample is a process")
@@ -203,6 +203,9 @@ def test_a_difference_is_told_with_its_interval_or_as_unsure(document):
     assert line[3] in text_of(parsed(html.html(document)))
     found["beside"] = told | {"low": 1.001, "verdict": "slower"}
     assert text.beside(found) == "1.014 (1.001 .. 1.030) slower"
+    found["beside"] |= {"mean": 1.001, "mean_low": 0.99, "mean_high": 1.02, "verdict": "unsure"}
+    by_means = "by means 1.001 (0.990 .. 1.020)"
+    assert text.beside(found) == f"1.014 (1.001 .. 1.030), {by_means}, no sure difference"
 
 
 def test_a_summary_has_a_cell_for_everyone(document):

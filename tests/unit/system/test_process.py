@@ -9,7 +9,7 @@ import pytest
 
 from kernforge.errors import ToolchainError
 from kernforge.system import process
-from kernforge.system.process import Command, Completed
+from kernforge.system.process import Command, Completed, PipedProcess
 from kernforge.toolchain import host_compiler
 
 
@@ -59,6 +59,16 @@ def test_one_that_does_not_end_is_killed_all_the_same(monkeypatch):
     stubborn = "trap '' TERM; while :; do sleep 0.1; done"
     done = process.run(Command(argv=("sh", "-c", stubborn), timeout=0.2, tidies=True))
     assert done.returncode == -9
+
+
+def test_a_line_without_an_end_is_none():
+    code = "import os, sys; [os.write(int(sys.argv[2]), b'x' * 65536) for _ in range(64)]"
+    writer = PipedProcess(Command(argv=(sys.executable, "-c", code)))
+    try:
+        assert writer.receive(60) is None
+        assert writer.ended() is None  # it still writes
+    finally:
+        writer.kill()
 
 
 def test_kill_all_ends_what_another_thread_started():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What speaks against a candidate's times: clocks that disagree, modes that are told apart."""
+"""Reasons not to believe a candidate's times: clocks that disagree, modes that it distinguishes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def hidden_time(
     """Why a worker's clock cannot be believed; empty when it can.
 
     Args:
-        turns: of each turn of a candidate without a flush, the nanoseconds of the judge's clock, the sum of
-            what the worker reported, and the number of calls.
-        empty: likewise of calls that do nothing.
+        turns: of each turn without a flush, the nanoseconds of the judge's clock, the sum of what the
+            worker reported, and the number of calls.
+        empty: the same of calls that do nothing.
     """
     found = _unexplained(
-        [(wall - told, told, calls) for wall, told, calls in turns],
-        [(wall - told, told, calls) for wall, told, calls in empty],
+        [(wall - reported, reported, calls) for wall, reported, calls in turns],
+        [(wall - reported, reported, calls) for wall, reported, calls in empty],
     )
     if found is None:
         return ""
-    excess, told, calls = found
+    excess, reported, calls = found
     return (
-        f"its process reported {told / calls / 1e3:.1f} us a call, and the judge's clock saw at "
+        f"its process reported {reported / calls / 1e3:.1f} us a call, and the judge's clock saw at "
         f"least {excess / calls / 1e3:.1f} us more"
     )
 
@@ -44,20 +44,20 @@ def hidden_time(
 def computed_ahead(
     turns: Sequence[tuple[float, float, int]], empty: Sequence[tuple[float, float, int]]
 ) -> str:
-    """Why a worker had results before its clock ran; empty when it had not.
+    """Why a worker had results before its clock started; empty when it had not.
 
     Args:
         turns: of each turn, the nanoseconds that the worker was at work until inputs lay ready, the
             sum of what it reported of the calls after that, and their number.
-        empty: likewise of calls that do nothing.
+        empty: the same of calls that do nothing.
     """
     found = _unexplained(turns, empty)
     if found is None:
         return ""
-    excess, told, calls = found
+    excess, reported, calls = found
     return (
         f"its process worked for {excess / calls / 1e3:.1f} us a call while inputs were laid out, "
-        f"and reported {told / calls / 1e3:.1f} us a call for what came then"
+        f"and reported {reported / calls / 1e3:.1f} us a call for the calls after that"
     )
 
 
@@ -68,19 +68,21 @@ def _unexplained(
 
     Args:
         turns: nanoseconds that the worker did not report, those that it did, and calls.
-        empty: likewise of calls that do nothing.
+        empty: the same of calls that do nothing.
     """
     if not turns or not empty:
         return None
     # A busy machine lengthens single turns; the best turn is what must be explained.
     cost = min(spent / calls for spent, _, calls in empty)
-    found = min((spent - _EMPTY_SHARE * cost * calls, told, calls) for spent, told, calls in turns)
-    excess, told, _ = found
-    return found if excess > _HIDDEN_NS + _HIDDEN_SHARE * told else None
+    found = min(
+        (spent - _EMPTY_SHARE * cost * calls, reported, calls) for spent, reported, calls in turns
+    )
+    excess, reported, _ = found
+    return found if excess > _HIDDEN_NS + _HIDDEN_SHARE * reported else None
 
 
-def told_apart(times: dict[str, list[float]]) -> str:
-    """Why a candidate treats cold turns unlike hot ones; empty when it does not."""
+def distinguished(times: dict[str, list[float]]) -> str:
+    """Why a candidate seems to treat cold turns unlike hot ones; empty when it does not."""
     if not times.get("cold") or not times.get("hot"):
         return ""
     cold, hot = (statistics.median(times[mode]) for mode in ("cold", "hot"))
@@ -90,7 +92,7 @@ def told_apart(times: dict[str, list[float]]) -> str:
 
 
 def unevenness(times: Sequence[float]) -> float | None:
-    """Mean over median of a turn's times; None where there are too few to tell."""
+    """Mean over median of a turn's times; None where there are too few times."""
     if len(times) < _FEWEST:
         return None
     middle = statistics.median(times)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where judge and worker hand each other tensors: memory of the host, or of the GPU.
+"""Memory in which judge and worker hand each other tensors: of the host, or of the GPU.
 
 On a GPU the judge allocates and the worker opens (CUDA's interprocess memory): what passes never
 leaves the device, so that a workload of gigabytes costs milliseconds and not minutes.
@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from kernforge.bench.engine import cuda_driver
+from kernforge.bench.engine.messages import BufferAddress
 from kernforge.errors import StorageError, UsageError
 from kernforge.system import machine
 
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
     from kernforge.bench.engine.workload import Layout
 
 
-_MOST_AT_ONCE = 256 << 20  # Larger calls are few, and a copy of all their bytes is dear.
+_MOST_AT_ONCE = 256 << 20  # Larger calls are few, and a copy of all their bytes is expensive.
 
 
 class HostBuffer:
     """Bytes in the host's memory, as a file without a name.
 
-    Nothing is left of it when its processes end, however they do; and a container's /dev/shm, often
-    64 MB, has no say in how large it may be.
+    Nothing is left of it when its processes end, however they end, and a container's /dev/shm, often
+    64 MB, does not limit its size.
 
     Args:
         size: bytes that it shall hold.
 
     Raises:
-        UsageError: there is not so much memory.
+        UsageError: the machine does not have so much memory.
     """
 
     def __init__(self, size: int) -> None:
@@ -44,7 +45,7 @@ class HostBuffer:
         self._file, self._reserved = os.memfd_create("kernforge-bench"), 0
         # The link opens for processes of this user as long as this one has the file open.
         path = f"/proc/{os.getpid()}/fd/{self._file}"
-        self.told = {"path": path, "size": size}
+        self.address = BufferAddress(size=size, path=path)
         try:
             self.bytes = torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
         except RuntimeError as error:
@@ -57,15 +58,15 @@ class HostBuffer:
     def reserve(self, size: int) -> None:
         """Make sure of the memory for the first bytes.
 
-        Who writes to a page for which there is no memory is killed by a signal.
+        A process that writes to a page for which there is no memory is killed by a signal.
 
         Raises:
-            StorageError: there is not so much.
+            StorageError: so much memory is not free.
         """
         more = size - self._reserved
         if more <= 0:
             return
-        # No limit of its own keeps such a file below what the machine has.
+        # Such a file has no limit of its own that is below the machine's memory.
         if more > (free := machine.available_memory()):
             raise StorageError(
                 f"the exchange needs {more / 1e6:.0f} MB more memory, and {free / 1e6:.0f} are free",
@@ -75,7 +76,7 @@ class HostBuffer:
         self._reserved = size
 
     def close(self) -> None:
-        """Give the memory back; who has it mapped keeps it until then."""
+        """Close the file; a process that has it mapped keeps the memory."""
         os.close(self._file)
 
 
@@ -87,31 +88,30 @@ class DeviceBuffer:
         size: bytes that it shall hold.
 
     Raises:
-        MachineError: the GPU has not so much memory, or its driver shares none.
+        MachineError: the GPU does not have so much memory, or its driver cannot share it.
     """
 
     def __init__(self, driver: cuda_driver.Driver, size: int) -> None:
         self._driver, self._at = driver, driver.allocate(size)
-        self.told = {"handle": driver.share(self._at), "size": size}
+        self.address = BufferAddress(size=size, handle=driver.share(self._at))
         self.bytes = cuda_driver.as_bytes(self._at, size)
 
     def reserve(self, size: int) -> None:
-        """All of it was had at the beginning."""
+        """All of it was allocated at the beginning."""
 
     def close(self) -> None:
-        """Give the memory back; nobody may use it any more."""
+        """Free the memory; no process may use it any more."""
         self._driver.free(self._at)
 
 
-def enter(told: dict[str, Any]) -> Torch:
-    """The worker's side of a buffer."""
+def open_buffer(address: BufferAddress) -> Torch:
+    """The bytes of a buffer that another process made."""
     import torch  # noqa: PLC0415
 
-    size = told["size"]
-    if "path" in told:
-        return torch.from_file(told["path"], shared=True, size=size, dtype=torch.uint8)
-    found: Torch = cuda_driver.as_bytes(cuda_driver.Driver().open(told["handle"]), size)
-    return found
+    size = address.size
+    if address.path:
+        return torch.from_file(address.path, shared=True, size=size, dtype=torch.uint8)
+    return cuda_driver.as_bytes(cuda_driver.Driver().open(address.handle), size)
 
 
 class Scratch:
@@ -125,7 +125,7 @@ class Scratch:
         if whole.device.type != "cpu":  # Torch itself keeps a GPU's memory.
             return whole.clone()
         kept = self._kept.get(kind)
-        # Memory that is new to a process is as dear as the copy.
+        # Memory that is new to a process costs as much as the copy.
         if kept is None or kept.numel() < whole.numel():
             kept = self._kept[kind] = whole.new_empty(whole.numel())
         return kept[: whole.numel()].copy_(whole)
@@ -136,8 +136,8 @@ class Exchange:
 
     Args:
         buffer: at least as many bytes as the calls have.
-        parts: what one call has.
-        scratch: memory that exchanges share, of which one at a time is in use; None: its own.
+        parts: tensors of one call.
+        scratch: memory for copies, which several exchanges may share; None: its own.
     """
 
     def __init__(
@@ -163,10 +163,10 @@ class Exchange:
         return self._shared[: calls * self._parts.set_bytes]
 
     def put(self, given: Sequence[tuple[Any, ...]]) -> None:
-        """Lay the inputs of a turn's calls out, and forget results of an earlier one.
+        """Lay out the inputs of a turn's calls, and clear the results of an earlier one.
 
         Raises:
-            StorageError: there is no memory for them.
+            StorageError: the memory for them is not free.
         """
         import torch  # noqa: PLC0415
 
@@ -175,14 +175,14 @@ class Exchange:
         whole.zero_()
         targets = [each for call in range(len(given)) for each in self._views(whole, call)[0]]
         if targets:
-            torch._foreach_copy_(targets, [each for one in given for each in _plain(one)])
+            torch._foreach_copy_(targets, [each for inputs in given for each in _plain(inputs)])
         at_once = whole.numel() <= _MOST_AT_ONCE
         self._laid_out = self._scratch.copy(whole, "laid out") if at_once else None
 
     def results(self, calls: int) -> list[tuple[Torch, ...]]:
-        """What the worker gave for each call, as it is now; all of it leaves the exchange.
+        """The worker's results of each call, as they are now; the exchange is cleared.
 
-        It holds until the next results are asked for.
+        They are valid until the next results are asked for.
         """
         whole = self._sets(calls)
         if whole.numel() <= _MOST_AT_ONCE:
@@ -197,15 +197,15 @@ class Exchange:
     def changed_inputs(
         self, given: Sequence[tuple[Any, ...]], allowed: tuple[int, ...]
     ) -> int | None:
-        """The first call whose inputs are no longer what the worker was given; None: there is none."""
+        """The first call whose inputs are not what the worker was given; None: all are."""
         import torch  # noqa: PLC0415
 
         # Eight bytes at a time: sets begin and end at multiples of them.
         words = self._sets(len(given)).view(torch.int64)
         if self._laid_out is not None and words.equal(self._laid_out.view(torch.int64)):
             return None
-        for call, one in enumerate(given):
-            if self._is_changed(call, one, allowed):
+        for call, inputs in enumerate(given):
+            if self._is_changed(call, inputs, allowed):
                 return call
         return None
 

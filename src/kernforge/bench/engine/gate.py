@@ -4,8 +4,8 @@
 It stands before the first event of a timed call. As many of its blocks run as the multiprocessors
 have threads for, so nothing else can begin, on no stream, before the clock does; and what is
 measured is the GPU's time and not Python's, however long Python takes to queue the call. The cache
-is overwritten and then filled with clean lines from inside, so that nobody can warm it after that,
-and no write-back of ours is left to be paid by the call.
+is overwritten and then filled with clean lines by the gate itself, so that no code can warm it after
+that, and the call does not pay for write-backs of ours.
 
 A call that waits for the device would wait for ever: after ``MOST_NS`` the gate opens by itself,
 and what such a call takes is counted from there. Instructions: PTX ISA 6.0, for any GPU since

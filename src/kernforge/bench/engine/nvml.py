@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door to NVML: what a GPU says of its clocks, heat and power, and what it does not say.
+"""The door to NVML: what a GPU reports of its clocks, temperature and power, and what it does not.
 
 Only the judge reads it. A reading takes the driver milliseconds, so none is made near a timed call
 or in a process that is timed.
@@ -11,8 +11,7 @@ import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from kernforge.bench.engine import throttle
-from kernforge.bench.engine.throttle import Reading
+from kernforge.bench.engine.samples import Reading, reason_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ class Gpu:
 
     Args:
         nvml: the module ``pynvml``, or what answers as it does; None where there is none.
-        uuid: of the GPU that torch calls the first, without ``GPU-``; None where torch does not say.
+        uuid: of torch's first GPU, without ``GPU-``; None where torch does not know it.
         why: why there is no NVML.
     """
 
@@ -50,7 +49,7 @@ class Gpu:
             self._missing = dict.fromkeys(_FACTS.values(), str(error))
 
     def reading(self) -> Reading:
-        """What it says now; what it does not say is None, and ``missing`` knows why."""
+        """What the GPU reports now; the rest is None, and ``missing`` says why."""
         if (nvml := self._nvml) is None:
             return Reading()
         at = self._handle
@@ -69,7 +68,7 @@ class Gpu:
                 lambda: nvml.nvmlDeviceGetTemperature(at, nvml.NVML_TEMPERATURE_GPU),
             ),
             power_w=None if power is None else power / _MILLI,
-            reasons=None if bits is None else throttle.names(int(bits)),
+            reasons=None if bits is None else reason_names(int(bits)),
         )
 
     def _ask(self, fact: str, question: Callable[[], Any]) -> float | None:
@@ -80,11 +79,11 @@ class Gpu:
             return None
 
     def missing(self) -> dict[str, str]:
-        """What it does not say, with the reason."""
+        """What the GPU does not report, with the reason."""
         return dict(self._missing)
 
     def driver(self) -> str | None:
-        """The driver's version; None where it is not told."""
+        """The driver's version; None where it is not known."""
         if self._nvml is None:
             return None
         with contextlib.suppress(self._nvml.NVMLError):

@@ -1,37 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes that compete, as the judge sees them: what they are told, and what they have shown."""
+"""The candidates' processes as the judge sees them: requests, replies, and the times so far."""
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernforge.bench.engine import doubts, workload
+from kernforge.bench.engine import doubts, messages, workload
 from kernforge.bench.engine.cuda_driver import Driver
 from kernforge.bench.engine.exchange import DeviceBuffer, Exchange, HostBuffer, Scratch
+from kernforge.bench.engine.messages import Done, MessageError, Refused, Times, WorkerStart
 from kernforge.bench.engine.workload import COPY, NOTHING, PRODUCT, SIDE, Candidate, Settings
-from kernforge.system.process import Command, Partner
+from kernforge.system.process import Command, PipedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernforge.bench.engine.samples import Timed
+    from kernforge.bench.engine.messages import Reply, Request
+    from kernforge.bench.engine.samples import TimedTurn
     from kernforge.bench.engine.workload import Layout, Mode
 
 _MANY_CPUS = 4
+_LONGEST = 4000  # Characters of a reason that a candidate gives.
 START_S = 600.0  # torch.compile's tuning may take minutes.
 
 
 @dataclass(slots=True, kw_only=True)
-class Runner:
-    """A candidate's process and what it has shown so far."""
+class CandidateProcess:
+    """A candidate's process, and what the judge knows of it.
+
+    Attributes:
+        candidate: what it runs.
+        pipes: the running program.
+        shared: the memory for tensors.
+        scratch: the judge's memory for copies of it.
+        exchange: the memory as tensors of the workload.
+        dead: whether it does not reply any more.
+        call_s: seconds of a call.
+        refused: why the candidate is refused; empty when it is not.
+        checked: number of calls whose results were checked.
+        skipped: modes that the candidate does not have, with the reason.
+        turns: turns of each mode.
+        untimed: of each turn without a flush, nanoseconds by the judge's clock, nanoseconds that the
+            process reported, and the number of calls.
+        prepared: of the same turns, nanoseconds that the process worked until its inputs were
+            prepared, nanoseconds that it reported, and the number of calls.
+        unevenness: of each hot turn, mean over median of its times.
+    """
 
     candidate: Candidate
-    partner: Partner
+    pipes: PipedProcess
     shared: HostBuffer | DeviceBuffer
     scratch: Scratch
     exchange: Exchange = field(init=False)
@@ -40,13 +61,13 @@ class Runner:
     refused: str = ""
     checked: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
-    turns: dict[str, list[Timed]] = field(default_factory=dict)
+    turns: dict[str, list[TimedTurn]] = field(default_factory=dict)
     untimed: list[tuple[float, float, int]] = field(default_factory=list)
     prepared: list[tuple[float, float, int]] = field(default_factory=list)
     unevenness: list[float] = field(default_factory=list)
 
     def begin(self, parts: Layout) -> None:
-        """Forget the workload before; who has no process any more stays refused."""
+        """Forget the workload before; a candidate whose process is dead stays refused."""
         self.exchange = Exchange(self.shared, parts, self.scratch)
         self.call_s, self.checked = 0.0, 0
         self.skipped, self.turns = {}, {}
@@ -55,45 +76,41 @@ class Runner:
             self.refused = ""
 
     def times(self) -> dict[str, list[float]]:
-        """Every time that it reported, by modes."""
+        """Every time that the process reported, by modes."""
         return {
             mode: [time for turn in turns for time in turn.times]
             for mode, turns in self.turns.items()
         }
 
-    def keep(self, mode: Mode, turn: Timed, judged: tuple[int, int] | None) -> None:
+    def keep(self, mode: Mode, turn: TimedTurn, judged: tuple[int, int] | None) -> None:
         """Keep a turn.
 
         Args:
             mode: how it was called.
-            turn: what came of it.
-            judged: nanoseconds that the process worked until the inputs lay ready, and those of the
-                judge's clock from then until the calls were done; None where its clock is too coarse for the mode.
+            turn: its times.
+            judged: nanoseconds that the process worked until its inputs were prepared, and those of
+                the judge's clock from then until the calls were done; None in a mode for which the
+                judge's clock is too coarse.
         """
         self.turns.setdefault(mode, []).append(turn)
         uneven = doubts.unevenness(turn.times)
         if mode == "hot" and uneven is not None:
             self.unevenness.append(uneven)
         if judged:
-            told = statistics.fmean(turn.times) * turn.calls
-            self.untimed.append((judged[1], told, turn.calls))
+            reported = statistics.fmean(turn.times) * turn.calls
+            self.untimed.append((judged[1], reported, turn.calls))
             if not self.candidate.entry:  # A class is set up there, by its own code.
-                self.prepared.append((judged[0], told, turn.calls))
+                self.prepared.append((judged[0], reported, turn.calls))
 
-    def plausible(self, answer: dict[str, Any], mode: Mode, calls: int) -> bool:
-        """Whether an answer has all its times; it is refused when it has not."""
-        times = answer.get("times")
-        if (
-            isinstance(times, list)
-            and len(times) == workload.samples_of(mode, calls)
-            and all(isinstance(each, int | float) and each >= 0 for each in times)
-        ):
+    def plausible(self, reply: Times, mode: Mode, calls: int) -> bool:
+        """Whether a reply has the times of all calls; the candidate is refused when it has not."""
+        if len(reply.times) == workload.samples_of(mode, calls):
             return True
-        self.refused = f"its process reported no times of {calls} calls"
+        self.refused = f"its process did not report the times of {calls} calls"
         return False
 
-    def doubt(self, nothing: Runner) -> str:
-        """Why its times cannot be believed; empty when they can.
+    def doubt(self, nothing: CandidateProcess) -> str:
+        """Why the times cannot be believed; empty when they can.
 
         Args:
             nothing: the process whose calls do nothing.
@@ -101,39 +118,41 @@ class Runner:
         return (
             doubts.hidden_time(self.untimed, nothing.untimed)
             or doubts.computed_ahead(self.prepared, nothing.prepared)
-            or doubts.told_apart(self.times())
+            or doubts.distinguished(self.times())
             or doubts.uneven(self.unevenness)
         )
 
-    def ask(self, seconds: float, **wanted: Any) -> dict[str, Any] | None:
-        """Its answer; None, and refused, when it gives none."""
-        self.partner.send(json.dumps(wanted))
-        return self.hear(seconds)
+    def ask(
+        self, seconds: float, request: Request, kinds: tuple[type[Reply], ...] = (Done,)
+    ) -> Reply | None:
+        """The reply to a request; None when there is none, and the candidate is refused.
 
-    def hear(self, seconds: float) -> dict[str, Any] | None:
-        """The answer to what was said last; None, and refused, when there is none."""
-        line = self.partner.receive(seconds)
-        answer = _document(line)
-        if answer is None:
+        Args:
+            seconds: seconds to wait for the reply.
+            request: what to do.
+            kinds: kinds of reply that are expected.
+        """
+        self.pipes.send(messages.encode(request))
+        return self.hear(seconds, kinds)
+
+    def hear(self, seconds: float, kinds: tuple[type[Reply], ...] = (Done,)) -> Reply | None:
+        """The next reply, as ``ask`` returns it."""
+        reply, wrong = None, ""
+        if (line := self.pipes.receive(seconds)) is not None:
+            try:
+                reply = messages.decode(line, (*kinds, Refused))
+            except MessageError as error:
+                wrong = str(error)
+        if reply is None:
             self.dead = True
-            said = self.partner.last_words()
-            self.refused = "its process ended, hung or answered nonsense" + (
-                f": {said}" if said else ""
-            )
-        elif "refused" in answer:
-            self.refused = str(answer["refused"])
-        return None if self.refused else answer
+            why = wrong or self.pipes.last_words()
+            self.refused = "its process ended, hung or sent nonsense" + (f": {why}" if why else "")
+        elif isinstance(reply, Refused):
+            self.refused = reply.why[:_LONGEST] or "its process gives no reason"
+        return None if self.refused else reply
 
 
-def _document(line: str | None) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line) if line is not None else None
-    except json.JSONDecodeError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-class Field:
+class CandidateField:
     """The processes of all candidates, and the memory that each shares with the judge."""
 
     def __init__(self, candidates: Sequence[Candidate], settings: Settings, size: int) -> None:
@@ -141,7 +160,7 @@ class Field:
         self._size = size
         self._buffers: list[HostBuffer | DeviceBuffer] = []
         self._scratch = Scratch()
-        self.runners: list[Runner] = []
+        self.processes: list[CandidateProcess] = []
 
     def start(self, *, counts: bool) -> None:
         """Start all processes together, wait for each, and stop it until it is on turn.
@@ -150,24 +169,29 @@ class Field:
             counts: whether operations count, so that a matrix product is measured too.
         """
         for candidate in (*self._candidates, NOTHING, COPY, *((PRODUCT,) if counts else ())):
-            shared = self._buffer()
-            spec = _spec(candidate, self._settings.device) | {"exchange": shared.told}
-            module = "bench_hubworker" if candidate.entry else "bench_worker"
-            argv = (sys.executable, "-m", f"kernforge.{module}", json.dumps(spec))
-            runner = Runner(
+            shared, device = self._buffer(), self._settings.device
+            start = WorkerStart(
+                device=device,
                 candidate=candidate,
-                partner=Partner(Command(argv=argv)),
+                buffer=shared.address,
+                side=SIDE[device],
+                cpu=_cpu() if device == "cuda" else None,
+            )
+            argv = (sys.executable, "-m", candidate.worker, messages.encode(start))
+            process = CandidateProcess(
+                candidate=candidate,
+                pipes=PipedProcess(Command(argv=argv)),
                 shared=shared,
                 scratch=self._scratch,
             )
-            self.runners.append(runner)
-        for runner in self.runners:
-            runner.hear(START_S)
-            runner.dead = bool(runner.refused)
-            runner.partner.pause()
+            self.processes.append(process)
+        for process in self.processes:
+            process.hear(START_S)
+            process.dead = bool(process.refused)
+            process.pipes.pause()
 
     def _buffer(self) -> HostBuffer | DeviceBuffer:
-        """One of its own in the host's memory; one for all on a GPU, where each clears what it leaves."""
+        """On a CPU a buffer for each process; on a GPU one for all, where each clears what it leaves."""
         if self._settings.device == "cpu":
             self._buffers.append(HostBuffer(self._size))
         elif not self._buffers:
@@ -176,35 +200,17 @@ class Field:
 
     def close(self) -> None:
         """End every process."""
-        for runner in self.runners:
-            runner.partner.kill()
+        for process in self.processes:
+            process.pipes.kill()
         for buffer in self._buffers:
             buffer.close()
 
 
 def _cpu() -> int | None:
-    """The processor on which everyone makes timed calls; None where there are few.
+    """The processor on which all candidates make timed calls; None where there are few.
 
     Cores differ, and one that another machine shares differs from minute to minute: candidates are
     compared on the same one. The first is left to interrupts.
     """
     known = os.sched_getaffinity(0)
     return max(known) if len(known) >= _MANY_CPUS else None
-
-
-def _spec(candidate: Candidate, device: str) -> dict[str, Any]:
-    """What a worker is told at its start."""
-    return {
-        "device": device,
-        "name": candidate.name,
-        "kind": candidate.kind,
-        "file": candidate.file,
-        "kernel": candidate.kernel,
-        "registry": candidate.registry,
-        "trust": candidate.trust,
-        "entry": candidate.entry,
-        "repo": candidate.repo,
-        "after": candidate.after,
-        "side": SIDE[device],
-        "cpu": _cpu() if device == "cuda" else None,
-    }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a list of times says: the median, how sure it is, and whether that is enough.
+"""The median of times, its interval, and ratios of two candidates.
 
 The interval is that of order statistics (Conover, Practical Nonparametric Statistics, 3.2): with
 ``B ~ Binomial(n, 1/2)``, the l-th smallest and the l-th largest sample enclose the median with
@@ -45,7 +45,7 @@ class Median:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """How times lie, in the unit of the samples; the quartiles are interpolated linearly.
+    """The spread of times, in the unit of the samples; quartiles are interpolated linearly.
 
     Attributes:
         mean: their mean.
@@ -67,7 +67,7 @@ class Spread:
 
 
 def spread(samples: Sequence[float]) -> Spread:
-    """How at least one sample lies."""
+    """The spread of one or more samples."""
     q1, _, q3 = (
         statistics.quantiles(samples, n=4, method="inclusive")
         if len(samples) > 1
@@ -86,7 +86,7 @@ def spread(samples: Sequence[float]) -> Spread:
 
 
 def median(samples: Sequence[float]) -> Median:
-    """Median and confidence interval of at least one sample."""
+    """Median and confidence interval of one or more samples."""
     ordered = sorted(samples)
     rank = _rank(len(ordered))
     return Median(
@@ -117,7 +117,7 @@ def of_rounds(rounds: Mapping[int, Sequence[float]]) -> Median:
     """Median and interval of the rounds' medians.
 
     Calls of one round follow each other and err together, so a round counts as one sample, however
-    many calls it has; rounds lie apart, with everybody else's turns between them.
+    many calls it has; between two rounds are the turns of all other candidates.
 
     Args:
         rounds: times of each round, at least one of them not empty.
@@ -141,24 +141,34 @@ class Ratio:
     """How many times as long one candidate takes as another, by rounds that both have.
 
     What slows a machine for a while slows both in that round, and falls out of the ratio. The
-    interval is the sign test's: the order statistics of the rounds' ratios.
+    intervals are the sign test's: the order statistics of the rounds' ratios. A round's median can
+    jump between the steps in which a GPU's clock counts a short call, its mean cannot: a difference
+    is sure where both are.
 
     Attributes:
-        value: median of the rounds' ratios.
+        value: median of the ratios of the rounds' medians.
         low: lower end of its 95 % interval.
         high: upper end.
+        mean: median of the ratios of the rounds' trimmed means.
+        mean_low: lower end of its 95 % interval.
+        mean_high: upper end.
         rounds: how many there were.
     """
 
     value: float
     low: float
     high: float
+    mean: float
+    mean_low: float
+    mean_high: float
     rounds: int
 
     @property
     def verdict(self) -> str:
-        """``slower`` or ``faster`` where the interval is without 1, else ``unsure``."""
-        return "slower" if self.low > 1 else "faster" if self.high < 1 else "unsure"
+        """``slower`` or ``faster`` where both intervals are without 1, else ``unsure``."""
+        if min(self.low, self.mean_low) > 1:
+            return "slower"
+        return "faster" if max(self.high, self.mean_high) < 1 else "unsure"
 
 
 def paired(
@@ -167,12 +177,38 @@ def paired(
     """Two candidates of one run, round by round; None where too few rounds have both.
 
     Args:
-        mine: times of each round of the one whose ratio it is.
-        theirs: likewise of the one that it is held against.
+        mine: times of each round of the candidate whose ratio it is.
+        theirs: times of each round of the candidate that it is compared with.
     """
-    one, other = middles(mine), middles(theirs)
-    ratios = [one[number] / other[number] for number in one if other.get(number, 0.0) > 0.0]
-    if len(ratios) < FEWEST:
+    medians = _ratios(middles(mine), middles(theirs))
+    if medians.samples < FEWEST:
         return None
-    found = median(ratios)
-    return Ratio(value=found.value, low=found.low, high=found.high, rounds=len(ratios))
+    means = _ratios(trimmed_means(mine), trimmed_means(theirs))
+    return Ratio(
+        value=medians.value,
+        low=medians.low,
+        high=medians.high,
+        mean=means.value,
+        mean_low=means.low,
+        mean_high=means.high,
+        rounds=medians.samples,
+    )
+
+
+def trimmed_means(rounds: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """The mean of each round that has times, without the least and the greatest twentieth.
+
+    Of four times and more, one is left out at either end.
+    """
+    return {number: _trimmed_mean(times) for number, times in rounds.items() if times}
+
+
+def _trimmed_mean(times: Sequence[float]) -> float:
+    out = max(len(times) // 20, 1 if len(times) >= 4 else 0)  # noqa: PLR2004
+    return statistics.fmean(sorted(times)[out : len(times) - out])
+
+
+def _ratios(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Median:
+    """The ratios of the rounds that both have; of none, no samples."""
+    ratios = [mine[number] / theirs[number] for number in mine if theirs.get(number, 0.0) > 0.0]
+    return median(ratios) if ratios else Median(value=0.0, low=0.0, high=0.0, samples=0)

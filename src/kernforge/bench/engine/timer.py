@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks of one device, taken hold of before any candidate's code is loaded.
+"""The clock of a device, whose functions are bound before a candidate's code is loaded.
 
 CPU: the monotonic clock around the call. CUDA: a pair of events around it behind a gate that holds
 the whole device until the call is queued, so that the device's time is measured and not Python's;
 then the host waits for the whole device, and what was still running beyond the second event is
-added: work on another stream counts.
+added: work on another stream counts. Calls in a row can be captured as one CUDA graph, which is
+replayed on new inputs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernforge.bench.engine import cuda_driver
-from kernforge.bench.engine import gate as engine_gate
+from kernforge.bench.engine.cuda_driver import Driver
+from kernforge.bench.engine.gate import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,14 +90,14 @@ class CudaTimer:
         torch.cuda.init()
         torch.cuda.synchronize()  # the context is there now
         self._clock = time.perf_counter_ns
-        self._driver = cuda_driver.Driver()
+        self._driver = Driver()
         self._stream: int = torch.cuda.current_stream().cuda_stream
-        self._gate = engine_gate.Gate(self._driver, self._stream)
+        self._gate = Gate(self._driver, self._stream)
         self._start, self._end = self._driver.event(), self._driver.event()
         self._idle_ns, self._noise_ns = self._cost_of_idle()
 
     def _cost_of_idle(self) -> tuple[float, float]:
-        """What waiting costs when there is nothing to wait for: usually, and at the worst."""
+        """Nanoseconds of a wait on an idle device: the median, and the longest but a few."""
         costs = []
         for _ in range(200):
             self.settle()
@@ -146,3 +147,50 @@ class CudaTimer:
 def open_timer(device: str) -> CpuTimer | CudaTimer:
     """The clock of ``cpu`` or ``cuda``."""
     return CudaTimer() if device == "cuda" else CpuTimer()
+
+
+class UncapturableError(Exception):
+    """A candidate that cannot be captured in a CUDA graph."""
+
+
+class Graph:
+    """Calls of a candidate as one CUDA graph, whose inputs are copied in before each replay.
+
+    Args:
+        call: the candidate.
+        given: inputs for as many calls as are timed in a row.
+
+    Raises:
+        UncapturableError: the calls cannot be captured.
+    """
+
+    def __init__(self, call: Callable[..., Any], given: list[tuple[Any, ...]]) -> None:
+        import torch  # noqa: PLC0415
+
+        self._inputs, self.calls = given, len(given)
+        self._graph = torch.cuda.CUDAGraph()
+        self._plain, self._copy = torch.Tensor, torch.Tensor.copy_
+        try:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                call(*self._inputs[0])
+            torch.cuda.current_stream().wait_stream(side)
+            with torch.cuda.graph(self._graph):
+                self._results = [call(*each) for each in self._inputs]
+        except RuntimeError as error:
+            raise UncapturableError(f"it cannot be captured in a CUDA graph: {error}") from error
+
+    def time(
+        self, timer: Timer, given: list[tuple[Any, ...]], *, cold: bool
+    ) -> tuple[list[Any], float]:
+        """Results of one replay on these inputs, and its nanoseconds; a last group may be short.
+
+        Cold: the caches are flushed. Else they hold what fits of the inputs, which were just written.
+        """
+        for kept, new in zip(self._inputs, given, strict=False):
+            for target, source in zip(kept, new, strict=True):
+                if type(source) is self._plain:
+                    self._copy(target, source)
+        _, spent = timer.time(self._graph.replay, (), cold=cold)
+        return self._results[: len(given)], spent * len(given) / len(self._inputs)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge's own numbers: inputs that nobody can foresee, and whether results are right.
+"""Random inputs, expected results, and whether a result is right; all on the measured device.
 
-They are drawn, and the reference computes, on the device that is measured.
-
-A floating-point element is right when it is within the tolerance times the sum of the wanted value
-and the root mean square of all wanted values, and NaN and infinities are where they should be.
-Integers must be equal.
+A floating-point element is right when it is within the tolerance times the sum of the expected
+value and the root mean square of all expected values, and NaN and infinities are where they are
+expected. Integers must be equal.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ def draw(workload: Workload, random: Generator) -> tuple[Any, ...]:
     """Arguments of one call, on the generator's device.
 
     Raises:
-        UsageError: there is no room for them, or a range of values is empty.
+        UsageError: they do not fit into memory, or a range of values is empty.
     """
     try:
         return tuple(
@@ -63,10 +61,10 @@ def _tensor(wanted: Tensor, random: Generator) -> Torch:
 
 
 def expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
-    """What the reference says; it may change its own copy of the inputs.
+    """The results of the reference, which may change its own copy of the inputs.
 
     Raises:
-        UsageError: it raises, or returns something else than tensors.
+        UsageError: the reference raises, or returns something else than tensors.
     """
     import torch  # noqa: PLC0415
 
@@ -122,7 +120,7 @@ def layout(workload: Workload, wanted: tuple[Torch, ...]) -> Layout:
 
 
 def difference(workload: Workload, got: tuple[Torch, ...], wanted: tuple[Torch, ...]) -> str | None:
-    """The first wrong element with what was wanted there; None when all are right."""
+    """The first wrong element with the expected one; None when all are right."""
     wrong = _difference(workload, got, wanted)
     return None if wrong and workload.accepts and workload.accepts(got, wanted) else wrong
 
@@ -134,12 +132,14 @@ def _difference(
         at = _first_wrong(workload, mine, theirs)
         if at is not None:
             which = f"result {number}" if len(wanted) > 1 else "the result"
-            return f"{which} is wrong at {list(at)}: {mine[at].item()}, wanted {theirs[at].item()}"
+            return (
+                f"{which} is wrong at {list(at)}: {mine[at].item()}, expected {theirs[at].item()}"
+            )
     return None
 
 
 def _first_wrong(workload: Workload, got: Torch, wanted: Torch) -> tuple[int, ...] | None:
-    """Place of the first wrong element; a part at a time, so that float64 copies stay small."""
+    """Position of the first wrong element; a part at a time, so that float64 copies stay small."""
     import torch  # noqa: PLC0415
 
     mine, theirs = got.reshape(-1), wanted.reshape(-1)
@@ -180,7 +180,7 @@ def _wide(part: Torch) -> Torch:
 
 
 def _far(got: Torch, wanted: Torch, tolerance: float, scale: float) -> Torch:
-    """Where an element is no number that is near enough."""
+    """Where an element is not near enough."""
     import torch  # noqa: PLC0415
 
     mine, theirs = _wide(got), _wide(wanted)

@@ -1,27 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that runs one candidate: ``python -m kernforge.bench.engine.worker SPEC READ WRITE``.
 
-It is told what to do a line at a time and believed in little: the judge holds its clock against its
-own, and looks at the results itself. What it needs of torch it takes hold of before the candidate's
-file is loaded, so that a candidate that patches torch patches only itself.
+It does one request of the judge after the other. The judge compares its clock with this process's,
+and checks the results itself. The functions of torch that are needed here are bound before the
+candidate's file is loaded, so that a candidate that patches torch patches only itself.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernforge.bench.engine import exchange
+from kernforge.bench.engine import exchange, messages
 from kernforge.bench.engine import timer as engine_timer
 from kernforge.bench.engine import workload as engine_workload
 from kernforge.bench.engine.contender import Contender, RefusedError
-from kernforge.bench.engine.garbage_pause import Garbage
-from kernforge.bench.engine.graph_timer import Graph, UncapturableError
-from kernforge.bench.engine.workload import Layout, Tensor
+from kernforge.bench.engine.messages import (
+    BeginWorkload,
+    CollectInputs,
+    CollectResults,
+    Done,
+    JudgePipe,
+    Measure,
+    Prepare,
+    Refused,
+    ReleaseMemory,
+    Skipped,
+    Times,
+    WorkerStart,
+)
+from kernforge.bench.engine.timer import Graph, UncapturableError
 from kernforge.system import garbage
 
 if TYPE_CHECKING:
@@ -29,26 +40,32 @@ if TYPE_CHECKING:
 
     from torch import Tensor as Torch
 
+    from kernforge.bench.engine.messages import Reply, Request
     from kernforge.bench.engine.workload import Mode
 
 _TOUCHED = 32 << 20
 _LINE = 64
 _PDEATHSIG = 1  # prctl(2)
+_LONGEST = 2000  # Characters of a reason.
+
+
+class LeftOutError(Exception):
+    """A candidate says that it does not compute a workload."""
 
 
 class Engine:
     """Torch's own functions, and what a call may give back.
 
     Args:
-        spec: device and exchange.
+        start: what the worker is started with.
     """
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, start: WorkerStart) -> None:
         import torch  # noqa: PLC0415
 
-        self.device = spec["device"]
+        self.device = start.device
         self.timer = engine_timer.open_timer(self.device)
-        self._shared = exchange.enter(spec["exchange"])
+        self._shared = exchange.open_buffer(start.buffer)
         self._types = {name: getattr(torch, name) for name in engine_workload.SIZES}
         self._Tensor, self._strided, self._empty = torch.Tensor, torch.strided, torch.empty
         self._copy, self._sum, self._storage = (
@@ -59,38 +76,34 @@ class Engine:
         self._copy_all = torch._foreach_copy_
         self._view, self._uint8 = torch.Tensor.view, torch.uint8
         self._give_back = torch.cuda.empty_cache
-        self.garbage = Garbage()
+        self.collector = garbage.Collector()
         self._place, self._anywhere = os.sched_setaffinity, os.sched_getaffinity(0)
-        self._cpu: int | None = spec.get("cpu")
+        self._cpu = start.cpu
 
     def settle_in(self, mode: Mode) -> None:
-        """No collector works from now on; by the host's clock, everyone calls on one processor."""
-        self.garbage.stop()
+        """Stop the collector; in ``launch`` mode, keep to the processor that all candidates use."""
+        self.collector.stop()
         if self._cpu is not None and mode == "launch":
             self._place(0, {self._cpu})
 
     def move_on(self) -> None:
-        """Let this thread go where it likes again, and the collector work."""
+        """Allow this thread all processors again, and start the collector."""
         if self._cpu is not None:
             self._place(0, self._anywhere)
-        self.garbage.go_on()
+        self.collector.go_on()
 
-    def begin(self, work: dict[str, Any]) -> None:
-        """Take a workload up: its layout, arguments and outputs' places that may alias."""
-        self.inplace = frozenset(work["inplace"])
-        self.layout = Layout(
-            inputs=tuple(_tensor(each) for each in work["inputs"]),
-            outputs=tuple(_tensor(each) for each in work["outputs"]),
-        )
-        self._arguments = work["arguments"]
+    def begin(self, work: BeginWorkload) -> None:
+        """Begin a workload: its layout, arguments, and positions of inputs that may alias."""
+        self.inplace, self.layout = frozenset(work.inplace), work.layout
+        self._arguments = work.arguments
         self.held: tuple[Torch, ...] = ()
         self.release()
         self.held = tuple(
-            self._empty(size, dtype=self._uint8, device=self.device) for size in work["held"]
+            self._empty(size, dtype=self._uint8, device=self.device) for size in work.held
         )
 
     def release(self) -> None:
-        """Give unused memory of the GPU back, which others need."""
+        """Return unused memory of the GPU, which other processes need."""
         if self.device == "cuda":
             self._give_back()
 
@@ -111,12 +124,12 @@ class Engine:
         tensors = iter(self.views(call)[0])
         given = []
         for argument in self._arguments:
-            if "tensor" in argument:
+            if argument.is_tensor:
                 source = next(tensors)
                 target = self._empty(source.shape, dtype=source.dtype, device=self.device)
                 given.append(self._copy(target, source))
             else:
-                given.append(argument["value"])
+                given.append(argument.value)
         return tuple(given)
 
     def empties(self) -> tuple[Torch, ...]:
@@ -137,20 +150,23 @@ class Engine:
         """Results as a tuple of plain tensors of the right kind.
 
         Raises:
-            RefusedError: they are none.
+            RefusedError: they are something else.
+            LeftOutError: the candidate does not compute this workload.
         """
+        if result is NotImplemented:
+            raise LeftOutError
         found = tuple(result) if type(result) in (tuple, list) else (result,)
         if len(found) != len(self.layout.outputs):
-            raise RefusedError(f"{len(found)} results where {len(self.layout.outputs)} are wanted")
+            raise RefusedError(f"{len(found)} results, expected {len(self.layout.outputs)}")
         for each, part in zip(found, self.layout.outputs, strict=True):
             if type(each) is not self._Tensor:
-                raise RefusedError(f"the result is a {type(each).__name__} and no plain tensor")
+                raise RefusedError(f"the result is a {type(each).__name__}, not a plain tensor")
             if each.layout is not self._strided or each.device.type != self.device:
                 raise RefusedError(f"the result is {each.layout} on {each.device}")
             if (each.dtype, tuple(each.shape)) != (self._types[part.dtype], part.shape):
                 raise RefusedError(
                     f"the result is {each.dtype} {list(each.shape)}, "
-                    f"wanted {part.dtype} {list(part.shape)}"
+                    f"expected {part.dtype} {list(part.shape)}"
                 )
         return found
 
@@ -171,7 +187,7 @@ class Engine:
                 raise RefusedError(f"the result lies in the storage of call {kept[at]}'s result")
 
     def take(self, call: int, found: tuple[Torch, ...]) -> None:
-        """Copy results to the judge, as they are now."""
+        """Copy the results of a call to the judge, as they are now."""
         if not found:
             return
         for target, source in zip(self.views(call)[1], found, strict=True):
@@ -182,44 +198,44 @@ class Engine:
         if len(found) == 1:
             self.take(first, found[0])
             return
-        targets = [each for n, one in enumerate(found, first) if one for each in self.views(n)[1]]
+        targets = [t for call, some in enumerate(found, first) if some for t in self.views(call)[1]]
         if targets:
-            self._copy_all(targets, [each for one in found for each in one])
+            self._copy_all(targets, [each for results in found for each in results])
 
     def give_back(self, given: list[tuple[Any, ...]]) -> None:
         """Copy the inputs of all calls to the judge, as they are now."""
-        plain = [each for one in given for each in one if type(each) is self._Tensor]
+        plain = [each for inputs in given for each in inputs if type(each) is self._Tensor]
         if plain:
             targets = [each for call in range(len(given)) for each in self.views(call)[0]]
             self._copy_all(targets, plain)
 
     def pointers(self, found: tuple[Torch, ...]) -> list[int]:
-        """Where results lie."""
+        """Addresses of the results' storage."""
         return [self._storage(each).data_ptr() for each in found]
 
 
 class Callee(Protocol):
-    """What gives a turn the function to time."""
+    """The source of the function to time."""
 
     @property
     def trusted(self) -> bool:
-        """Whether it is one of the engine's own, whose results are not looked at."""
+        """Whether it is one of the engine's own candidates, whose results are not checked."""
         ...
 
     def none(self, *given: Any) -> None:
-        """What is called when there is no workload."""
+        """Called when there is no workload."""
 
-    def of(self, work: dict[str, Any]) -> Callable[..., Any]:
+    def of(self, work: BeginWorkload) -> Callable[..., Any]:
         """The function to time on a workload."""
         ...
 
     def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:
-        """That function for so many calls in a row that shall not find each other's data cached."""
+        """That function for so many calls in a row, none of which finds another's data cached."""
         ...
 
 
 class Turn:
-    """Calls of a candidate with inputs that are ready.
+    """Calls of a candidate with inputs that were prepared.
 
     Args:
         engine: the process's.
@@ -232,36 +248,34 @@ class Turn:
         self._trusted = candidate.trusted
         self._given: list[tuple[Any, ...]] = []
         self._spare: list[tuple[Torch, ...]] = []
-        self._graph: Graph | None = None
+        self._graphs: dict[Mode, Graph] = {}
 
-    def workload(self, work: dict[str, Any]) -> dict[str, Any]:
+    def workload(self, work: BeginWorkload) -> None:
         """Go on with this workload."""
-        self._given, self._spare, self._graph = [], [], None
+        self._given, self._spare, self._graphs = [], [], {}
         self._call = self._candidate.none
-        self._engine.garbage.begin()
+        self._engine.collector.begin()
         self._engine.begin(work)
         self._call = self._candidate.of(work)
-        return {"ok": True}
 
-    def prepare(self, calls: int) -> dict[str, Any]:
+    def prepare(self, calls: int) -> None:
         """Lay out the inputs of so many calls, each in fresh storage."""
         self._given, self._spare = [], []
         self._given = [self._engine.fresh(call) for call in range(calls)]
         self._spare = [self._engine.empties() for _ in range(calls)] if self._trusted else []
         self._engine.timer.settle()
-        return {"ok": True}
 
-    def go(self, mode: Mode) -> dict[str, Any]:
-        """Make the calls, time them, and hand each result over at once."""
+    def measure(self, mode: Mode) -> Times:
+        """Make the calls, time them, and copy each result to the judge at once."""
         self._engine.settle_in(mode)
         try:
-            return self._go(mode)
+            return self._times(mode)
         finally:
             self._engine.move_on()
 
-    def _go(self, mode: Mode) -> dict[str, Any]:
+    def _times(self, mode: Mode) -> Times:
         engine, times = self._engine, []
-        measure = self._measure(mode)
+        measure = self._timing(mode)
         kept: dict[int, int] = {}
         alive: list[Any] = []
         step = engine_workload.in_a_row(mode, len(self._given))
@@ -274,119 +288,121 @@ class Turn:
             taken = [self.taken(number, result) for number, result in enumerate(results, first)]
             engine.take_all(first, taken)
             for number, found in enumerate(taken, first):
-                if mode != "graph":
+                if mode not in engine_workload.GRAPHS:
                     engine.refuse_aliases(self._given[number], found, kept)
                 kept.update(dict.fromkeys(engine.pointers(found), number))
                 alive.append(found)
             times.append(spent / len(given))
         engine.timer.settle()
-        return {"times": times}
+        return Times(times=tuple(times))
 
     def touch(self, given: tuple[Any, ...]) -> None:
         """Bring what a call reads into the caches."""
         self._engine.touch((*given, *self._engine.held))
 
     def taken(self, number: int, result: Any) -> tuple[Torch, ...]:
-        """What a call gave, as plain tensors.
+        """The results of a call as plain tensors.
 
         Raises:
             RefusedError: it is something else.
         """
-        # The engine's own give nothing back, but cost what others cost.
+        # The engine's own candidates return nothing, but their copies cost what others' cost.
         return self._engine.results(self._spare[number] if self._trusted else result)
 
-    def results(self) -> dict[str, Any]:
-        """Hand over results that were not handed over at once; there are none."""
-        return {"ok": True}
+    def results(self) -> None:
+        """Copy results that were not copied at once; there are none."""
 
-    def _measure(self, mode: Mode) -> Callable[[list[tuple[Any, ...]]], tuple[list[Any], float]]:
-        """What times calls in a row."""
+    def _timing(self, mode: Mode) -> Callable[[list[tuple[Any, ...]]], tuple[list[Any], float]]:
+        """The function that times calls in a row."""
         timer, call = self._engine.timer, self._call
         if mode == "launch":
             return lambda given: timer.time_launch(call, given)
-        if mode == "graph":
-            graph = self._captured()
-            return lambda given: graph.time(timer, given)
+        if mode in engine_workload.GRAPHS:
+            graph = self._captured(mode)
+            return lambda given: graph.time(timer, given, cold=mode == "graph")
 
-        def one(given: list[tuple[Any, ...]]) -> tuple[list[Any], float]:
+        def single(given: list[tuple[Any, ...]]) -> tuple[list[Any], float]:
             result, spent = timer.time(call, given[0], cold=mode == "cold")
             return [result], spent
 
-        return one
+        return single
 
-    def _captured(self) -> Graph:
-        """The workload's graph, captured once: its memory is then no newer than any other."""
-        calls = engine_workload.in_a_row("graph", len(self._given))
-        if self._graph is None or self._graph.calls < calls:
+    def _captured(self, mode: Mode) -> Graph:
+        """The mode's graph of a workload, captured once: its memory is then as old as any other."""
+        calls, graph = engine_workload.in_a_row(mode, len(self._given)), self._graphs.get(mode)
+        if graph is None or graph.calls < calls:
             inputs = [self._engine.fresh(number) for number in range(calls)]
-            self._graph = Graph(self._candidate.apart(self._call, calls), inputs)
-        return self._graph
+            graph = Graph(self._candidate.apart(self._call, calls), inputs)
+            self._graphs[mode] = graph
+        return graph
 
-    def leave(self) -> dict[str, Any]:
+    def release(self) -> None:
         """Keep no more memory than the candidate itself does."""
         self._given, self._spare = [], []
         self._engine.release()
-        return {"ok": True}
 
-    def inputs(self) -> dict[str, Any]:
-        """Show the judge what the calls left of their inputs."""
+    def inputs(self) -> None:
+        """Copy to the judge what the calls left of their inputs."""
         self._engine.give_back(self._given)
         self._given = []
-        self._engine.garbage.clear()
-        return {"ok": True}
+        self._engine.collector.clear()
 
 
-def _tensor(spec: dict[str, Any]) -> Tensor:
-    return Tensor(shape=tuple(spec["shape"]), dtype=spec["dtype"])
+def _obey(turn: Turn, request: Request) -> Reply:
+    """Do a request of the judge."""
+    match request:
+        case Measure(mode=mode):
+            return turn.measure(mode)
+        case BeginWorkload():
+            turn.workload(request)
+        case Prepare(calls=calls):
+            turn.prepare(calls)
+        case CollectResults():
+            turn.results()
+        case CollectInputs():
+            turn.inputs()
+        case ReleaseMemory():
+            turn.release()
+    return Done()
 
 
-def _answer(turn: Turn, wanted: dict[str, Any]) -> dict[str, Any]:
+def _reply(turn: Turn, request: Request) -> Reply:
+    """The reply to a request."""
     try:
-        if wanted["do"] == "workload":
-            return turn.workload(wanted["work"])
-        if wanted["do"] == "leave":
-            return turn.leave()
-        if wanted["do"] == "prepare":
-            return turn.prepare(wanted["calls"])
-        if wanted["do"] == "results":
-            return turn.results()
-        return turn.go(wanted["mode"]) if wanted["do"] == "go" else turn.inputs()
+        return _obey(turn, request)
+    except LeftOutError:
+        return Skipped(why="it does not compute this workload", in_all_modes=True)
     except UncapturableError as error:
-        return {"skipped": str(error)[:500]}
+        return Skipped(why=str(error)[:500])
     except RefusedError as error:
-        return {"refused": str(error)}
+        return Refused(why=str(error))
     except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
-        return {"refused": f"raised {type(error).__name__}: {error}"[:2000]}
+        return Refused(why=f"raised {type(error).__name__}: {error}"[:_LONGEST])
 
 
-def serve(argv: list[str], open_turn: Callable[[dict[str, Any], Engine], Turn]) -> None:
-    """Load a candidate, then do what the judge says until it hangs up.
+def serve(argv: list[str], open_turn: Callable[[WorkerStart, Engine], Turn]) -> None:
+    """Load a candidate, then do the judge's requests until it closes the pipe.
 
     Args:
-        argv: what the judge says of the candidate, and the ends of the pipes.
-        open_turn: loads it.
+        argv: a ``WorkerStart``, and the numbers of the pipes' ends.
+        open_turn: loads the candidate.
     """
     if sys.platform == "linux":
-        # A judge that is killed cannot wake who it has stopped: they would stay for good.
+        # A judge that is killed cannot wake processes that it has stopped: they would stay for good.
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     garbage.work_seldom()
-    spec = json.loads(argv[0])
-    commands, answers = os.fdopen(int(argv[1])), os.fdopen(int(argv[2]), "w")
-    dumps, loads = json.dumps, json.loads
-
-    def say(document: dict[str, Any]) -> None:
-        answers.write(dumps(document) + "\n")
-        answers.flush()
-
+    start = messages.decode(argv[0], [WorkerStart])
+    judge = JudgePipe(argv[1], argv[2], messages.REQUESTS)
     try:
-        turn = open_turn(spec, Engine(spec))
+        turn = open_turn(start, Engine(start))
     except Exception as error:  # noqa: BLE001 - as above
-        say({"refused": f"could not be loaded: {type(error).__name__}: {error}"[:2000]})
+        why = f"could not be loaded: {type(error).__name__}: {error}"
+        judge.send(Refused(why=why[:_LONGEST]))
         return
-    say({"ready": True})
-    for line in commands:
-        say(_answer(turn, loads(line)))
+    judge.send(Done())
+    for request in judge:
+        judge.send(_reply(turn, request))
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1:], lambda spec, engine: Turn(engine, Contender(spec)))
+    serve(sys.argv[1:], lambda start, engine: Turn(engine, Contender(start)))

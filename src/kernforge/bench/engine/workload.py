@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured, as data: workloads, candidates, how often, and where bytes lie in the exchange.
+"""What is measured, as data: workloads, candidates, settings, and the layout of the exchange.
 
 A project's ``benchmarks/workloads.py`` has ``WORKLOADS``, a list of ``Workload``: the judge's side,
-which no candidate's process ever loads. ``benchmarks/candidates.py`` has what is timed:
+which no candidate's process loads. ``benchmarks/candidates.py`` has what is timed:
 
     def kernel(module, *inputs): ...   # the project's kernel, loaded, and the inputs
     def eager(*inputs): ...            # plain torch; also timed under torch.compile
     PEERS = {"name": function}         # anything else, called with the inputs
+
+A function that returns ``NotImplemented`` is left out of that workload.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from kernforge.errors import UsageError
+from kernforge.errors import UsageError, page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-Mode: TypeAlias = Literal["cold", "hot", "launch", "graph"]
+Mode: TypeAlias = Literal["cold", "hot", "launch", "graph", "graph-hot"]
 Kind: TypeAlias = Literal[
     "kernel", "eager", "compiled", "peer", "nothing", "copy", "product", "hub", "hub reference"
 ]
@@ -33,17 +35,19 @@ SIZES = {
     **dict.fromkeys(("int32", "uint32", "float32"), 4),
     **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
 }
-# Of the reference's root mean square plus the wanted value; integers must be equal.
+# Of the reference's root mean square plus the expected value; integers must be equal.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+GRAPHS = ("graph", "graph-hot")
+"""Modes in which calls are replayed from a CUDA graph."""
 # Rows and columns of the matrices whose product is the arithmetic ceiling.
 SIDE = {"cpu": 512, "cuda": 8192}
 _ALIGNMENT = 256
 _MOST_EXCHANGED = 256 << 20
 _MOST_CALLS = {"cpu": 64, "cuda": 32}
-_MOST_FLUSHED = 8  # On a CPU a flush takes longer than many a call.
+_MOST_FLUSHED = 8  # On a CPU a flush takes longer than most calls.
 # By the host's clock the first calls of a row find cold caches in the host, and the last one is
 # waited for: a row is long, so that both are a small part of it.
-_IN_A_ROW = {"launch": 128, "graph": 8}
+_IN_A_ROW = {"launch": 128, "graph": 8, "graph-hot": 128}
 _MOST_SET_UP = 32  # Where every call needs an object that is set up before.
 MOST_ROWS = 3
 WARM_UP = 16
@@ -61,14 +65,14 @@ class Tensor:
     """A tensor that is drawn anew for every call.
 
     Attributes:
-        shape: its sizes.
+        shape: sizes of the dimensions.
         dtype: torch's name of the type, such as ``float16``.
         low: smallest value; without ``low`` and ``high``, floats are standard normal and integers
-            of any value that fits one byte.
+            have any value that fits one byte.
         high: one more than the largest integer; floats stay below it.
 
     Raises:
-        UsageError: the shape is no tuple of sizes, or there is no such type.
+        UsageError: the shape is not a tuple of sizes, or the type is unknown.
     """
 
     shape: tuple[int, ...]
@@ -98,25 +102,25 @@ class Workload:
     """One thing to compute, for all candidates the same.
 
     Attributes:
-        name: what the tables call it.
+        name: name in the tables.
         inputs: the arguments: tensors, and plain values that are passed as they are.
-        reference: from the inputs, on the device that is measured, to the right result, a tensor or
-            a tuple of tensors, in higher precision than the candidates have.
+        reference: from the inputs, on the measured device, to the right result, a tensor or a tuple
+            of tensors, in higher precision than the candidates have.
         outputs: dtypes of the candidates' results; the first input's by default.
-        bytes: what must be moved at least; inputs and results once by default.
+        bytes: bytes that must be moved at least; inputs and results once by default.
         flops: floating-point operations that must be done at least; 0 when they do not matter, by
             default what torch counts in the reference (products, convolutions, attention).
-        tolerance: share of the wanted value and of the root mean square; by dtype by default.
+        tolerance: share of the expected value and of the root mean square; by dtype by default.
         inplace: positions of inputs that a candidate may change or return.
-        size: what the workload is large by, for a plot of time against size; 0: it is in none.
-        family: workloads that such a plot joins; by default, all that have a size.
+        size: position on a plot of time against size; 0: it is on no plot.
+        family: workloads of one family form a line of that plot; by default, all that have a size.
         held: bytes of each tensor that a candidate makes for itself before a call.
         late: whether candidates put results together after the clock stopped.
-        accepts: whether a result will do that the tolerance does not allow, from it and from the
-            right one.
+        accepts: from a result and the right one to whether the result is right although the
+            tolerance does not allow it.
 
     Raises:
-        UsageError: a field is not what it is meant to be.
+        UsageError: a field has a wrong type or value.
     """
 
     name: str
@@ -137,24 +141,24 @@ class Workload:
         if mistake := next(self._mistakes(), None):
             raise UsageError(
                 f"workload {self.name}: {mistake}",
-                hint="the page 'Measure a kernel' says what each field is",
+                hint=f"each field is explained in {page('how-to/author/measure-a-kernel')}",
             )
 
     def _mistakes(self) -> Iterator[str]:
         if not isinstance(self.inputs, tuple | list):
-            yield "inputs is no tuple; one input is written (Tensor(...),)"
+            yield "inputs is not a tuple; one input is written (Tensor(...),)"
         elif not self.tensors:
-            yield "inputs has no Tensor, so there is nothing to draw and nowhere to compute"
+            yield "inputs has no Tensor, so there is nothing to draw"
         elif not all(each in range(len(self.inputs)) for each in self.inplace):
             yield f"inplace names {self.inplace}, and there are {len(self.inputs)} inputs"
         if not callable(self.reference):
-            yield "reference is no function"
+            yield "reference is not a function"
         if isinstance(self.outputs, str):
-            yield f"outputs is a text; one result's dtype is written ({self.outputs!r},)"
+            yield f"outputs is a string; the dtype of one result is written ({self.outputs!r},)"
         elif unknown := [each for each in self.outputs if each not in SIZES]:
-            yield f"outputs names {unknown[0]!r}, which is no dtype; one of {', '.join(SIZES)}"
+            yield f"outputs names {unknown[0]!r}, which is not one of {', '.join(SIZES)}"
         if not _are_sizes((self.size,)):
-            yield f"size is {self.size!r}, and no number of elements"
+            yield f"size is {self.size!r}, not a number of elements"
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -177,15 +181,16 @@ class Candidate:
     """One thing that is timed, in a process of its own.
 
     Attributes:
-        name: what the tables call it.
+        name: name in the tables.
         kind: which function of ``file`` it is, or one of the engine's own.
         file: the project's candidates.py.
         kernel: directory of a built kernel, or ``owner/name@version``; None: none is loaded.
-        registry: where ``owner/name`` is looked up; None is the default one.
+        registry: where ``owner/name`` is looked up; None: the default registry.
         trust: the user's word that the kernel may be loaded.
         entry: ``Class.workload`` of a script of the hub's form.
         repo: the directory that such a script is run in.
         after: whether its ``verify_`` needs the workload to have been run.
+        worker: the module that is started as its process.
     """
 
     name: str
@@ -197,6 +202,7 @@ class Candidate:
     entry: str = ""
     repo: str = ""
     after: bool = False
+    worker: str = "kernforge.bench.engine.worker"
 
 
 NOTHING = Candidate(name="nothing", kind="nothing")
@@ -212,15 +218,16 @@ class Settings:
         device: ``cpu`` or ``cuda``.
         modes: cold (caches flushed), hot (inputs just read), launch (hot, the host's clock over
             calls in a row until the device is idle), graph (cold, a CUDA graph of calls in a row,
-            replayed on new inputs).
+            replayed on new inputs), graph-hot (the same of as many calls as the L2 cache holds, on
+            inputs that were just written).
         width: the interval may be this share of the median wide.
         least: rounds of every candidate at least.
         most: rounds at most; some more for a candidate whose times are in doubt.
         block_s: seconds of calls that a candidate's turn should have.
         seed: of the order and the inputs; drawn at random unless a run is to be repeated.
         patience_s: seconds that a candidate may take for a turn.
-        processes: fresh processes of each candidate, one after the other, which share the rounds. Of
-            several, each is one sample; of one, a round is.
+        processes: fresh processes of each candidate, one after the other, which share the rounds.
+            If there are several, each is one sample; if there is one, each round is.
     """
 
     device: str = "cpu"
@@ -234,7 +241,7 @@ class Settings:
     processes: int = 1
 
     def session(self) -> Settings:
-        """How one of several processes is measured: its share of the rounds, none less."""
+        """Settings of one of several processes: its share of the rounds."""
         if self.processes == 1:
             return self
         rounds = math.ceil(self.most / self.processes)
@@ -245,7 +252,7 @@ def sizes(text: str) -> list[int]:
     """Sizes from ``2^10:2^30``, ``2^10:2^30:4`` (every fourth power) or ``1000,2^20``.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text has another form.
     """
     try:
         if ":" not in text:
@@ -254,10 +261,10 @@ def sizes(text: str) -> list[int]:
         powers = range(_power(first), _power(last) + 1, int(*step) if step else 1)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"{text!r} is no list of sizes", hint="write 2^10:2^30, 2^10:2^30:4 or 1000,2^20"
+            f"{text!r} is not a list of sizes", hint="write 2^10:2^30, 2^10:2^30:4 or 1000,2^20"
         ) from error
     if not powers:
-        raise UsageError(f"{text!r} has no size in it", hint="the smaller one comes first")
+        raise UsageError(f"{text!r} is an empty range", hint="the smaller size comes first")
     return [1 << power for power in powers]
 
 
@@ -273,25 +280,40 @@ def _power(text: str) -> int:
 
 
 def modes_of(device: str) -> tuple[Mode, ...]:
-    """All modes that a device has; hot is always one, because the judge's clock needs it."""
-    return ("cold", "hot", "launch", "graph") if device == "cuda" else ("cold", "hot")
+    """All modes of a device."""
+    gpu_only: tuple[Mode, ...] = ("launch", "graph", "graph-hot")
+    return ("cold", "hot", *gpu_only) if device == "cuda" else ("cold", "hot")
+
+
+def fits_cache(set_bytes: int, cache_bytes: int) -> bool:
+    """Whether a call's tensors fit into half of the L2 cache; the other half is for other data."""
+    return 2 * set_bytes <= cache_bytes
 
 
 def calls_of(
-    call_s: float, set_bytes: int, settings: Settings, mode: Mode = "hot", *, set_up: bool = False
+    call_s: float,
+    set_bytes: int,
+    settings: Settings,
+    mode: Mode = "hot",
+    *,
+    set_up: bool = False,
+    cache_bytes: int = 0,
 ) -> int:
     """Calls of one turn: enough to fill it, no more than the exchange holds.
 
     Args:
         call_s: seconds of a call.
         set_bytes: bytes of a call's tensors.
-        settings: how is measured.
-        mode: how is called.
-        set_up: whether every call needs an object of its own.
+        settings: how to measure.
+        mode: how to call.
+        set_up: whether every call needs its own object.
+        cache_bytes: size of the GPU's L2 cache, which the calls of ``graph-hot`` share.
     """
     wanted = math.ceil(settings.block_s / max(call_s, 1e-7))
     most = _MOST_SET_UP if set_up else _IN_A_ROW["launch"]
-    if mode != "launch":
+    if mode == "graph-hot":
+        most = min(_IN_A_ROW[mode], cache_bytes // 2 // max(set_bytes, 1))
+    elif mode != "launch":
         most = _MOST_CALLS[settings.device]
     if mode == "cold" and settings.device == "cpu":
         most = _MOST_FLUSHED
@@ -299,17 +321,17 @@ def calls_of(
 
 
 def rows_of(row_s: float, settings: Settings) -> int:
-    """Rows of calls of a candidate in a round: several where one is short, as it is one time."""
+    """Rows of calls in a round: several where a row is short, because a row is one time."""
     return max(1, min(MOST_ROWS, math.ceil(settings.block_s / max(row_s, 1e-7))))
 
 
 def in_a_row(mode: Mode, calls: int) -> int:
-    """Calls that one time is of: several where the start of one overlaps the end of another."""
+    """Number of calls in one time: several where the start of a call overlaps the end of another."""
     return max(1, min(calls, _IN_A_ROW.get(mode, 1)))
 
 
 def samples_of(mode: Mode, calls: int) -> int:
-    """Times that so many calls give."""
+    """Number of times that so many calls give."""
     return math.ceil(calls / in_a_row(mode, calls))
 
 
@@ -322,9 +344,9 @@ def turns(names: Sequence[str], seed: int, turn: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where tensors lie in the file that judge and worker share.
+    """Positions of tensors in the memory that judge and worker share.
 
-    One set is a call's inputs and then its results; the sets follow each other.
+    A set is a call's inputs and then its results; the sets follow each other.
     """
 
     inputs: tuple[Tensor, ...]

@@ -41,7 +41,7 @@ def payload(
     """The hub's document, with ours in it.
 
     Args:
-        document: what ``bench_hub.run`` gave.
+        document: what ``run.run`` returned.
         device: ``cpu`` or ``cuda``.
         kernel_id: the id in the kernel's metadata; what its build names itself comes last in it.
         scripts_sha: hex SHA-256 of all scripts, one after the other.
@@ -71,7 +71,7 @@ def main_mode(device: str) -> str:
 
 
 def _results(document: dict[str, Any], mode: str) -> Iterator[dict[str, Any]]:
-    """What was measured and is right; of the rest there is no time."""
+    """Results of the workloads that were measured; the others have no time."""
     for case in document["workloads"]:
         row = _row(case, _OURS, mode)
         if row is None or "median_ns" not in row:
@@ -131,11 +131,11 @@ def _beside(row: dict[str, Any], reference: dict[str, Any] | None) -> str:
     """The reference's time, and how many times as fast the kernel is, if that is sure."""
     if reference is None or "median_ns" not in reference:
         return ""
-    told = reference.get("beside", {}) if row["candidate"] == _OURS else {}
-    ratio = told.get("value") or reference["median_ns"] / row["median_ns"]
+    measured = reference.get("beside", {}) if row["candidate"] == _OURS else {}
+    ratio = measured.get("value") or reference["median_ns"] / row["median_ns"]
     apart = reference["low_ns"] > row["high_ns"] or row["low_ns"] > reference["high_ns"]
-    if told:
-        apart = told["verdict"] != "unsure"
+    if measured:
+        apart = measured["verdict"] != "unsure"
     return f"{duration(reference['median_ns'])} ({ratio:.2f}x{'' if apart else ', unsure'})"
 
 

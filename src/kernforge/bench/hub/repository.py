@@ -54,7 +54,7 @@ def asked(
         raise UsageError(f"{text!r} names no branch", hint=f"write {repo_id}@v{named}")
     if (bool(at) + (version is not None) + (revision is not None)) != 1:
         raise UsageError(
-            f"which version of {repo_id} is wanted? There is no such directory",
+            f"{repo_id} needs one version; it is not a directory here",
             hint=f"write {repo_id}@v1, or give one of --version and --revision",
         )
     if at and number.isdigit():

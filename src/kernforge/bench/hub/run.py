@@ -1,48 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure a repository's benchmark classes of the hub, unchanged, by judge and workers.
 
-A workload's inputs are seeds that the judge draws; the worker sets an instance up from each, and a
-process of its own, the oracle, says what is right for the same seed.
+A workload's inputs are seeds that the judge draws. The worker sets up an instance from each, and
+another process, the oracle, computes the reference for the same seed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernforge.bench import api as bench
+from kernforge.bench.engine import messages
+from kernforge.bench.engine.messages import MessageError
 from kernforge.bench.engine.workload import SIZES, Candidate, Settings, Tensor, Workload
+from kernforge.bench.hub.oracle import (
+    Compare,
+    Compared,
+    ComputeReference,
+    Entries,
+    Failed,
+    OracleStart,
+    Probe,
+    Probed,
+    Reference,
+)
 from kernforge.errors import CheckError, UsageError, page
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system import files
-from kernforge.system.process import Command, Partner
+from kernforge.system.process import Command, PipedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor as Torch
 
+    from kernforge.bench.hub.oracle import Request
+
 PATTERN = "benchmark*.py"
 OURS, REFERENCE = "kernel", "reference"
 _START_S, _ANSWER_S = 600.0, 300.0
 _SEEDS = Tensor(shape=(1,), dtype="int64", low=0, high=1 << 62)
 _FIRST_SEED = 42
+_WORKER, _ORACLE = "kernforge.bench.hub.worker", "kernforge.bench.hub.oracle"
+_Reply = TypeVar("_Reply")
 _NEITHER = 2  # A copy reads one half of its bytes and writes the other.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is measured.
+class HubBenchRequest:
+    """What to measure.
 
     Attributes:
         repo: directory of the repository, in which the scripts are run.
         kernel: directory of the built kernel, or ``owner/name@version``.
-        registry: where kernels are looked up.
+        registry: where kernels are looked up; None: the default registry.
         trust: the user's word that they may be loaded.
         against: ``owner/name@version`` of other builds to run the same classes with.
         only: ``Class.workload`` of those to measure; all when empty.
@@ -79,38 +95,41 @@ def only_classes(project: Path) -> bool:
     return not (folder / "workloads.py").exists() and any(folder.glob(PATTERN))
 
 
-def run(wanted: Wanted, settings: Settings, note: Callable[[str], None]) -> dict[str, Any]:
-    """Measure every workload of every script, and tell it as a document.
-
-    It is that of ``bench.run``; ``failed`` says of which workloads a ``setup`` or ``verify_`` cannot
-    be run, and why. A case has, besides, ``reference``: ``apart`` (computed where the
-    kernel was never loaded), ``beside the kernel`` or ``none``; and nothing about the roof, because
-    nobody says how much a class must move.
+def run(
+    request: HubBenchRequest, settings: Settings, note: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure every workload of every script.
 
     Args:
-        wanted: what is measured.
-        settings: how.
-        note: told what happens.
+        request: what to measure.
+        settings: how to measure.
+        note: called with a line of text when something happens.
+
+    Returns:
+        The document of ``bench.run``, with ``failed``: workloads whose ``setup`` or ``verify_``
+        cannot be run, and why. A case has ``reference`` besides: ``apart`` (computed where the kernel
+        was never loaded), ``beside the kernel`` or ``none``. It has no roof, because a class does not
+        say how much it must move.
 
     Raises:
-        UsageError: there is no script, or no workload that is asked for.
+        UsageError: there is no script, or none of the workloads in ``only``.
         CheckError: a script cannot be run.
     """
     cases: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
     known: list[str] = []
-    for script in scripts(wanted.repo):
-        with _oracle(script, wanted, settings.device) as oracle:
+    for script in scripts(request.repo):
+        with _open_oracle(script, request, settings.device) as oracle:
             known += oracle.entries
             for entry in sorted(oracle.entries):
-                if wanted.only and entry not in wanted.only:
+                if request.only and entry not in request.only:
                     continue
                 try:
-                    cases[entry] = _measure(oracle, entry, wanted, settings, note)
+                    cases[entry] = _measure(oracle, entry, request, settings, note)
                 except CheckError as error:
                     note(f"{entry}: {error.message}")
                     failed[entry] = error.message
-    if unknown := set(wanted.only) - set(known):
+    if unknown := set(request.only) - set(known):
         raise UsageError(
             f"no workload is called {', '.join(sorted(unknown))}",
             hint=f"there are {', '.join(sorted(known))}",
@@ -125,21 +144,21 @@ def run(wanted: Wanted, settings: Settings, note: Callable[[str], None]) -> dict
 
 
 def refusals(document: dict[str, Any]) -> list[str]:
-    """What could not be measured or is wrong, with the reason."""
+    """Workloads that could not be measured, and candidates that were refused, with the reason."""
     failed = [f"{entry}: {why}" for entry, why in sorted(document.get("failed", {}).items())]
     return failed + bench.refusals(document)
 
 
 def _measure(
-    oracle: _Oracle,
+    oracle: _OracleProcess,
     entry: str,
-    wanted: Wanted,
+    request: HubBenchRequest,
     settings: Settings,
     note: Callable[[str], None],
 ) -> dict[str, Any]:
     """The case of one workload."""
     workload = oracle.workload(entry)
-    document = bench.run([workload], oracle.candidates(entry, wanted), settings, note)
+    document = bench.run([workload], oracle.candidates(entry, request), settings, note)
     case: dict[str, Any] = document["workloads"][0]
     for row in case["results"]:
         for word in ("bytes_per_s", "flops_per_s", "share_of_roof"):
@@ -154,26 +173,26 @@ def _measure(
     }
 
 
-class _Oracle:
-    """A script's process that says what is right; a fresh one after it met the kernel.
+class _OracleProcess:
+    """The process that computes a script's references; a fresh one after it used the kernel.
 
     Args:
         script: the script.
         start: starts the process.
-        place: a directory for what is exchanged.
+        place: a directory for the files of the exchange.
         device: where results are compared.
     """
 
     def __init__(
-        self, script: Path, start: Callable[[], Partner], place: Path, device: str
+        self, script: Path, start: Callable[[], PipedProcess], place: Path, device: str
     ) -> None:
         self.script, self._start, self._place, self._device = script, start, place, device
-        self._partner = start()
-        self._met_the_kernel = False
-        self._probed: dict[str, dict[str, Any]] = {}
-        self._shape: dict[str, list[int]] = {}
+        self._process = start()
+        self._used_the_kernel = False
+        self._probed: dict[str, Probed] = {}
+        self._shape: dict[str, tuple[int, ...]] = {}
         try:
-            self.entries: dict[str, dict[str, Any]] = self._answer(_START_S)["entries"]
+            self.entries = self._hear(_START_S, Entries).verifies
         except BaseException:
             self.close()
             raise
@@ -186,21 +205,21 @@ class _Oracle:
 
     def close(self) -> None:
         """End its process."""
-        self._partner.kill()
+        self._process.kill()
 
     def verifies(self, entry: str) -> bool:
         """Whether a workload has a reference."""
-        return bool(self.entries[entry]["verify"])
+        return self.entries[entry]
 
     def kind(self, entry: str) -> str:
         """Where the reference of a workload is computed."""
         if not self.verifies(entry):
             return "none"
-        return "beside the kernel" if self._probed[entry]["used"] else "apart"
+        return "beside the kernel" if self._probed[entry].used else "apart"
 
     def shapes(self, entry: str) -> list[list[int]]:
         """Shape of a workload's result, where it is known."""
-        return [self._shape[entry]] if entry in self._shape else []
+        return [[*self._shape[entry]]] if entry in self._shape else []
 
     def workload(self, entry: str) -> Workload:
         """A workload as the judge measures it.
@@ -208,13 +227,12 @@ class _Oracle:
         Raises:
             CheckError: its ``setup`` or ``verify_`` cannot be run.
         """
-        if self._met_the_kernel:
+        if self._used_the_kernel:
             self.close()
-            self._partner = self._start()
-            self._answer(_START_S)
-        probed = self._probed[entry] = self._ask(do="probe", entry=entry, seed=_FIRST_SEED)
-        self._met_the_kernel = bool(probed["used"])
-        held = tuple(int(size) for size in probed["held"])
+            self._process = self._start()
+            self._hear(_START_S, Entries)
+        probed = self._ask(Probe(entry=entry, seed=_FIRST_SEED), Probed)
+        self._probed[entry], self._used_the_kernel = probed, probed.used
         if not self.verifies(entry):
             return Workload(
                 name=entry,
@@ -222,7 +240,7 @@ class _Oracle:
                 reference=lambda _seed: (),
                 bytes=_NEITHER,
                 flops=0,
-                held=held,
+                held=probed.held,
             )
         first = self._reference(entry, _FIRST_SEED)
         return Workload(
@@ -230,41 +248,43 @@ class _Oracle:
             inputs=(_SEEDS,),
             reference=lambda seed: self._reference(entry, int(seed)),
             outputs=(str(first.dtype).removeprefix("torch."),),
-            # What it reads nobody says; at least the result is written.
+            # What it reads is not known; at least the result is written.
             bytes=max(_NEITHER, first.numel() * first.element_size()),
             flops=0,
-            held=held,
-            late=bool(probed["late"]),
+            held=probed.held,
+            late=probed.late,
             accepts=self._accepts,
         )
 
-    def candidates(self, entry: str, wanted: Wanted) -> list[Candidate]:
-        """Who is measured: the kernel, others in its place, and the reference."""
+    def candidates(self, entry: str, request: HubBenchRequest) -> list[Candidate]:
+        """The candidates: the kernel, others in its place, and the reference."""
 
-        def one(name: str, kernel: str, *, reference: bool = False) -> Candidate:
+        def candidate(name: str, kernel: str, *, reference: bool = False) -> Candidate:
             return Candidate(
                 name=name,
                 kind="hub reference" if reference else "hub",
                 file=str(self.script),
                 kernel=kernel,
-                registry=wanted.registry,
-                trust=wanted.trust,
+                registry=request.registry,
+                trust=request.trust,
                 entry=entry,
-                repo=str(wanted.repo),
-                after=bool(self._probed[entry]["after"]),
+                repo=str(request.repo),
+                after=self._probed[entry].after,
+                worker=_WORKER,
             )
 
-        found = [one(OURS, wanted.kernel), *(one(each, each) for each in wanted.against)]
-        if self.verifies(entry) and wanted.reference:
-            found.append(one(REFERENCE, wanted.kernel, reference=True))
+        found = [candidate(OURS, request.kernel)]
+        found += [candidate(each, each) for each in request.against]
+        if self.verifies(entry) and request.reference:
+            found.append(candidate(REFERENCE, request.kernel, reference=True))
         return found
 
     def _reference(self, entry: str, seed: int) -> Torch:
         import torch  # noqa: PLC0415
 
-        said = self._ask(do="reference", entry=entry, seed=seed)
-        shape, name = said["shape"], said["dtype"]
-        if name not in SIZES or not all(isinstance(each, int) for each in shape):
+        reference = self._ask(ComputeReference(entry=entry, seed=seed), Reference)
+        shape, name = reference.shape, reference.dtype
+        if name not in SIZES or any(each < 0 for each in shape):
             raise CheckError(f"{self.script}: verify_ of {entry} returned {name} {shape}")
         self._shape[entry] = shape
         dtype = getattr(torch, name)
@@ -286,35 +306,43 @@ class _Oracle:
         (mine,), (wanted,) = got, right
         if mine.dtype != wanted.dtype or mine.shape != wanted.shape or not mine.numel():
             return False
-        told = {"dtype": str(wanted.dtype).removeprefix("torch."), "shape": list(wanted.shape)}
+        size = wanted.numel() * wanted.element_size()
+        paths = {}
         for name, tensor in (("got", mine), ("right", wanted)):
             flat = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
-            path = str(self._place / f"{name}-shown.bin")
-            torch.from_file(path, shared=True, size=flat.numel(), dtype=torch.uint8).copy_(flat)
-            told |= {name: path, "size": flat.numel()}
-        said = self._ask(do="accepts", **told)
+            paths[name] = str(self._place / f"{name}-shown.bin")
+            torch.from_file(paths[name], shared=True, size=size, dtype=torch.uint8).copy_(flat)
+        dtype = str(wanted.dtype).removeprefix("torch.")
+        question = Compare(dtype=dtype, shape=tuple(wanted.shape), size=size, **paths)
+        compared = self._ask(question, Compared)
         # A check that zeros would pass, as of small values, says nothing.
-        return bool(said["accepts"]) and not said["zeros"]
+        return compared.accepts and not compared.zeros
 
-    def _ask(self, **wanted: Any) -> dict[str, Any]:
-        self._partner.send(json.dumps(wanted))
-        return self._answer(_ANSWER_S)
+    def _ask(self, request: Request, kind: type[_Reply]) -> _Reply:
+        self._process.send(messages.encode(request))
+        return self._hear(_ANSWER_S, kind)
 
-    def _answer(self, seconds: float) -> dict[str, Any]:
-        line = self._partner.receive(seconds)
-        try:
-            found = json.loads(line) if line is not None else None
-        except json.JSONDecodeError:
-            found = None
-        if not isinstance(found, dict):
-            said = self._partner.last_words()
-            raise CheckError(
-                f"{self.script}: its process ended, hung or answered nonsense"
-                + (f": {said}" if said else "")
-            )
-        if "failed" in found:
-            raise CheckError(f"{self.script}: {found['failed']}", hint=_hint(found["failed"]))
-        return found
+    def _hear(self, seconds: float, kind: type[_Reply]) -> _Reply:
+        """The next reply.
+
+        Raises:
+            CheckError: there is none of this kind.
+        """
+        wrong = ""
+        if (line := self._process.receive(seconds)) is not None:
+            try:
+                reply: object = messages.decode(line, (kind, Failed))
+            except MessageError as error:
+                wrong = str(error)
+            else:
+                if isinstance(reply, kind):
+                    return reply
+                if isinstance(reply, Failed):
+                    raise CheckError(f"{self.script}: {reply.why}", hint=_hint(reply.why))
+        why = wrong or self._process.last_words()
+        raise CheckError(
+            f"{self.script}: its process ended, hung or sent nonsense" + (f": {why}" if why else "")
+        )
 
 
 def _hint(failed: str) -> str:
@@ -324,20 +352,20 @@ def _hint(failed: str) -> str:
 
 
 @contextlib.contextmanager
-def _oracle(script: Path, wanted: Wanted, device: str) -> Iterator[_Oracle]:
+def _open_oracle(script: Path, request: HubBenchRequest, device: str) -> Iterator[_OracleProcess]:
     shm = Path("/dev/shm")  # noqa: S108 - a staging directory of our own in it
     with files.staging(shm if shm.is_dir() else Path.cwd() / ".kernforge") as place:
-        spec = {
-            "script": str(script),
-            "repo": str(wanted.repo),
-            "kernel": wanted.kernel,
-            "registry": wanted.registry,
-            "trust": wanted.trust,
-            "device": device,
-            "exchange": str(place / "right.bin"),
-        }
-        argv = (sys.executable, "-m", "kernforge.bench.hub.oracle", json.dumps(spec))
+        start = OracleStart(
+            script=str(script),
+            repo=str(request.repo),
+            kernel=request.kernel,
+            registry=request.registry,
+            trust=request.trust,
+            device=device,
+            exchange=str(place / "right.bin"),
+        )
+        argv = (sys.executable, "-m", _ORACLE, messages.encode(start))
         with contextlib.ExitStack() as stack:
-            oracle = _Oracle(script, lambda: Partner(Command(argv=argv)), place, device)
+            oracle = _OracleProcess(script, lambda: PipedProcess(Command(argv=argv)), place, device)
             stack.callback(oracle.close)
             yield oracle

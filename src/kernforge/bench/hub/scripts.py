@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kernforge.bench.hub.base import Benchmark
-from kernforge.registry.names import COMMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,10 +46,10 @@ class Script:
         self._device = device
         self._classes = _classes(_run(path, repo))
 
-    def entries(self) -> dict[str, dict[str, Any]]:
-        """``Class.workload`` to what is known of it: ``method``, and whether it has a ``verify``."""
+    def entries(self) -> dict[str, bool]:
+        """Each ``Class.workload``, and whether it has a ``verify_``."""
         return {
-            f"{name}.{_workload(method)}": {"verify": hasattr(cls, _verify(method))}
+            f"{name}.{_workload(method)}": hasattr(cls, _verify(method))
             for name, cls in self._classes.items()
             for method in _methods(cls)
         }
@@ -60,16 +59,16 @@ class Script:
         name, _, workload = entry.rpartition(".")
         cls = self._classes[name]
         method = next(m for m in _methods(cls) if _workload(m) == workload)
-        one = cls()
-        one.kernel, one.device = self.kernel, self._device
+        instance = cls()
+        instance.kernel, instance.device = self.kernel, self._device
         _seed(seed)
-        getattr(one, f"setup_{workload}", one.setup)()
-        return one, method
+        getattr(instance, f"setup_{workload}", instance.setup)()
+        return instance, method
 
     @staticmethod
-    def reference(one: Any, method: str) -> Callable[[], Any]:
+    def reference(instance: Any, method: str) -> Callable[[], Any]:
         """The method that returns what the result should be."""
-        found: Callable[[], Any] = getattr(one, _verify(method))
+        found: Callable[[], Any] = getattr(instance, _verify(method))
         return found
 
 
@@ -99,7 +98,7 @@ class LazyKernel:
         return getattr(self.now(), name)
 
 
-def held(one: Any) -> list[Tensor]:
+def held(instance: Any) -> list[Tensor]:
     """An instance's tensors, each storage once."""
     import torch  # noqa: PLC0415
 
@@ -114,62 +113,15 @@ def held(one: Any) -> list[Tensor]:
             for each in value:
                 yield from within(each)
 
-    mine = [each for name, each in vars(one).items() if name != "kernel"]
+    mine = [each for name, each in vars(instance).items() if name != "kernel"]
     plain = [each for each in within(mine) if each.layout is torch.strided]
     return list({each.untyped_storage().data_ptr(): each for each in plain}.values())
-
-
-def load_kernel(where: str, *, registry: str | None, backend: str | None, trust: bool) -> Any:
-    """A kernel from a directory, or ``owner/name@version`` of a registry.
-
-    Args:
-        where: the directory, or the repo id with ``v1``, a version, or a commit.
-        registry: where it is looked up.
-        backend: as ``get_kernel`` takes it.
-        trust: the user's word that it may be loaded.
-    """
-    from pathlib import Path  # noqa: PLC0415 - for the type above only
-
-    from kernforge.loader.api import get_kernel, get_local_kernel  # noqa: PLC0415 - as needed
-
-    if Path(where).is_dir():
-        return get_local_kernel(Path(where), backend=backend, trust_remote_code=trust)
-    repo_id, version = _named(where)
-    return get_kernel(
-        repo_id, **version, registry=registry, backend=backend, trust_remote_code=trust
-    )
-
-
-def bring_kernel(where: str, *, registry: str | None, backend: str | None) -> None:
-    """See that ``load_kernel`` will find a kernel: it is brought here and verified, not imported.
-
-    Args:
-        where: as for ``load_kernel``, like the others.
-        registry: see there.
-        backend: see there.
-    """
-    from pathlib import Path  # noqa: PLC0415 - for the type above only
-
-    from kernforge.loader.api import install_kernel  # noqa: PLC0415 - as needed
-
-    if not Path(where).is_dir():
-        repo_id, version = _named(where)
-        install_kernel(repo_id, **version, registry=registry, backend=backend)
-
-
-def _named(where: str) -> tuple[str, dict[str, Any]]:
-    """The repository of ``owner/name@version``, and the arguments that say which version."""
-    repo_id, _, version = where.partition("@")
-    number = version.removeprefix("v")
-    if COMMIT.fullmatch(version):
-        return repo_id, {"revision": version}
-    return repo_id, {"version": int(number) if number.isdigit() else number}
 
 
 def _run(path: Path, repo: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(_MODULE, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = sys.modules[_MODULE] = importlib.util.module_from_spec(spec)
     before = os.getcwd()  # noqa: PTH109 - what is given back to chdir
     os.chdir(repo)

@@ -7,11 +7,11 @@ the class of its own, set up from its seed. What is timed is ``benchmark_<worklo
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernforge.bench.engine import contender as engine_contender
 from kernforge.bench.engine import worker
 from kernforge.bench.engine.worker import Engine, Turn
 from kernforge.bench.hub import scripts
@@ -21,36 +21,37 @@ if TYPE_CHECKING:
 
     from torch import Tensor as Torch
 
+    from kernforge.bench.engine.messages import BeginWorkload, WorkerStart
 
-class Subject:
+
+class HubContender:
     """A workload of a script, in the place of a contender.
 
     Args:
-        spec: what the judge says: script, repository, entry, kernel.
+        start: the script, the repository, the workload and the kernel.
     """
 
     trusted = False
 
-    def __init__(self, spec: dict[str, Any]) -> None:
-        load = functools.partial(
-            scripts.load_kernel,
-            spec["kernel"],
-            registry=spec["registry"],
-            backend="cpu" if spec["device"] == "cpu" else None,
-            trust=spec["trust"],
+    def __init__(self, start: WorkerStart) -> None:
+        candidate = start.candidate
+        self._entry, self._reference = candidate.entry, candidate.kind == "hub reference"
+        self._script = scripts.Script(
+            Path(candidate.file),
+            Path(candidate.repo),
+            lambda: engine_contender.load_candidate(start),
+            start.device,
         )
-        self._entry, self._reference = spec["entry"], spec["kind"] == "hub reference"
-        self._script = scripts.Script(Path(spec["file"]), Path(spec["repo"]), load, spec["device"])
         if not self._reference:
             self._script.kernel.now()
-        self.late, self._after = False, spec["after"]
+        self.late, self._after = False, candidate.after
 
     def none(self, *_given: Any) -> None:
-        """What is called when there is no workload."""
+        """Called when there is no workload."""
 
-    def of(self, work: dict[str, Any]) -> Callable[..., Any]:
+    def of(self, work: BeginWorkload) -> Callable[..., Any]:
         """What is timed."""
-        self.late = work["late"] and not self._reference
+        self.late = work.late and not self._reference
         return _make_the_call
 
     def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:  # noqa: ARG002
@@ -59,27 +60,27 @@ class Subject:
 
     def make(self, seed: int) -> _Call:
         """One call, ready to be made."""
-        one, method = self._script.make(self._entry, seed)
+        instance, method = self._script.make(self._entry, seed)
         if not self._reference:
-            return _Call(one, getattr(one, method), None)
+            return _Call(instance, getattr(instance, method), None)
         if self._after:
-            getattr(one, method)()
-        return _Call(one, None, self._script.reference(one, method))
+            getattr(instance, method)()
+        return _Call(instance, None, self._script.reference(instance, method))
 
     def assembled(self, call: _Call) -> Any:
         """The result of a workload whose ``verify_`` puts it together."""
-        self._script.reference(call.one, call.run.__name__)()
-        return call.one.out
+        self._script.reference(call.instance, call.run.__name__)()
+        return call.instance.out
 
 
 class _Call:
     """An instance and what is called of it."""
 
-    def __init__(self, one: Any, workload: Any, reference: Any) -> None:
-        self.one = one
+    def __init__(self, instance: Any, workload: Any, reference: Any) -> None:
+        self.instance = instance
         self.run: Any = workload or reference
         self.returns = workload is None
-        self.held = tuple(scripts.held(one))
+        self.held = tuple(scripts.held(instance))
 
 
 def _make_the_call(call: _Call) -> Any:
@@ -92,21 +93,20 @@ class HubTurn(Turn):
 
     Args:
         engine: the process's.
-        subject: the workload.
+        contender: the workload.
     """
 
-    def __init__(self, engine: Engine, subject: Subject) -> None:
-        super().__init__(engine, subject)
-        self._subject = subject
+    def __init__(self, engine: Engine, contender: HubContender) -> None:
+        super().__init__(engine, contender)
+        self._contender = contender
         self._seeds: list[tuple[Any, ...]] = []
 
-    def prepare(self, calls: int) -> dict[str, Any]:
+    def prepare(self, calls: int) -> None:
         """Set up an instance for each seed; those of the turn before are gone by now."""
-        answer = super().prepare(calls)
+        super().prepare(calls)
         self._seeds = self._given
-        self._given = [(self._subject.make(int(seed)),) for (seed,) in self._seeds]
+        self._given = [(self._contender.make(int(seed)),) for (seed,) in self._seeds]
         self._engine.timer.settle()
-        return answer
 
     def touch(self, given: tuple[Any, ...]) -> None:
         """Bring an instance's tensors into the caches."""
@@ -114,23 +114,22 @@ class HubTurn(Turn):
 
     def taken(self, number: int, result: Any) -> tuple[Torch, ...]:
         """The result of a call; nothing yet where ``verify_`` puts it together."""
-        if self._subject.late or not self._engine.layout.outputs:
+        if self._contender.late or not self._engine.layout.outputs:
             return ()
         call = self._given[number][0]
-        return self._engine.results(_bare(result if call.returns else call.one.out))
+        return self._engine.results(_bare(result if call.returns else call.instance.out))
 
-    def results(self) -> dict[str, Any]:
+    def results(self) -> None:
         """Hand over what is put together after the calls."""
-        for number, (call,) in enumerate(self._given if self._subject.late else ()):
-            found = self._subject.assembled(call)
-            self._engine.take(number, self._engine.results(_bare(found)))
+        for number, (call,) in enumerate(self._given if self._contender.late else ()):
+            result = self._contender.assembled(call)
+            self._engine.take(number, self._engine.results(_bare(result)))
         self._engine.timer.settle()
-        return {"ok": True}
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> None:
         """Show the judge the seeds: what a class does to its own tensors is its affair."""
         self._given = self._seeds
-        return super().inputs()
+        super().inputs()
 
 
 def _bare(result: Any) -> Any:
@@ -139,4 +138,4 @@ def _bare(result: Any) -> Any:
 
 
 if __name__ == "__main__":
-    worker.serve(sys.argv[1:], lambda spec, engine: HubTurn(engine, Subject(spec)))
+    worker.serve(sys.argv[1:], lambda start, engine: HubTurn(engine, HubContender(start)))

@@ -81,3 +81,25 @@ def test_only_rounds_of_both_are_compared():
     assert stats.paired(each_a_round([1.0] * 6), each_a_round([1.0] * 5)) is None
     mine = {number: [2.0] for number in range(8)} | {3: []}
     assert stats.paired(mine, each_a_round([1.0] * 8)).rounds == 7
+
+
+# Two steps of a GPU's clock: by their medians two of these differ by a twentieth, by their means not.
+LOW, HIGH = [3.6, 3.8] * 15 + [3.6], [3.6, 3.8] * 15 + [3.8]
+
+
+def test_a_median_that_jumps_between_two_steps_is_not_a_difference():
+    ratio = stats.paired(dict.fromkeys(range(10), LOW), dict.fromkeys(range(10), HIGH))
+    assert round(ratio.value, 3) == round(ratio.high, 3) == 0.947
+    assert 0.998 < ratio.mean < 1
+    alternating = {n: (LOW, HIGH)[n % 2] for n in range(10)}
+    assert stats.paired(alternating, dict.fromkeys(range(10), HIGH)).verdict == "unsure"
+
+
+def test_a_lead_in_every_round_is_one_by_means_too():
+    ratio = stats.paired({n: [3.8] * 9 for n in range(8)}, {n: [4.0] * 9 for n in range(8)})
+    assert (ratio.mean, ratio.mean_low, ratio.mean_high) == (0.95, 0.95, 0.95)
+    assert ratio.verdict == "faster"
+
+
+def test_single_calls_are_left_out_of_a_mean():
+    assert stats.trimmed_means({0: [1.0] * 38 + [900.0, 0.1], 1: [2.0, 4.0], 2: []}) == {0: 1, 1: 3}

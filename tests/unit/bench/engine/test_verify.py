@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is drawn, what is right, and what goes through the exchange."""
 
-import json
 import math
 import subprocess
 import sys
@@ -9,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.bench.engine import exchange, verify
-from kernforge.bench.engine.exchange import Exchange, HostBuffer, Scratch, enter
+from kernforge.bench.engine import exchange, messages, verify
+from kernforge.bench.engine.exchange import Exchange, HostBuffer, Scratch, open_buffer
 from kernforge.bench.engine.workload import Tensor, Workload
 from kernforge.errors import StorageError, UsageError
 
@@ -96,7 +95,7 @@ def test_a_wrong_element_behind_the_first_part_is_found(monkeypatch):
     assert verify.difference(workload(), (got,), (wanted,)) is None
     got[3, 1] += 1
     told = verify.difference(workload(), (got,), (wanted,))
-    assert told == "the result is wrong at [3, 1]: 20.0, wanted 19.0"
+    assert told == "the result is wrong at [3, 1]: 20.0, expected 19.0"
 
 
 def test_memory_for_the_exchange_that_is_not_there_is_told_before_it_is_touched(monkeypatch):
@@ -121,14 +120,16 @@ def test_the_exchange_has_no_name_that_would_outlive_it():
     buffer.reserve(1 << 12)
     buffer.bytes[5] = 7
     code = (
-        "import json, sys; from kernforge.bench.engine.exchange import enter\n"
-        "found = enter(json.loads(sys.argv[1])); found[6] = found[5] + 1"
+        "import sys; from kernforge.bench.engine import messages\n"
+        "from kernforge.bench.engine.exchange import open_buffer\n"
+        "address = messages.decode(sys.argv[1], [messages.BufferAddress])\n"
+        "memory = open_buffer(address); memory[6] = memory[5] + 1"
     )
-    subprocess.run([sys.executable, "-c", code, json.dumps(buffer.told)], check=True)
+    subprocess.run([sys.executable, "-c", code, messages.encode(buffer.address)], check=True)
     assert buffer.bytes[5:7].tolist() == [7, 8]
-    assert Path(buffer.told["path"]).stat().st_nlink == 0
+    assert Path(buffer.address.path).stat().st_nlink == 0
     buffer.close()
-    assert not Path(buffer.told["path"]).exists()
+    assert not Path(buffer.address.path).exists()
 
 
 @pytest.mark.parametrize("most_at_once", [0, 1 << 20])
@@ -140,7 +141,7 @@ def test_the_exchange_hands_over_and_forgets(tmp_path, monkeypatch, most_at_once
     buffer = HostBuffer(2 * parts.set_bytes)
     judge = Exchange(buffer, parts)
     judge.put(turn)
-    theirs = enter(buffer.told)
+    theirs = open_buffer(buffer.address)
     at = parts.offsets(1)
     assert theirs[at[0] : at[0] + 128].view(torch.float32).view(4, 8).equal(turn[1][0])
     assert judge.changed_inputs(turn, ()) is None
@@ -163,6 +164,6 @@ def test_exchanges_that_share_scratch_memory_are_not_mistaken(tmp_path):
     assert other.changed_inputs(second, ()) is None
     # What was laid out for the one is no longer there to compare with, so its calls are, one by one.
     assert one.changed_inputs(first, ()) is None
-    enter(buffers[0].told)[parts.offsets(0)[0]] ^= 1
+    open_buffer(buffers[0].address)[parts.offsets(0)[0]] ^= 1
     assert one.changed_inputs(first, ()) == 0
     assert other.changed_inputs(second, ()) is None

@@ -28,7 +28,7 @@ class Toy(Base):
 
 Alias = Toy
 """
-NAMES = {"Toy.one": {"verify": True}, "Toy.two": {"verify": False}}
+NAMES = {"Toy.one": True, "Toy.two": False}
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernforge.bench.engine import samples, throttle
+from kernforge.bench.engine import samples
 from kernforge.bench.engine.nvml import Gpu
-from kernforge.bench.engine.samples import Timed
-from kernforge.bench.engine.throttle import Reading
+from kernforge.bench.engine.samples import Reading, TimedTurn
 
 
 def turn(number, *readings, calls=8, times=(1.0,)):
-    return Timed(round=number, calls=calls, times=times, readings=readings)
+    return TimedTurn(round=number, calls=calls, times=times, readings=readings)
 
 
 FINE = Reading(sm_mhz=1980, reasons=frozenset())
@@ -33,7 +32,7 @@ def slow(reason, mhz=1980):
     ],
 )
 def test_bits_have_the_names_of_nvml(bits, names):
-    assert throttle.names(bits) == names
+    assert samples.reason_names(bits) == names
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_bits_have_the_names_of_nvml(bits, names):
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_turn_counts_unless_the_gpu_was_slowed_down_at_either_end(reading, why, end):
     ends = (FINE, reading) if end else (reading, FINE)
-    assert throttle.whys([(FINE, FINE), ends, (FINE, FINE)]) == ["", why, ""]
+    assert samples.discard_reasons([(FINE, FINE), ends, (FINE, FINE)]) == ["", why, ""]
 
 
 def test_discarded_calls_are_counted_by_reason():
@@ -79,7 +78,7 @@ def test_a_cpu_says_nothing_and_loses_nothing():
 def test_of_several_processes_each_is_a_round():
     def process(time, *readings):
         turns = [turn(n, *readings, times=(time, time + 2)) for n in range(3)]
-        return samples.Measured(
+        return samples.Measurement(
             candidate="kernel",
             kind="kernel",
             workload="w",

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernels' benchmarks compute, and that the peers of a kernel compute it."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernforge.bench import api as bench
+from kernforge.bench.api import BenchRequest
+from kernforge.bench.engine import verify
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+KERNELS = sorted(
+    p.parents[1] for p in Path(__file__).parents[2].glob("kernels/*/benchmarks/workloads.py")
+)
+SIZED = [path for path in KERNELS if path.name != "img2gray"]
+MOST = 8 << 20  # Bytes of a tensor of the workloads that are computed here.
+PEERS = {
+    "gelu-approx": {"torch's kernel through torch.ops"},
+    "img2gray": {"torch.compile, untuned", "torch.compile, any shape", "torchvision"},
+    "vector-add": {"torch's kernel through torch.ops"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_modules(monkeypatch):
+    """Each kernel has a reference.py, and its workloads import it by that name."""
+    for name in ("reference", "cases"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def torch_functions(project):
+    """What competes and is not ours, but for what has to be compiled."""
+    spec = importlib.util.spec_from_file_location(
+        "candidates", project / "benchmarks/candidates.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    peers = getattr(module, "PEERS", {})
+    return {"eager": module.eager, **{n: f for n, f in peers.items() if "compile" not in n}}
+
+
+@pytest.mark.parametrize("project", KERNELS, ids=lambda path: path.name)
+def test_who_competes_computes_what_is_right(project):
+    request = BenchRequest(project=project, sizes=(4096,) if project in SIZED else ())
+    work = [w for w in bench.workloads(request) if max(t.nbytes for t in w.tensors) <= MOST]
+    assert work
+    functions, computed = torch_functions(project), set()
+    for each in work:
+        given = verify.draw(each, torch.Generator().manual_seed(1))
+        right = verify.expected(each, given)
+        layout = verify.layout(each, right)
+        for name, function in functions.items():
+            if (result := function(*given)) is not NotImplemented:
+                computed.add(name)
+                assert str(result.dtype) == f"torch.{layout.outputs[0].dtype}"
+                assert verify.difference(each, (result,), right) is None, (each.name, name)
+    assert "eager" in computed
+
+
+@pytest.mark.parametrize("project", KERNELS, ids=lambda path: path.name)
+def test_peers_stand_beside_the_kernel_and_torch(project):
+    names = [each.name for each in bench.candidates(BenchRequest(project=project))]
+    assert names[:3] == ["kernel", "torch eager", "torch.compile"]
+    assert set(names[3:]) == PEERS.get(project.name, set())
+
+
+@pytest.mark.parametrize("project", SIZED, ids=lambda path: path.name)
+def test_a_size_gives_every_type_and_way_once(project):
+    small, large = (
+        bench.workloads(BenchRequest(project=project, sizes=(n,))) for n in (1024, 4096)
+    )
+    assert [each.family for each in small] == [each.family for each in large]
+    assert len({each.family for each in small}) == len(small) >= 2
+    assert {each.size for each in small} == {1024}
