@@ -68,7 +68,7 @@ if left := sorted(text.split("\\n")[0].removeprefix("name: ") for text in {{*dan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Subject:
+class _CheckedVariant:
     """One variant while it is checked."""
 
     path: Path
@@ -109,28 +109,28 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
         return (_finding("layout", path.name, f"{FILE} is missing", hint),)
     except IntegrityError as error:
         return (_finding("layout", f"{path.name}/{FILE}", error.message, error.hint),)
-    subject = _Subject(path=path, variant=variant, metadata=metadata)
-    findings = [*_files(subject), *_digest(subject)]
+    checked = _CheckedVariant(path=path, variant=variant, metadata=metadata)
+    findings = [*_files(checked), *_digest(checked)]
     objects = sorted(path.rglob("*.so"))
     for file in objects:
-        findings += _shared_object(subject, file)
+        findings += _shared_object(checked, file)
     if objects:
-        findings += _python_abi(subject, objects, run)
+        findings += _python_abi(checked, objects, run)
     # A variant that is broken already would only fail the import with a worse message.
     if not any(finding.severity == "error" for finding in findings):
-        findings += _import(subject, run, python)
+        findings += _import(checked, run, python)
     return tuple(findings)
 
 
-def _files(subject: _Subject) -> Iterator[Finding]:
+def _files(checked: _CheckedVariant) -> Iterator[Finding]:
     """Layout, and the operators that the Python files register."""
-    paths = {file.relative_to(subject.path).as_posix(): file for file in _walk(subject.path)}
-    yield from package_rules.layout(subject.variant, subject.metadata, paths, where=subject.where)
-    if subject.variant.framework == "tvm-ffi":
+    paths = {file.relative_to(checked.path).as_posix(): file for file in _walk(checked.path)}
+    yield from package_rules.layout(checked.variant, checked.metadata, paths, where=checked.where)
+    if checked.variant.framework == "tvm-ffi":
         return
     for path, file in sorted(paths.items()):
         if path.endswith(".py"):
-            where = f"{subject.where}/{path}"
+            where = f"{checked.where}/{path}"
             yield from package_rules.registrations(file.read_bytes(), where=where)
 
 
@@ -138,20 +138,20 @@ def _walk(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
 
 
-def _digest(subject: _Subject) -> Iterator[Finding]:
+def _digest(checked: _CheckedVariant) -> Iterator[Finding]:
     """Hash every file again and compare with what the metadata says."""
-    promised = subject.metadata.digest
+    promised = checked.metadata.digest
     if promised is None:
         message = "metadata.json has no digest: registries refuse the variant"
         hint = "build the variant again"
-        yield _finding("digest", f"{subject.where}/{FILE}", message, hint, "warning")
+        yield _finding("digest", f"{checked.where}/{FILE}", message, hint, "warning")
         return
     try:
         found = digest_tree(
-            subject.path, algorithm=promised.algorithm, within=_links_within(subject.path)
+            checked.path, algorithm=promised.algorithm, within=_links_within(checked.path)
         )
     except IntegrityError as error:
-        yield _finding("digest", subject.where, error.message, error.hint)
+        yield _finding("digest", checked.where, error.message, error.hint)
         return
     for path in sorted({*promised.files, *found.files}):
         if found.files.get(path) == promised.files.get(path):
@@ -161,7 +161,7 @@ def _digest(subject: _Subject) -> Iterator[Finding]:
             state = "differs from the digest"
         message = f"{path} {state}: loaders refuse the variant"
         hint = "build the variant again; do not edit what was built"
-        yield _finding("digest", f"{subject.where}/{path}", message, hint)
+        yield _finding("digest", f"{checked.where}/{path}", message, hint)
 
 
 def _links_within(path: Path) -> Path:
@@ -170,10 +170,10 @@ def _links_within(path: Path) -> Path:
     return path.parents[3] if [p.name for p in snapshots] == ["snapshots"] else path
 
 
-def _shared_object(subject: _Subject, file: Path) -> Iterator[Finding]:
+def _shared_object(checked: _CheckedVariant, file: Path) -> Iterator[Finding]:
     """Every rule for one ELF file."""
-    where = f"{subject.where}/{file.relative_to(subject.path).as_posix()}"
-    variant, metadata = subject.variant, subject.metadata
+    where = f"{checked.where}/{file.relative_to(checked.path).as_posix()}"
+    variant, metadata = checked.variant, checked.metadata
     if not variant.is_noarch and variant.os != "linux":
         message = f"a library for {variant.os} cannot be examined: only ELF files can"
         yield _finding("abi", where, message, "check it on its own system", "skipped")
@@ -220,17 +220,17 @@ def _auditwheel(parsed: elf.Elf) -> tuple[str, Mapping[str, frozenset[str]]]:
     return found.name if found.priority < wanted.priority else "", wanted.symbol_versions
 
 
-def _python_abi(subject: _Subject, objects: list[Path], run: Runner) -> Iterator[Finding]:
+def _python_abi(checked: _CheckedVariant, objects: list[Path], run: Runner) -> Iterator[Finding]:
     """Have abi3audit hold every library against Python's limited API."""
     options = ("--assume-minimum-abi3", PYTHON_ABI, "--strict", "--report")
     argv = (sys.executable, "-m", "abi3audit", *options, *(str(file) for file in objects))
-    done = run(Command(argv=argv, cwd=subject.path, timeout=_TIMEOUT_S))
+    done = run(Command(argv=argv, cwd=checked.path, timeout=_TIMEOUT_S))
     try:
         specs = json.loads(done.stdout)["specs"]
     except (ValueError, KeyError):
         message = f"abi3audit did not report: {_tail(done.stderr)}"
         hint = "install kernforge[build], which brings abi3audit"
-        yield _finding("python-abi", subject.where, message, hint, "skipped")
+        yield _finding("python-abi", checked.where, message, hint, "skipped")
         return
     for spec, report in specs.items():
         result = report["object"]["result"]
@@ -239,25 +239,25 @@ def _python_abi(subject: _Subject, objects: list[Path], run: Runner) -> Iterator
         if newer or outside:
             yield _finding(
                 "python-abi",
-                f"{subject.where}/{spec.removeprefix(f'{subject.path}/')}",
+                f"{checked.where}/{spec.removeprefix(f'{checked.path}/')}",
                 f"it uses what is not in the limited API of Python {PYTHON_ABI}: "
                 f"{', '.join(sorted(outside + newer))}",
                 "define Py_LIMITED_API=0x03090000; bind with TORCH_LIBRARY, not with pybind11",
             )
 
 
-def _import(subject: _Subject, run: Runner, python: str | None) -> Iterator[Finding]:
+def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterator[Finding]:
     """Import the variant in a fresh process, if this machine and interpreter can."""
     if python is None:
-        yield _skipped(subject, "no Python was given", "name one that has the framework")
+        yield _skipped(checked, "no Python was given", "name one that has the framework")
         return
-    if reason := _cannot_load(subject.variant):
-        yield _skipped(subject, reason, "check it there")
+    if reason := _cannot_load(checked.variant):
+        yield _skipped(checked, reason, "check it there")
         return
-    variant = subject.variant
+    variant = checked.variant
     request = {
-        "file": str(subject.path / "__init__.py"),
-        "id": subject.metadata.id,
+        "file": str(checked.path / "__init__.py"),
+        "id": checked.metadata.id,
         "framework": "tvm_ffi" if variant.framework == "tvm-ffi" else "torch",
         "version": list(variant.version or (0, 0)),
         "exact": variant.framework in {"torch", "tvm-ffi"},
@@ -268,29 +268,29 @@ def _import(subject: _Subject, run: Runner, python: str | None) -> Iterator[Find
     try:
         done = run(Command(argv=argv, env=env, timeout=_TIMEOUT_S))
     except FileNotFoundError:
-        yield _skipped(subject, f"there is no interpreter {python}", "name one that exists")
+        yield _skipped(checked, f"there is no interpreter {python}", "name one that exists")
         return
     printed = _tail(done.stderr)
     if done.returncode == _UNFIT:
         hint = f"pip install {shlex.quote(variant.requirement)}, then check again"
-        yield _skipped(subject, f"{python} does not fit the variant: {printed}", hint)
+        yield _skipped(checked, f"{python} does not fit the variant: {printed}", hint)
     elif done.returncode == _DANGLING:
         yield _finding(
             "undefined-op",
-            subject.where,
+            checked.where,
             f"an implementation is registered for {printed}, and no such operator is defined, so that "
             "it cannot be called",
             "compare the names in def and impl, and look for a misspelt schema in def: torch takes "
             "one that it cannot read for no schema",
         )
-    elif done.returncode and "ModuleNotFoundError" in printed and subject.metadata.python_depends:
-        packages = ", ".join(subject.metadata.python_depends)
-        yield _skipped(subject, f"a dependency is missing: {printed}", f"install {packages}")
+    elif done.returncode and "ModuleNotFoundError" in printed and checked.metadata.python_depends:
+        packages = ", ".join(checked.metadata.python_depends)
+        yield _skipped(checked, f"a dependency is missing: {printed}", f"install {packages}")
     elif done.returncode:
         how = "took too long" if done.timed_out else f"ended with status {done.returncode}"
         message = f"importing it in a fresh process {how}: {printed}"
         hint = f"repeat it: LD_BIND_NOW=1 {python} -c 'import torch' and load the variant"
-        yield _finding("import", subject.where, message, hint)
+        yield _finding("import", checked.where, message, hint)
 
 
 def _cannot_load(variant: Variant) -> str:
@@ -305,8 +305,8 @@ def _cannot_load(variant: Variant) -> str:
     return ""
 
 
-def _skipped(subject: _Subject, reason: str, hint: str) -> Finding:
-    return _finding("import", subject.where, f"not imported: {reason}", hint, "skipped")
+def _skipped(checked: _CheckedVariant, reason: str, hint: str) -> Finding:
+    return _finding("import", checked.where, f"not imported: {reason}", hint, "skipped")
 
 
 def _tail(text: str) -> str:

@@ -90,7 +90,9 @@ def _work(task: ActionTask, where: str) -> ActionResult:
         isolation = build.choose_sandbox(workspace, task.context.sandbox.wanted)
         context = replace(task.context, store=store, trees=trees, sandbox=isolation)
         done = replace(
-            execute_action.perform(action, plan, project, context, threads=_threads(context.jobs)),
+            execute_action.run_action(
+                action, plan, project, context, threads=_threads(context.jobs)
+            ),
             where=where,
         )
         if done.failure or (shared and shared.has(STORE_KIND, action.key)):

@@ -60,7 +60,7 @@ class ActionContext:
         return self.store.root / "work"
 
 
-def perform(
+def run_action(
     action: Action, plan: Plan, project: Project | None, context: ActionContext, *, threads: int = 1
 ) -> Done:
     """Get one action's result into the context's store, whose other results it may read.

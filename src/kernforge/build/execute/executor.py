@@ -129,7 +129,7 @@ class _Loop:
                     action,
                     expected[action.key],
                     alone=action.key in self._alone,
-                    work=self._perform,
+                    work=self._run,
                 )
                 running[future] = action
             finished, _ = concurrent.futures.wait(
@@ -143,8 +143,8 @@ class _Loop:
                     self._note(action, done)
                     order.done(action.key)
 
-    def _perform(self, action: Action, threads: int) -> Done:
-        return execute_action.perform(
+    def _run(self, action: Action, threads: int) -> Done:
+        return execute_action.run_action(
             action, self._plan, self._project, self._context, threads=threads
         )
 

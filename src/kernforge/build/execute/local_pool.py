@@ -82,8 +82,10 @@ class LocalPool:
             )
             for a in waiting
         ]
-        room = schedule.Capacity(slots=self._jobs, available=self._available(), limit=self._limit)
-        admitted = schedule.admit(jobs, running, room)
+        capacity = schedule.Capacity(
+            slots=self._jobs, available=self._available(), limit=self._limit
+        )
+        admitted = schedule.admit(jobs, running, capacity)
         chosen = {action.key for action in admitted}
         held_back = len(chosen) < len(waiting) and taken + len(chosen) < self._jobs
         # What the memory keeps waiting will want its slots.
