@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge.build.cluster import task, worker
+from kernforge.build.cluster import client, task
 from kernforge.build.cluster.task import IDENTITY
 from kernforge.system import files
 from kernforge.system.paths import home
@@ -77,5 +77,5 @@ def unpack_and_test(sent: TestTask) -> Tested:
             for path, data in contents.items():
                 files.write_new(scratch / folder / path, data)
         return project_tests.run_variant(
-            scratch / "project", scratch / sent.name, sent.arguments, where=worker.address()
+            scratch / "project", scratch / sent.name, sent.arguments, where=client.this_worker()
         )

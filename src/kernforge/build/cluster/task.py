@@ -99,8 +99,7 @@ def require_same(sender: str, worker: str) -> None:
     if sender != worker:
         raise ToolchainError(
             f"it has kernforge {worker}, the task is from {sender}",
-            hint="install the sender's kernforge on the workers: "
-            f"pip install 'kernforge[build,cluster]=={sender.partition(' ')[0]}'",
+            hint=f"install kernforge {sender} on the workers, with the extras that they have",
         )
 
 

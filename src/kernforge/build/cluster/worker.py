@@ -167,10 +167,3 @@ def _here() -> str:
         return str(get_worker().name)
     except ValueError:  # not on a worker: a test calls it
         return "here"
-
-
-def address() -> str:
-    """Address of the worker that runs the caller."""
-    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
-
-    return str(get_worker().address)
