@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a kernel's layer can stand in for a model's, and layers that are made of functions.
+"""Whether a kernel's layer can replace a model's, and layers that call functions.
 
 Only ``forward`` is taken from a kernel's layer, and bound to the model's own module; so the layer
-must hold no state, and must take what the replaced ``forward`` takes. Two class attributes say
-what it can do: ``can_torch_compile`` (else False) and ``has_backward`` (else True).
+must hold no state, and must take the arguments of the replaced ``forward``. Two class attributes
+say what it supports: ``can_torch_compile`` (default False) and ``has_backward`` (default True).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-_CLAIMS = {"can_torch_compile", "has_backward"}
+_FEATURES = {"can_torch_compile", "has_backward"}
 
 
 def check_layer(layer: object, replaced: type[nn.Module], *, source: object) -> None:
-    """Refuse a layer that cannot stand in for another.
+    """Refuse a layer that cannot replace another.
 
     Args:
-        layer: what the kernel gave.
+        layer: the kernel's attribute of that name.
         replaced: the class of the model's module.
         source: where the layer comes from, for messages.
 
     Raises:
-        LayerTypeError: it is no ``nn.Module``, it has a constructor or members of its own, or its
+        LayerTypeError: it is not an ``nn.Module``, it has a constructor or members of its own, or its
             ``forward`` takes other parameters.
     """
     from torch import nn  # noqa: PLC0415 - imported late, as everywhere
@@ -46,8 +46,8 @@ def check_layer(layer: object, replaced: type[nn.Module], *, source: object) -> 
             f"{source} must not override nn.Module constructor.",
             hint="the constructor would never run: only forward is taken from a kernel's layer",
         )
-    # An empty subclass also has what Python itself adds to classes.
-    allowed = {*dir(type("Empty", (nn.Module,), {})), *_CLAIMS}
+    # An empty subclass also has the attributes that Python adds to classes.
+    allowed = {*dir(type("Empty", (nn.Module,), {})), *_FEATURES}
     if more := sorted(set(dir(layer)) - allowed):
         raise LayerTypeError(
             f"{source} must not contain additional members compared to `{replaced.__name__}`: "
@@ -64,7 +64,7 @@ def _check_parameters(layer: type[nn.Module], replaced: type[nn.Module], source:
     if len(ours) != len(theirs):
         raise LayerTypeError(
             f"{what}: different number of arguments.",
-            hint=f"{_listed(ours)} stands against {_listed(theirs)}",
+            hint=f"the kernel's forward takes {_listed(ours)}, the model's {_listed(theirs)}",
         )
     for our, their in zip(ours, theirs, strict=True):
         if our.kind != their.kind:
@@ -78,42 +78,42 @@ def _listed(parameters: list[Parameter]) -> str:
     return f"({', '.join(map(str, parameters))})"
 
 
-def lacking(layer: type[nn.Module], mode: Mode) -> str:
-    """What a layer lacks for a mode, as ``torch.compile`` or ``backward``; empty if nothing."""
-    lacks = []
+def missing_features(layer: type[nn.Module], mode: Mode) -> str:
+    """What a mode needs and a layer lacks, as ``torch.compile`` or ``backward``; empty if nothing."""
+    missing = []
     if Mode.TRAINING in mode and not getattr(layer, "has_backward", True):
-        lacks.append("backward")
+        missing.append("backward")
     if Mode.TORCH_COMPILE in mode and not getattr(layer, "can_torch_compile", False):
-        lacks.append("torch.compile")
-    return " and ".join(lacks)
+        missing.append("torch.compile")
+    return " and ".join(missing)
 
 
-def check_promise(layer: type[nn.Module], mode: Mode, *, layer_name: str, source: object) -> None:
-    """Hold a layer against the mode that it was registered for.
+def check_mode(layer: type[nn.Module], mode: Mode, *, layer_name: str, source: object) -> None:
+    """Check that a layer supports the mode that it was registered for.
 
     Raises:
-        LayerError: it lacks what the mode needs.
+        LayerError: it does not.
     """
-    if lacks := lacking(layer, mode):
+    if missing := missing_features(layer, mode):
         raise LayerError(
-            f"Function/layer from repo {source} does not support {lacks}.\n"
+            f"Function/layer from repo {source} does not support {missing}.\n"
             f"Was registered for `{layer_name}` with mode `{mode}`",
-            hint=f"register it for another mode than {mode_name(mode)}, or, if it can, have the "
-            "kernel's layer say so: can_torch_compile = True, has_backward = True",
+            hint=f"register it for another mode than {mode_name(mode)}; or, if the layer supports it, set "
+            "can_torch_compile = True or has_backward = True in its class",
         )
 
 
 @functools.cache
-def layer_of(function: Callable[..., Any]) -> type[nn.Module]:
+def function_layer(function: Callable[..., Any]) -> type[nn.Module]:
     """A layer whose forward calls a function and takes what the function takes.
 
-    Its claims are the function's attributes of the same name.
+    What it supports is said by the function's attributes of the same names.
     """
     from torch import nn  # noqa: PLC0415 - imported late, as everywhere
 
     base: Any = nn.Module
 
-    class Func(base):  # type: ignore[misc]
+    class FunctionLayer(base):  # type: ignore[misc]
         can_torch_compile = getattr(function, "can_torch_compile", False)
         has_backward = getattr(function, "has_backward", True)
 
@@ -123,8 +123,8 @@ def layer_of(function: Callable[..., Any]) -> type[nn.Module]:
     signature = inspect.signature(function)
     parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
     parameters += signature.parameters.values()
-    Func.forward.__signature__ = Signature(  # type: ignore[attr-defined]
+    FunctionLayer.forward.__signature__ = Signature(  # type: ignore[attr-defined]
         parameters, return_annotation=signature.return_annotation
     )
-    Func.__module__ = function.__module__
-    return Func
+    FunctionLayer.__module__ = function.__module__
+    return FunctionLayer

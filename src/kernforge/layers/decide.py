@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide what one layer of a model shall run."""
+"""What one layer of a model runs: a kernel, or its own forward."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import LayerError, NetworkError, NotPublishedError
-from kernforge.layers.compatibility import check_layer, check_promise, lacking
-from kernforge.layers.mapping import Choice, choose
+from kernforge.layers.compatibility import check_layer, check_mode, missing_features
+from kernforge.layers.mapping import Choice, choose_kernel
 from kernforge.layers.modes import DEVICE_TYPES, KernelizeFallback, Mode, mode_name
 from kernforge.layers.registration import current
 from kernforge.layers.report import KernelSource, LayerOutcome
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from kernforge.layers.mapping import Registered, Repository
     from kernforge.system.environment import Environment
 
-# What CANNOT_LOAD covers: there is nothing to load. A kernel that is there but wrong, as one whose
-# bytes were changed, stays an error.
+# What CANNOT_LOAD covers: there is nothing to load. A kernel that exists but is wrong, such as one
+# whose bytes were changed, stays an error.
 _ABSENT = (FileNotFoundError, NotPublishedError, NetworkError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class KernelizeRequest:
     """What a model is kernelized for.
 
     Attributes:
@@ -39,7 +39,7 @@ class Request:
         fallback: the cases in which a layer may keep its own forward.
         registered: the mapping.
         disabled: whether every layer keeps its own forward.
-        layers: what was loaded so far.
+        layers: the layers that were loaded so far.
     """
 
     mode: Mode
@@ -51,14 +51,14 @@ class Request:
     layers: dict[Repository, type[nn.Module]] = field(default_factory=dict)
 
 
-def request_for(
+def new_request(
     model: nn.Module,
     mode: Mode,
     device: str | torch.device | None,
     use_fallback: bool | KernelizeFallback,  # noqa: FBT001 - the client's type
     environment: Environment,
-) -> Request:
-    """Check what ``kernelize`` was asked, and find out what it did not say.
+) -> KernelizeRequest:
+    """Check the arguments of ``kernelize``, and find the device where none was given.
 
     Raises:
         LayerError: the mode or the device is impossible, or the device cannot be known.
@@ -70,7 +70,7 @@ def request_for(
     if isinstance(use_fallback, bool):
         use_fallback = KernelizeFallback.DEFAULT if use_fallback else KernelizeFallback.NONE
     device_type, index = _device(model, device)
-    return Request(
+    return KernelizeRequest(
         mode=mode,
         device=device_type,
         capability=_capability(index) if device_type in {"cuda", "rocm"} else None,
@@ -88,7 +88,7 @@ def _disabled(text: str | None) -> bool:
 
 
 def _device(model: nn.Module, device: str | torch.device | None) -> tuple[str, int | None]:
-    """The device's type as mappings say it, and the GPU's number where that is known."""
+    """The device's type as mappings name it, and the GPU's index where it is known."""
     if isinstance(device, str):
         if device not in DEVICE_TYPES:
             raise LayerError(
@@ -103,14 +103,14 @@ def _device(model: nn.Module, device: str | torch.device | None) -> tuple[str, i
         raise LayerError(
             "Cannot determine model device, provide as `device` argument to `kernelize`."
         )
-    import torch  # noqa: PLC0415 - who has a model has it
+    import torch  # noqa: PLC0415 - a model needs it
 
     is_rocm = first.device.type == "cuda" and torch.version.hip is not None
     return "rocm" if is_rocm else first.device.type, first.device.index
 
 
 def _capability(index: int | None) -> int | None:
-    import torch  # noqa: PLC0415 - who has a model has it
+    import torch  # noqa: PLC0415 - a model needs it
 
     if not torch.cuda.is_available():
         return None
@@ -118,10 +118,10 @@ def _capability(index: int | None) -> int | None:
     return int(major) * 10 + int(minor)
 
 
-def decide(
-    module: nn.Module, path: str, request: Request
+def decide_layer(
+    module: nn.Module, path: str, request: KernelizeRequest
 ) -> tuple[Callable[..., Any] | None, LayerOutcome]:
-    """The forward that a marked module shall run, None for its own, and the reason.
+    """The forward that a marked module runs, None for its own; and the decision with its reason.
 
     Raises:
         LayerError: it has no kernel, in a case that may not fall back.
@@ -132,27 +132,27 @@ def decide(
     name = str(cls.kernel_layer_name)
     choice, layer, reason = Choice(), None, _exemption(module, request)
     if not reason:
-        choice = choose(
+        choice = choose_kernel(
             request.registered,
             name,
             device=request.device,
             capability=request.capability,
             mode=request.mode,
         )
-        layer, reason = _stand_in(choice, name, cls, request)
+        layer, reason = _find_replacement(choice, name, cls, request)
     result = LayerOutcome(
         path=path,
         layer_name=name,
         replaced=layer is not None,
         reason=reason,
-        source=None if layer is None else _source(layer),
+        source=None if layer is None else _kernel_source(layer),
         candidates=choice.candidates,
     )
     return None if layer is None else layer.forward, result
 
 
-def _exemption(module: nn.Module, request: Request) -> str:
-    """Why a module keeps its own forward whatever is mapped; empty if it need not."""
+def _exemption(module: nn.Module, request: KernelizeRequest) -> str:
+    """Why a module keeps its own forward whatever the mapping says; empty if it does not."""
     if request.disabled:
         return "DISABLE_KERNEL_MAPPING is set"
     condition = getattr(type(module), "kernel_condition", None)
@@ -161,13 +161,13 @@ def _exemption(module: nn.Module, request: Request) -> str:
     return ""
 
 
-def _stand_in(
-    choice: Choice, name: str, cls: type[nn.Module], request: Request
+def _find_replacement(
+    choice: Choice, name: str, cls: type[nn.Module], request: KernelizeRequest
 ) -> tuple[type[nn.Module] | None, str]:
-    """The layer that was chosen, if it can be loaded and can do what is wanted, and why or why not."""
+    """The chosen layer, if it can be loaded and has the features that the mode needs; and why."""
     chosen = choice.chosen
     if chosen is None:
-        _unless_allowed(choice.missing, request, f"No kernel for `{name}`: {choice.reason}")
+        _raise_unless_allowed(choice.missing, request, f"No kernel for `{name}`: {choice.reason}")
         return None, choice.reason
     try:
         layer = _load(chosen.repo, request)
@@ -176,29 +176,29 @@ def _stand_in(
             raise
         return None, f"cannot load: {str(error).splitlines()[0]}"
     check_layer(layer, cls, source=chosen.repo)
-    check_promise(layer, chosen.mode, layer_name=name, source=chosen.repo)
-    if lacks := lacking(layer, request.mode):
+    check_mode(layer, chosen.mode, layer_name=name, source=chosen.repo)
+    if missing := missing_features(layer, request.mode):
         text = f"Available kernel does not support mode: {request.mode}"
-        _unless_allowed(KernelizeFallback.NO_COMPATIBLE_MODE, request, text)
-        return None, f"{chosen.repo} does not support {lacks}"
+        _raise_unless_allowed(KernelizeFallback.NO_COMPATIBLE_MODE, request, text)
+        return None, f"{chosen.repo} does not support {missing}"
     return layer, f"registered for {chosen.device} {mode_name(chosen.mode)}"
 
 
-def _unless_allowed(case: KernelizeFallback, request: Request, text: str) -> None:
+def _raise_unless_allowed(case: KernelizeFallback, request: KernelizeRequest, text: str) -> None:
     if case not in request.fallback:
         raise LayerError(
-            text, hint=f"KernelizeFallback.{case.name} would let the layer keep its own forward"
+            text, hint=f"with KernelizeFallback.{case.name} the layer keeps its own forward"
         )
 
 
-def _load(repo: Repository, request: Request) -> type[nn.Module]:
+def _load(repo: Repository, request: KernelizeRequest) -> type[nn.Module]:
     layer = request.layers.get(repo)
     if layer is None:
         layer = request.layers[repo] = repo.load()
     return layer
 
 
-def _source(layer: type[nn.Module]) -> KernelSource | None:
+def _kernel_source(layer: type[nn.Module]) -> KernelSource | None:
     """The loaded kernel whose package defines a layer."""
     package = layer.__module__.partition(".")[0]
     for kernel in get_loaded_kernels():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mark what ``kernelize`` may replace: classes of layers, and functions that layers call.
+"""Decorators that mark what ``kernelize`` may replace: layer classes, and functions they call.
 
 The marks are the attributes that the ``kernels`` client 0.17.2 sets and reads, so models that were
 marked with either are kernelized by both.
@@ -12,7 +12,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kernforge.errors import LayerError, LayerTypeError
-from kernforge.layers.compatibility import layer_of
+from kernforge.layers.compatibility import function_layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Condition: TypeAlias = "Callable[[nn.Module], bool]"
-"""Whether an instance may be replaced; asked by ``kernelize`` for each."""
+"""Whether an instance may be replaced; ``kernelize`` calls it for each."""
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -28,7 +28,7 @@ _Class = TypeVar("_Class", bound=type)
 def replace_kernel_forward_from_hub(
     cls: type[nn.Module], layer_name: str, condition: Condition | None = None
 ) -> None:
-    """Mark a class that somebody else wrote; for your own, ``use_kernel_forward_from_hub``.
+    """Mark a class of another package; for your own, use ``use_kernel_forward_from_hub``.
 
     Args:
         cls: the class; all its instances can be replaced from now on.
@@ -48,7 +48,7 @@ def _always(module: nn.Module) -> bool:  # noqa: ARG001 - a condition takes the 
 def use_kernel_forward_from_hub(
     layer_name: str, condition: Condition | None = None
 ) -> Callable[[Any], Any]:
-    """Mark a class of layers, or a function, as one that a kernel may stand in for.
+    """Mark a layer class, or a function, as one that a kernel may replace.
 
     A function becomes a module that is called as the function was; ``use_kernelized_func`` tells
     ``kernelize`` which layers call it. All of them call the one module, so replacing it for one
@@ -67,7 +67,7 @@ def use_kernel_forward_from_hub(
             replace_kernel_forward_from_hub(target, layer_name, condition)
             return target
         if inspect.isfunction(target):
-            return _module_of(target, layer_name, condition)
+            return _function_module(target, layer_name, condition)
         raise LayerTypeError(
             "@use_kernel_forward_from_hub can only be applied to classes or functions"
         )
@@ -75,8 +75,8 @@ def use_kernel_forward_from_hub(
     return decorate
 
 
-def _module_of(function: Any, layer_name: str, condition: Condition | None) -> nn.Module:
-    base: Any = layer_of(function)
+def _function_module(function: Any, layer_name: str, condition: Condition | None) -> nn.Module:
+    base: Any = function_layer(function)
 
     class Func(base):  # type: ignore[misc]
         """A function as a module; copied and pickled by its name, as a function is."""
@@ -94,12 +94,12 @@ def _module_of(function: Any, layer_name: str, condition: Condition | None) -> n
 
 
 def use_kernel_func_from_hub(func_name: str) -> Callable[[Any], Any]:
-    """``use_kernel_forward_from_hub`` by its older name, for code that still calls it so."""
+    """``use_kernel_forward_from_hub`` by its older name, for code that uses it."""
     return use_kernel_forward_from_hub(func_name)
 
 
 def use_kernelized_func(*args: Any) -> Callable[[_Class], _Class]:
-    """Tell ``kernelize`` that a class of layers calls functions that may be replaced.
+    """Tell ``kernelize`` that a layer class calls functions that may be replaced.
 
     Args:
         args: functions that ``use_kernel_forward_from_hub`` decorated.

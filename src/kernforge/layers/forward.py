@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchange a module's forward, and give the original back exactly.
+"""Exchange a module's forward, and restore the original exactly.
 
-The exchanged forward lies in the instance, as torch allows; the class is not touched. What was
-there before is remembered beside it. A deep copy is exchanged as its model is, and can be
-restored. A pickled module leaves both behind: the kernel lives in this process alone, so whoever
-unpickles has the class's own forward.
+The exchanged forward is an attribute of the instance, as torch allows; the class is not changed.
+The previous state is kept in another attribute. A deep copy is exchanged as its model is, and can
+be restored. Pickling drops both: the kernel exists in this process alone, so an unpickled module
+has the forward of its class.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     from kernforge.layers.report import LayerOutcome
 
-_MEMORY = "_kernforge_forward"
+_EXCHANGE = "_kernforge_forward"
 _FORWARD = "forward"
 
 
-class _Memory:
-    """What was done to a module.
+class _Exchange:
+    """The exchange of a module's forward.
 
     Attributes:
-        function: the forward that was put in; None if the module kept its own.
-        before: the instance's own entries in the place of the new forward: one or none.
+        function: the new forward; None if the module kept its own.
+        before: the instance's own attribute that the new forward replaced, if it had one.
         outcome: the decision.
     """
 
@@ -45,8 +45,8 @@ class _Memory:
         self.before = before
         self.outcome = outcome
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Memory:
-        return _Memory(self.function, deepcopy(self.before, memo), self.outcome)
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Exchange:
+        return _Exchange(self.function, deepcopy(self.before, memo), self.outcome)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
@@ -54,60 +54,64 @@ class _Memory:
 
 def outcome(module: nn.Module) -> LayerOutcome | None:
     """The decision for a module, if it is what the module still runs."""
-    memory = _memory(module)
-    return None if memory is None or _is_overlaid(module, memory) else memory.outcome
+    exchanged = _exchange_of(module)
+    return None if exchanged is None or _is_overlaid(module, exchanged) else exchanged.outcome
 
 
 def is_overlaid(module: nn.Module) -> bool:
-    """Whether somebody else put another forward over the one that ``exchange`` put in."""
-    memory = _memory(module)
-    return memory is not None and _is_overlaid(module, memory)
+    """Whether other code replaced the forward that ``exchange`` set."""
+    exchanged = _exchange_of(module)
+    return exchanged is not None and _is_overlaid(module, exchanged)
 
 
 def exchange(module: nn.Module, function: Callable[..., Any] | None, decided: LayerOutcome) -> None:
     """Make a module run a forward, taken from any class; None is the module's own.
 
-    A forward that somebody put over an earlier one of ours counts as the module's own.
+    A forward with which other code replaced an earlier one of ours counts as the module's own.
     """
     if is_overlaid(module):
-        del module.__dict__[_MEMORY]
+        del module.__dict__[_EXCHANGE]
     restore(module)
     entries = module.__dict__
     before = {_FORWARD: entries[_FORWARD]} if _FORWARD in entries and function else {}
-    entries[_MEMORY] = _Memory(function, before, decided)
+    entries[_EXCHANGE] = _Exchange(function, before, decided)
     if function is not None:
         entries[_FORWARD] = MethodType(function, module)
 
 
 def restore(module: nn.Module) -> None:
-    """Give a module back what it ran before ``exchange``; nothing if it was not exchanged."""
-    memory = module.__dict__.pop(_MEMORY, None)
-    if memory is not None and memory.function is not None:
+    """Restore what a module ran before ``exchange``; nothing if it was not exchanged."""
+    exchanged = module.__dict__.pop(_EXCHANGE, None)
+    if exchanged is not None and exchanged.function is not None:
         module.__dict__.pop(_FORWARD, None)
-        module.__dict__.update(memory.before)
+        module.__dict__.update(exchanged.before)
 
 
 def snapshot(module: nn.Module) -> dict[str, Any]:
-    """What ``exchange`` and ``restore`` change of a module."""
-    return {name: module.__dict__[name] for name in (_FORWARD, _MEMORY) if name in module.__dict__}
+    """The attributes of a module that ``exchange`` and ``restore`` change."""
+    return {
+        name: module.__dict__[name] for name in (_FORWARD, _EXCHANGE) if name in module.__dict__
+    }
 
 
-def put_back(module: nn.Module, entries: dict[str, Any]) -> None:
-    """Make a module what it was when the snapshot was taken."""
-    for name in (_FORWARD, _MEMORY):
+def restore_snapshot(module: nn.Module, entries: dict[str, Any]) -> None:
+    """Restore the attributes of a module that a snapshot has."""
+    for name in (_FORWARD, _EXCHANGE):
         module.__dict__.pop(name, None)
     module.__dict__.update(entries)
 
 
-def _memory(module: nn.Module) -> _Memory | None:
-    memory = module.__dict__.get(_MEMORY)
-    return memory if isinstance(memory, _Memory) else None
+def _exchange_of(module: nn.Module) -> _Exchange | None:
+    exchanged = module.__dict__.get(_EXCHANGE)
+    return exchanged if isinstance(exchanged, _Exchange) else None
 
 
-def _is_overlaid(module: nn.Module, memory: _Memory) -> bool:
-    if memory.function is None:
+def _is_overlaid(module: nn.Module, exchanged: _Exchange) -> bool:
+    if exchanged.function is None:
         return False
     now = module.__dict__.get(_FORWARD)
     return not (
-        isinstance(now, MethodType) and now.__func__ is memory.function and now.__self__ is module
+        isinstance(now, MethodType)
+        and now.__func__ is exchanged.function
+        and now.__self__ is module
     )

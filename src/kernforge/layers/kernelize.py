@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Let kernels stand in for the layers of a model, and take them out again.
+"""Replace layers of a model by kernels, and restore them.
 
-Every layer is decided and every kernel loaded before the first forward is exchanged, so an error
-leaves the model as it was.
+Every decision is made and every kernel loaded before the first forward is exchanged, so an error
+leaves the model unchanged.
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import LayerError
-from kernforge.layers.decide import decide, request_for
-from kernforge.layers.forward import exchange, is_overlaid, outcome, put_back, restore, snapshot
+from kernforge.layers.decide import decide_layer, new_request
+from kernforge.layers.forward import (
+    exchange,
+    is_overlaid,
+    outcome,
+    restore,
+    restore_snapshot,
+    snapshot,
+)
 from kernforge.layers.report import KernelizeReport, LayerOutcome
 from kernforge.system.environment import Environment
 
@@ -36,7 +43,7 @@ def kernelize(
     device: str | torch.device | None = None,
     use_fallback: bool | KernelizeFallback = True,
 ) -> nn.Module:
-    """Let kernels stand in for the layers of a model that are marked and mapped.
+    """Replace the layers of a model that are marked and mapped by kernels.
 
     The modules stay, with their parameters and their class; only what their ``forward`` runs is
     exchanged. Kernelizing again starts from the original forwards. ``DISABLE_KERNEL_MAPPING=1``
@@ -58,8 +65,10 @@ def kernelize(
         LayerTypeError: a kernel's layer cannot stand in for the model's.
         KernforgeError: what loading a kernel raises.
     """
-    request = request_for(model, mode, device, use_fallback, Environment.live())
-    decided = [(module, *decide(module, path, request)) for path, module in _extensible(model)]
+    request = new_request(model, mode, device, use_fallback, Environment.live())
+    decided = [
+        (module, *decide_layer(module, path, request)) for path, module in _marked_modules(model)
+    ]
     for module, forward, result in decided:
         exchange(module, forward, result)
     names = {result.layer_name for _, _, result in decided}
@@ -69,16 +78,16 @@ def kernelize(
 
 
 def unkernelize(model: nn.Module) -> nn.Module:
-    """Give the layers of a model back exactly what they ran before ``kernelize``.
+    """Restore exactly what the layers of a model ran before ``kernelize``.
 
     Returns:
         The same model.
 
     Raises:
-        LayerError: somebody put another forward over a kernel's, so that taking the kernel out
-            would take that out too. No layer was changed.
+        LayerError: other code replaced the forward of a kernel, and removing the kernel would
+            remove that too. No layer was changed.
     """
-    modules = list(_extensible(model))
+    modules = list(_marked_modules(model))
     if overlaid := [path or "(the model)" for path, module in modules if is_overlaid(module)]:
         raise LayerError(
             f"the forward of {', '.join(overlaid)} was exchanged again after kernelize",
@@ -97,35 +106,45 @@ def kernelized(
     device: str | torch.device | None = None,
     use_fallback: bool | KernelizeFallback = True,
 ) -> Iterator[nn.Module]:
-    """Kernelize a model for the duration of a ``with`` block; arguments as for ``kernelize``.
+    """Kernelize a model for the duration of a ``with`` block.
 
-    At the end each layer runs what it ran before, be it its own forward or an earlier kernel.
+    At the end each layer runs what it ran before, whether its own forward or an earlier kernel.
+
+    Args:
+        model: the model; it is changed in place.
+        mode: ``INFERENCE`` or ``TRAINING``, with ``| TORCH_COMPILE`` if it will be compiled.
+        device: a device type, or a ``torch.device``; None takes that of the first parameter.
+        use_fallback: the cases in which a layer may keep its own forward; True is
+            ``KernelizeFallback.DEFAULT``, False is ``NONE``.
+
+    Raises:
+        KernforgeError: the errors of ``kernelize``. No layer was changed.
     """
-    before = [(module, snapshot(module)) for _, module in _extensible(model)]
+    before = [(module, snapshot(module)) for _, module in _marked_modules(model)]
     try:
         yield kernelize(model, mode=mode, device=device, use_fallback=use_fallback)
     finally:
         for module, entries in before:
-            put_back(module, entries)
+            restore_snapshot(module, entries)
 
 
 def kernelize_report(model: nn.Module) -> KernelizeReport:
     """What ``kernelize`` decided for each marked layer of a model, and why; see its ``str``."""
     return KernelizeReport(
-        layers=tuple(_outcome(path, module) for path, module in _extensible(model))
+        layers=tuple(_outcome(path, module) for path, module in _marked_modules(model))
     )
 
 
 def _outcome(path: str, module: nn.Module) -> LayerOutcome:
-    known = outcome(module)
+    decision = outcome(module)
     name = str(type(module).kernel_layer_name)
-    if known is None:
-        reason = "another forward was put over it" if is_overlaid(module) else "not kernelized"
+    if decision is None:
+        reason = "other code replaced its forward" if is_overlaid(module) else "not kernelized"
         return LayerOutcome(path=path, layer_name=name, replaced=False, reason=reason)
-    return replace(known, path=path)
+    return replace(decision, path=path)
 
 
-def _extensible(model: nn.Module) -> Iterator[tuple[str, Any]]:
+def _marked_modules(model: nn.Module) -> Iterator[tuple[str, Any]]:
     """Each marked module once, and each marked function that a module calls, with its path."""
     seen: set[int] = set()
     for path, module in model.named_modules():

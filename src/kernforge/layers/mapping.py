@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernel a mapping names for a layer, and why none of the others.
+"""Which kernel a mapping names for a layer, and the reason against each of the others.
 
 The order is the ``kernels`` client's (``kernels/layer/repos.py``, 0.17.2): the device type, then
 the narrowest range of compute capabilities that holds the GPU's, then the modes of
-``PREFERENCE``. A narrower range that lacks the mode is not made up for by a wider one.
+``PREFERENCE``. Where the narrowest range lacks the mode, a wider one is not used instead.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Repository(Hashable, Protocol):
-    """Where a layer that can stand in for another comes from."""
+    """A source of a layer that can replace another."""
 
     def load(self) -> Any:
-        """The layer, a class of ``nn.Module``; whatever it raises ends ``kernelize``, unless it may fall back."""
+        """The layer, a class of ``nn.Module``; an error ends ``kernelize``, unless it may fall back."""
 
 
 UserMapping: TypeAlias = Mapping[str, Mapping[Device | str, Repository | Mapping[Mode, Repository]]]
@@ -40,15 +40,15 @@ UserMapping: TypeAlias = Mapping[str, Mapping[Device | str, Repository | Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class MappingEntry:
     """The kernels that are registered for one device and range, by mode."""
 
     device: Device
     repos: Mapping[Mode, Repository]
 
     @property
-    def place(self) -> tuple[str, int, int]:
-        """What no two entries of a layer share: the device type and the limits."""
+    def key(self) -> tuple[str, int, int]:
+        """Device type and limits, which are different for each entry of a layer."""
         return (self.device.type, *self.limits)
 
     @property
@@ -60,7 +60,7 @@ class Entry:
         return properties.min_capability, properties.max_capability
 
 
-Registered: TypeAlias = Mapping[str, tuple[Entry, ...]]
+Registered: TypeAlias = Mapping[str, tuple[MappingEntry, ...]]
 """The entries for each layer name; never changed, only replaced."""
 
 _COMPILED_INFERENCE = Mode.INFERENCE | Mode.TORCH_COMPILE
@@ -81,8 +81,8 @@ PREFERENCE: Mapping[Mode, tuple[Mode, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One registered kernel and what speaks against it; nothing does if ``reason`` is empty."""
+class LayerCandidate:
+    """A registered kernel and the reason against it, which is empty for the chosen one."""
 
     repo: Repository
     device: Device
@@ -92,23 +92,23 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a mapping gives for a layer.
+    """The result of a search for a layer in a mapping.
 
     Attributes:
         chosen: the kernel to use; None if there is none.
-        missing: the case that leaves none; ``NONE`` if there is one.
-        reason: the same in words.
+        missing: why there is none, as a case; ``NONE`` if there is one.
+        reason: why there is none, in words.
         candidates: every kernel that is registered for the layer, with the reason against it.
     """
 
-    chosen: Candidate | None = None
+    chosen: LayerCandidate | None = None
     missing: KernelizeFallback = KernelizeFallback.NONE
     reason: str = ""
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[LayerCandidate, ...] = ()
 
 
-def extended(registered: Registered, mapping: UserMapping) -> Registered:
-    """The registered entries with more; the same device and range of a layer is replaced.
+def extend_mapping(registered: Registered, mapping: UserMapping) -> Registered:
+    """The registered entries with those of a mapping, which replace the same device and range.
 
     Raises:
         LayerError: a device type is unknown, or a capability range belongs to another one.
@@ -123,25 +123,25 @@ def extended(registered: Registered, mapping: UserMapping) -> Registered:
             )
         entries = list(result.get(layer_name, ()))
         for device, repos in devices.items():
-            new = _entry(layer_name, device, repos)
-            entries = [entry for entry in entries if entry.place != new.place] + [new]
+            new = _parse_entry(layer_name, device, repos)
+            entries = [entry for entry in entries if entry.key != new.key] + [new]
         result[layer_name] = tuple(entries)
     return result
 
 
-def _entry(
+def _parse_entry(
     layer_name: str, key: Device | str, value: Repository | Mapping[Mode, Repository]
-) -> Entry:
+) -> MappingEntry:
     device = Device(key) if isinstance(key, str) else key
     if not isinstance(device, Device):
-        raise LayerTypeError(f"layer {layer_name!r} is mapped for {key!r}, which is no device")
+        raise LayerTypeError(f"layer {layer_name!r} is mapped for {key!r}, which is not a device")
     if device.type not in DEVICE_TYPES:
         raise LayerError(
             f"Unknown device type: {device.type}", hint=f"those are {', '.join(DEVICE_TYPES)}"
         )
     kind = {"cuda": CUDAProperties, "rocm": ROCMProperties}.get(device.type)
     if device.properties is not None and (kind is None or not isinstance(device.properties, kind)):
-        raise LayerTypeError(f"{device.properties!r} are no properties of {device.type} devices")
+        raise LayerTypeError(f"{device.properties!r} are not properties of {device.type} devices")
     repos = value if isinstance(value, Mapping) else {Mode.FALLBACK: value}
     usable = {mode for modes in PREFERENCE.values() for mode in modes}
     for mode in repos:
@@ -150,10 +150,10 @@ def _entry(
                 f"layer {layer_name!r} has a kernel for {mode!r}, which no model is kernelized for",
                 hint="combine TORCH_COMPILE with INFERENCE or TRAINING",
             )
-    return Entry(device=device, repos=dict(repos))
+    return MappingEntry(device=device, repos=dict(repos))
 
 
-def choose(
+def choose_kernel(
     registered: Registered, layer_name: str, *, device: str, capability: int | None, mode: Mode
 ) -> Choice:
     """The kernel that a mapping names for a layer.
@@ -172,74 +172,78 @@ def choose(
         raise LayerError(f"Unsupported mode: {mode}")
     entries = registered.get(layer_name)
     if entries is None:
-        return _none(KernelizeFallback.NO_LAYER, "no mapping names it", ())
+        return _no_choice(KernelizeFallback.NO_LAYER, "no mapping names it", ())
     on_device = [entry for entry in entries if entry.device.type == device]
     fitting = [entry for entry in on_device if _covers(entry, capability)]
     best = min(fitting, key=_narrowness, default=None)
-    judged = tuple(_judge(entries, best, device, capability, mode))
+    candidates = tuple(_judge(entries, best, device, capability, mode))
     if not on_device:
-        return _none(KernelizeFallback.NO_DEVICE, f"nothing is registered for {device}", judged)
+        return _no_choice(
+            KernelizeFallback.NO_DEVICE, f"nothing is registered for {device}", candidates
+        )
     if best is None:
-        reason = f"no registered range of capabilities holds {_said(capability)}"
-        return _none(KernelizeFallback.NO_COMPATIBLE_PROPERTIES, reason, judged)
-    chosen = next((candidate for candidate in judged if not candidate.reason), None)
+        reason = f"no registered range of capabilities holds {_capability_text(capability)}"
+        return _no_choice(KernelizeFallback.NO_COMPATIBLE_PROPERTIES, reason, candidates)
+    chosen = next((candidate for candidate in candidates if not candidate.reason), None)
     if chosen is None:
         reason = f"nothing is registered for {best.device} that serves {mode_name(mode)}"
-        return _none(KernelizeFallback.NO_COMPATIBLE_MODE, reason, judged)
-    return Choice(chosen=chosen, candidates=judged)
+        return _no_choice(KernelizeFallback.NO_COMPATIBLE_MODE, reason, candidates)
+    return Choice(chosen=chosen, candidates=candidates)
 
 
-def _none(missing: KernelizeFallback, reason: str, candidates: tuple[Candidate, ...]) -> Choice:
+def _no_choice(
+    missing: KernelizeFallback, reason: str, candidates: tuple[LayerCandidate, ...]
+) -> Choice:
     return Choice(missing=missing, reason=reason, candidates=candidates)
 
 
-def _covers(entry: Entry, capability: int | None) -> bool:
+def _covers(entry: MappingEntry, capability: int | None) -> bool:
     if entry.device.properties is None:
         return True
     low, high = entry.limits
     return capability is not None and low <= capability <= high
 
 
-def _narrowness(entry: Entry) -> tuple[int, int]:
+def _narrowness(entry: MappingEntry) -> tuple[int, int]:
     """Narrow ranges first; of equally narrow ones that for newer GPUs."""
     low, high = entry.limits
     return high - low, -low
 
 
 def _judge(
-    entries: Iterable[Entry],
-    best: Entry | None,
+    entries: Iterable[MappingEntry],
+    best: MappingEntry | None,
     device: str,
     capability: int | None,
     mode: Mode,
-) -> Iterator[Candidate]:
-    """Every kernel of a layer with what speaks against it."""
+) -> Iterator[LayerCandidate]:
+    """Every kernel of a layer with the reason against it."""
     serving = [m for m in PREFERENCE[mode] if best is not None and m in best.repos]
     for entry in entries:
         if entry.device.type != device:
-            against = f"it is for {entry.device.type}, the model runs on {device}"
+            reason = f"it is for {entry.device.type}, the model runs on {device}"
         elif not _covers(entry, capability):
-            against = f"it is for capability {entry.device.properties}, not {_said(capability)}"
+            reason = f"it is for capability {entry.device.properties}, not {_capability_text(capability)}"
         elif entry is not best and best is not None:
-            against = f"the range {best.device.properties} is narrower"
+            reason = f"the range {best.device.properties} is narrower"
         else:
-            against = ""
+            reason = ""
         for registered_mode, repo in entry.repos.items():
-            yield Candidate(
+            yield LayerCandidate(
                 repo=repo,
                 device=entry.device,
                 mode=registered_mode,
-                reason=against or _against_mode(registered_mode, mode, serving),
+                reason=reason or _reason_against_mode(registered_mode, mode, serving),
             )
 
 
-def _against_mode(registered: Mode, wanted: Mode, serving: list[Mode]) -> str:
+def _reason_against_mode(registered: Mode, wanted: Mode, serving: list[Mode]) -> str:
     if registered not in PREFERENCE[wanted]:
         return f"a kernel for {mode_name(registered)} does not serve {mode_name(wanted)}"
     if registered != serving[0]:
-        return f"a kernel for {mode_name(serving[0])} goes before it"
+        return f"a kernel for {mode_name(serving[0])} is preferred"
     return ""
 
 
-def _said(capability: int | None) -> str:
+def _capability_text(capability: int | None) -> str:
     return "that of no GPU" if capability is None else f"{capability // 10}.{capability % 10}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel mapping is written in: modes, devices, capability ranges and fallback cases.
+"""The words of a kernel mapping: modes, devices, capability ranges and fallback cases.
 
 Names, members and rules are those of the ``kernels`` client 0.17.2 (``kernels/layer/mode.py``,
-``device.py``, ``layer.py``), so that a mapping that was written for it serves here.
+``device.py``, ``layer.py``), so that a mapping for that client works here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Capabilities:
 
     Raises:
         LayerError: the lowest is above the highest.
-        LayerTypeError: an end is no integer.
+        LayerTypeError: an end is not an integer.
     """
 
     min_capability: int
@@ -118,7 +118,7 @@ class Device:
     """A device type in a mapping, perhaps narrowed to some of its GPUs.
 
     Args:
-        type: one of ``DEVICE_TYPES``; another one is refused where the mapping is registered.
+        type: one of ``DEVICE_TYPES``; registering a mapping refuses others.
         properties: the GPUs, as ``CUDAProperties`` for ``cuda`` or ``ROCMProperties`` for
             ``rocm``; None is all of them.
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from kernforge.layers.mapping import Registered, extended
+from kernforge.layers.mapping import Registered, extend_mapping
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -20,21 +20,22 @@ _scoped: ContextVar[Registered | None] = ContextVar("kernforge_mapping", default
 
 
 def register_kernel_mapping(mapping: UserMapping, inherit_mapping: bool = True) -> None:  # noqa: FBT001, FBT002 - the client's signature
-    """Say which kernels may stand in for which layers, from now on.
+    """Register which kernels may replace which layers, from now on.
 
-    Within ``use_kernel_mapping`` it holds until that ends; elsewhere for the whole process.
+    Within ``use_kernel_mapping`` the mapping is used until that ends; elsewhere in the whole
+    process.
 
     Args:
         mapping: ``{layer name: {device: repository or {mode: repository}}}``; a device is its type
             or a ``Device``, a repository alone serves as ``Mode.FALLBACK``.
-        inherit_mapping: whether what was registered before stays.
+        inherit_mapping: whether earlier registrations stay.
 
     Raises:
         LayerError: a device type is unknown. Nothing was registered.
         LayerTypeError: the mapping has another form. Nothing was registered.
     """
     global _everywhere  # noqa: PLW0603 - the process's mapping
-    result = extended(current() if inherit_mapping else {}, mapping)
+    result = extend_mapping(current() if inherit_mapping else {}, mapping)
     if _scoped.get() is None:
         _everywhere = result
     else:
@@ -47,11 +48,13 @@ def use_kernel_mapping(
     """Use a mapping for the duration of a ``with`` block, in this thread or task.
 
     Args:
-        mapping: as for ``register_kernel_mapping``.
-        inherit_mapping: whether what is registered outside is used too.
+        mapping: ``{layer name: {device: repository or {mode: repository}}}``; a device is its type
+            or a ``Device``, a repository alone serves as ``Mode.FALLBACK``.
+        inherit_mapping: whether the mapping outside of the block is used too.
 
     Returns:
-        What to enter; it can be entered again. Its errors are ``register_kernel_mapping``'s.
+        A context manager that can be entered again. Entering it raises the errors of
+        ``register_kernel_mapping``.
     """
     return _Scope(mapping, inherit=inherit_mapping)
 
@@ -63,7 +66,7 @@ class _Scope(AbstractContextManager[None]):
         self._tokens: list[Token[Registered | None]] = []
 
     def __enter__(self) -> None:
-        result = extended(current() if self._inherit else {}, self._mapping)
+        result = extend_mapping(current() if self._inherit else {}, self._mapping)
         self._tokens.append(_scoped.set(result))
 
     def __exit__(
@@ -76,6 +79,6 @@ class _Scope(AbstractContextManager[None]):
 
 
 def current() -> Registered:
-    """The mapping that holds here."""
+    """The mapping of this thread or task."""
     scoped = _scoped.get()
     return _everywhere if scoped is None else scoped

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kernelize`` decided for each layer, as values and as a table."""
+"""The decisions of ``kernelize`` for each layer, as values and as a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernforge.layers.modes import mode_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernforge.layers.mapping import Candidate
+    from kernforge.layers.mapping import LayerCandidate
 
 _HEAD = ("module", "layer", "runs", "because")
 _COMMIT_SHOWN = 7
@@ -26,7 +26,7 @@ class KernelSource:
         kernel: the kernel's name.
         variant: the build's directory name.
         repo_id: its registry's name for it; None for a local kernel.
-        commit: what it was taken from there; None for a local kernel.
+        commit: its commit there; None for a local kernel.
     """
 
     kernel: str
@@ -45,12 +45,12 @@ class LayerOutcome:
     """The decision for one layer.
 
     Attributes:
-        path: the module in the model, as ``named_modules`` says it; empty for the model itself.
-        layer_name: what was looked up in the mapping.
+        path: the module in the model, as ``named_modules`` names it; empty for the model itself.
+        layer_name: its name in mappings.
         replaced: whether it runs a kernel.
         reason: why it does or does not.
-        source: the build that it runs; None if it runs its own forward, or the repository is no
-            kernel.
+        source: the build that it runs; None if it runs its own forward, or the repository is not
+            a kernel.
         candidates: every kernel that is registered for the layer, each with the reason against it.
     """
 
@@ -59,7 +59,7 @@ class LayerOutcome:
     replaced: bool
     reason: str
     source: KernelSource | None = None
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[LayerCandidate, ...] = ()
 
     @property
     def runs(self) -> str:
@@ -85,7 +85,7 @@ class KernelizeReport:
 
     def __str__(self) -> str:
         if not self.layers:
-            return "no layer of this model is marked as one that a kernel may stand in for"
+            return "no layer of this model is marked as one that a kernel may replace"
         total = f"{len(self.replaced)} of {len(self.layers)} layers run a kernel"
         return "\n".join([*_aligned([_HEAD, *self._rows()]), total])
 
@@ -104,14 +104,14 @@ class KernelizeReport:
         """One row for layers that differ in their numbers alone: ``layers.*.mlp (32)``."""
         counted: dict[tuple[str, str, str, str], list[str]] = {}
         for layer in self.layers:
-            place = re.sub(r"\b\d+\b", "*", layer.path)
-            key = (place, layer.layer_name, layer.runs, layer.reason)
+            pattern = re.sub(r"\b\d+\b", "*", layer.path)
+            key = (pattern, layer.layer_name, layer.runs, layer.reason)
             counted.setdefault(key, []).append(layer.path)
-        for (place, *rest), paths in counted.items():
-            named = f"{place} ({len(paths)})" if len(paths) > 1 else paths[0] or "(the model)"
+        for (pattern, *rest), paths in counted.items():
+            named = f"{pattern} ({len(paths)})" if len(paths) > 1 else paths[0] or "(the model)"
             yield (named, *rest)  # type: ignore[misc]
 
-    def _considered(self) -> dict[str, tuple[Candidate, ...]]:
+    def _considered(self) -> dict[str, tuple[LayerCandidate, ...]]:
         return {layer.layer_name: layer.candidates for layer in self.layers if layer.candidates}
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a mapping takes layers and functions from: a registry, a lock, a directory.
+"""The repositories that a mapping names: a registry, a lock or a directory.
 
 A layer is the attribute ``layers.<layer_name>`` of a kernel's package, a function its attribute
-``<func_name>``. Nothing is asked of a registry before ``load``; repositories that name the same
-are equal.
+``<func_name>``. A registry is not used before ``load``; repositories with the same arguments are
+equal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from kernforge.errors import LayerError
-from kernforge.layers.compatibility import layer_of
+from kernforge.layers.compatibility import function_layer
 from kernforge.loader.api import (
     AnyRegistry,
     get_kernel,
@@ -79,9 +79,10 @@ class LayerRepository(_Published):
         layer_name: the layer's class in the kernel's ``layers``.
         revision: a branch, tag or commit; or
         version: a major version, or a range such as ``"~=1.2"``.
-        registry: as for ``get_kernel``.
-        trust_remote_code: as for ``get_kernel``.
-        user_agent: as for ``get_kernel``.
+        registry: a directory, a URL or a ``Registry``; None is the default one.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids.
+        user_agent: accepted for compatibility with the hub's client; it is not sent.
 
     Raises:
         LayerError: neither or both of revision and version.
@@ -105,17 +106,32 @@ class LayerRepository(_Published):
 
 @dataclass(frozen=True, slots=True)
 class FuncRepository(_Published):
-    """A function of a published kernel, used as a layer; the other arguments are LayerRepository's.
+    """A function of a published kernel, used as a layer.
 
     Args:
+        repo_id: ``owner/name``.
         func_name: the function's name in the kernel's package.
+        revision: a branch, tag or commit; or
+        version: a major version, or a range such as ``"~=1.2"``.
+        registry: a directory, a URL or a ``Registry``; None is the default one.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids.
+        user_agent: accepted for compatibility with the hub's client; it is not sent.
+
+    Raises:
+        LayerError: neither or both of revision and version.
     """
 
     _: KW_ONLY
     func_name: str
 
     def load(self) -> type[nn.Module]:
-        """A layer that calls the function; the errors are those of ``LayerRepository.load``."""
+        """A layer that calls the function.
+
+        Raises:
+            LayerError: the kernel has no such function.
+            KernforgeError: what ``get_kernel`` raises.
+        """
         return _function(self._kernel(), self.func_name, self)
 
     def __str__(self) -> str:
@@ -127,7 +143,7 @@ class LocalLayerRepository:
     """A layer of a kernel in a directory.
 
     Args:
-        repo_path: as for ``get_local_kernel``.
+        repo_path: a directory of variants, one with ``build/`` in it, or a variant.
         layer_name: the layer's class in the kernel's ``layers``.
     """
 
@@ -153,7 +169,7 @@ class LocalFuncRepository:
     """A function of a kernel in a directory, used as a layer.
 
     Args:
-        repo_path: as for ``get_local_kernel``.
+        repo_path: a directory of variants, one with ``build/`` in it, or a variant.
         func_name: the function's name in the kernel's package.
     """
 
@@ -162,7 +178,12 @@ class LocalFuncRepository:
     func_name: str
 
     def load(self) -> type[nn.Module]:
-        """A layer that calls the function; the errors are those of ``LocalLayerRepository``."""
+        """A layer that calls the function.
+
+        Raises:
+            LayerError: the kernel has no such function.
+            KernforgeError: what ``get_local_kernel`` raises.
+        """
         return _function(get_local_kernel(self.repo_path), self.func_name, self)
 
     def __str__(self) -> str:
@@ -205,14 +226,16 @@ class _Locked:
 
 @dataclass(frozen=True, slots=True)
 class LockedLayerRepository(_Locked):
-    """A layer of a published kernel, at the commit that an application was locked to.
+    """A layer of a published kernel, at the commit in an application's lock.
 
     Args:
         repo_id: ``owner/name``.
         layer_name: the layer's class in the kernel's ``layers``.
-        lockfile: as for ``get_locked_kernel``; it is read at once.
-        registry: as for ``get_kernel``.
-        trust_remote_code: as for ``get_kernel``.
+        lockfile: a ``kernels.lock``, read at once; None takes the one that the calling package
+            brought with it.
+        registry: a directory, a URL or a ``Registry``; None is the default one.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids.
 
     Raises:
         RequestError: there is no lock, or it does not have the kernel.
@@ -236,17 +259,31 @@ class LockedLayerRepository(_Locked):
 
 @dataclass(frozen=True, slots=True)
 class LockedFuncRepository(_Locked):
-    """A function of a locked kernel, used as a layer; else as LockedLayerRepository.
+    """A function of a published kernel at the commit in an application's lock, used as a layer.
 
     Args:
+        repo_id: ``owner/name``.
         func_name: the function's name in the kernel's package.
+        lockfile: a ``kernels.lock``, read at once; None takes the one that the calling package
+            brought with it.
+        registry: a directory, a URL or a ``Registry``; None is the default one.
+        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
+            any kernel, or a list of repo ids.
+
+    Raises:
+        RequestError: there is no lock, or it does not have the kernel.
     """
 
     _: KW_ONLY
     func_name: str
 
     def load(self) -> type[nn.Module]:
-        """A layer that calls the function; the errors are those of ``LockedLayerRepository``."""
+        """A layer that calls the function.
+
+        Raises:
+            LayerError: the kernel has no such function.
+            KernforgeError: what ``get_locked_kernel`` raises.
+        """
         return _function(self._kernel(), self.func_name, self)
 
     def __str__(self) -> str:
@@ -270,4 +307,4 @@ def _function(kernel: ModuleType, func_name: str, repo: object) -> type[nn.Modul
     function = getattr(kernel, func_name, None)
     if function is None:
         raise LayerError(f"Function `{func_name}` not found in `{repo}`")
-    return layer_of(function)
+    return function_layer(function)
