@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib.metadata
-import os
 import platform
-from pathlib import Path
 
 import kernforge
+from kernforge.system import machine
 
 
 def describe(*packages: str) -> dict[str, object]:
@@ -18,18 +17,10 @@ def describe(*packages: str) -> dict[str, object]:
     Args:
         packages: distributions whose versions matter to the result.
     """
-    model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
     return {
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)),
+        "cpu": machine.processor_name(),
+        "cores": machine.cores(),
         "system": platform.freedesktop_os_release().get("PRETTY_NAME", platform.system()),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in packages},

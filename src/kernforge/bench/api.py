@@ -7,22 +7,22 @@ import ast
 import dataclasses
 import datetime as dt
 import importlib.util
-import os
 import platform
 import sys
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge.bench import document as bench_document
 from kernforge.bench.engine import judge, nvml, samples
 from kernforge.bench.engine.workload import Candidate, Settings, Workload
 from kernforge.errors import KernforgeError, UsageError, page
+from kernforge.system import machine as system_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from kernforge.bench.engine.nvml import Gpu
     from kernforge.bench.engine.samples import Measurement
@@ -265,8 +265,8 @@ def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "date": dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cpu": system_machine.processor_name(),
+        "cores": system_machine.cores(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "gpu": None,
@@ -281,14 +281,6 @@ def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:
             found["driver"] = gpu.driver()
             found["not_told"] = gpu.missing()
     return found
-
-
-def _cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
 
 
 def refusals(document: dict[str, Any]) -> list[str]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cores and memory that this process may use: the machine's, and its control group's."""
+"""The processor's name, and cores and memory that this process may use."""
 
 from __future__ import annotations
 
 import functools
 import os
+import platform
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,15 @@ def cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # other systems than Linux, which build nothing
         return os.cpu_count() or 1
+
+
+def processor_name() -> str:
+    """The model name of the processor, or else the name of its architecture."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def available_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:

@@ -58,16 +58,6 @@ _WARM_UP = -1  # The number of the first row that is not counted; they go down f
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64")
 
 
-def measure(
-    workload: Workload,
-    candidates: Sequence[Candidate],
-    settings: Settings,
-    note: Callable[[str], None],
-) -> list[Measurement]:
-    """Measure candidates on one workload; see ``measure_all``."""
-    return next(measure_all([workload], candidates, settings, note))
-
-
 def measure_all(
     workloads: Sequence[Workload],
     candidates: Sequence[Candidate],

@@ -143,7 +143,7 @@ class ReleaseMemory:
 Request: TypeAlias = (
     BeginWorkload | Prepare | Measure | CollectResults | CollectInputs | ReleaseMemory
 )
-REQUESTS = (BeginWorkload, Prepare, Measure, CollectResults, CollectInputs, ReleaseMemory)
+REQUESTS: tuple[type[Request], ...] = get_args(Request)
 
 # -- worker to judge -------------------------------------------------------------------------
 

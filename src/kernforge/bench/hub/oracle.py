@@ -13,7 +13,7 @@ import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from kernforge.bench.engine import contender, messages
 from kernforge.bench.engine.messages import JudgePipe
@@ -83,7 +83,6 @@ class Compare:
 
 
 Request: TypeAlias = Probe | ComputeReference | Compare
-REQUESTS = (Probe, ComputeReference, Compare)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +228,7 @@ def main(argv: list[str]) -> None:
     """Load the script, then reply until the judge hangs up."""
     garbage.work_seldom()
     start = messages.decode(argv[0], [OracleStart])
-    judge = JudgePipe(argv[1], argv[2], REQUESTS)
+    judge = JudgePipe(argv[1], argv[2], get_args(Request))
     try:
         oracle = Oracle(start)
         entries = oracle.entries()

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command refuses before it measures."""
+
+import pytest
+
+from kernforge.cli.main import main
+
+
+@pytest.mark.parametrize("option", ["--out", "--html"])
+def test_a_place_that_takes_no_result_is_refused_before_anything_is_measured(
+    tmp_path, capsys, option
+):
+    (tmp_path / "file").write_text("")
+    for path, code in ((tmp_path / "file" / "now", 11), (tmp_path, 2)):
+        with pytest.raises(SystemExit) as stop:
+            main(["bench", str(tmp_path), option, str(path)])
+        assert stop.value.code == code
+        assert str(path) in capsys.readouterr().err
+    assert (tmp_path / "file").is_file()
