@@ -14,7 +14,7 @@ import kernforge
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "kernforge"
-MAX_MODULES = 17
+MAX_MODULES = 15
 
 
 def _name(path: Path) -> str:
