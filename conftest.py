@@ -18,12 +18,12 @@ pytest_plugins = ["kernforge.testing.plugin"]
 
 def pytest_configure():
     """Import torch and collect thousands of tests without a look at what all stays."""
-    garbage.work_seldom()
+    garbage.collect_rarely()
 
 
 def pytest_collection_finish():
     """From here on, as everywhere."""
-    garbage.work_as_usual()
+    garbage.collect_as_usual()
 
 
 def pytest_collection_modifyitems(items):

@@ -57,7 +57,7 @@ _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit."""
     if argv is None:  # This process is the command; otherwise a program or a test calls it.
-        garbage.work_seldom()
+        garbage.collect_rarely()
     report = Report()
     try:
         with interrupts.raised():

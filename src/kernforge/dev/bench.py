@@ -123,7 +123,7 @@ def main() -> None:
 
     # Candidates run in process groups of their own, some of them paused: who ends this ends them.
     signal.signal(signal.SIGTERM, _interrupt)
-    garbage.work_seldom()
+    garbage.collect_rarely()
     asked = json.loads(sys.argv[1])
     old = asked["old"]
     try:

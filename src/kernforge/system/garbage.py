@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's garbage collector in programs that are ours alone, and while a benchmark's clock runs.
+"""Python's garbage collector in kernforge's own programs and in benchmarks.
 
-Importing torch makes a million objects that all stay. With Python's defaults the collector looks at
-them again and again while they are made, and once more when the process ends: together, a third of
-the seconds of a program that imports torch and does little else. A collection of them takes
-milliseconds, so none may fall into a time that is measured.
+Importing torch makes a million objects that all stay. With Python's defaults the collector traverses
+them several times while they are made, and again when the process ends: together, a third of the time
+of a program that imports torch and does little else. A collection takes milliseconds, so that it must
+not run while a time is measured.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from __future__ import annotations
 import atexit
 import gc
 
-_SELDOM = 50_000  # New objects between two collections.
+_RARE = 50_000  # New objects between two collections.
 _USUAL = gc.get_threshold()
 
 
-def work_seldom() -> None:
-    """Let the collector of this process work seldom, and not when the process ends."""
-    gc.set_threshold(_SELDOM, *_USUAL[1:])
+def collect_rarely() -> None:
+    """Collect rarely in this process, and not when it ends."""
+    gc.set_threshold(_RARE, *_USUAL[1:])
     atexit.register(gc.freeze)
 
 
-def work_as_usual() -> None:
-    """All that is here stays; what comes from now on may hold much memory, and is looked at soon."""
+def collect_as_usual() -> None:
+    """Keep all present objects, and collect new ones as often as usual: they may hold much memory."""
     gc.freeze()
     gc.set_threshold(*_USUAL)
 
 
 class Collector:
-    """The collector of a process whose calls are timed: it works between two turns and at no other time.
+    """The collector of a process whose calls are timed: it collects only between two turns.
 
-    Its functions are bound here, before a candidate is loaded. It works when a turn is over and the
-    inputs of the next one are not there yet: a candidate gains nothing by what it hangs on it.
+    Its functions are bound here, before a candidate is loaded. It collects when a turn is over and
+    the inputs of the next one do not exist yet, so that a candidate cannot use it for its own work.
     """
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Collector:
         self._is_frozen = False
 
     def begin(self) -> None:
-        """Another workload: what is kept may be another."""
+        """Begin another workload, whose permanent objects may differ."""
         self._unfreeze()
         self._is_frozen = False
 
     def clear(self) -> None:
-        """Collect; what is left after a workload's first turn stays, and is not looked at again."""
+        """Collect; objects that remain after a workload's first turn are not traversed again."""
         self._collect()
         if not self._is_frozen:
             self._freeze()

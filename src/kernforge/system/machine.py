@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processor's name, and cores and memory that this process may use."""
+"""Facts about this machine: its processor, and the cores and memory that this process may use."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 @functools.cache
 def cores() -> int:
-    """How many cores this process may use; a container or a batch system may limit them."""
+    """Number of cores that this process may use; a container or a batch system may limit it."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # other systems than Linux, which build nothing
+    except AttributeError:  # not Linux
         return os.cpu_count() or 1
 
 
@@ -37,14 +37,14 @@ def processor_name() -> str:
 
 
 def available_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that can be used before something is killed.
+    """Memory in bytes that this process can still use.
 
-    The smallest of the machine's ``MemAvailable`` and of what each control group above this
-    process leaves, of either version; cache that a group would give back counts as free.
+    The smallest of the machine's ``MemAvailable`` and of the free part of each control group of
+    this process, of version 1 or 2; cache that a group can release counts as free.
 
     Args:
-        proc: the process file system.
-        cgroups: where control groups are mounted.
+        proc: directory of the process file system.
+        cgroups: directory where control groups are mounted.
     """
     free = [_machine(proc)]
     for group in _groups(proc, cgroups):
@@ -56,10 +56,10 @@ def available_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/c
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size as people write it: ``20GB``, ``512MiB``, ``1.5g``.
+    """Parse a size such as ``20GB``, ``512MiB`` or ``1.5g``; returns bytes.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the text is not a size.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
     if not match or match[2] not in _UNITS:
@@ -73,7 +73,7 @@ def _machine(proc: Path) -> int:
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[Path]:
-    """Control groups of this process that may limit its memory, with those above them."""
+    """Control groups of this process that may limit its memory, with their parents."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -87,7 +87,7 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[Path]:
         else:
             continue
         below = Path(path.lstrip("/"))
-        # Inside a container the path may be the host's while the mount is already the group.
+        # In a container the path may be that of the host, while the group itself is mounted.
         yield from (base / part for part in (below, *below.parents))
 
 

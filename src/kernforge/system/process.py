@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door to other programs: the only module that starts one.
+"""The only module that starts programs.
 
-A command is data. It runs without a shell, in its own process group, with exactly the environment
-it names; when this process is interrupted, the whole group is killed.
+A command is data. It runs without a shell, in its own process group, with exactly the given
+environment; when this process is interrupted, the whole group is killed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Command:
 
     Attributes:
         argv: program and arguments.
-        cwd: where it runs.
-        env: its whole environment; None inherits ours.
-        timeout: seconds after which it is killed; None waits for ever.
-        tidies: whether it ends what it has started itself, in other process groups, when it is
-            told to: it is then given some seconds for that.
-        nice: how far it yields to other programs, as ``nice`` counts; for work in the background.
+        cwd: working directory; None for that of this process.
+        env: the whole environment of the program; None inherits that of this process.
+        timeout: seconds after which the program is killed; None for no limit.
+        tidies: whether the program ends processes that it started in other process groups when it
+            gets SIGTERM; it gets some seconds for that.
+        nice: niceness of the program, for work in the background.
     """
 
     argv: tuple[str, ...]
@@ -53,16 +53,17 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """How a program ended.
+    """The result of a program.
 
     Attributes:
-        returncode: its exit status; negative is the signal that ended it.
-        stdout: what it printed, decoded with replacement characters.
-        stderr: likewise.
+        returncode: exit status; the negative number of the signal that ended the program.
+        stdout: standard output, decoded with replacement characters.
+        stderr: standard error, decoded with replacement characters.
         wall_s: seconds from start to end.
-        cpu_s: user and system seconds of it and of the children that it waited for.
-        timed_out: whether it was killed for taking too long.
-        peak_bytes: highest memory of it and of all that it started; 0 when too small to see.
+        cpu_s: user and system seconds of the program and of the children that it waited for.
+        timed_out: whether the program was killed because of its timeout.
+        peak_bytes: highest memory of the program and of all processes that it started; 0 if it
+            was too small to be measured.
     """
 
     returncode: int
@@ -78,23 +79,27 @@ class Runner(Protocol):
     """Anything that can run a command; tests pass a table of answers."""
 
     def __call__(self, command: Command) -> Completed:
-        """Run to the end. Raises FileNotFoundError when the program does not exist."""
+        """Run a command to its end.
+
+        Raises:
+            FileNotFoundError: the program does not exist.
+        """
         ...
 
 
 def _output_file() -> IO[bytes]:
     """A file for the output of a program."""
-    place = files.temporary()
-    with files.disk_errors(f"writing temporary files to {place}"):
-        return tempfile.TemporaryFile(dir=place)
+    directory = files.temporary()
+    with files.disk_errors(f"writing temporary files to {directory}"):
+        return tempfile.TemporaryFile(dir=directory)
 
 
 def run(command: Command) -> Completed:
-    """Start a program, wait for it and tell how it ended.
+    """Start a program and wait for its end.
 
     Raises:
-        FileNotFoundError: there is no such program.
-        StorageError: what it prints cannot be kept.
+        FileNotFoundError: the program does not exist.
+        StorageError: there is no space for its output.
     """
     start = time.monotonic()
     with _output_file() as out, _output_file() as err:
@@ -118,7 +123,7 @@ def run(command: Command) -> Completed:
             timed_out = not _ended_within(process.pid, command.timeout)
             if timed_out:
                 _end(process)
-            # wait4 and not Popen.wait: it alone tells this child's CPU time.
+            # wait4 and not Popen.wait: only wait4 gives this child's CPU time.
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         except BaseException:
@@ -128,7 +133,7 @@ def run(command: Command) -> Completed:
         finally:
             _running.discard(process)
             _tidying.pop(process.pid, None)
-            seen = meter.leave(process.pid)
+            measured = meter.leave(process.pid)
         return Completed(
             returncode=process.returncode,
             stdout=_read(out),
@@ -136,7 +141,7 @@ def run(command: Command) -> Completed:
             wall_s=time.monotonic() - start,
             cpu_s=usage.ru_utime + usage.ru_stime,
             timed_out=timed_out,
-            peak_bytes=max(seen.peak, _told_peak(usage)),
+            peak_bytes=max(measured.peak, _reported_peak(usage)),
         )
 
 
@@ -147,14 +152,14 @@ _PROCESS_CLOCK = 2  # CPUCLOCK_SCHED of the kernel: all threads, user and system
 class PipedProcess:
     """A program that receives and sends lines over a pair of pipes, apart from its own output.
 
-    The last two words of its argv are the numbers of its ends: where it reads, where it writes. It
-    leads a process group, which can be stopped and continued as a whole.
+    The last two arguments of the program are the file descriptors of its ends of the pipes: one to
+    read from, one to write to. It leads a process group, which can be paused and resumed as a whole.
 
     Args:
-        command: what to start; its timeout is not used.
+        command: the program to start; its timeout is not used.
 
     Raises:
-        FileNotFoundError: there is no such program.
+        FileNotFoundError: the program does not exist.
     """
 
     def __init__(self, command: Command) -> None:
@@ -184,14 +189,14 @@ class PipedProcess:
         _running.add(self._process)
 
     def send(self, line: str) -> None:
-        """Send a line; nothing happens when the program has ended."""
+        """Send a line; nothing happens if the program has ended."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._to, line.encode() + b"\n")
 
     def receive(self, timeout: float) -> str | None:
         """The next line, of at most a mebibyte.
 
-        None when the program ended, sent a longer one, or sent none for so many seconds.
+        None if the program ended, sent a longer line, or sent no line within ``timeout`` seconds.
         """
         until = time.monotonic() + timeout
         while b"\n" not in self._rest:
@@ -207,36 +212,36 @@ class PipedProcess:
         return line.decode(errors="replace")
 
     def pause(self) -> None:
-        """Stop every thread of its process group where it is."""
+        """Pause all threads of the process group."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused program go on."""
+        """Resume a paused program."""
         self._signal(signal.SIGCONT)
 
     def cpu_ns(self) -> int:
-        """Nanoseconds of processor time that the program's threads have taken; 0 when it ended.
+        """CPU time of the program's threads in nanoseconds; 0 if the program has ended.
 
-        The clock's number is made of the process id as Linux does (``clock_getcpuclockid(3)``).
+        The number of the clock follows from the process id (``clock_getcpuclockid(3)``).
         """
         with contextlib.suppress(OSError):
             return time.clock_gettime_ns((~self._process.pid << 3) | _PROCESS_CLOCK)
         return 0
 
     def ended(self) -> int | None:
-        """Its exit status, negative the signal that ended it; None while it runs."""
+        """Exit status, or the negative number of a signal; None while the program runs."""
         return self._process.poll()
 
     def wait(self) -> int:
-        """Wait for its end; returns its exit status as ``ended`` does."""
+        """Wait for the end; returns the exit status, or the negative number of a signal."""
         return self._process.wait()
 
     def last_words(self) -> str:
-        """What it printed last, at most ten lines."""
+        """The last lines of the program's output, at most ten."""
         return "\n".join(_read(self._output).splitlines()[-10:])
 
     def kill(self) -> None:
-        """End its process group at once: none of its exit hooks runs."""
+        """Kill the process group; exit hooks do not run."""
         _kill_group(self._process)
         self._process.wait()
         _running.discard(self._process)
@@ -250,16 +255,16 @@ class PipedProcess:
 
 
 def attached(command: Command) -> int:
-    """Run a program on our own terminal to its end; returns its exit code, as a shell would.
+    """Run a program on this process's terminal to its end; returns its exit code, as in a shell.
 
-    An interrupt at the terminal is the program's: we wait on.
+    An interrupt at the terminal goes to the program; this process continues to wait.
 
     Raises:
-        FileNotFoundError: there is no such program.
+        FileNotFoundError: the program does not exist.
     """
     env = None if command.env is None else dict(command.env)
     with subprocess.Popen(command.argv, cwd=command.cwd, env=env) as process:
-        # Only now, or the program would inherit that it is ignored.
+        # Set after the start, because the program would inherit an ignored signal.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             code = process.wait()
@@ -269,46 +274,46 @@ def attached(command: Command) -> int:
 
 
 meter = Meter()
-"""Watches every program that ``run`` starts."""
+"""Measures every program that ``run`` starts."""
 
 _running: set[subprocess.Popen[bytes]] = set()
-# Those that tidy up -> when they were told to; 0: not yet.
+# Processes that tidy up, with the time of their SIGTERM; 0 before it.
 _tidying: dict[int, float] = {}
 
 
 def kill_all() -> None:
-    """Kill every program that is still running; for an interrupt in another thread.
+    """Kill every running program; for an interrupt in another thread.
 
-    One that tidies up is told to, and killed by a call some seconds later.
+    A program that tidies up gets SIGTERM, and a call some seconds later kills it.
     """
     for process in tuple(_running):
-        told = _tidying.get(process.pid)
-        if told == 0:
+        asked_at = _tidying.get(process.pid)
+        if asked_at == 0:
             _tidying[process.pid] = time.monotonic()
             _signal_group(process, signal.SIGTERM)
-        elif told is None or time.monotonic() - told > _TIDY_S:
+        elif asked_at is None or time.monotonic() - asked_at > _TIDY_S:
             _kill_group(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program, after some seconds if it is one that tidies up."""
+    """Kill a program; one that tidies up gets SIGTERM first and some seconds of time."""
     if process.pid in _tidying:
         _signal_group(process, signal.SIGTERM)
         _ended_within(process.pid, _TIDY_S)
     _kill_group(process)
 
 
-def _told_peak(usage: resource.struct_rusage) -> int:
-    """Peak of the largest single process as the system tells it, where that can be believed.
+def _reported_peak(usage: resource.struct_rusage) -> int:
+    """Peak memory of the largest process, as the system reports it; 0 if that is not reliable.
 
-    A child's figure begins with what its parent had used, so a smaller one says nothing.
+    A child's peak begins with the memory of its parent, so that only a larger value is its own.
     """
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return usage.ru_maxrss * 1024 if usage.ru_maxrss > own else 0
+    own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage.ru_maxrss * 1024 if usage.ru_maxrss > own_peak else 0
 
 
 def _ended_within(pid: int, seconds: float | None) -> bool:
-    """Wait until the process has ended, without reaping it; False when time runs out first."""
+    """Wait for the end of a process without reaping it; False if the time is over before."""
     handle = os.pidfd_open(pid)
     try:
         ready, _, _ = select.select([handle], [], [], seconds)

@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         import_hook.install(Path(directory))
     if parent := os.environ.pop(PARENT, ""):  # processes of the tests have another parent
         _end_with(int(parent))
-        garbage.work_seldom()
+        garbage.collect_rarely()
         config.pluginmanager.register(_CollectionHook())
 
 
@@ -60,7 +60,7 @@ class _CollectionHook:
     """Lets the garbage collector work as usual when torch and the tests are imported."""
 
     def pytest_collection_finish(self) -> None:
-        garbage.work_as_usual()
+        garbage.collect_as_usual()
 
 
 def _end_with(parent: int) -> None:

@@ -37,12 +37,12 @@ def collections(objects):
 
 def test_it_works_seldom_and_not_at_the_end(registered):
     assert collections(40_000) > 10
-    garbage.work_seldom()
+    garbage.collect_rarely()
     assert collections(40_000) == 0
     assert collections(120_000) >= 1
     assert registered == [gc.freeze]
     frozen = gc.get_freeze_count()
-    garbage.work_as_usual()
+    garbage.collect_as_usual()
     assert collections(40_000) > 10
     assert gc.get_freeze_count() > frozen
     gc.unfreeze()

@@ -390,7 +390,7 @@ def serve(argv: list[str], open_turn: Callable[[WorkerStart, Engine], Turn]) -> 
     if sys.platform == "linux":
         # A judge that is killed cannot wake processes that it has stopped: they would stay for good.
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    garbage.work_seldom()
+    garbage.collect_rarely()
     start = messages.decode(argv[0], [WorkerStart])
     judge = JudgePipe(argv[1], argv[2], messages.REQUESTS)
     try:

@@ -226,7 +226,7 @@ class Oracle:
 
 def main(argv: list[str]) -> None:
     """Load the script, then reply until the judge hangs up."""
-    garbage.work_seldom()
+    garbage.collect_rarely()
     start = messages.decode(argv[0], [OracleStart])
     judge = JudgePipe(argv[1], argv[2], get_args(Request))
     try:
