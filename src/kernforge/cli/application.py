@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernforge.loader.pins import Pins
     from kernforge.loader.search import Search
     from kernforge.registry.api import Registry
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
     from kernforge.system.environment import Environment
 
 
@@ -124,24 +124,24 @@ def _add_trust(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _lock(arguments: argparse.Namespace, report: Report) -> None:
+def _lock(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.application import project_lock  # noqa: PLC0415
 
     application = project_lock.read(arguments.project)
     if arguments.check:
         project_lock.check(application)
-        report.result({"current": True}, "the lock is up to date")
+        console.result({"current": True}, "the lock is up to date")
         return
     upgrade = arguments.upgrade
     chosen = project_lock.lock(
         application, options.registry(arguments), upgrade=() if upgrade is None else upgrade or None
     )
     if not application.route.arrives:
-        report.note(f"note: {application.route.told}")
-    _say_locked(application, chosen, report)
+        console.note(f"note: {application.route.told}")
+    _say_locked(application, chosen, console)
 
 
-def _say_locked(application: Application, chosen: Pins, report: Report) -> None:
+def _say_locked(application: Application, chosen: Pins, console: Console) -> None:
     kernels = [
         {
             "repo_id": pin.depend.repo_id,
@@ -164,13 +164,13 @@ def _say_locked(application: Application, chosen: Pins, report: Report) -> None:
         for pin in chosen.kernels
     ]
     route = {"package": application.route.package, "told": application.route.told}
-    report.result(
+    console.result(
         {"kernels": kernels, "travels": route, "arrives": application.route.arrives},
         tables.table(rows, head=("kernel", "version", "commit", "")),
     )
 
 
-def _download(arguments: argparse.Namespace, report: Report) -> None:
+def _download(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.application import download  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
 
@@ -179,13 +179,13 @@ def _download(arguments: argparse.Namespace, report: Report) -> None:
     selection = _selection(arguments)
     out: Path | None = arguments.to
     if out is None:
-        fetched = _fetched(search, wanted, selection, None, report)
+        fetched = _fetched(search, wanted, selection, None, console)
     elif out.suffix == ".tar":
         with files.staging(out.absolute().parent) as staged:
-            fetched = _fetched(search, wanted, selection, staged, report)
+            fetched = _fetched(search, wanted, selection, staged, console)
             download.write_tar(staged, out)
     else:
-        fetched = _fetched(search, wanted, selection, out, report)
+        fetched = _fetched(search, wanted, selection, out, console)
     kernels = [
         {
             "repo_id": variant.repo_id,
@@ -207,7 +207,7 @@ def _download(arguments: argparse.Namespace, report: Report) -> None:
     ]
     to = str(out) if out else None
     text = tables.table(rows, head=("kernel", "commit", "variant", "size"))
-    report.result({"to": to, "kernels": kernels}, f"{text}\n{to}" if to else text)
+    console.result({"to": to, "kernels": kernels}, f"{text}\n{to}" if to else text)
 
 
 def _fetched(
@@ -215,7 +215,7 @@ def _fetched(
     wanted: tuple[KernelDepend, ...],
     selection: Selection,
     to: Path | None,
-    report: Report,
+    console: Console,
 ) -> list[Fetched]:
     """Fetch variants, and copy each one as soon as it is fetched."""
     from kernforge.application import download  # noqa: PLC0415
@@ -225,7 +225,7 @@ def _fetched(
     fetched = []
     for variant in download.fetch(search, wanted, selection):
         new = target is None or download.copy(variant, target)
-        report.note(
+        console.note(
             f"{'verified' if new else 'there already:'} {variant.repo_id} {variant.variant}"
         )
         fetched.append(variant)
@@ -281,7 +281,7 @@ def _host(text: str | None) -> Host:
     )
 
 
-def _get(arguments: argparse.Namespace, report: Report) -> None:
+def _get(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.loader import api as loader  # noqa: PLC0415
 
     if arguments.version is None and arguments.revision is None:
@@ -298,12 +298,12 @@ def _get(arguments: argparse.Namespace, report: Report) -> None:
         trust_remote_code=arguments.trust_remote_code,
     )
     document = {"repo_id": arguments.repo_id, "variant": path.name, "path": str(path)}
-    report.result(document, str(path))
+    console.result(document, str(path))
 
 
-def _platform(_arguments: argparse.Namespace, report: Report) -> None:
+def _platform(_arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.application import platforms  # noqa: PLC0415
     from kernforge.loader import host  # noqa: PLC0415
 
     here = host.with_device(host.probe())
-    report.result(platforms.describe(here), platforms.name(here))
+    console.result(platforms.describe(here), platforms.name(here))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kernforge.bench.engine.workload import Settings
     from kernforge.bench.hub.repository import Repo
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
     from kernforge.system.environment import Environment
 
 _ROOF = (
@@ -189,7 +189,7 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _bench(arguments: argparse.Namespace, report: Report) -> None:
+def _bench(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.bench import html, text  # noqa: PLC0415
     from kernforge.bench.hub import run  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
@@ -199,7 +199,7 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
     before = _stored(arguments.baseline) if arguments.baseline else None
     last = before or _last(arguments.out)
     classes = arguments.hub or run.only_classes(arguments.project)
-    document = _run_classes(arguments, report) if classes else _run(arguments, report)
+    document = _run_classes(arguments, console) if classes else _run(arguments, console)
     slower = [] if classes else text.behind(document, allowed=arguments.allow)
     if before is not None:
         slower += text.regressions(document, before, allowed=arguments.allow)
@@ -211,12 +211,12 @@ def _bench(arguments: argparse.Namespace, report: Report) -> None:
     if arguments.html:
         shown = last if last and text.comparable(document, last) else None
         files.write_atomic(arguments.html, html.html(document, shown))
-    report.result(document, _classes_text(document) if classes else _text(document))
+    console.result(document, _classes_text(document) if classes else _text(document))
     if refused := run.refusals(document) + slower:
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
 
-def _run(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
+def _run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Measure a project's own workloads."""
     from kernforge.bench import api as bench  # noqa: PLC0415
     from kernforge.bench.engine import contender, workload  # noqa: PLC0415
@@ -238,12 +238,12 @@ def _run(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
         bench.workloads(request),
         bench.candidates(request),
         settings,
-        report.note,
+        console.note,
         project=arguments.project.resolve().name,
     )
 
 
-def _run_classes(arguments: argparse.Namespace, report: Report) -> dict[str, Any]:
+def _run_classes(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Measure a project's scripts of the hub's form."""
     from kernforge.bench.hub import run  # noqa: PLC0415
 
@@ -266,7 +266,7 @@ def _run_classes(arguments: argparse.Namespace, report: Report) -> dict[str, Any
         only=tuple(arguments.workload),
         reference=not arguments.no_eager,
     )
-    return run.run(request, _settings(arguments, graphs=False), report.note)
+    return run.run(request, _settings(arguments, graphs=False), console.note)
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:
@@ -334,7 +334,7 @@ def _how(case: dict[str, Any], mode: str) -> str:
     return f"{text.MODES[mode]}{times}"
 
 
-def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
+def _benchmark(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.bench.hub import payload, repository, run  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
 
@@ -351,7 +351,7 @@ def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
         only=tuple(arguments.workload),
         reference=not arguments.no_reference,
     )
-    document = run.run(request, settings, report.note)
+    document = run.run(request, settings, console.note)
     found = payload.payload(
         document,
         device=settings.device,
@@ -362,7 +362,7 @@ def _benchmark(arguments: argparse.Namespace, report: Report) -> None:
     )
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(found, indent=2) + "\n")
-    report.result(found, _classes_text(document))
+    console.result(found, _classes_text(document))
     if refused := run.refusals(document):
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
@@ -379,12 +379,7 @@ def _repo(arguments: argparse.Namespace, backend: str | None) -> Repo:
                 f"{directory} is a directory: it has no published versions",
                 hint="leave --version and --revision out, or name OWNER/NAME",
             )
-        return repository.local(
-            directory,
-            environment,
-            backend=backend,
-            trusted=trusted,
-        )
+        return repository.local(directory, environment, backend=backend, trusted=trusted)
     repo_id, version, revision = repository.asked(
         arguments.repo, arguments.version, arguments.revision
     )

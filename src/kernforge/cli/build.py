@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
 
     from kernforge.build.api import MakePool
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
 
 
 def add(verbs: options.Verbs) -> None:
@@ -44,10 +44,7 @@ def add(verbs: options.Verbs) -> None:
     options.add_toolchain(verb)
     verb.add_argument("--out", type=Path, help="where the variants go (default: PROJECT/build)")
     verb.add_argument(
-        "--jobs",
-        type=options.positive,
-        default=cores(),
-        help="default: as many as cores",
+        "--jobs", type=options.positive, default=cores(), help="default: as many as cores"
     )
     verb.add_argument(
         "--memory",
@@ -118,57 +115,54 @@ def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
     options.add_registry(verb)
     verb.add_argument("--version", default="", help="of owner/name (default: the newest)")
     verb.add_argument(
-        "--jobs",
-        type=options.positive,
-        default=cores(),
-        help="default: as many as cores",
+        "--jobs", type=options.positive, default=cores(), help="default: as many as cores"
     )
     options.add_sandbox(verb)
 
 
-def _build(arguments: argparse.Namespace, report: Report) -> None:
+def _build(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.build import api as build  # noqa: PLC0415
     from kernforge.build.api import BuildRequest  # noqa: PLC0415
     from kernforge.build.execute import results  # noqa: PLC0415
     from kernforge.project import targets  # noqa: PLC0415
 
-    workspace = options.workspace(arguments, report, shared=arguments.shared_store)
+    workspace = options.workspace(arguments, console, shared=arguments.shared_store)
     request = BuildRequest(
         targets=targets.choose(workspace.candidates, arguments.variant),
-        events=report,
+        events=console,
         lock="frozen" if arguments.locked else "update",
         only=tuple(arguments.arch),
         sandbox=arguments.sandbox,
         out=arguments.out,
         jobs=arguments.jobs,
         memory=arguments.memory,
-        pool=_pool(arguments, report),
+        pool=_pool(arguments, console),
         check=not arguments.no_check,
     )
     if arguments.dry_run:
         planned = build.plan_project(workspace, request)
         for note in planned.notes:
-            report.note(note)
+            console.note(note)
         known = results.cached(planned.plan, workspace.store)
-        report.result(
+        console.result(
             formats.graph_document(planned.plan, known), formats.graph_text(planned.plan, known)
         )
         return
     result = build.build_project(workspace, request)
-    report.result(formats.build_document(result), formats.build_text(result))
+    console.result(formats.build_document(result), formats.build_text(result))
     result.refuse_failures()
     refuse_errors(result.findings)
 
 
-def _pool(arguments: argparse.Namespace, report: Report) -> MakePool | None:
+def _pool(arguments: argparse.Namespace, console: Console) -> MakePool | None:
     if not arguments.scheduler:
         return None
     from kernforge.build.cluster.pool import DaskPool  # noqa: PLC0415
 
-    return functools.partial(DaskPool, arguments.scheduler, note=report.note)
+    return functools.partial(DaskPool, arguments.scheduler, note=console.note)
 
 
-def _check(arguments: argparse.Namespace, report: Report) -> None:
+def _check(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.check import api as check  # noqa: PLC0415
     from kernforge.system.process import run  # noqa: PLC0415
 
@@ -177,11 +171,11 @@ def _check(arguments: argparse.Namespace, report: Report) -> None:
         "\n".join(map(formats.finding_text, findings))
         or f"{arguments.dir}: nothing to find fault with"
     )
-    report.result([formats.finding_document(f) for f in findings], text)
+    console.result([formats.finding_document(f) for f in findings], text)
     refuse_errors(findings)
 
 
-def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
+def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
     import fnmatch  # noqa: PLC0415
 
     from kernforge.audit import reproduce  # noqa: PLC0415
@@ -189,22 +183,20 @@ def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
     from kernforge.system.paths import home  # noqa: PLC0415
 
     subjects = reproduce.find(
-        arguments.what,
-        registry=options.registry(arguments),
-        version=arguments.version,
+        arguments.what, registry=options.registry(arguments), version=arguments.version
     )
     pattern = arguments.variant
     subjects = tuple(s for s in subjects if fnmatch.fnmatch(s.statement.variant, pattern))
     if not subjects:
         raise UsageError(f"no variant there is named {pattern!r}", hint="leave --variant out")
     manner = reproduce.ReproduceOptions(
-        sandbox=arguments.sandbox, jobs=arguments.jobs, progress=report, events=report
+        sandbox=arguments.sandbox, jobs=arguments.jobs, progress=console, events=console
     )
     with files.staging(home() / "reproduce") as workplace:
         verdicts = reproduce.again(
             subjects, source=arguments.source, workplace=workplace, options=manner
         )
-    report.result(
+    console.result(
         [formats.verdict_document(v) for v in verdicts],
         "\n".join(map(formats.verdict_text, verdicts)),
     )
@@ -216,7 +208,7 @@ def _reproduce(arguments: argparse.Namespace, report: Report) -> None:
         )
 
 
-def _cache(arguments: argparse.Namespace, report: Report) -> None:
+def _cache(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.store import eviction  # noqa: PLC0415
     from kernforge.store.local import Store  # noqa: PLC0415
     from kernforge.system.paths import home  # noqa: PLC0415
@@ -228,7 +220,7 @@ def _cache(arguments: argparse.Namespace, report: Report) -> None:
     elif arguments.clear:
         removed = eviction.clear(store, arguments.clear)
     found = eviction.survey(store)
-    report.result(
+    console.result(
         formats.cache_document(store.root, found, size, removed),
         formats.cache_text(store.root, found, size, removed),
     )

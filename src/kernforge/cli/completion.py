@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -33,9 +33,9 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("shell", choices=SHELLS, help="the shell")
 
 
-def _completion(arguments: argparse.Namespace, report: Report) -> None:
+def _completion(arguments: argparse.Namespace, console: Console) -> None:
     text = script(arguments.grammar, arguments.shell)
-    report.result({"shell": arguments.shell, "script": text}, text)
+    console.result({"shell": arguments.shell, "script": text}, text)
 
 
 def script(grammar: argparse.ArgumentParser, shell: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernforge.dev.rounds import Good, Round
     from kernforge.dev.session import DevOptions
     from kernforge.dev.watch import Watcher
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
 
 
 def add(verbs: options.Verbs) -> None:
@@ -94,7 +94,7 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--arch", default="", help="only for this GPU, such as 9.0 (default: all)")
 
 
-def _dev(arguments: argparse.Namespace, report: Report) -> int | None:
+def _dev(arguments: argparse.Namespace, console: Console) -> int | None:
     from kernforge.dev import watch  # noqa: PLC0415
     from kernforge.dev.session import DevOptions  # noqa: PLC0415
     from kernforge.project import api as project  # noqa: PLC0415
@@ -116,7 +116,7 @@ def _dev(arguments: argparse.Namespace, report: Report) -> int | None:
     )
     plain = arguments.plain or arguments.json or arguments.quiet or not sys.stdout.isatty()
     if plain:
-        return _follow(session, _Lines(report), once=arguments.once)
+        return _follow(session, _Lines(console), once=arguments.once)
     from kernforge.dev.view import View  # noqa: PLC0415 - a terminal's
 
     view = View(f"kernforge dev {root.name}")
@@ -136,24 +136,24 @@ def _follow(session: DevOptions, watcher: Watcher, *, once: bool) -> int | None:
 class _Lines:
     """Prints a session as lines of JSON or of text."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    def __init__(self, console: Console) -> None:
+        self._console = console
         self._state = ""
 
     def state(self, state: str, words: str) -> None:
         """Print the begin of a stage."""
         if state != self._state:
             self._state = state
-            self._report.note(f"{state} {words}".strip())
+            self._console.note(f"{state} {words}".strip())
 
     def round(self, one: Round, good: Good | None) -> None:
         """Print the result of a round."""
         from kernforge.dev import report as dev_report  # noqa: PLC0415
 
-        self._report.line(dev_report.document(one, good), dev_report.text(one, good))
+        self._console.line(dev_report.document(one, good), dev_report.text(one, good))
 
 
-def _resources(arguments: argparse.Namespace, report: Report) -> None:
+def _resources(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.binary import kernel_usage  # noqa: PLC0415
 
     files = sorted(_binaries(arguments.what))
@@ -174,7 +174,7 @@ def _resources(arguments: argparse.Namespace, report: Report) -> None:
             else "no kernels"
         )
         lines.append(f"{path}\n{table}")
-    report.result(documents, "\n\n".join(lines))
+    console.result(documents, "\n\n".join(lines))
 
 
 def _binaries(what: Path) -> Iterator[Path]:

@@ -28,7 +28,7 @@ from kernforge.cli import (
 )
 from kernforge.errors import KernforgeError, StorageError
 from kernforge.system import extras, garbage
-from kernforge.system.console import Report
+from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
@@ -58,22 +58,22 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit."""
     if argv is None:  # This process is the command; otherwise a program or a test calls it.
         garbage.collect_rarely()
-    report = Report()
+    console = Console()
     try:
         with interrupts.raised():
             environment = Environment.read()
             arguments = parser().parse_args(argv, argparse.Namespace(environment=environment))
-            report = Report(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
-            code = arguments.verb(arguments, report)
-            report.close()
+            console = Console(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
+            code = arguments.verb(arguments, console)
+            console.close()
     except KernforgeError as error:
-        report.error(error)
+        console.error(error)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         missing = extras.missing(error, "this command")
         if missing is None:
             raise
-        report.error(missing)
+        console.error(missing)
         sys.exit(missing.exit_code)
     except BrokenPipeError:
         # The reader of the output has ended, as `head` does. Buffered output is discarded.
@@ -82,10 +82,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         from kernforge.system import files  # noqa: PLC0415
 
-        report.error(files.storage_error(error))
+        console.error(files.storage_error(error))
         sys.exit(StorageError.exit_code)
     except KeyboardInterrupt:
-        report.note("interrupted: all programs were stopped, and no file is incomplete")
+        console.note("interrupted: all programs were stopped, and no file is incomplete")
         sys.exit(130)
     sys.exit(code or 0)
 

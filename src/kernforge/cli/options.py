@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kernforge.build.workspace import Workspace
     from kernforge.registry.api import Registry
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
     from kernforge.system.environment import Environment
     from kernforge.toolchain.local_parts import LocalPartsOptions
     from kernforge.trust.signing import Key
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def add_verb(
     verbs: Verbs,
-    run: Callable[[argparse.Namespace, Report], int | None],
+    run: Callable[[argparse.Namespace, Console], int | None],
     name: str,
     summary: str,
     example: str,
@@ -190,16 +190,16 @@ def positive(text: str) -> int:
 
 
 def workspace(
-    arguments: argparse.Namespace, report: Report, *, shared: str | None = None
+    arguments: argparse.Namespace, console: Console, *, shared: str | None = None
 ) -> Workspace:
     """The project of the command line, on this machine, ready to be planned."""
     from kernforge.build import workspace as build_workspace  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.store.remote import SharedStore  # noqa: PLC0415
 
-    second = SharedStore(shared, report.note) if shared else None
+    second = SharedStore(shared, console.note) if shared else None
     project = read_project(arguments.project)
-    return build_workspace.open_workspace(project, report, local_parts(arguments), shared=second)
+    return build_workspace.open_workspace(project, console, local_parts(arguments), shared=second)
 
 
 def local_parts(arguments: argparse.Namespace) -> LocalPartsOptions:

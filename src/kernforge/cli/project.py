@@ -13,7 +13,7 @@ from kernforge.system import tables
 if TYPE_CHECKING:
     import argparse
 
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
 
 
 def add(verbs: options.Verbs) -> None:
@@ -71,7 +71,7 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--out", type=Path, help="file to write the schema to")
 
 
-def _new(arguments: argparse.Namespace, report: Report) -> None:
+def _new(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import scaffold  # noqa: PLC0415
 
     written = scaffold.scaffold(
@@ -81,18 +81,18 @@ def _new(arguments: argparse.Namespace, report: Report) -> None:
         license=arguments.license,
     )
     root = arguments.dir / arguments.name
-    report.result(
+    console.result(
         {"project": str(root), "files": [str(path) for path in written]},
         f"{root}: {len(written)} files\nnext: kernforge build {root}",
     )
 
 
-def _variants(arguments: argparse.Namespace, report: Report) -> None:
+def _variants(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.build import workspace as build_workspace  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
 
     project = read_project(arguments.project)
-    parts = build_workspace.project_parts(project, report, options.local_parts(arguments))
+    parts = build_workspace.project_parts(project, console, options.local_parts(arguments))
     candidates = build_workspace.candidates(project, build_workspace.this_cpu(), parts)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
@@ -100,14 +100,14 @@ def _variants(arguments: argparse.Namespace, report: Report) -> None:
     ]
     words = {(True, True): "built", (True, False): "on request", (False, False): "left out"}
     rows = [(c.name, words[c.target is not None, c.default], c.reason) for c in candidates]
-    report.result(document, tables.table(rows, head=("variant", "is", "because")))
+    console.result(document, tables.table(rows, head=("variant", "is", "because")))
 
 
-def _lock(arguments: argparse.Namespace, report: Report) -> None:
+def _lock(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.build import locking  # noqa: PLC0415
     from kernforge.project import targets as project_targets  # noqa: PLC0415
 
-    workspace = options.workspace(arguments, report)
+    workspace = options.workspace(arguments, console)
     targets = project_targets.choose(workspace.candidates, [])
     wanted = locking.needs(workspace, targets)
     wanted = dataclasses.replace(
@@ -122,19 +122,19 @@ def _lock(arguments: argparse.Namespace, report: Report) -> None:
     lines += [f"{name}: {headers.release}" for name, headers in sorted(locked.headers.items())]
     lines.append(f"host compiler: {locked.compiler.identity}")
     path = workspace.project.root / "kernforge.lock"
-    report.result({"lock": str(path)}, "\n".join([str(path), *(f"  {line}" for line in lines)]))
+    console.result({"lock": str(path)}, "\n".join([str(path), *(f"  {line}" for line in lines)]))
 
 
-def _migrate(arguments: argparse.Namespace, report: Report) -> None:
+def _migrate(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.manifest import migrate  # noqa: PLC0415
     from kernforge.project import api as project  # noqa: PLC0415
 
     path = project.find(arguments.project) / project.MANIFEST
     notes = migrate.migrate_file(path)
-    report.result({"file": str(path), "notes": notes}, "\n".join([f"{path}: edition 5", *notes]))
+    console.result({"file": str(path), "notes": notes}, "\n".join([f"{path}: edition 5", *notes]))
 
 
-def _schema(arguments: argparse.Namespace, report: Report) -> None:
+def _schema(arguments: argparse.Namespace, console: Console) -> None:
     import json  # noqa: PLC0415
 
     from kernforge.manifest import schema  # noqa: PLC0415
@@ -144,6 +144,6 @@ def _schema(arguments: argparse.Namespace, report: Report) -> None:
     text = json.dumps(document, indent=2)
     if arguments.out:
         files.write_atomic(arguments.out, text + "\n")
-        report.result({"file": str(arguments.out)}, str(arguments.out))
+        console.result({"file": str(arguments.out)}, str(arguments.out))
     else:
-        report.result(document, text)
+        console.result(document, text)

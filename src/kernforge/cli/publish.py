@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kernforge.publish.api_diff import ApiChange, Offer
     from kernforge.publish.version import VersionChoice
     from kernforge.registry.api import Registry
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
     from kernforge.system.environment import Environment
 
 
@@ -73,7 +73,7 @@ def add(verbs: options.Verbs) -> None:
     options.add_registry(verb)
 
 
-def _publish(arguments: argparse.Namespace, report: Report) -> None:
+def _publish(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import api as projects  # noqa: PLC0415
     from kernforge.publish import api as publish  # noqa: PLC0415
     from kernforge.publish import source_pack  # noqa: PLC0415
@@ -88,7 +88,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         )
     hub_branch, branch = project.manifest.general.hub.branch, f"v{project.manifest.general.version}"
     if hub_branch and hub_branch != branch:
-        report.note(
+        console.note(
             f"note: [general.hub] branch = {hub_branch!r} is not used: a version is published on "
             f"{branch}"
         )
@@ -98,7 +98,7 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
     version = arguments.version or projects.tagged_version(project)
     if arguments.dry_run:
         _preview(
-            publish.preview(build, store, repo_id, version, part=arguments.part), repo_id, report
+            publish.preview(build, store, repo_id, version, part=arguments.part), repo_id, console
         )
         return
     card = projects.card(project)
@@ -136,16 +136,16 @@ def _publish(arguments: argparse.Namespace, report: Report) -> None:
         *(f"  {v}" for v in result.variants),
     ]
     lines += [f"pull request onto {branch}: {url}" for branch, url in result.pull_requests]
-    report.result(document, "\n".join([*lines, *_choice_lines(result.choice)]))
+    console.result(document, "\n".join([*lines, *_choice_lines(result.choice)]))
 
 
-def _preview(choice: VersionChoice, repo_id: str, report: Report) -> None:
+def _preview(choice: VersionChoice, repo_id: str, console: Console) -> None:
     from kernforge.publish.version import dotted  # noqa: PLC0415
 
     version, variants = dotted(choice.version), sorted(choice.contents)
     document = {"repo_id": repo_id, "version": version, "variants": variants}
     lines = [f"would publish {repo_id} {version}", *(f"  {name}" for name in variants)]
-    report.result(
+    console.result(
         {**document, **_choice_document(choice)}, "\n".join([*lines, *_choice_lines(choice)])
     )
 
@@ -169,7 +169,7 @@ def _choice_lines(choice: VersionChoice) -> list[str]:
     return [head, *_change_lines(choice.changes), *_unrecorded_lines(choice.unrecorded)]
 
 
-def _apidiff(arguments: argparse.Namespace, report: Report) -> None:
+def _apidiff(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.publish import api_diff  # noqa: PLC0415
 
     store = options.registry(arguments)
@@ -182,7 +182,7 @@ def _apidiff(arguments: argparse.Namespace, report: Report) -> None:
         "operators_not_recorded": list(unrecorded),
     }
     lines = [*_change_lines(changes), *_unrecorded_lines(unrecorded)]
-    report.result(document, "\n".join([f"this is a {level} change", *lines]))
+    console.result(document, "\n".join([f"this is a {level} change", *lines]))
 
 
 def _offers(text: str, store: Registry) -> tuple[Offer, ...]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernforge.build.cluster.client import Workers
     from kernforge.build.workspace import Workspace
     from kernforge.project.targets import Target
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
     from kernforge.testing.project_tests import Tested
 
 
@@ -78,7 +78,7 @@ def _resource(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=AMOUNT") from error
 
 
-def _test(arguments: argparse.Namespace, report: Report) -> None:
+def _test(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.build.cluster.client import Workers  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.testing import project_tests, remote  # noqa: PLC0415
@@ -89,8 +89,8 @@ def _test(arguments: argparse.Namespace, report: Report) -> None:
         workers = Workers(arguments.scheduler, dict(arguments.worker_resource))
     try:
         results = []
-        for name, path in _variants(arguments, report, workers).items():
-            report.note(f"testing {name}")
+        for name, path in _variants(arguments, console, workers).items():
+            console.note(f"testing {name}")
             if workers:
                 task = remote.pack(root, path, arguments.pytest)
                 results.append(workers.call(remote.unpack_and_test, task))
@@ -99,11 +99,11 @@ def _test(arguments: argparse.Namespace, report: Report) -> None:
     finally:
         if workers:
             workers.close()
-    _report(results, report)
+    _print_results(results, console)
 
 
 def _variants(
-    arguments: argparse.Namespace, report: Report, workers: Workers | None
+    arguments: argparse.Namespace, console: Console, workers: Workers | None
 ) -> Mapping[str, Path]:
     """The variants to test, by name: those that are built already, or built now."""
     from kernforge.project import targets as project_targets  # noqa: PLC0415
@@ -118,7 +118,7 @@ def _variants(
         there = project_tests.built_in(arguments.kernel, arguments.variant)
         return {n: there[n] for n in (there if arguments.variant else chosen(list(there)))}
     shared = os.environ.get("KERNFORGE_SHARED_STORE")
-    workspace = options.workspace(arguments, report, shared=shared)
+    workspace = options.workspace(arguments, console, shared=shared)
     names = arguments.variant or chosen([c.name for c in workspace.candidates if c.target])
     return _build(workspace, project_targets.choose(workspace.candidates, names), arguments)
 
@@ -134,10 +134,10 @@ def _build(
     from kernforge.build import api as build  # noqa: PLC0415
     from kernforge.check.finding import refuse_errors  # noqa: PLC0415
     from kernforge.cli import formats  # noqa: PLC0415
-    from kernforge.system.console import Report  # noqa: PLC0415
+    from kernforge.system.console import Console  # noqa: PLC0415
 
     # The error holds what compilers write.
-    events = Report(quiet=arguments.quiet, failures=False)
+    events = Console(quiet=arguments.quiet, failures=False)
     request = build.BuildRequest(
         targets=targets, events=events, sandbox=arguments.sandbox, check=True
     )
@@ -160,7 +160,7 @@ def _build(
     return result.variants
 
 
-def _report(results: list[Tested], report: Report) -> None:
+def _print_results(results: list[Tested], console: Console) -> None:
     document = {
         "ok": all(result.ok and not result.idle for result in results),
         "variants": [
@@ -179,7 +179,7 @@ def _report(results: list[Tested], report: Report) -> None:
         lines.append(result.output.rstrip())
         counts = ", ".join(f"{count} {name}" for name, count in result.counts.items() if count)
         lines.append(f"{result.variant} ({result.where}): {counts}")
-    report.result(document, "\n".join(lines))
+    console.result(document, "\n".join(lines))
     idle = [f"{result.variant}: {result.idle}" for result in results if result.idle]
     if wrong := [result.variant for result in results if not result.ok]:
         raise CheckError(

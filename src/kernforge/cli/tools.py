@@ -13,7 +13,7 @@ from kernforge.errors import ToolchainError, UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
 
 
 def add(verbs: options.Verbs) -> None:
@@ -76,14 +76,14 @@ def add(verbs: options.Verbs) -> None:
     options.add_toolchain(verb)
 
 
-def _doctor(arguments: argparse.Namespace, report: Report) -> None:
+def _doctor(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.doctor import examine, rules  # noqa: PLC0415
     from kernforge.system.process import run  # noqa: PLC0415
 
     machine = examine.examine(os.environ, run, ask_network=not arguments.offline)
     removed = examine.remove_locks(rules.stale(machine)) if arguments.fix else ()
     findings = [f for f in rules.diagnose(machine) if f.where not in removed]
-    report.result(
+    console.result(
         {
             "findings": [formats.finding_document(finding) for finding in findings],
             "removed": list(removed),
@@ -102,7 +102,7 @@ def _doctor(arguments: argparse.Namespace, report: Report) -> None:
         )
 
 
-def _export(arguments: argparse.Namespace, report: Report) -> None:
+def _export(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.export import api as export  # noqa: PLC0415
     from kernforge.manifest.document import TorchNoarch  # noqa: PLC0415
     from kernforge.project import source_files  # noqa: PLC0415
@@ -115,18 +115,18 @@ def _export(arguments: argparse.Namespace, report: Report) -> None:
     texts = export.texts(project, dict(source_files.read(project).digests), kinds)
     noarch = isinstance(project.manifest.framework, TorchNoarch)
     if "editor" in kinds and (arguments.only or not noarch):
-        workspace = options.workspace(arguments, report)
+        workspace = options.workspace(arguments, console)
         targets = project_targets.choose(workspace.candidates, arguments.variant)
         with workspace.store.lease():
             texts |= export.compile_commands(workspace, targets, to)
     written = export.write(project, texts, to, force=arguments.force)
-    report.result(
+    console.result(
         {"directory": str(to), "files": [str(path) for path in written]},
         "\n".join(map(str, written)),
     )
 
 
-def _shell(arguments: argparse.Namespace, report: Report) -> int:
+def _shell(arguments: argparse.Namespace, console: Console) -> int:
     from kernforge.export import shell  # noqa: PLC0415
     from kernforge.project import targets as project_targets  # noqa: PLC0415
 
@@ -135,7 +135,7 @@ def _shell(arguments: argparse.Namespace, report: Report) -> int:
             "--json prints the environment and runs no command, but a command was given",
             hint="remove --json or the command",
         )
-    workspace = options.workspace(arguments, report)
+    workspace = options.workspace(arguments, console)
     patterns = [arguments.variant] if arguments.variant else []
     target = project_targets.choose(workspace.candidates, patterns)[-1]
     with workspace.store.lease():
@@ -143,14 +143,14 @@ def _shell(arguments: argparse.Namespace, report: Report) -> int:
             workspace, target, arguments.out or workspace.project.root / "build"
         )
         if setting.built is None:
-            report.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
+            console.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
         if arguments.json:
             merged = setting.merged(os.environ)
             built = str(setting.built) if setting.built else None
-            report.result({"variant": setting.variant, "environment": merged, "built": built}, "")
+            console.result({"variant": setting.variant, "environment": merged, "built": built}, "")
             return 0
         if not arguments.command:
-            report.note(
+            console.note(
                 f"{setting.variant}: {', '.join(sorted(setting.merged({})))} are set; `exit` leaves"
             )
         try:

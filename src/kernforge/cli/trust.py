@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernforge.audit.about import AboutSource
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
     from kernforge.trust.policy import Signer
 
 
@@ -131,22 +131,22 @@ def _source(arguments: argparse.Namespace) -> AboutSource:
     )
 
 
-def _info(arguments: argparse.Namespace, report: Report) -> None:
+def _info(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.audit import about  # noqa: PLC0415
 
     description = about.describe(_source(arguments), arguments.backend)
-    report.result(description, about.as_text(description))
+    console.result(description, about.as_text(description))
 
 
-def _versions(arguments: argparse.Namespace, report: Report) -> None:
+def _versions(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.audit import about  # noqa: PLC0415
 
     versions = about.published_versions(options.registry(arguments), arguments.what)
     lines = [f"{v['version']}  {v['commit']}  {v['variants']} variants" for v in versions]
-    report.result(versions, "\n".join(lines))
+    console.result(versions, "\n".join(lines))
 
 
-def _verify(arguments: argparse.Namespace, report: Report) -> None:
+def _verify(arguments: argparse.Namespace, console: Console) -> None:
     import fnmatch  # noqa: PLC0415
 
     from kernforge.audit import verify  # noqa: PLC0415
@@ -163,7 +163,7 @@ def _verify(arguments: argparse.Namespace, report: Report) -> None:
         verify.verify_variant(source.location(name), signers, arguments.environment)
         for name in names
     ]
-    report.result(verify.as_document(verdicts), verify.as_text(verdicts))
+    console.result(verify.as_document(verdicts), verify.as_text(verdicts))
     verify.refuse(verdicts, unsigned=arguments.allow_unsigned, undigested=arguments.allow_no_digest)
 
 
@@ -188,7 +188,7 @@ def _signers(arguments: argparse.Namespace) -> list[Signer]:
     return signers
 
 
-def _sign(arguments: argparse.Namespace, report: Report) -> None:
+def _sign(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.artifact import directories as artifact_directories  # noqa: PLC0415
     from kernforge.trust import signature, signing  # noqa: PLC0415
 
@@ -208,7 +208,7 @@ def _sign(arguments: argparse.Namespace, report: Report) -> None:
             return signature.sign_with_identity(documents, token, config)
 
     written = signing.sign(directories, make_signatures, replace=arguments.replace)
-    report.result([str(path) for path in written], "\n".join(f"signed {path}" for path in written))
+    console.result([str(path) for path in written], "\n".join(f"signed {path}" for path in written))
 
 
 def _token(file: str | None) -> str | None:
@@ -217,7 +217,7 @@ def _token(file: str | None) -> str | None:
     return (sys.stdin.read() if file == "-" else _text(Path(file))).strip()
 
 
-def _keygen(arguments: argparse.Namespace, report: Report) -> None:
+def _keygen(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.trust import signing  # noqa: PLC0415
 
     passphrase = (
@@ -232,7 +232,7 @@ def _keygen(arguments: argparse.Namespace, report: Report) -> None:
         f'public-key = "{text}"',
     )
     document = {"private": str(arguments.file), "public": str(public), "public-key": text}
-    report.result(document, "\n".join(lines))
+    console.result(document, "\n".join(lines))
 
 
 def _text(path: Path) -> str:

@@ -12,7 +12,7 @@ from kernforge.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from kernforge.system.console import Report
+    from kernforge.system.console import Console
     from kernforge.system.environment import Environment
     from kernforge.wheel.api import BuiltWheel, VariantSource
 
@@ -62,10 +62,10 @@ def add(verbs: options.Verbs) -> None:
     )
 
 
-def _wheel(arguments: argparse.Namespace, report: Report) -> None:
+def _wheel(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.wheel import api as wheel  # noqa: PLC0415
 
-    sources, version = _sources(arguments, report)
+    sources, version = _sources(arguments, console)
     wheels = wheel.make(
         sources,
         arguments.out,
@@ -82,7 +82,7 @@ def _wheel(arguments: argparse.Namespace, report: Report) -> None:
     lines = [str(built.path) for built in wheels]
     if pages:
         lines.append(f"index: {document['index']}")
-    report.result(document, "\n".join(lines))
+    console.result(document, "\n".join(lines))
 
 
 def _json(wheel: BuiltWheel) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _json(wheel: BuiltWheel) -> dict[str, Any]:
 
 
 def _sources(
-    arguments: argparse.Namespace, report: Report
+    arguments: argparse.Namespace, console: Console
 ) -> tuple[list[VariantSource], str | None]:
     """The variants, and the version that they are known to be."""
     from kernforge.artifact import directories  # noqa: PLC0415
@@ -124,7 +124,7 @@ def _sources(
         )
     version = arguments.as_version or _tag(directory)
     if version is None:
-        report.note("the wheels get MAJOR.0.0: there is no --as-version and no git tag vX.Y.Z")
+        console.note("the wheels get MAJOR.0.0: there is no --as-version and no git tag vX.Y.Z")
     return wheel.from_directory(directory), version
 
 

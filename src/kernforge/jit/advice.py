@@ -21,7 +21,7 @@ from kernforge.errors import BuildError, page
 from kernforge.source import diagnostics
 from kernforge.source.extension_source import CUDA_SUFFIXES, is_stable, is_torch_header
 from kernforge.system import files
-from kernforge.system.console import Report
+from kernforge.system.console import Console
 from kernforge.system.process import Command, run
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def show_slow_hint(session: JitSession, units: Iterable[ModuleUnit], seconds: fl
         return
     if hint := slow_hint(units, seconds):
         session.hinted = True
-        Report().note(hint)
+        Console().note(hint)
 
 
 # -- misspelt ------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def retry_notice(output: str) -> str:
 def show_retry(session: JitSession, output: str) -> None:
     """Show the notice, unless ``KERNFORGE_JIT_HINT`` is 0."""
     if session.environ.get(_SWITCH) != "0":
-        Report().note(retry_notice(output))
+        Console().note(retry_notice(output))
 
 
 def fails_certainly(module: ModulePlan, toolchain: DeviceToolchain, output: str) -> bool:

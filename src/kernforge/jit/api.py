@@ -24,7 +24,7 @@ from kernforge.jit.request import JitRequest, content_key, resolve_request
 from kernforge.jit.session import CachedModule
 from kernforge.source import extension_source
 from kernforge.system import files
-from kernforge.system.console import Report
+from kernforge.system.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -228,8 +228,8 @@ def load_request(session: JitSession, request: JitRequest, *, verbose: bool = Fa
         with session.alone("module", request.name):
             cached = session.answers.get(request)
             if not _is_current(cached, session):
-                report = Report(quiet=not verbose, failures=False)
-                cached = _load_anew(session, request, report)
+                console = Console(quiet=not verbose, failures=False)
+                cached = _load_anew(session, request, console)
                 session.answers[request] = cached
     loaded = cached.loaded
     if loaded.namespaces:
@@ -247,17 +247,17 @@ def _is_current(cached: CachedModule | None, session: JitSession) -> TypeGuard[C
     )
 
 
-def _load_anew(session: JitSession, request: JitRequest, report: Report) -> CachedModule:
+def _load_anew(session: JitSession, request: JitRequest, console: Console) -> CachedModule:
     tree = Tree(dict(request.texts))
     wanted, user_files = resolve_request(request, tree, session.environ)
-    toolchain = machine.find_toolchain(session, wanted, report)
+    toolchain = machine.find_toolchain(session, wanted, console)
     key = content_key(request, wanted)
     loaded = session.modules.get(key)
     if loaded and session.device.is_valid(loaded.path):
         placed = _place(request, loaded.path)
         return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
     start = time.monotonic()
-    module, path = make.make_module(session, wanted, toolchain, report, user_files)
+    module, path = make.make_module(session, wanted, toolchain, console, user_files)
     try:
         advice.show_slow_hint(session, wanted.units, time.monotonic() - start)
         placed = _place(request, path)
@@ -287,7 +287,7 @@ def _load_built(
 def _fails_with_all(session: JitSession, whole: JitRequest, message: str) -> bool:
     """Whether a request that failed with fewer headers is certain to fail with all of torch's."""
     module, _ = resolve_request(whole, Tree(dict(whole.texts)), session.environ)
-    quiet = Report(quiet=True, failures=False)
+    quiet = Console(quiet=True, failures=False)
     toolchain = machine.find_toolchain(session, module, quiet)
     return advice.fails_certainly(plan_module(module, toolchain.machine), toolchain, message)
 

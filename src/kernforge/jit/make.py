@@ -25,7 +25,7 @@ from kernforge.jit.device import nvcc_stages, swap
 from kernforge.jit.plan import PRECOMPILED, TORCH, plan_module
 from kernforge.store import eviction
 from kernforge.system import digest, files
-from kernforge.system.console import Report
+from kernforge.system.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +53,7 @@ def make_module(
     session: JitSession,
     request: ModuleRequest,
     toolchain: JitToolchain,
-    report: Report,
+    console: Console,
     user_files: tuple[str, ...],
 ) -> tuple[ModulePlan, Path]:
     """Get a requested module into the store.
@@ -62,7 +62,7 @@ def make_module(
         session: the process's; the module's op namespaces are taken in it.
         request: the module.
         toolchain: what compiles it.
-        report: is told what happens.
+        console: is told what happens.
         user_files: the user's files, as the request names them.
 
     Returns:
@@ -73,7 +73,7 @@ def make_module(
         StorageError: the disk is full or read-only.
     """
     compile_module = functools.partial(
-        _compile, session, toolchain=toolchain, report=report, user_files=user_files
+        _compile, session, toolchain=toolchain, console=console, user_files=user_files
     )
     if slim := _cut_headers(session, request, toolchain):
         with session.planned(slim, toolchain.machine) as (planned, module):
@@ -149,7 +149,7 @@ def _compile(
     request: ModuleRequest,
     module: ModulePlan,
     toolchain: JitToolchain,
-    report: Report,
+    console: Console,
     *,
     user_files: tuple[str, ...],
 ) -> Path:
@@ -157,7 +157,7 @@ def _compile(
     store = toolchain.store
     if store.use(STORE_KIND, module.link.key):
         session.device.remember(module)
-        return _show_warnings(module, store, report, user_files)
+        return _show_warnings(module, store, console, user_files)
     with store.lease():
         header = _precompiled(session, module, toolchain)
         if header:
@@ -165,13 +165,13 @@ def _compile(
         run_plan = functools.partial(_run_plan, session, toolchain)
         replan = functools.partial(plan_module, request, toolchain.machine)
         edited = swap.swap_device_code(session.device, module, toolchain, run_plan, replan)
-        if failures := run_plan((edited or module).plan, events=report):
+        if failures := run_plan((edited or module).plan, events=console):
             raise _build_error(failures, user_files)
         if not edited:
             swap.learn_objects(session.device, module, toolchain)
         if store.made:
             eviction.keep(store, eviction.limit(session.environ), every_s=TRIM_EVERY_S)
-    return _show_warnings(edited or module, store, report, user_files)
+    return _show_warnings(edited or module, store, console, user_files)
 
 
 def _precompiled(session: JitSession, module: ModulePlan, toolchain: JitToolchain) -> str:
@@ -212,7 +212,7 @@ def _run_plan(
         runner=nvcc_stages.run_behind if behind else nvcc_stages.run_stages,
         jobs=machine.jobs(session.environ),
     )
-    events = events or Report(quiet=True, failures=False)
+    events = events or Console(quiet=True, failures=False)
     return executor.run_actions(plan, context, events).failures
 
 
@@ -220,13 +220,13 @@ def _run_plan(
 
 
 def _show_warnings(
-    module: ModulePlan, store: Store, report: Report, user_files: tuple[str, ...]
+    module: ModulePlan, store: Store, console: Console, user_files: tuple[str, ...]
 ) -> Path:
     """Show what the compilers wrote of a module; returns its path."""
     for action in module.plan.actions:
         log = store.path(STORE_KIND, action.key) / execute_action.LOG
         if log.is_file():
-            report.note(_with_user_paths(log.read_text(errors="replace").rstrip(), user_files))
+            console.note(_with_user_paths(log.read_text(errors="replace").rstrip(), user_files))
     return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
 
 

@@ -31,7 +31,7 @@ from kernforge.loader import host
 from kernforge.loader.api import get_local_kernel
 from kernforge.manifest.model import TvmFfi
 from kernforge.project import api as project_api
-from kernforge.system.console import Report
+from kernforge.system.console import Console
 from kernforge.system.paths import home
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
@@ -97,7 +97,7 @@ def _load_anew(session: JitSession, root: Path, *, verbose: bool) -> CachedProje
     lock_before = stamp(lock)
     # Copies of a project with the same sources are laid out in the same directory.
     with session.alone("project name", project.manifest.general.name):
-        variant, link = _build_variant(session, project, Report(quiet=not verbose, failures=False))
+        variant, link = _build_variant(session, project, Console(quiet=not verbose, failures=False))
         module = _import_variant(project, variant)
     if stamp(lock) != lock_before:  # it was written just now
         listing[str(root)] = os.stat(root).st_mtime_ns  # noqa: PTH116
@@ -132,7 +132,7 @@ def _undefined_error(project: Project, variant: Path, message: str) -> BuildErro
 # -- building ------------------------------------------------------------------------------
 
 
-def _build_variant(session: JitSession, project: Project, report: Report) -> tuple[Path, Path]:
+def _build_variant(session: JitSession, project: Project, console: Console) -> tuple[Path, Path]:
     """The project's variant for this process and its module in the store, built if need be.
 
     What the lock names goes first. If it cannot be had, this machine's own torch lends its headers,
@@ -146,9 +146,9 @@ def _build_variant(session: JitSession, project: Project, report: Report) -> tup
         options: LocalPartsOptions, local_parts: LocalParts | None = None
     ) -> tuple[Path, Path]:
         workspace = build_workspace.open_workspace(
-            project, report, options, cxx=compiler, local_parts=local_parts
+            project, console, options, cxx=compiler, local_parts=local_parts
         )
-        built = _build(session, workspace, report)
+        built = _build(session, workspace, console)
         session.local_parts[key] = workspace.local_parts
         return built
 
@@ -171,7 +171,7 @@ def _lent_parts(project: Project) -> LocalPartsOptions:
     return from_source.lent_parts(host.probe(), ToolchainError("the lock names an installed torch"))
 
 
-def _build(session: JitSession, workspace: Workspace, report: Report) -> tuple[Path, Path]:
+def _build(session: JitSession, workspace: Workspace, console: Console) -> tuple[Path, Path]:
     """The variant's directory, and its module in the store."""
     root, process = workspace.project.root, host.probe()
     target = from_source.fitting_target(workspace, process, str(root))
@@ -179,7 +179,7 @@ def _build(session: JitSession, workspace: Workspace, report: Report) -> tuple[P
     known = session.project_locks.get(root)
     request = BuildRequest(
         targets=(target,),
-        events=report,
+        events=console,
         lock=known[1] if known and known[0] == _lock_state(workspace, target) else "update",
         only=(str(capability),) if capability and target.cuda else (),
         sandbox="off",

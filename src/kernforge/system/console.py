@@ -26,7 +26,7 @@ _WORTH_A_LINE_S = 0.3
 _MB = 1_000_000
 
 
-class Report:
+class Console:
     """The output of a command.
 
     Args:

@@ -204,14 +204,14 @@ def test_a_program_reads_one_document_however_a_command_ends(capsys):
         ({"ok": False}, {"ok": False, "error": "CheckError", "message": "it is wrong"}),
         ([1, 2], [1, 2]),
     ):
-        one = console.Report(as_json=True)
+        one = console.Console(as_json=True)
         if result is not None:
             one.result(result, "")
         one.error(error)
         one.close()
         told = json.loads(capsys.readouterr().out)
         assert told == expected if isinstance(told, list) else told.items() >= expected.items()
-    one = console.Report(as_json=True)
+    one = console.Console(as_json=True)
     one.line({"round": 1}, "")
     one.error(error)
     lines = capsys.readouterr().out.splitlines()

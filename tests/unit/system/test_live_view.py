@@ -2,21 +2,21 @@
 import io
 
 import pytest
-from rich.console import Console
+from rich.console import Console as RichConsole
 
-from kernforge.system.console import Report
+from kernforge.system.console import Console
 from kernforge.system.live_view import Live
 
 
 def draw(live):
-    console = Console(file=io.StringIO(), width=100, force_terminal=False)
+    console = RichConsole(file=io.StringIO(), width=100, force_terminal=False)
     console.print(live._draw())
     return console.file.getvalue()
 
 
 @pytest.fixture
 def console():
-    return Console(file=io.StringIO(), width=100, force_terminal=True)
+    return RichConsole(file=io.StringIO(), width=100, force_terminal=True)
 
 
 def test_the_view_shows_what_runs_with_time_and_memory(console):
@@ -51,7 +51,7 @@ def test_a_build_with_nothing_to_do_draws_nothing(console):
 
 
 def test_without_a_terminal_each_long_action_is_a_line(capsys):
-    said = Report()
+    said = Console()
     said.planned(2, dict)
     said.started("1", "one.cu")
     said.ended("1", "one.cu  on worker-7", seconds=12.0, peak_bytes=3 * 10**9, failed=False)
@@ -62,6 +62,6 @@ def test_without_a_terminal_each_long_action_is_a_line(capsys):
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_failure_is_told_as_it_comes_unless_an_error_will_hold_it(capsys, wanted):
-    said = Report(quiet=True, failures=wanted)
+    said = Console(quiet=True, failures=wanted)
     said.ended("1", "one.cu: exit status 1", seconds=0.0, peak_bytes=0, failed=True)
     assert capsys.readouterr().err == ("one.cu: exit status 1\n" if wanted else "")

@@ -18,7 +18,7 @@ from kernforge.build.plan.graph import ActionSet
 from kernforge.jit.device import nvcc_stages, swap
 from kernforge.jit.device.units import CudaUnit, DeviceToolchain, ModulePlan
 from kernforge.project import units
-from kernforge.system.console import Report
+from kernforge.system.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ def replace_edited(
     if toolchain.store.has(STORE_KIND, module.link.key):
         session.remember(module)
         return whole
-    quiet: Events = Report(quiet=True, failures=False)
+    quiet: Events = Console(quiet=True, failures=False)
 
     def run_plan(plan: Plan, *, behind: bool = False) -> tuple[Failure, ...]:
         runner = nvcc_stages.run_behind if behind else context.runner
