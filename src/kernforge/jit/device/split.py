@@ -179,7 +179,7 @@ class _Reader:
                 names |= _named(head) if token.text == "(" else set()
                 at = closing(self._tokens, at) + 1
                 continue
-            if token.text in CLOSE or (called and token.text == ":"):
+            if token.text in CLOSE or (called and token.text == ":" and not _assigned(head)):
                 raise DoubtError
             if token.kind in {"word", "mark"}:
                 head.append(token.text)
@@ -269,7 +269,7 @@ class _Reader:
                 names |= _named(head) if token.text == "(" else set()
                 at = closing(self._tokens, at) + 1
                 continue
-            if token.text == ":" and names:
+            if token.text == ":" and names and not _assigned(head):
                 return self._constructor(at, head) + 1
             if token.text == ":" and len(head) == 1 and head[0] in _ACCESS:
                 return at + 1

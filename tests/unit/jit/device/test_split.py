@@ -82,6 +82,19 @@ KERNEL = "__global__ void k(int* x) {\n  x[0] = 1;\n}\n"
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        "template <class W>\nconstexpr W kFar = sizeof(W) == 4 ? 16 : 40;\n",
+        "struct A { static constexpr int kFar = sizeof(A) == 4 ? 16 : 40; };\n",
+    ],
+)
+def test_a_value_may_have_two_cases(value):
+    text = value + KERNEL
+    assert host(text) == host(text.replace("x[0] = 1;", "x[0] = 2;"))
+    assert host(text) != host(text.replace("16", "17"))
+
+
+@pytest.mark.parametrize(
     "word", ["assert(n)", "use(__LINE__)", "f(std::source_location::current())"]
 )
 def test_where_line_numbers_count_a_moved_line_is_a_change(word):
