@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kernforge.jit.plan import ModuleUnit
     from kernforge.jit.session import JitSession
 
-_SWITCH = "KERNFORGE_JIT_HINT"
 _LONG_S = 3.0
 # GCC's words and clang's.
 _UNKNOWN = re.compile(
@@ -73,14 +72,14 @@ def slow_hint(units: Iterable[ModuleUnit], seconds: float) -> str:
         return (
             f"{file} includes <{headers[0]}>, and compiling took {seconds:.0f} s. Kernels on raw pointers "
             "in a .cu without torch's headers and a binding on torch's stable ABI compile in a few: "
-            f"{page('how-to/author/use-the-jit')} ({_SWITCH}=0 hides this)"
+            f"{page('how-to/author/use-the-jit')} (KERNFORGE_JIT_HINT=0 hides this)"
         )
     return ""
 
 
 def show_slow_hint(session: JitSession, units: Iterable[ModuleUnit], seconds: float) -> None:
     """Show the hint, once in a process, unless ``KERNFORGE_JIT_HINT`` is 0."""
-    if session.hinted or session.environ.get(_SWITCH) == "0":
+    if session.hinted or session.environment.kernforge_jit_hint == "0":
         return
     if hint := slow_hint(units, seconds):
         session.hinted = True
@@ -103,7 +102,7 @@ def retry_notice(output: str) -> str:
 
 def show_retry(session: JitSession, output: str) -> None:
     """Show the notice, unless ``KERNFORGE_JIT_HINT`` is 0."""
-    if session.environ.get(_SWITCH) != "0":
+    if session.environment.kernforge_jit_hint != "0":
         Console().note(retry_notice(output))
 
 

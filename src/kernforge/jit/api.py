@@ -102,7 +102,7 @@ def load(  # noqa: PLR0917 - torch's signature
         is_python_module=is_python_module,
         is_standalone=is_standalone,
         here=here,
-        environment=machine.environment(jit_session.PROCESS.environ),
+        environment=machine.deciding_variables(jit_session.PROCESS.environment),
     )
     return load_request(jit_session.PROCESS, wanted, verbose=verbose)
 
@@ -187,7 +187,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
             with_cuda=with_cuda,
             is_python_module=is_python_module,
             here=jit_request.current_directory(),
-            environment=machine.environment(process.environ),
+            environment=machine.deciding_variables(process.environment),
         )
 
     fewer = ask(whole=False)
@@ -249,7 +249,7 @@ def _is_current(cached: CachedModule | None, session: JitSession) -> TypeGuard[C
 
 def _load_anew(session: JitSession, request: JitRequest, console: Console) -> CachedModule:
     tree = Tree(dict(request.texts))
-    wanted, user_files = resolve_request(request, tree, session.environ)
+    wanted, user_files = resolve_request(request, tree, session.environment)
     toolchain = machine.find_toolchain(session, wanted, console)
     key = content_key(request, wanted)
     loaded = session.modules.get(key)
@@ -286,7 +286,7 @@ def _load_built(
 
 def _fails_with_all(session: JitSession, whole: JitRequest, message: str) -> bool:
     """Whether a request that failed with fewer headers is certain to fail with all of torch's."""
-    module, _ = resolve_request(whole, Tree(dict(whole.texts)), session.environ)
+    module, _ = resolve_request(whole, Tree(dict(whole.texts)), session.environment)
     quiet = Console(quiet=True, failures=False)
     toolchain = machine.find_toolchain(session, module, quiet)
     return advice.fails_certainly(plan_module(module, toolchain.machine), toolchain, message)

@@ -21,7 +21,6 @@ from kernforge.jit.plan import PRECOMPILED, TORCH, JitMachine
 from kernforge.store.local import Store
 from kernforge.system import extras, files
 from kernforge.system.machine import cores
-from kernforge.system.paths import home
 from kernforge.system.process import run
 from kernforge.toolchain import (
     cuda_arch,
@@ -37,17 +36,16 @@ from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit
 from kernforge.toolchain.provision import Toolchains
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kernforge.jit.plan import ModuleRequest
     from kernforge.jit.session import JitSession
+    from kernforge.system.environment import Environment
     from kernforge.toolchain.host_compiler import Compiler
     from kernforge.toolchain.index.wheels import Progress
     from kernforge.toolchain.lockfile import LockedPython
 
 _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
-_ENV = (
+_DECIDING = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
 )
@@ -73,9 +71,9 @@ class _Needs(NamedTuple):
     device: bool
 
 
-def environment(environ: Mapping[str, str]) -> tuple[str | None, ...]:
+def deciding_variables(environment: Environment) -> tuple[str | None, ...]:
     """Values of the variables that decide what is found."""
-    return tuple(environ.get(name) for name in _ENV)
+    return tuple(environment.variables.get(name) for name in _DECIDING)
 
 
 def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progress) -> JitToolchain:
@@ -98,7 +96,7 @@ def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progres
         python=module.reads_python,
         device=module.has_device and not module.names_arch,
     )
-    key = (environment(session.environ), needs)
+    key = (deciding_variables(session.environment), needs)
     if toolchain := session.toolchains.get(key):
         return toolchain
     with session.alone("toolchain"):
@@ -109,7 +107,7 @@ def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progres
 
 def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> JitToolchain:
     torch = import_torch()
-    store = Store(home() / "store")
+    store = Store(session.environment.home / "store")
     compiler = find_compiler(session)
     package = Path(torch.__file__).resolve().parent
     trees = {"cxx": compiler.path, TORCH: str(package)}
@@ -138,12 +136,12 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
     archs: tuple[str, ...] = ()
     if needs.cuda:
         version, lock, toolkit_trees = _find_cuda(
-            session.environ, torch, lock, store, progress, libraries=needs.libraries
+            session.environment, torch, lock, store, progress, libraries=needs.libraries
         )
         trees |= toolkit_trees
         if needs.device:
             archs = tuple(
-                word for arch in _archs(session.environ, torch) for word in arch.gencode()
+                word for arch in _archs(session.environment, torch) for word in arch.gencode()
             )
     machine = JitMachine(
         torch=Version2.leading(torch.__version__) or Version2(0, 0),
@@ -163,9 +161,10 @@ def find_compiler(session: JitSession) -> Compiler:
     Raises:
         ToolchainError: there is none.
     """
-    key = (session.environ.get("CXX"), session.environ.get("PATH"))
+    variables = session.environment.variables
+    key = (variables.get("CXX"), variables.get("PATH"))
     if not (compiler := session.compilers.get(key)):
-        compiler = session.compilers[key] = host_compiler.find(session.environ, run)
+        compiler = session.compilers[key] = host_compiler.find(variables, run)
     return compiler
 
 
@@ -192,7 +191,7 @@ def import_torch() -> Any:
 
 
 def _find_cuda(
-    environ: Mapping[str, str],
+    environment: Environment,
     torch: Any,
     lock: Lock,
     store: Store,
@@ -202,7 +201,7 @@ def _find_cuda(
 ) -> tuple[Version2, Lock, dict[str, str]]:
     """The toolkit's version, the lock with it, and its trees."""
     wanted = torch.version.cuda
-    path = installed.find_cuda(environ)
+    path = installed.find_cuda(environment.variables)
     if path is not None:
         toolkit = installed.identify_cuda(path, run)
         if wanted is None or toolkit.version.major == Version2.parse(wanted).major:
@@ -210,7 +209,7 @@ def _find_cuda(
             name = str(toolkit.version)
             trees = {tree_names.cuda_root(toolkit.version): str(toolkit.path)}
             return toolkit.version, replace(lock, cuda={name: locked}), trees
-        if environ.get("CUDA_HOME") or environ.get("CUDA_PATH"):
+        if environment.cuda_home or environment.cuda_path:
             raise ToolchainError(
                 f"{path} is CUDA {toolkit.release}, and torch is built for CUDA {wanted}",
                 hint="name a toolkit of that major version, or none: then it comes from wheels",
@@ -222,7 +221,7 @@ def _cuda_from_wheels(
     name: str, lock: Lock, store: Store, progress: Progress, *, libraries: bool
 ) -> tuple[Version2, Lock, dict[str, str]]:
     wheels = Wheels(functools.cache(Index.from_environment), store.root / "downloads", progress)
-    path = home() / "jit" / f"cuda-{name}.lock"
+    path = store.root.parent / "jit" / f"cuda-{name}.lock"
     kept = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
     needs = resolver.Needs(cuda=frozenset({name}), torch=frozenset(), libraries=libraries)
     missing = resolver.lacking(needs, kept)
@@ -241,13 +240,13 @@ def _cuda_from_wheels(
     return version, replace(lock, cuda={name: toolkit}), trees
 
 
-def jobs(environ: Mapping[str, str]) -> int:
+def jobs(environment: Environment) -> int:
     """How many actions run at once: ``MAX_JOBS``, as for torch's loader, else one for each core.
 
     Raises:
         UsageError: it is not a number.
     """
-    given = environ.get("MAX_JOBS", "").strip()
+    given = (environment.max_jobs or "").strip()
     if given and not given.isdecimal():
         raise UsageError(
             f"MAX_JOBS is {given!r}", hint="a number of compilers at once, or nothing: one per core"
@@ -255,9 +254,9 @@ def jobs(environ: Mapping[str, str]) -> int:
     return int(given or 0) or cores()
 
 
-def _archs(environ: Mapping[str, str], torch: Any) -> tuple[cuda_arch.Arch, ...]:
+def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:
     """What ``TORCH_CUDA_ARCH_LIST`` names, else the GPUs that this process sees."""
-    named = environ.get("TORCH_CUDA_ARCH_LIST", "").strip()
+    named = (environment.torch_cuda_arch_list or "").strip()
     if named and named != "native":
         try:
             return cuda_arch.listed(named)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from kernforge.store.local import Store
 
 _log = logging.getLogger("kernforge")
-_SWITCH = "KERNFORGE_JIT_SLIM"
 _MARK = "whole"
 _LINK = "link "
 _CUDA_HEADER = re.compile(r"fatal error: cu\w+\.h: No such file")
@@ -98,7 +97,7 @@ def _cut_headers(
     session: JitSession, request: ModuleRequest, toolchain: JitToolchain
 ) -> ModuleRequest | None:
     """The request with torch's headers cut; None if it is known to need them, or they cannot be."""
-    if session.environ.get(_SWITCH) == "0" or _name(request) in session.whole:
+    if session.environment.kernforge_jit_slim == "0" or _name(request) in session.whole:
         return None
     include = str(Path(toolchain.trees[TORCH]) / "include")
     known = session.torch_headers.setdefault(include, {})
@@ -170,7 +169,9 @@ def _compile(
         if not edited:
             swap.learn_objects(session.device, module, toolchain)
         if store.made:
-            eviction.keep(store, eviction.limit(session.environ), every_s=TRIM_EVERY_S)
+            eviction.keep(
+                store, eviction.limit(session.environment.variables), every_s=TRIM_EVERY_S
+            )
     return _show_warnings(edited or module, store, console, user_files)
 
 
@@ -210,7 +211,7 @@ def _run_plan(
         store=toolchain.store,
         trees=toolchain.trees,
         runner=nvcc_stages.run_behind if behind else nvcc_stages.run_stages,
-        jobs=machine.jobs(session.environ),
+        jobs=machine.jobs(session.environment),
     )
     events = events or Console(quiet=True, failures=False)
     return executor.run_actions(plan, context, events).failures

@@ -32,7 +32,6 @@ from kernforge.loader.api import get_local_kernel
 from kernforge.manifest.model import TvmFfi
 from kernforge.project import api as project_api
 from kernforge.system.console import Console
-from kernforge.system.paths import home
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
 
@@ -64,7 +63,7 @@ def load_project(session: JitSession, directory: Path, *, verbose: bool = False)
         NoVariantError: it has no variant for this process.
         UsageError: there is no project, or no torch.
     """
-    key = (directory.absolute(), session.environ.get("KERNFORGE_HOME"))
+    key = (directory.absolute(), session.environment.kernforge_home)
     cached = session.projects.get(key)
     if cached and _is_current(cached, session):
         return cached.module
@@ -183,7 +182,7 @@ def _build(session: JitSession, workspace: Workspace, console: Console) -> tuple
         lock=known[1] if known and known[0] == _lock_state(workspace, target) else "update",
         only=(str(capability),) if capability and target.cuda else (),
         sandbox="off",
-        jobs=machine.jobs(session.environ),
+        jobs=machine.jobs(session.environment),
         runner=nvcc_stages.run_stages,
         edited=functools.partial(replace_edited, session.device),
         trim_every_s=make.TRIM_EVERY_S,
@@ -198,7 +197,7 @@ def _build(session: JitSession, workspace: Workspace, console: Console) -> tuple
     (artifact,) = planned.plan.artifacts
     # A directory of its own for each state of the sources: what a process has loaded stays.
     name = f"{artifact.ops_name}-{planned.plan.sources_id[:16]}"
-    request = replace(request, out=home() / "jit" / "projects" / name)
+    request = replace(request, out=session.environment.home / "jit" / "projects" / name)
     result = build.build_project(workspace, request, planned)
     if failures := result.outcome.failures:
         texts = "\n".join(failure.text() for failure in failures)

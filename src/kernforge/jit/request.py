@@ -23,9 +23,10 @@ from kernforge.system import digest
 from kernforge.toolchain import installed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kernforge.jit.files import Tree
+    from kernforge.system.environment import Environment
 
 _SYSTEM = ("/usr", "/opt/rocm")
 _SUFFIXES = (
@@ -73,14 +74,14 @@ class JitRequest:
 
 
 def resolve_request(
-    request: JitRequest, tree: Tree, environ: Mapping[str, str]
+    request: JitRequest, tree: Tree, environment: Environment
 ) -> tuple[ModuleRequest, tuple[str, ...]]:
     """Read the user's files, and separate the user's flags and directories from the machine's.
 
     Args:
         request: the request.
         tree: reads files, and remembers which.
-        environ: environment variables.
+        environment: environment variables.
 
     Returns:
         The module to plan, and the user's files in it.
@@ -90,7 +91,7 @@ def resolve_request(
     """
     if not request.texts:
         check_sources(request.sources, request.cflags)
-    cuda_home = installed.find_cuda(environ)
+    cuda_home = installed.find_cuda(environment.variables)
     torch = Path(machine.import_torch().__file__).parent
     toolchain = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
     cflags = flags.parse_flags(request.cflags, request.here, toolchain)

@@ -7,7 +7,6 @@ A process has one, ``PROCESS``; a test makes its own. Threads may share it.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.jit.device.units import DeviceSession
 from kernforge.jit.plan import plan_module
+from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -70,7 +70,7 @@ class JitSession:
     """All that a process has compiled and is compiling.
 
     Attributes:
-        environ: environment variables; no other part of the JIT reads them from the process.
+        environment: environment variables; no other part of the JIT reads them from the process.
         answers: what each request has given.
         modules: loaded modules by the digest of all that makes them.
         namespaces: op namespaces that are registered, or planned by a thread.
@@ -88,7 +88,7 @@ class JitSession:
         lock: held while op namespaces are planned and while a module is imported.
     """
 
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    environment: Environment = field(default_factory=Environment.live)
     answers: dict[JitRequest, CachedModule] = field(default_factory=dict)
     modules: dict[str, LoadedModule] = field(default_factory=dict)
     namespaces: set[str] = field(default_factory=set)

@@ -82,6 +82,19 @@ class Environment:
         "time of the files in wheels, in seconds since 1970; 0 by default",
     )
 
+    cuda_home = Variable("CUDA_HOME", "directory of the installed CUDA toolkit")
+    cuda_path = Variable("CUDA_PATH", "the same, if `CUDA_HOME` is not set")
+    torch_cuda_arch_list = Variable(
+        "TORCH_CUDA_ARCH_LIST", "what `kernforge.load` compiles for, as `9.0;10.0+PTX`"
+    )
+    max_jobs = Variable("MAX_JOBS", "compilers that `kernforge.load` runs at once")
+    kernforge_jit_slim = Variable(
+        "KERNFORGE_JIT_SLIM", "0: `kernforge.load` compiles torch's headers as they are"
+    )
+    kernforge_jit_hint = Variable(
+        "KERNFORGE_JIT_HINT", "0: `kernforge.load` says nothing of what compiles slowly"
+    )
+
     @classmethod
     def read(cls) -> Self:
         """The variables of this process as they are now."""

@@ -6,6 +6,7 @@ import pytest
 from kernforge.jit import advice, plan
 from kernforge.jit.session import JitSession
 from kernforge.source.includes import closure
+from kernforge.system.environment import Environment
 
 SLOW = "#include <torch/extension.h>\nvoid f();\n"
 STABLE = "#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY(a, m) {}\n"
@@ -30,9 +31,11 @@ def test_it_says_nothing_where_there_is_nothing_to_gain(text, seconds):
 
 
 def test_the_hint_is_shown_once_and_can_be_switched_off(capsys):
-    advice.show_slow_hint(JitSession(environ={"KERNFORGE_JIT_HINT": "0"}), [unit(SLOW)], 9)
+    advice.show_slow_hint(
+        JitSession(environment=Environment({"KERNFORGE_JIT_HINT": "0"})), [unit(SLOW)], 9
+    )
     assert capsys.readouterr().err == ""
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     for _ in range(2):
         advice.show_slow_hint(session, [unit(SLOW)], 9)
     assert capsys.readouterr().err.count("torch/extension.h") == 1

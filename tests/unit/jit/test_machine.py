@@ -6,6 +6,7 @@ import pytest
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.jit import machine
+from kernforge.system.environment import Environment
 
 
 @pytest.mark.parametrize(
@@ -48,19 +49,19 @@ class Torch:
     ],
 )
 def test_architectures_are_named_as_torchs_loader_takes_them(named, archs):
-    environ = {"TORCH_CUDA_ARCH_LIST": named}
-    assert " ".join(map(str, machine._archs(environ, Torch))) == archs
+    environment = Environment({"TORCH_CUDA_ARCH_LIST": named})
+    assert " ".join(map(str, machine._archs(environment, Torch))) == archs
 
 
 def test_a_wrong_architecture_names_the_variable_it_is_in():
-    environ = {"TORCH_CUDA_ARCH_LIST": "9.0;Hoper"}
+    environment = Environment({"TORCH_CUDA_ARCH_LIST": "9.0;Hoper"})
     with pytest.raises(UsageError, match="TORCH_CUDA_ARCH_LIST: 'Hoper'") as caught:
-        machine._archs(environ, Torch)
+        machine._archs(environment, Torch)
     assert "Hopper" in caught.value.hint
 
 
 def test_the_number_of_jobs_is_torchs_variable():
-    assert machine.jobs({"MAX_JOBS": " 3 "}) == 3
-    assert machine.jobs({"MAX_JOBS": ""}) >= 1
+    assert machine.jobs(Environment({"MAX_JOBS": " 3 "})) == 3
+    assert machine.jobs(Environment({"MAX_JOBS": ""})) >= 1
     with pytest.raises(UsageError, match="MAX_JOBS is 'many'"):
-        machine.jobs({"MAX_JOBS": "many"})
+        machine.jobs(Environment({"MAX_JOBS": "many"}))

@@ -17,6 +17,7 @@ from kernforge.jit.plan import ModuleRequest, ModuleUnit
 from kernforge.jit.request import JitRequest
 from kernforge.jit.session import CachedProject, JitSession
 from kernforge.source.includes import closure
+from kernforge.system.environment import Environment
 
 PACKAGE = Path(kernforge.jit.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -100,7 +101,7 @@ def module_request(name, source='TORCH_LIBRARY(ops, m) { m.def("f() -> ()"); }\n
 
 
 def test_threads_that_write_one_op_namespace_get_two():
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     both = threading.Barrier(2)
 
     def plan(name):
@@ -115,7 +116,7 @@ def test_threads_that_write_one_op_namespace_get_two():
 
 
 def test_an_op_namespace_is_free_again_when_its_module_fails():
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     with pytest.raises(BuildError), session.planned(module_request("a"), MACHINE) as (_, module):
         raise BuildError("no")
     assert module.namespaces == {"ops": "ops"}
@@ -128,7 +129,7 @@ def test_an_op_namespace_is_free_again_when_its_module_fails():
 
 
 def test_one_key_is_for_one_thread_and_others_go_on():
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     inside = threading.Barrier(2)
     counts = {"now": 0, "most": 0}
 
@@ -148,7 +149,7 @@ def test_one_key_is_for_one_thread_and_others_go_on():
 
 
 def test_a_toolchain_is_looked_for_once(monkeypatch):
-    session = JitSession(environ={"CXX": "g++"})
+    session = JitSession(environment=Environment({"CXX": "g++"}))
     asked = []
 
     def find(_session, needs, _progress):
@@ -200,7 +201,7 @@ def jit_request(name, text):
 
 
 def test_threads_that_want_one_module_get_one(built):
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     request = jit_request("a", "1")
     found = in_threads(*[lambda: api.load_request(session, request)] * 8)
     assert len({id(module) for module in found}) == 1
@@ -208,7 +209,7 @@ def test_threads_that_want_one_module_get_one(built):
 
 
 def test_threads_that_want_one_name_get_what_each_asked_for(built):
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     requests = [jit_request("a", str(number)) for number in range(4)]
     found = in_threads(*(lambda r=r: api.load_request(session, r) for r in requests))
     assert len({*found}) == 4
@@ -218,7 +219,7 @@ def test_threads_that_want_one_name_get_what_each_asked_for(built):
 
 
 def test_threads_that_want_two_names_compile_at_the_same_time(built):
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     names = ("a", "b", "c", "d")
     built.barrier = threading.Barrier(len(names))
     found = in_threads(*(lambda n=n: api.load_request(session, jit_request(n, "1")) for n in names))
@@ -226,7 +227,7 @@ def test_threads_that_want_two_names_compile_at_the_same_time(built):
 
 
 def test_a_thread_whose_module_fails_keeps_no_other_from_it(built):
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     wrong, right = jit_request("a", "wrong"), jit_request("a", "1")
     first, second = in_threads(
         lambda: api.load_request(session, wrong), lambda: api.load_request(session, right)
@@ -254,7 +255,7 @@ def projects(tmp_path, monkeypatch):
 
 
 def test_threads_that_want_one_project_build_it_once(projects):
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     root = projects.root / "one"
     found = in_threads(*[lambda: project.load_project(session, root)] * 8)
     assert {*found} == {root}
@@ -262,14 +263,14 @@ def test_threads_that_want_one_project_build_it_once(projects):
 
 
 def test_threads_that_want_two_projects_get_each_its_own(projects):
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     roots = [projects.root / name for name in ("one", "two", "one/sub", "two/sub")]
     found = in_threads(*(lambda r=r: project.load_project(session, r) for r in roots))
     assert [root.name for root in found] == ["one", "two", "one", "two"]
 
 
 def test_background_work_is_begun_once_and_waited_for():
-    session = JitSession(environ={})
+    session = JitSession(environment=Environment({}))
     done = []
 
     def work():
