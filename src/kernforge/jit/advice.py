@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to tell of a module that compiled slowly, and of names that are misspelt or undefined.
+"""Advice on modules that compile slowly, and on names that are misspelt or undefined.
 
 A source that failed with fewer headers than torch's is compiled again with all of them. That takes
 long, and is in vain if a name is only misspelt. The preprocessor reads the same headers in an eighth
@@ -135,8 +135,8 @@ def fails_certainly(module: ModulePlan, toolchain: DeviceToolchain, output: str)
 
 def unknown_names(output: str) -> set[str]:
     """Names that a C++ compiler did not know; none if it complained of anything else too."""
-    found = diagnostics.errors(diagnostics.parse(output))
-    errors = [each for each in found if each.severity == "error"]
+    complaints = diagnostics.errors(diagnostics.parse(output))
+    errors = [each for each in complaints if each.severity == "error"]
     matches = [_UNKNOWN.fullmatch(each.message) for each in errors]
     if any(each.file.endswith(CUDA_SUFFIXES) for each in errors):
         return set()
@@ -159,7 +159,7 @@ def occurrences(text: bytes, name: str, user_files: Collection[str]) -> int | No
         place = _PLACE.match(text, marker + 1)
         if place is None or place[1].decode(errors="replace") not in user_files:
             return None
-        # A macro may have made a string of it.
+        # It may be in a string that a macro made.
         line = text[start : match.start()]
         count += _TEXT.sub(b"", line).count(b'"') == 0
     return count

@@ -69,8 +69,8 @@ class Tree:
 
     def get(self, path: str, default: str = "") -> str:
         """Text of a file."""
-        found = self._text(path)
-        return default if found is None else found
+        text = self._text(path)
+        return default if text is None else text
 
     def watch(self, path: str) -> Stamp | None:
         """Stamp of a file that is not text, for example an object; a change of it will be seen.
@@ -78,9 +78,9 @@ class Tree:
         Args:
             path: absolute.
         """
-        self._stamps[path] = found = stamp(path)
-        self._note_young(path, found)
-        return found
+        self._stamps[path] = current = stamp(path)
+        self._note_young(path, current)
+        return current
 
     def seen(self) -> Seen:
         """What was read so far."""
@@ -89,13 +89,13 @@ class Tree:
     def _text(self, path: str) -> str | None:
         if path not in self._texts:
             real = f"/{path}"
-            self._stamps[real] = found = stamp(real)
-            self._texts[path] = None if found is None else _read(real)
-            self._note_young(real, found)
+            self._stamps[real] = current = stamp(real)
+            self._texts[path] = None if current is None else _read(real)
+            self._note_young(real, current)
         return self._texts[path]
 
-    def _note_young(self, path: str, found: Stamp | None) -> None:
-        if found and time.time_ns() - found[1] < _SETTLED_NS:
+    def _note_young(self, path: str, current: Stamp | None) -> None:
+        if current and time.time_ns() - current[1] < _SETTLED_NS:
             self._young.add(path)
 
 
@@ -122,9 +122,9 @@ def find_closure(
             )
         raise UsageError(f"there is no source /{source}")
     known: Mapping[str, str] = tree  # type: ignore[assignment]  # what is used of a mapping
-    found = includes.closure(source, known, directories, first=first)
-    if not found.opaque:
-        return found
+    closure = includes.closure(source, known, directories, first=first)
+    if not closure.opaque:
+        return closure
     for path in _headers_below((posixpath.dirname(source), *directories)):
         tree.get(path)
     return includes.closure(source, known, directories, first=first)
@@ -133,12 +133,12 @@ def find_closure(
 def stamp(path: str) -> Stamp | None:
     """Stamp of a file; None if there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - many files, each time
+        status = os.stat(path)  # noqa: PTH116 - many files, each time
     except OSError:
         return None
     if not os.path.isfile(path):  # noqa: PTH113
         return None
-    return (found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
+    return (status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
 
 def _read(path: str) -> str:
@@ -150,14 +150,14 @@ def _read(path: str) -> str:
 
 
 def _headers_below(directories: Iterable[str]) -> list[str]:
-    found: list[str] = []
+    headers: list[str] = []
     for top in dict.fromkeys(directories):
         for directory, _, names in os.walk(f"/{top}"):
             wanted = (n for n in names if os.path.splitext(n)[1] in _HEADERS)  # noqa: PTH122
-            found += [f"{directory}/{name}".lstrip("/") for name in wanted]
-            if len(found) > _OPAQUE_LIMIT:
+            headers += [f"{directory}/{name}".lstrip("/") for name in wanted]
+            if len(headers) > _OPAQUE_LIMIT:
                 raise UsageError(
                     f"an include names a macro, which could mean any of more than {_OPAQUE_LIMIT} headers",
                     hint="write the header's name into the include, or name a smaller include path",
                 )
-    return found
+    return headers

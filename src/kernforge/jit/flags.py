@@ -2,7 +2,7 @@
 """The user's flags, with paths as an action's directory has them.
 
 An action sees a user's file ``/a/b.h`` as ``a/b.h``. Search paths of the system, of torch and of the
-toolkit stay as they are: what lies there is part of the toolchain.
+toolkit stay as they are: those directories are part of the toolchain.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def words(flags: str | Sequence[str] | None) -> tuple[str, ...]:
         UsageError: a quotation has no end.
     """
     listed = [flags] if isinstance(flags, str) else flags or ()
-    found: list[str] = []
+    arguments: list[str] = []
     for flag in map(str, listed):
         try:
-            found += shlex.split(flag)
+            arguments += shlex.split(flag)
         except ValueError as error:
             raise UsageError(
                 f"the flag {flag!r} cannot be read: {error}", hint="quote it as for a shell"
             ) from error
-    return tuple(found)
+    return tuple(arguments)
 
 
 def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) -> Flags:
@@ -100,19 +100,19 @@ def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) 
 
 def linker_flags(flags: Iterable[str], here: str) -> tuple[str, ...]:
     """A linker's flags with absolute search paths and absolute names of files."""
-    found = []
+    absolute_flags = []
     todo = list(flags)
     while todo:
         flag = todo.pop(0)
         if flag == "-L" and todo:
-            found.append(f"-L{absolute(todo.pop(0), here)}")
+            absolute_flags.append(f"-L{absolute(todo.pop(0), here)}")
         elif flag.startswith("-L"):
-            found.append(f"-L{absolute(flag[2:], here)}")
+            absolute_flags.append(f"-L{absolute(flag[2:], here)}")
         elif not flag.startswith(("-", "@")) and (_OBJECT.search(flag) or "/" in flag):
-            found.append(absolute(flag, here))
+            absolute_flags.append(absolute(flag, here))
         else:
-            found.append(flag)
-    return tuple(found)
+            absolute_flags.append(flag)
+    return tuple(absolute_flags)
 
 
 def linked_files(flags: Iterable[str]) -> tuple[str, ...]:
@@ -123,19 +123,19 @@ def linked_files(flags: Iterable[str]) -> tuple[str, ...]:
     """
     words = tuple(flags)
     folders = [word.removeprefix("-L") for word in words if word.startswith("-L")]
-    found: list[str] = []
+    files: list[str] = []
     for word in words:
         if word.startswith("/"):
-            found.append(word)
+            files.append(word)
         elif word.startswith("-Wl,"):  # as -Wl,--version-script=/a/b.map and -Wl,-T,/a/b.ld
             parts = re.split("[,=]", word)
-            found += [part for part in parts if part.startswith("/")]
+            files += [part for part in parts if part.startswith("/")]
         elif word.startswith("-l:"):
-            found += [f"{folder}/{word[3:]}" for folder in folders]
+            files += [f"{folder}/{word[3:]}" for folder in folders]
         elif word.startswith("-l"):
             names = [name.format(word[2:]) for name in _LIBRARIES]
-            found += [f"{folder}/{name}" for folder in folders for name in names]
-    return tuple(dict.fromkeys(found))
+            files += [f"{folder}/{name}" for folder in folders for name in names]
+    return tuple(dict.fromkeys(files))
 
 
 def absolute(path: str, here: str) -> str:

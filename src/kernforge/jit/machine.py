@@ -82,7 +82,7 @@ def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progres
     Args:
         session: remembers what was found.
         module: the module.
-        progress: is told of downloads.
+        progress: shows downloads.
 
     Raises:
         ToolchainError: a compiler, a toolkit or Python's headers are missing.
@@ -244,7 +244,7 @@ def jobs(environment: Environment) -> int:
     """How many actions run at once: ``MAX_JOBS``, as for torch's loader, else one for each core.
 
     Raises:
-        UsageError: it is not a number.
+        UsageError: ``MAX_JOBS`` is not a number.
     """
     given = (environment.max_jobs or "").strip()
     if given and not given.isdecimal():

@@ -61,7 +61,7 @@ def make_module(
         session: the process's; the module's op namespaces are taken in it.
         request: the module.
         toolchain: what compiles it.
-        console: is told what happens.
+        console: shows what happens.
         user_files: the user's files, as the request names them.
 
     Returns:

@@ -237,14 +237,13 @@ class _ModulePlanner:
         title = f"/{unit.path}" if "/" in unit.path else unit.path
         action = self._actions.add(title, whole, inputs, (OBJECT,), self._target)
         if unit.path.endswith(CUDA_SUFFIXES):
-            found = unit.closure
             self._cuda.append(
                 CudaUnit(
                     path=unit.path,
                     texts=texts,
                     includes=self._request.includes,
-                    foreign=found.foreign,
-                    opaque=found.opaque,
+                    foreign=unit.closure.foreign,
+                    opaque=unit.closure.opaque,
                     action=action,
                 )
             )

@@ -53,7 +53,7 @@ def load_project(session: JitSession, directory: Path, *, verbose: bool = False)
 
     Args:
         session: what the process has compiled.
-        directory: the project's, or one below.
+        directory: the project's root, or a directory in it.
         verbose: say what is compiled, on stderr.
 
     Raises:
@@ -134,8 +134,8 @@ def _undefined_error(project: Project, variant: Path, message: str) -> BuildErro
 def _build_variant(session: JitSession, project: Project, console: Console) -> tuple[Path, Path]:
     """The project's variant for this process and its module in the store, built if need be.
 
-    What the lock names goes first. If it cannot be had, this machine's own torch lends its headers,
-    and the installed toolkit its compilers.
+    With what the lock names, or, if that is not available, with the headers of this machine's torch
+    and the compilers of the installed toolkit.
     """
     compiler = machine.find_compiler(session)
     # Thousands of files say what this machine lends: they are read once for a manifest.

@@ -75,11 +75,11 @@ class JitSession:
         modules: loaded modules by the digest of all that makes them.
         namespaces: op namespaces that are registered, or planned by a thread.
         imports: how many modules of a name were imported.
-        toolchains: what was found to compile with, by what was asked for.
+        toolchains: by what modules need of them.
         compilers: C++ compilers by the values of ``CXX`` and ``PATH``.
         torch_headers: texts of torch's headers by name, for each directory of them.
         whole: modules, by name and sources, that need torch's headers as they are.
-        hinted: whether the user was told how to compile faster.
+        hinted: whether the hint on slow headers was shown.
         projects: loaded projects by directory and ``KERNFORGE_HOME``.
         local_parts: what this machine lends to a project, by root and content of its manifest.
         project_locks: each project's lock, with what it was made for.
@@ -111,8 +111,7 @@ class JitSession:
     def alone(self, *key: Hashable) -> Iterator[None]:
         """One thread at a time runs the block with this key.
 
-        Blocks may lie in each other: that of a project around that of a name around that of a
-        toolchain.
+        Locks are taken in one order: project, name of a project, module, toolchain.
         """
         with self.lock:
             lock = self._locks.setdefault(key, threading.Lock())

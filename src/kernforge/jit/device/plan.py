@@ -73,7 +73,7 @@ _STAND_INS = MappingProxyType(
     }
 )
 # Calls that the C++ library decides by the types of all arguments, and NVRTC otherwise; macros of
-# the C library; what tells the compilers apart.
+# the C library; what distinguishes the compilers.
 _NOT_ALIKE = re.compile(
     r"std|pow|fmod|remainder|remquo|fma|fmax|fmin|fdim|atan2|hypot|copysign|nextafter|nexttoward"
     r"|lerp|div|ldiv|lldiv|isgreater\w*|isless\w*|isunordered|M_[A-Z0-9_]+|NAN|INFINITY|HUGE_VAL\w*"
@@ -86,7 +86,7 @@ _IGNORED = re.compile(
     r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
     r"|--keep|--keep-dir=.*"
 )
-# What is for the host's code, or said to the host's compiler alone, with the word after it.
+# For host code, or for the host's compiler alone; with the word after it.
 _IGNORED_WITH = MappingProxyType(
     {
         "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
@@ -104,7 +104,7 @@ class DeviceProgram:
     """What NVRTC is given.
 
     Attributes:
-        name: the unit's path, as nvcc is told it.
+        name: the unit's path, as nvcc gets it.
         text: of the unit, without the host's part.
         headers: texts by the name with which they are included.
         options: the unit's; a path of the toolkit begins with ``%{root}``.
@@ -177,7 +177,7 @@ def device_part(
     parts = _split_unit(unit, macros, split, exact=exact)
     if parts[unit.path] is None:
         return None
-    hosts = {p: found.host if (found := parts.get(p)) else t for p, t in unit.texts.items()}
+    hosts = {p: part.host if (part := parts.get(p)) else t for p, t in unit.texts.items()}
     shadow = ActionSet(Sources(digests={}, texts={}, bundled={}), lock)
     inputs = [shadow.text(path, text) for path, text in hosts.items()]
     host = shadow.add("host", argv, inputs, unit.action.outputs, target)
@@ -185,7 +185,7 @@ def device_part(
     inputs = [alone.text(path, text) for path, text in unit.texts.items()]
     words = ["-cubin" if word == "-c" else word for word in argv[:-1]]
     cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)
-    devices = {p: found.device if (found := parts.get(p)) else t for p, t in unit.texts.items()}
+    devices = {p: part.device if (part := parts.get(p)) else t for p, t in unit.texts.items()}
     program = None if exact or options is None else _program(unit, devices, options)
     return DevicePart(host=host.key, cubin=cubin, texts=alone.texts, program=program)
 
@@ -201,11 +201,11 @@ def _split_unit(
     small = sum(map(len, unit.texts.values())) < _READ_BYTES
     read = {p: text for p, text in unit.texts.items() if small or p == unit.path}
     parts = {path: split(text, macros, exact=exact) for path, text in read.items()}
-    alone: set[str] = set().union(*(found.alone for found in parts.values() if found))
+    alone: set[str] = set().union(*(part.alone for part in parts.values() if part))
     shared: set[str] = set()
     for path, text in unit.texts.items():
-        found = parts.get(path)
-        shared |= alone & (found.shared if found else set(_WORD.findall(text)))
+        part = parts.get(path)
+        shared |= alone & (part.shared if part else set(_WORD.findall(text)))
     if not shared:
         return parts
     both = frozenset(shared)
@@ -217,16 +217,16 @@ def _program(
 ) -> DeviceProgram | None:
     if any(_NOT_ALIKE.fullmatch(w) for text in devices.values() for w in tokens.words(text)):
         return None
-    own: dict[str, str] = {}
+    users: dict[str, str] = {}
     for path in devices:
-        for name, found in includes.named(path, unit.texts, unit.includes).items():
-            texts = {devices[one] for one in found}
-            if name in own:
-                texts.add(own[name])
+        for name, paths in includes.named(path, unit.texts, unit.includes).items():
+            texts = {devices[each] for each in paths}
+            if name in users:
+                texts.add(users[name])
             if len(texts) > 1:
                 return None  # one name, several files
-            own |= dict.fromkeys([name] if texts else [], "".join(texts))
-    headers = {**_STAND_INS, **own}
+            users |= dict.fromkeys([name] if texts else [], "".join(texts))
+    headers = {**_STAND_INS, **users}
     return DeviceProgram(
         name=unit.path, text=devices[unit.path], headers=headers, options=tuple(options)
     )
@@ -235,20 +235,20 @@ def _program(
 def _options(argv: tuple[str, ...], unit: CudaUnit) -> list[str] | None:
     """NVRTC's options for nvcc's; None if one of them is not known to mean the same."""
     root = argv[0].partition("/")[0]
-    found = [f"-I{root}/include", f"-I{root}/include/cccl"]
-    own = {f"-I{directory}" for directory in unit.includes}
+    options = [f"-I{root}/include", f"-I{root}/include/cccl"]
+    users = {f"-I{directory}" for directory in unit.includes}
     words: Iterator[str] = iter(argv[1:-3])  # the rest are the unit, -o and the object
     for word in words:
         if word == "-gencode":
             arch = _GENCODE.fullmatch(next(words, ""))
             if not arch or arch[1] != arch[2]:
                 return None
-            found.append(f"-arch=sm_{arch[2]}")
+            options.append(f"-arch=sm_{arch[2]}")
         elif word in _IGNORED_WITH:
             if not _IGNORED_WITH[word].fullmatch(next(words, "")):
                 return None
         elif _PASSED.fullmatch(word):
-            found.append(word)
-        elif not _IGNORED.fullmatch(word) and word not in own:
+            options.append(word)
+        elif not _IGNORED.fullmatch(word) and word not in users:
             return None
-    return found
+    return options

@@ -105,10 +105,12 @@ def split(
 class _Reader:
     """Goes over the tokens once, and writes both parts."""
 
-    def __init__(self, found: list[Token], macros: frozenset[str], shared: frozenset[str]) -> None:
-        if any(t.kind == "mark" and t.text in "\"'\\`" for t in found):
+    def __init__(
+        self, sequence: list[Token], macros: frozenset[str], shared: frozenset[str]
+    ) -> None:
+        if any(t.kind == "mark" and t.text in "\"'\\`" for t in sequence):
             raise DoubtError
-        self._tokens, self._macros, self._at = found, macros, 0
+        self._tokens, self._macros, self._at = sequence, macros, 0
         self._known = shared
         self._hidden: set[int] = set()
         self.shared: set[str] = set()

@@ -43,13 +43,13 @@ def macros(text: str) -> frozenset[str]:
 
 def words(text: str) -> frozenset[str]:
     """The identifiers of a text and its directives, without those in comments and strings."""
-    found: set[str] = set()
+    names: set[str] = set()
     for token in tokens(text):
         if token.kind == "word":
-            found.add(token.text)
+            names.add(token.text)
         elif token.kind == "directive":
-            found |= set(re.findall(r"[A-Za-z_]\w*", token.text))
-    return frozenset(found)
+            names |= set(re.findall(r"[A-Za-z_]\w*", token.text))
+    return frozenset(names)
 
 
 def tokens(text: str) -> Iterator[Token]:
@@ -73,16 +73,16 @@ def tokens(text: str) -> Iterator[Token]:
         yield Token(kind, match[0])
 
 
-def after_template(found: Sequence[Token], at: int) -> int:
+def after_template(sequence: Sequence[Token], at: int) -> int:
     """The index after ``template <...>``, once or several times."""
-    while (first := significant(found, at, 2)) and found[first[0]].text == "template":
-        if len(first) < 2 or found[first[1]].text != "<":  # noqa: PLR2004
+    while (first := significant(sequence, at, 2)) and sequence[first[0]].text == "template":
+        if len(first) < 2 or sequence[first[1]].text != "<":  # noqa: PLR2004
             return at  # an explicit instantiation
         at, depth = first[1], 0
-        while at < len(found):
-            text = found[at].text
+        while at < len(sequence):
+            text = sequence[at].text
             if text in {"(", "["}:
-                at = closing(found, at)
+                at = closing(sequence, at)
             elif text in {"{", "}", ";"}:
                 raise DoubtError
             depth += (text == "<") - (text == ">")
@@ -92,11 +92,11 @@ def after_template(found: Sequence[Token], at: int) -> int:
     return at
 
 
-def closing(found: Sequence[Token], at: int) -> int:
+def closing(sequence: Sequence[Token], at: int) -> int:
     """Index of the token that closes the bracket at an index."""
     open_: list[str] = []
-    for place in range(at, len(found)):
-        token = found[place]
+    for index in range(at, len(sequence)):
+        token = sequence[index]
         if token.kind != "mark":
             continue
         if token.text in OPEN:
@@ -105,15 +105,15 @@ def closing(found: Sequence[Token], at: int) -> int:
             if open_.pop() != token.text:
                 raise DoubtError
             if not open_:
-                return place
+                return index
     raise DoubtError
 
 
-def significant(found: Sequence[Token], at: int, count: int) -> list[int]:
+def significant(sequence: Sequence[Token], at: int, count: int) -> list[int]:
     """Indices of the next tokens that are neither space nor comment."""
-    places: list[int] = []
-    while at < len(found) and len(places) < count:
-        if found[at].kind not in {"space", "newline", "comment"}:
-            places.append(at)
+    indices: list[int] = []
+    while at < len(sequence) and len(indices) < count:
+        if sequence[at].kind not in {"space", "newline", "comment"}:
+            indices.append(at)
         at += 1
-    return places
+    return indices
