@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import docs_api
 import docs_results
 
 from kernforge import errors
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
+API = ("kernforge", "kernforge.errors", "kernforge.registry", "kernforge.testing")
 START, END = "<!-- results:start -->", "<!-- results:end -->"
 
 
@@ -108,6 +110,8 @@ def pages() -> dict[Path, str]:
     results = ROOT / "benchmarks" / "results"
     return {
         **{DOCS / "results" / f"{n}.md": text for n, text in docs_results.pages(results).items()},
+        **{REFERENCE / "api" / f"{name}.md": docs_api.api_page(name) for name in API},
+        REFERENCE / "packages.md": docs_api.packages_page(ROOT / "src" / "kernforge"),
         DOCS / "decisions" / "README.md": decisions_page(),
         REFERENCE / "manifest.md": schema.reference_markdown(),
         REFERENCE / "commands.md": cli_page(),
