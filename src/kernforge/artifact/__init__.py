@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one built variant is: its name, its document, its digest, where it lies."""
+"""One built variant: its name, its metadata, its digest, its directory."""

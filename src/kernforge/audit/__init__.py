@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be said and proven of an artifact."""
+"""Describe, verify, reproduce and compare artifacts."""

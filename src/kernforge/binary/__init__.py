@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading machine code: ELF, fat binaries, cubins.
+"""Read machine code: ELF files, fat binaries, cubins.
 
 pyelftools is imported here and nowhere else.
 """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parse, call, print. argparse is imported here alone."""
+"""The command line. argparse is imported here and nowhere else."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that build and prove: build, check, reproduce, cache."""
+"""Commands about builds and the store: build, check, reproduce, cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from kernforge.check.finding import refuse_errors
 from kernforge.cli import formats, options
 from kernforge.errors import CheckError, UsageError
-from kernforge.system.machine import cores
 
 if TYPE_CHECKING:
     import argparse
@@ -39,38 +38,42 @@ def add(verbs: options.Verbs) -> None:
         action="append",
         default=[],
         type=options.capability,
-        help="only for this GPU, as 9.0; may be repeated",
+        help="only for this GPU, such as 9.0; may be repeated",
     )
     options.add_toolchain(verb)
-    verb.add_argument("--out", type=Path, help="where the variants go (default: PROJECT/build)")
     verb.add_argument(
-        "--jobs", type=options.positive, default=cores(), help="default: as many as cores"
+        "--out", type=Path, help="directory for the variants (default: PROJECT/build)"
     )
+    options.add_jobs(verb)
     verb.add_argument(
         "--memory",
         type=options.size,
         metavar="SIZE",
-        help="what all actions together may take, as 16GB (default: what the machine has left)",
+        help="memory for all actions together, such as 16GB (default: the machine's free memory)",
     )
     verb.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="run the actions on the workers of this Dask scheduler, as tcp://farm:8786",
+        help="run the actions on the workers of this Dask scheduler, such as tcp://farm:8786",
     )
     verb.add_argument(
         "--shared-store",
         metavar="URL",
         default=os.environ.get("KERNFORGE_SHARED_STORE"),
-        help="look for results here too, and put new ones here: any fsspec URL, as file:///mnt/farm "
-        "or s3://bucket/prefix (default: KERNFORGE_SHARED_STORE)",
+        help="take results from this store too, and write new ones to it: any fsspec URL, such as "
+        "file:///mnt/farm or s3://bucket/prefix (default: KERNFORGE_SHARED_STORE)",
     )
-    verb.add_argument("--dry-run", action="store_true", help="show the graph of actions, run none")
-    verb.add_argument("--locked", action="store_true", help="refuse to change kernforge.lock")
-    verb.add_argument("--no-check", action="store_true", help="leave out the checks at the end")
+    verb.add_argument(
+        "--dry-run", action="store_true", help="print the graph of actions and run none of them"
+    )
+    verb.add_argument(
+        "--locked", action="store_true", help="end with an error if kernforge.lock is incomplete"
+    )
+    verb.add_argument("--no-check", action="store_true", help="do not check the built variants")
     options.add_sandbox(verb)
 
     verb = options.add_verb(
-        verbs, _check, "check", "check built variants against what they promise", "build"
+        verbs, _check, "check", "check that built variants will run on users' machines", "build"
     )
     verb.add_argument(
         "dir",
@@ -81,14 +84,14 @@ def add(verbs: options.Verbs) -> None:
     )
 
     verb = options.add_verb(
-        verbs, _cache, "cache", "show what the store holds, and make it smaller", "--trim 10GB"
+        verbs, _cache, "cache", "show the contents of the store, and make it smaller", "--trim 10GB"
     )
     change = verb.add_mutually_exclusive_group()
     change.add_argument(
         "--trim",
         type=options.size,
         metavar="SIZE",
-        help="remove what was not used for longest, until the rest fits",
+        help="remove the entries that were not used for longest, until the rest fits",
     )
     change.add_argument(
         "--clear",
@@ -104,19 +107,19 @@ def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
         verbs,
         _reproduce,
         "reproduce",
-        "build variants again from what they say of themselves, and compare",
+        "build variants again from their provenance statements, and compare",
         "build --source .",
     )
     verb.add_argument("what", help="a variant, a directory of variants, or owner/name")
     verb.add_argument(
-        "--source", type=Path, help="checkout with the sources (default: the repository they name)"
+        "--source",
+        type=Path,
+        help="checkout with the sources (default: the repository of the statement)",
     )
     verb.add_argument("--variant", default="*", help="a name or a pattern (default: all)")
     options.add_registry(verb)
-    verb.add_argument("--version", default="", help="of owner/name (default: the newest)")
-    verb.add_argument(
-        "--jobs", type=options.positive, default=cores(), help="default: as many as cores"
-    )
+    verb.add_argument("--version", default="", help="version of owner/name (default: the newest)")
+    options.add_jobs(verb)
     options.add_sandbox(verb)
 
 
@@ -168,8 +171,7 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
 
     findings = check.check_build(arguments.dir, run=run, python=sys.executable)
     text = (
-        "\n".join(map(formats.finding_text, findings))
-        or f"{arguments.dir}: nothing to find fault with"
+        "\n".join(map(formats.finding_text, findings)) or f"{arguments.dir}: no problem was found"
     )
     console.result([formats.finding_document(f) for f in findings], text)
     refuse_errors(findings)
@@ -188,13 +190,15 @@ def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
     pattern = arguments.variant
     subjects = tuple(s for s in subjects if fnmatch.fnmatch(s.statement.variant, pattern))
     if not subjects:
-        raise UsageError(f"no variant there is named {pattern!r}", hint="leave --variant out")
-    manner = reproduce.ReproduceOptions(
+        raise UsageError(
+            f"{arguments.what} has no variant {pattern!r}", hint="run without --variant"
+        )
+    settings = reproduce.ReproduceOptions(
         sandbox=arguments.sandbox, jobs=arguments.jobs, progress=console, events=console
     )
     with files.staging(home() / "reproduce") as workplace:
         verdicts = reproduce.again(
-            subjects, source=arguments.source, workplace=workplace, options=manner
+            subjects, source=arguments.source, workplace=workplace, options=settings
         )
     console.result(
         [formats.verdict_document(v) for v in verdicts],
@@ -203,8 +207,8 @@ def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
     wrong = [v.variant for v in verdicts if v.differences]
     if wrong:
         raise CheckError(
-            f"{len(wrong)} of {len(verdicts)} variants are not what their sources and lock give",
-            hint="each difference above says which file, and which action made it",
+            f"{len(wrong)} of {len(verdicts)} variants differ from a build of their sources and lock",
+            hint="each difference above names the file and the action that made it",
         )
 
 
@@ -219,8 +223,8 @@ def _cache(arguments: argparse.Namespace, console: Console) -> None:
         removed = eviction.trim(store, arguments.trim)
     elif arguments.clear:
         removed = eviction.clear(store, arguments.clear)
-    found = eviction.survey(store)
+    contents = eviction.survey(store)
     console.result(
-        formats.cache_document(store.root, found, size, removed),
-        formats.cache_text(store.root, found, size, removed),
+        formats.cache_document(store.root, contents, size, removed),
+        formats.cache_text(store.root, contents, size, removed),
     )

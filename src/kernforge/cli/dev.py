@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from kernforge.cli import options
 from kernforge.errors import CheckError, UsageError
 from kernforge.system import tables
-from kernforge.system.machine import cores
 
 if TYPE_CHECKING:
     import argparse
@@ -68,12 +67,7 @@ def add(verbs: options.Verbs) -> None:
         default=[],
         help="measure this workload of benchmarks/workloads.py; may be repeated (default: the first)",
     )
-    verb.add_argument(
-        "--jobs",
-        type=options.positive,
-        default=cores(),
-        help="number of jobs at once (default: number of cores)",
-    )
+    options.add_jobs(verb)
     options.add_toolchain(verb)
     options.add_sandbox(verb)
 

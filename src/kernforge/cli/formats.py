@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans, outcomes, findings, verdicts and the store's content as documents and as text."""
+"""JSON values and text of plans, builds, findings, verdicts and the store's contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN = 5
 
 
 def build_document(result: BuildResult) -> dict[str, Any]:
-    """What came of a build, for programs."""
+    """The result of a build as JSON values."""
     return {
         "variants": {name: str(path) for name, path in result.variants.items()},
         "left_out": list(result.left_out),
@@ -39,7 +39,7 @@ def build_document(result: BuildResult) -> dict[str, Any]:
 
 
 def build_text(result: BuildResult) -> str:
-    """What came of a build, for people."""
+    """The result of a build as text."""
     return "\n".join(
         (
             *map(str, result.variants.values()),
@@ -51,7 +51,7 @@ def build_text(result: BuildResult) -> str:
 
 
 def spent_document(outcome: Outcome) -> dict[str, Any]:
-    """Where a build's time went, for programs."""
+    """The actions of a build with their time and memory, as JSON values."""
     return {
         "ran": outcome.ran,
         "reused": outcome.reused,
@@ -64,7 +64,7 @@ def spent_document(outcome: Outcome) -> dict[str, Any]:
 
 
 def spent_text(outcome: Outcome) -> str:
-    """Where a build's time went, for people."""
+    """The number of actions and the longest ones, as text."""
     lines = [
         f"{outcome.ran} actions ran in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} CPU-s), "
         f"{outcome.reused} from the store"
@@ -81,7 +81,7 @@ def spent_text(outcome: Outcome) -> str:
 def cache_document(
     root: Path, kinds: Sequence[KindUsage], limit: int, removed: Removed | None
 ) -> dict[str, Any]:
-    """What the store holds, for programs."""
+    """The contents of the store as JSON values."""
     document = {
         "location": str(root),
         "limit": limit,
@@ -92,7 +92,7 @@ def cache_document(
 
 
 def cache_text(root: Path, kinds: Sequence[KindUsage], limit: int, removed: Removed | None) -> str:
-    """What the store holds, for people."""
+    """The contents of the store as text."""
     rows = [
         (
             kind.name,
@@ -111,7 +111,7 @@ def cache_text(root: Path, kinds: Sequence[KindUsage], limit: int, removed: Remo
 
 
 def graph_document(plan: Plan, known: Collection[str]) -> dict[str, Any]:
-    """A plan for programs: what would run, on what, for whom.
+    """A plan as JSON values: the actions with their inputs and variants.
 
     Args:
         plan: the build's plan.
@@ -133,7 +133,7 @@ def graph_document(plan: Plan, known: Collection[str]) -> dict[str, Any]:
 
 
 def graph_text(plan: Plan, known: Collection[str]) -> str:
-    """A plan for people."""
+    """A plan as text."""
     rows = [
         (action.key[:12], "in store" if action.key in known else "to run", action.title)
         for action in plan.actions
@@ -142,7 +142,7 @@ def graph_text(plan: Plan, known: Collection[str]) -> str:
 
 
 def finding_document(finding: Finding) -> dict[str, str]:
-    """A finding of a check for programs."""
+    """A finding as JSON values."""
     return {
         "rule": finding.rule,
         "severity": finding.severity,
@@ -153,13 +153,13 @@ def finding_document(finding: Finding) -> dict[str, str]:
 
 
 def finding_text(finding: Finding) -> str:
-    """A finding of a check for people."""
+    """A finding as text."""
     hint = f"\n    {finding.hint}" if finding.hint else ""
     return f"{finding.severity}: {finding.where}: {finding.message} [{finding.rule}]{hint}"
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    """What came of building a variant again, for programs."""
+    """The comparison of a variant that was built again, as JSON values."""
     return {
         "variant": verdict.variant,
         "identical": not verdict.differences,
@@ -169,7 +169,7 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """What came of building a variant again, for people."""
+    """The comparison of a variant that was built again, as text."""
     lines = [f"{verdict.variant}: {'DIFFERENT' if verdict.differences else 'identical'}"]
     for difference in verdict.differences:
         lines.append(f"  {difference.file}: {difference.reason}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import StorageError, UsageError
+from kernforge.system.machine import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +115,16 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
         default=[("", Path(source))] if source else [],
         help="a checkout or an archive of a dependency of build.toml, such as cutlass_4_0=PATH "
         "(default: CUTLASS_SRC_DIR for every CUTLASS)",
+    )
+
+
+def add_jobs(verb: argparse.ArgumentParser) -> None:
+    """Add the number of jobs."""
+    verb.add_argument(
+        "--jobs",
+        type=positive,
+        default=cores(),
+        help="number of jobs at once (default: number of cores)",
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command that tests: test."""
+"""The command that runs a project's tests: test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add(verbs: options.Verbs) -> None:
         verbs,
         _test,
         "test",
-        "build what fits this machine and run the project's tests on it",
+        "build the variants for this machine and run the project's tests on them",
         "--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
     )
     options.add_project(verb)
@@ -42,20 +42,19 @@ def add(verbs: options.Verbs) -> None:
         "--kernel",
         type=Path,
         metavar="DIR",
-        help="build nothing: test what was built there, a directory of variants or one (default: "
-        "build)",
+        help="build nothing: test this variant or directory of variants (default: build)",
     )
     verb.add_argument(
         "--pytest",
         action="append",
         default=[],
         metavar="ARGUMENT",
-        help="an argument for pytest, as --pytest=-x; may be repeated",
+        help="an argument for pytest, such as --pytest=-x; may be repeated",
     )
     verb.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="build here, and test on a worker of this Dask scheduler, as tcp://farm:8786",
+        help="build here, and test on a worker of this Dask scheduler, such as tcp://farm:8786",
     )
     verb.add_argument(
         "--worker-resource",
@@ -63,7 +62,7 @@ def add(verbs: options.Verbs) -> None:
         default=[],
         type=_resource,
         metavar="NAME=AMOUNT",
-        help="what that worker must offer, as GPU=1; may be repeated",
+        help="resource that the worker must have, such as GPU=1; may be repeated",
     )
     options.add_toolchain(verb)
     options.add_sandbox(verb)
@@ -105,18 +104,18 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
 def _variants(
     arguments: argparse.Namespace, console: Console, workers: Workers | None
 ) -> Mapping[str, Path]:
-    """The variants to test, by name: those that are built already, or built now."""
+    """The variants to test, by name: existing ones, or those that are built now."""
     from kernforge.project import targets as project_targets  # noqa: PLC0415
     from kernforge.testing import project_tests  # noqa: PLC0415
 
     def chosen(names: list[str]) -> list[str]:
         probe = project_tests.fitting
-        fit = workers.call(probe, names) if workers else probe(names)
-        return list(project_tests.chosen(names, fit))
+        suitable = workers.call(probe, names) if workers else probe(names)
+        return list(project_tests.chosen(names, suitable))
 
     if arguments.kernel:
-        there = project_tests.built_in(arguments.kernel, arguments.variant)
-        return {n: there[n] for n in (there if arguments.variant else chosen(list(there)))}
+        variants = project_tests.built_in(arguments.kernel, arguments.variant)
+        return {n: variants[n] for n in (variants if arguments.variant else chosen(list(variants)))}
     shared = os.environ.get("KERNFORGE_SHARED_STORE")
     workspace = options.workspace(arguments, console, shared=shared)
     names = arguments.variant or chosen([c.name for c in workspace.candidates if c.target])
@@ -129,14 +128,14 @@ def _build(
     """Build and check variants.
 
     Raises:
-        KernforgeError: that of the build, which says that nothing was tested.
+        KernforgeError: the error of the build; the message adds that nothing was tested.
     """
     from kernforge.build import api as build  # noqa: PLC0415
     from kernforge.check.finding import refuse_errors  # noqa: PLC0415
     from kernforge.cli import formats  # noqa: PLC0415
     from kernforge.system.console import Console  # noqa: PLC0415
 
-    # The error holds what compilers write.
+    # The error contains the output of compilers.
     events = Console(quiet=arguments.quiet, failures=False)
     request = build.BuildRequest(
         targets=targets, events=events, sandbox=arguments.sandbox, check=True
@@ -152,9 +151,12 @@ def _build(
     except KernforgeError as error:
         hint = error.hint
         if isinstance(error, BuildError):
-            hint = "see it with: kernforge build"
+            hint = "run `kernforge build` to see the error"
         elif isinstance(error, StorageError) and lockfile.FILE_NAME not in error.message:
-            hint = "`kernforge build --out DIR` builds elsewhere, `kernforge test --kernel DIR` tests it"
+            hint = (
+                "build to another directory with `kernforge build --out DIR`, and test it with "
+                "`kernforge test --kernel DIR`"
+            )
         lines = ["the project cannot be built, so it is not tested:", *lines, error.message]
         raise type(error)("\n".join(lines), hint=hint) from error
     return result.variants
@@ -184,11 +186,11 @@ def _print_results(results: list[Tested], console: Console) -> None:
     if wrong := [result.variant for result in results if not result.ok]:
         raise CheckError(
             f"tests fail on {', '.join(wrong)}",
-            hint="each failure above names the first element that differs, or what was broken",
+            hint="each failure above names the first wrong element or the failed check",
         )
     if idle:
         raise UntestedError(
             f"nothing was tested, every test was skipped on {'; '.join(idle)}",
-            hint="test where there is what they ask for (--scheduler ADDRESS --worker-resource GPU=1), "
+            hint="test on a machine that the tests need (--scheduler ADDRESS --worker-resource GPU=1), "
             "or choose other tests",
         )

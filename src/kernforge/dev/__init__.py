@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernforge dev`."""
+"""``kernforge dev``: build, test and measure a project after every change."""

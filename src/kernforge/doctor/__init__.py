@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a machine."""
+"""Find problems of a machine."""

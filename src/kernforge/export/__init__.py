@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A project in the formats of other tools."""
+"""Write a project in the formats of other tools."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a version into a registry."""
+"""Publish a version to a registry."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the text of a source says. Pure: text in, values out."""
+"""Read the text of sources: includes, compiler messages, operators, public names. Pure functions."""

@@ -82,14 +82,14 @@ class Console:
             if self._result is None or isinstance(self._result, dict):
                 self._result = {**(self._result or {}), **document}
             self.close()
-        self._say(f"error: {error.message}")
+        self._print(f"error: {error.message}")
         if error.hint:
-            self._say(f"hint: {error.hint}")
+            self._print(f"hint: {error.hint}")
 
     def note(self, text: str) -> None:
         """Print a note, which is not part of the result."""
         if not self._quiet:
-            self._say(text)
+            self._print(text)
 
     # -- progress of downloads -------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Console:
                 return
             last = now
             share = f" of {total / _MB:.0f} MB" if total else " MB"
-            self._say(f"  {got / _MB:.1f}{share}")
+            self._print(f"  {got / _MB:.1f}{share}")
 
         return advance
 
@@ -131,7 +131,7 @@ class Console:
         if self._live:
             self._live.ended(key)
         if failed and self._failures:
-            self._say(text)
+            self._print(text)
         elif not failed and seconds >= _WORTH_A_LINE_S:
             self.note(f"  {seconds:5.1f} s  {size(peak_bytes):>8}  {text}")
 
@@ -141,9 +141,9 @@ class Console:
             self._live.stop()
             self._live = None
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         with self._lock:
             if self._live:
-                self._live.say(text)
+                self._live.print_above(text)
             else:
                 print(text, file=sys.stderr, flush=True)

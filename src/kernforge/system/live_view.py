@@ -55,7 +55,7 @@ class Live:
             self._running.pop(key, None)
             self._ended += 1
 
-    def say(self, text: str) -> None:
+    def print_above(self, text: str) -> None:
         """Print above the view."""
         self._screen.console.print(text, markup=False, highlight=False, soft_wrap=True)
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wheels of built variants."""
+"""Make wheels of built variants."""
