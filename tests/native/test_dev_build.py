@@ -10,7 +10,7 @@ from kernforge.binary import cubin, elf, fatbin
 from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop
 from kernforge.dev.session import DevOptions, Session
-from kernforge.dev.warm_pytest import Spare
+from kernforge.dev.warm_pytest import WarmPytest
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
@@ -39,7 +39,7 @@ def edit(tmp_path, home):
         options = DevOptions(
             root=root, place=place, variants=("*-cu130-*",), arch=("9.0",), test=False, bench=False
         )
-        return Session(options, scratch, Spare(root, scratch))
+        return Session(options, scratch, WarmPytest(root, scratch))
 
     session = start()
 
@@ -104,7 +104,7 @@ def test_a_mistake_in_device_code_is_shown(home, edit):
     edit()
     one, _ = edit(BODY, "y[i] = 2 * xx[i];")
     assert one.exit_code == 5
-    (said,) = (each.diagnostic for each in one.complaints)
+    (said,) = (each.diagnostic for each in one.diagnostics)
     assert (said.file, said.line) == ("times_two.cu", 4)
     mended, _ = edit(BODY, "y[i] = 3 * x[i];")
     assert mended.ok

@@ -16,7 +16,7 @@ from kernforge.build import from_source
 from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop
 from kernforge.dev.session import DevOptions, Session
-from kernforge.dev.warm_pytest import Spare
+from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.errors import ToolchainError
 from kernforge.loader import host
 
@@ -45,7 +45,7 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with Spare(root, scratch) as spare:
+    with WarmPytest(root, scratch) as spare:
         session = Session(options, scratch, spare)
 
         def round_of(old, new):

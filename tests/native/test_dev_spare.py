@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernforge.dev import warm_pytest_main
-from kernforge.dev.warm_pytest import Spare
+from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.system.process import Command, kill_all, run
 
 pytestmark = pytest.mark.native
@@ -55,7 +55,7 @@ def project(tmp_path):
 @pytest.fixture
 def spare(project, tmp_path, monkeypatch):
     monkeypatch.setenv("OF_ANOTHER", "yes")
-    with Spare(project, tmp_path) as one:
+    with WarmPytest(project, tmp_path) as one:
         yield one
 
 

@@ -18,8 +18,8 @@ def variants(directory: Path) -> tuple[Path, ...]:
     if (directory / FILE).is_file():
         return (directory,)
     for base in (directory, directory / "build"):
-        if found := sorted(path.parent for path in base.glob(f"*/{FILE}")):
-            return tuple(found)
+        if paths := sorted(path.parent for path in base.glob(f"*/{FILE}")):
+            return tuple(paths)
     problem = "has no built variant" if directory.is_dir() else "is not a directory"
     raise UsageError(
         f"{directory} {problem}",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from kernforge.dev.rounds import Good, Round
+    from kernforge.dev.rounds import GoodBuild, Round
     from kernforge.dev.session import DevOptions
     from kernforge.dev.watch import Watcher
     from kernforge.system.console import Console
@@ -140,11 +140,11 @@ class _Lines:
             self._state = state
             self._console.note(f"{state} {words}".strip())
 
-    def round(self, one: Round, good: Good | None) -> None:
+    def round(self, result: Round, good: GoodBuild | None) -> None:
         """Print the result of a round."""
         from kernforge.dev import report as dev_report  # noqa: PLC0415
 
-        self._console.line(dev_report.document(one, good), dev_report.text(one, good))
+        self._console.line(dev_report.document(result, good), dev_report.text(result, good))
 
 
 def _resources(arguments: argparse.Namespace, console: Console) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The short benchmark of ``kernforge dev``: the kernel, in turns with its last good build.
 
-It is a program by itself, so that a change can end it at once and every run sees the project's
-files as they are: ``python -m kernforge.dev.bench '{"project": ...}'``. Few rounds and short turns
-make it quick, not exact; its intervals say how exact. ``kernforge bench`` measures.
+It is a separate program, so that a change can end it at once and every run reads the project's
+present files: ``python -m kernforge.dev.bench '{"project": ...}'``. It has few rounds and short turns,
+so that it is quick but not exact; ``kernforge bench`` measures exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge.bench.engine.workload import Candidate, Settings
-from kernforge.dev.rounds import Ratio
+from kernforge.dev.rounds import TimeRatio
 from kernforge.errors import KernforgeError
 from kernforge.system import garbage
 
@@ -34,29 +34,32 @@ WORKLOADS = 1
 def measure(
     project: Path, new: Path, old: Path | None, *, device: str, only: Sequence[str]
 ) -> dict[str, Any]:
-    """Measure a build, beside an older one if there is one.
+    """Measure a build, and an older build if there is one.
 
     Args:
-        project: with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``.
+        project: project with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``.
         new: directory of the built variant.
-        old: that of the last good one.
+        old: directory of the last good build's variant; None if there is none.
         device: ``cpu`` or ``cuda``.
-        only: workloads; the first one when empty.
+        only: names of workloads; empty for the first one.
 
     Returns:
         The document of ``bench.run``.
 
     Raises:
-        UsageError: the project says nothing to measure.
+        UsageError: the project has nothing to measure.
     """
     from kernforge.bench import api as bench  # noqa: PLC0415 - torch's
 
     request = bench.BenchRequest(project=project, kernel=new, only=tuple(only), eager=False)
     work = bench.workloads(request)[: None if only else WORKLOADS]
-    racing = [one for one in bench.candidates(request) if one.kind == "kernel"]
+    candidates = [
+        candidate for candidate in bench.candidates(request) if candidate.kind == "kernel"
+    ]
     if old is not None:
-        racing += [
-            Candidate(name=OLD, kind="kernel", file=one.file, kernel=str(old)) for one in racing
+        candidates += [
+            Candidate(name=OLD, kind="kernel", file=candidate.file, kernel=str(old))
+            for candidate in candidates
         ]
     settings = Settings(
         device=device,
@@ -67,34 +70,34 @@ def measure(
         block_s=_BLOCK_S,
         patience_s=_PATIENCE_S,
     )
-    return bench.run(work, racing, settings, lambda _text: None)
+    return bench.run(work, candidates, settings, lambda _text: None)
 
 
-def ratios(document: dict[str, Any]) -> tuple[Ratio, ...]:
+def ratios(document: dict[str, Any]) -> tuple[TimeRatio, ...]:
     """Times of the kernel, each with its ratio to the last good build's."""
-    found: list[Ratio] = []
+    time_ratios: list[TimeRatio] = []
     for case in document["workloads"]:
         rows = {(row["candidate"], row["mode"]): row for row in case["results"]}
-        found += [
+        time_ratios += [
             _ratio(case["name"], mode, now, rows.get((OLD, mode), {}))
             for (name, mode), now in rows.items()
             if name == NEW
         ]
-    return tuple(found)
+    return tuple(time_ratios)
 
 
-def _ratio(workload: str, mode: str, now: dict[str, Any], before: dict[str, Any]) -> Ratio:
+def _ratio(workload: str, mode: str, now: dict[str, Any], before: dict[str, Any]) -> TimeRatio:
     if "median_ns" not in now:
-        why = now["refused"] or now["skipped"]
-        return Ratio(workload=workload, mode=mode, refused=why)
-    one = {key: now[key] for key in ("median_ns", "low_ns", "high_ns")}
+        reason = now["refused"] or now["skipped"]
+        return TimeRatio(workload=workload, mode=mode, refused=reason)
+    times = {key: now[key] for key in ("median_ns", "low_ns", "high_ns")}
     if "median_ns" not in before:
-        return Ratio(workload=workload, mode=mode, **one)
+        return TimeRatio(workload=workload, mode=mode, **times)
     ratio, low, high = _of_rounds(now, before)
-    return Ratio(
+    return TimeRatio(
         workload=workload,
         mode=mode,
-        **one,
+        **times,
         before_ns=before["median_ns"],
         ratio=ratio,
         low=low,
@@ -103,9 +106,11 @@ def _ratio(workload: str, mode: str, now: dict[str, Any], before: dict[str, Any]
 
 
 def _of_rounds(now: dict[str, Any], before: dict[str, Any]) -> tuple[float, float, float]:
-    """The kernel's time over the last good build's, with its interval; round by round if told so."""
-    if told := before.get("beside"):  # The other way about: how the last good one is to the kernel.
-        return 1 / told["value"], 1 / told["high"], 1 / told["low"]
+    """Ratio of the kernel's time to the last good build's, with its interval; paired if available."""
+    if paired := before.get(
+        "beside"
+    ):  # The other way about: how the last good one is to the kernel.
+        return 1 / paired["value"], 1 / paired["high"], 1 / paired["low"]
     return (
         now["median_ns"] / before["median_ns"],
         now["low_ns"] / before["high_ns"],
@@ -118,27 +123,27 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Measure what the argument says and write the document to its ``out``."""
+    """Measure by the order of the argument, and write the document to its ``out``."""
     from kernforge.system import files  # noqa: PLC0415
 
-    # Candidates run in process groups of their own, some of them paused: who ends this ends them.
+    # Candidates run in other process groups, some of them paused: this process ends them.
     signal.signal(signal.SIGTERM, _interrupt)
     garbage.collect_rarely()
-    asked = json.loads(sys.argv[1])
-    old = asked["old"]
+    order = json.loads(sys.argv[1])
+    old = order["old"]
     try:
-        found = measure(
-            Path(asked["project"]),
-            Path(asked["new"]),
+        document = measure(
+            Path(order["project"]),
+            Path(order["new"]),
             Path(old) if old else None,
-            device=asked["device"],
-            only=asked["only"],
+            device=order["device"],
+            only=order["only"],
         )
     except KeyboardInterrupt:
         sys.exit(130)
     except KernforgeError as error:
-        found = {"error": error.message}
-    files.write_atomic(Path(asked["out"]), json.dumps(found))
+        document = {"error": error.message}
+    files.write_atomic(Path(order["out"]), json.dumps(document))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build of a round of ``kernforge dev``: of an edit of device code, that code alone.
+"""The build of a round of ``kernforge dev``: after an edit of device code, only that code is compiled.
 
-nvcc compiles it and not NVRTC: what NVRTC makes is looked at in the background, where tests run and
-times are taken.
+nvcc compiles it and not NVRTC, because code of NVRTC is compared with nvcc's in the background, where
+it would disturb tests and measurements.
 """
 
 from __future__ import annotations
@@ -39,35 +39,31 @@ if TYPE_CHECKING:
 
 
 Kept: TypeAlias = dict[tuple[str | None, ...], tuple["Compiler", "LocalParts"]]
-"""What a session has found of the machine, for a manifest, ``CXX`` and ``PATH``."""
+"""Compiler and local parts that a session has found, by manifest, ``CXX`` and ``PATH``."""
 
 
 def open_workspace(
     project: Project, events: RoundEvents, options: LocalPartsOptions, kept: Kept
 ) -> Workspace:
-    """Look at the machine, what it lends and the project's files.
+    """Examine the machine, the local parts of the toolchain and the project's files.
 
-    The compiler and an installed torch are looked at once: that takes longer than a link. A library
-    that a project depends on may be edited as the project is.
+    The compiler and an installed torch are examined once, because it takes longer than a link. A
+    library that a project depends on may be edited like the project.
 
     Args:
         project: the project.
-        events: listens to downloads.
-        options: what the user provides to the toolchain.
-        kept: what was found before.
+        events: gets the progress of downloads.
+        options: options for the local parts of the toolchain.
+        kept: compilers and local parts that were found before.
 
     Raises:
         ToolchainError: there is no C++ compiler.
-        UsageError: what the user provides is not there or not what it should be.
+        UsageError: a part that the user provides is missing or invalid.
     """
     key = (project.manifest.content, os.environ.get("CXX"), os.environ.get("PATH"))
     cxx, local_parts = kept.get(key, (None, None))
     workspace = build_workspace.open_workspace(
-        project,
-        events,
-        options,
-        cxx=cxx,
-        local_parts=None if options.depends else local_parts,
+        project, events, options, cxx=cxx, local_parts=None if options.depends else local_parts
     )
     kept[key] = (workspace.compiler, workspace.local_parts)
     return workspace
@@ -76,17 +72,17 @@ def open_workspace(
 def request(
     workspace: Workspace, options: DevOptions, events: RoundEvents, session: DeviceSession
 ) -> BuildRequest:
-    """What a round builds.
+    """The request for a round's build.
 
     Args:
-        workspace: the project.
-        options: what the session of ``dev`` is asked for.
-        events: listens.
-        session: what remembers the objects of earlier rounds.
+        workspace: the project on this machine.
+        options: options of the session.
+        events: gets the progress of the build.
+        session: keeps the objects of earlier rounds.
 
     Raises:
         NoVariantError: the project has no variant for this process.
-        UsageError: a pattern names no variant.
+        UsageError: a pattern matches no variant.
     """
     targets = _targets(workspace, options.variants)
     return BuildRequest(
@@ -104,14 +100,14 @@ def request(
 def _targets(workspace: Workspace, patterns: Sequence[str]) -> tuple[Target, ...]:
     if patterns:
         return project_targets.choose(workspace.candidates, patterns)
-    every = [candidate.name for candidate in workspace.candidates if candidate.target]
-    # The last is the GPU's if there is one: one build an edit, for what this process runs on.
-    fit = project_tests.chosen(every, project_tests.fitting(every))[-1:]
-    return project_targets.choose(workspace.candidates, fit)
+    names = [candidate.name for candidate in workspace.candidates if candidate.target]
+    # The last one is that of the GPU if there is one: one build for an edit, for this process.
+    suitable = project_tests.chosen(names, project_tests.fitting(names))[-1:]
+    return project_targets.choose(workspace.candidates, suitable)
 
 
 def _capability(targets: Sequence[Target]) -> tuple[str, ...]:
-    """This machine's GPU, if something is built for one."""
+    """Compute capability of this machine's GPU, if a target is for CUDA."""
     if not any(target.cuda for target in targets):
         return ()
     here = host.with_device(host.probe()).capability
@@ -119,18 +115,18 @@ def _capability(targets: Sequence[Target]) -> tuple[str, ...]:
 
 
 def kernels(plan: Plan, store: Store) -> tuple[tuple[kernel_usage.Kernel, ...], str]:
-    """What the device code of a plan's objects takes, and why some of it cannot be read."""
-    found: dict[tuple[str, str], kernel_usage.Kernel] = {}
+    """Kernels of a plan's objects with their resources, and why some cannot be read."""
+    kernels_: dict[tuple[str, str], kernel_usage.Kernel] = {}
     unread = ""
     for action in plan.actions:
         tree = store.path(STORE_KIND, action.key)
         for output in action.outputs:
             if output.endswith(".o") and (tree / output).is_file():
                 try:
-                    read = kernel_usage.read((tree / output).read_bytes())
+                    usages = kernel_usage.read((tree / output).read_bytes())
                 except CheckError as error:
                     unread = f"{action.title}: {error.message}"
                     continue
-                for kernel in read:
-                    found.setdefault((kernel.use.symbol, kernel.arch), kernel)
-    return tuple(found.values()), unread
+                for kernel in usages:
+                    kernels_.setdefault((kernel.use.symbol, kernel.arch), kernel)
+    return tuple(kernels_.values()), unread

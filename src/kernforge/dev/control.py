@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a round of ``kernforge dev`` is ended, and what it tells meanwhile.
+"""End a round of ``kernforge dev``, and report its state.
 
-A round runs in a thread of its own. To end it, every program that it started is killed, and what it
-would do next is refused; what the store holds is whole at any moment.
+A round runs in a thread. To end it, all programs that it started are killed, and its next step
+raises an error; the store is consistent at any moment.
 """
 
 from __future__ import annotations
@@ -19,64 +19,64 @@ _SLEEP_S = 0.02
 
 
 class StoppedError(Exception):
-    """A round was ended from outside."""
+    """A round was ended by another thread."""
 
 
 class Stop:
     """Ends a round."""
 
     def __init__(self) -> None:
-        self._said = threading.Event()
+        self._stopped = threading.Event()
 
     def check(self) -> None:
-        """Raise if the round is to end.
+        """Raise an error if the round must end.
 
         Raises:
-            StoppedError: it is.
+            StoppedError: the round must end.
         """
-        if self._said.is_set():
+        if self._stopped.is_set():
             raise StoppedError
 
     def end(self, thread: threading.Thread) -> None:
         """End the round that runs in a thread, and wait for it."""
-        self._said.set()
-        # More than once: it may have been just about to start a program.
+        self._stopped.set()
+        # More than once: the round may start another program after the first call.
         while thread.is_alive():
             kill_all()
             thread.join(_SLEEP_S)
 
 
 class RoundEvents:
-    """Tells what a round is doing, and ends its build when the round is to end.
+    """Reports the state of a round, and ends its build when the round must end.
 
     Args:
-        tell: called with ``compiling``, ``testing``, ``measuring`` or ``fetching`` and a text.
-        stop: says when the round is to end.
+        notify: called with ``compiling``, ``testing``, ``measuring`` or ``fetching`` and a text.
+        stop: ends the round.
     """
 
-    def __init__(self, tell: Callable[[str, str], None], stop: Stop) -> None:
-        self._tell, self._stop = tell, stop
+    def __init__(self, notify: Callable[[str, str], None], stop: Stop) -> None:
+        self._notify, self._stop = notify, stop
         self._running: dict[str, str] = {}
 
     def state(self, state: str, text: str = "") -> None:
         """A stage begins."""
-        self._tell(state, text)
+        self._notify(state, text)
 
     def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
         """A download begins."""
         size = f" ({total / 1e6:.0f} MB)" if total else ""
-        self._tell("fetching", f"{what}{size}")
+        self._notify("fetching", f"{what}{size}")
         return lambda _count: None
 
     def note(self, text: str) -> None:
-        """Something that a user should know."""
-        self._tell("compiling", text)
+        """A note for the user."""
+        self._notify("compiling", text)
 
     def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
         """A build begins.
 
         Raises:
-            StoppedError: the round is to end.
+            StoppedError: the round must end.
         """
         del actions, usage
         self._stop.check()
@@ -85,17 +85,17 @@ class RoundEvents:
         """An action begins.
 
         Raises:
-            StoppedError: the round is to end.
+            StoppedError: the round must end.
         """
         self._stop.check()
         self._running[key] = title
-        self._tell("compiling", "; ".join(self._running.values()))
+        self._notify("compiling", "; ".join(self._running.values()))
 
     def ended(self, key: str, _text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
         """An action ended."""
         del seconds, peak_bytes, failed
         self._running.pop(key, None)
-        self._tell("compiling", "; ".join(self._running.values()))
+        self._notify("compiling", "; ".join(self._running.values()))
 
     def finished(self) -> None:
         """A build ended."""

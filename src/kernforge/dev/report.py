@@ -13,56 +13,53 @@ from kernforge.source import diagnostics
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kernforge.dev.rounds import Good, Ratio, Round
+    from kernforge.dev.rounds import GoodBuild, Round, TimeRatio
 
 FAILED_SHOWN = 5
 KERNELS_SHOWN = 16
-COMPLAINTS_SHOWN = 4
+DIAGNOSTICS_SHOWN = 4
 SHORT = "a short run: `kernforge bench` measures"
 _DONE = {"build": "built", "test": "tested", "bench": "measured"}
 
 
-def document(one: Round, good: Good | None = None) -> dict[str, Any]:
-    """A round for programs.
+def document(result: Round, good: GoodBuild | None = None) -> dict[str, Any]:
+    """A round as JSON values for programs.
 
     Args:
-        one: the round.
-        good: the last good build, whose figures stand in when this one could not be built.
+        result: the round.
+        good: the last good build, whose figures are added.
     """
     return {
-        "round": one.number,
-        "ok": one.ok,
-        "exit_code": one.exit_code,
-        "changed": list(one.files),
-        "reason": one.work.reason,
-        "seconds": dict(one.seconds),
-        "error": dict(one.error) if one.error else None,
+        "round": result.number,
+        "ok": result.ok,
+        "exit_code": result.exit_code,
+        "changed": list(result.files),
+        "reason": result.work.reason,
+        "seconds": dict(result.seconds),
+        "error": dict(result.error) if result.error else None,
         "build": {
-            "variants": {name: str(path) for name, path in one.variants.items()},
-            "ran": one.ran,
+            "variants": {name: str(path) for name, path in result.variants.items()},
+            "ran": result.ran,
             "diagnostics": [
-                {**asdict(each.diagnostic), "source": list(each.source)} for each in one.complaints
+                {**asdict(item.diagnostic), "source": list(item.source)}
+                for item in result.diagnostics
             ],
-            "output": [{"action": title, "text": text} for title, text in one.output],
+            "output": [{"action": title, "text": text} for title, text in result.output],
         },
         "tests": {
-            "only": None if one.work.tests is None else list(one.work.tests),
+            "only": None if result.work.tests is None else list(result.work.tests),
             "variants": [
-                {
-                    "variant": each.variant,
-                    "counts": each.counts,
-                    "seconds": round(each.wall_s, 3),
-                }
-                for each in one.tested
+                {"variant": item.variant, "counts": item.counts, "seconds": round(item.wall_s, 3)}
+                for item in result.tested
             ],
-            "failed": [dict(row) for row in one.failed],
-            "failed_before": [dict(row) for row in one.failing],
-            "left_out": dict(one.untested),
+            "failed": [dict(row) for row in result.failed],
+            "failed_before": [dict(row) for row in result.failing],
+            "left_out": dict(result.untested),
         },
-        "kernels": [kernel_usage.document(kernel) for kernel in one.kernels],
-        "not_read": one.unread,
-        "times": [asdict(each) for each in one.ratios],
-        "not_measured": one.unmeasured,
+        "kernels": [kernel_usage.document(kernel) for kernel in result.kernels],
+        "not_read": result.unread,
+        "times": [asdict(item) for item in result.ratios],
+        "not_measured": result.unmeasured,
         "last_good": good
         and {
             "round": good.round,
@@ -72,95 +69,95 @@ def document(one: Round, good: Good | None = None) -> dict[str, Any]:
     }
 
 
-def text(one: Round, good: Good | None) -> str:
-    """A round for people, in plain lines."""
-    return "\n".join(_lines(one, good))
+def text(result: Round, good: GoodBuild | None) -> str:
+    """A round as text for people."""
+    return "\n".join(_lines(result, good))
 
 
-def _lines(one: Round, good: Good | None) -> Iterator[str]:
-    yield f"round {one.number}: {one.work.reason}"
-    yield from problems(one)
-    if one.kernels and not one.output:
-        cells = [kernel_usage.HEAD, *kernel_usage.rows(one.kernels[:KERNELS_SHOWN])]
+def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
+    yield f"round {result.number}: {result.work.reason}"
+    yield from problems(result)
+    if result.kernels and not result.output:
+        cells = [kernel_usage.HEAD, *kernel_usage.rows(result.kernels[:KERNELS_SHOWN])]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
             padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             yield "  ".join(padded).rstrip()
-        if len(one.kernels) > KERNELS_SHOWN:
-            yield f"and {len(one.kernels) - KERNELS_SHOWN} more"
-    if one.unread:
-        yield f"not read: {one.unread}"
-    yield from tests(one)
-    yield from map(time, one.ratios)
-    if one.ratios:
+        if len(result.kernels) > KERNELS_SHOWN:
+            yield f"and {len(result.kernels) - KERNELS_SHOWN} more"
+    if result.unread:
+        yield f"not read: {result.unread}"
+    yield from tests(result)
+    yield from map(time, result.ratios)
+    if result.ratios:
         yield f"({SHORT})"
-    if one.unmeasured:
-        yield f"not measured: {one.unmeasured}"
-    yield summary(one, good)
+    if result.unmeasured:
+        yield f"not measured: {result.unmeasured}"
+    yield summary(result, good)
 
 
-def problems(one: Round) -> Iterator[str]:
-    """What kept a round from building, with the lines of source."""
-    if one.error:
-        yield f"{one.error['message']}"
-        if one.error["hint"]:
-            yield f"hint: {one.error['hint']}"
+def problems(result: Round) -> Iterator[str]:
+    """The errors of a round's build, with the lines of source."""
+    if result.error:
+        yield f"{result.error['message']}"
+        if result.error["hint"]:
+            yield f"hint: {result.error['hint']}"
     shown = 0
-    for each in one.complaints:
-        shown += each.diagnostic.severity == "error"
-        if shown > COMPLAINTS_SHOWN:
+    for quoted in result.diagnostics:
+        shown += quoted.diagnostic.severity == "error"
+        if shown > DIAGNOSTICS_SHOWN:
             break
-        yield diagnostics.title(each.diagnostic)
-        yield from each.source
-    count = sum(each.diagnostic.severity == "error" for each in one.complaints)
-    if count > COMPLAINTS_SHOWN:
-        yield f"and {count - COMPLAINTS_SHOWN} more errors"
-    if one.output and not one.complaints:
-        for title, words in one.output:
-            yield f"{title}\n{words}"
+        yield diagnostics.title(quoted.diagnostic)
+        yield from quoted.source
+    count = sum(quoted.diagnostic.severity == "error" for quoted in result.diagnostics)
+    if count > DIAGNOSTICS_SHOWN:
+        yield f"and {count - DIAGNOSTICS_SHOWN} more errors"
+    if result.output and not result.diagnostics:
+        for title, output in result.output:
+            yield f"{title}\n{output}"
 
 
-def tests(one: Round) -> Iterator[str]:
-    """How the tests went."""
-    for each in one.tested:
-        counts = ", ".join(f"{count} {name}" for name, count in each.counts.items() if count)
-        yield f"{each.variant}: {counts or 'no test'} in {each.wall_s:.1f} s"
-    for row in one.failed[:FAILED_SHOWN]:
+def tests(result: Round) -> Iterator[str]:
+    """The results of the tests."""
+    for tested in result.tested:
+        counts = ", ".join(f"{count} {name}" for name, count in tested.counts.items() if count)
+        yield f"{tested.variant}: {counts or 'no test'} in {tested.wall_s:.1f} s"
+    for row in result.failed[:FAILED_SHOWN]:
         yield f"  {row['outcome']}: {row['test']}"
         yield from (f"    {line}" for line in row["reason"].splitlines()[:FAILED_SHOWN])
-    if len(one.failed) > FAILED_SHOWN:
-        yield f"  and {len(one.failed) - FAILED_SHOWN} more"
-    if one.failing:
-        yield f"  {len(one.failing)} failed before and were not run now"
-    for name, why in one.untested.items():
-        yield f"{name}: not tested: {why}"
+    if len(result.failed) > FAILED_SHOWN:
+        yield f"  and {len(result.failed) - FAILED_SHOWN} more"
+    if result.failing:
+        yield f"  {len(result.failing)} failed before and were not run now"
+    for name, reason in result.untested.items():
+        yield f"{name}: not tested: {reason}"
 
 
-def time(one: Ratio) -> str:
-    """A time, beside that of the last good build."""
-    what = f"{one.workload}, {one.mode}"
-    if one.refused:
-        return f"{what}: no time: {one.refused}"
-    now = f"{what}: {duration(one.median_ns)}"
-    if one.ratio is None or one.low is None or one.high is None:
+def time(time_ratio: TimeRatio) -> str:
+    """A time, compared with that of the last good build."""
+    case = f"{time_ratio.workload}, {time_ratio.mode}"
+    if time_ratio.refused:
+        return f"{case}: no time: {time_ratio.refused}"
+    now = f"{case}: {duration(time_ratio.median_ns)}"
+    if time_ratio.ratio is None or time_ratio.low is None or time_ratio.high is None:
         return f"{now} (nothing to compare with)"
-    return f"{now}, {one.ratio:.3f} of the last good build's (from {one.low:.3f} to {one.high:.3f})"
+    return f"{now}, {time_ratio.ratio:.3f} of the last good build's (from {time_ratio.low:.3f} to {time_ratio.high:.3f})"
 
 
-def verdict(one: Ratio) -> str:
-    """``faster``, ``slower`` or ``same``: the latter when the interval holds both."""
-    if one.low is None or one.high is None:
+def verdict(time_ratio: TimeRatio) -> str:
+    """``faster``, ``slower``, or ``same`` if the interval contains 1."""
+    if time_ratio.low is None or time_ratio.high is None:
         return ""
-    return "slower" if one.low > 1 else "faster" if one.high < 1 else "same"
+    return "slower" if time_ratio.low > 1 else "faster" if time_ratio.high < 1 else "same"
 
 
-def summary(one: Round, good: Good | None) -> str:
-    """One line at the end."""
-    took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in one.seconds.items())
-    if one.ok:
-        nothing = one.untested and all(each.idle for each in one.tested)
-        return f"{'built, not tested' if nothing else 'good'}: {took}"
+def summary(result: Round, good: GoodBuild | None) -> str:
+    """The last line of a report."""
+    times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items())
+    if result.ok:
+        untested = result.untested and all(tested.idle for tested in result.tested)
+        return f"{'built, not tested' if untested else 'good'}: {times}"
     kept = "" if good is None else "; the last good build stays"
-    stage = next(reversed(one.seconds), "build")
-    what = "tests fail" if one.tested and not one.error else f"it cannot be {_DONE[stage]}"
-    return f"{what}: {took}{kept}"
+    stage = next(reversed(result.seconds), "build")
+    outcome = "tests fail" if result.tested and not result.error else f"it cannot be {_DONE[stage]}"
+    return f"{outcome}: {times}{kept}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kernforge dev`` does and tells, as data: the work that a change asks for, and a round.
+"""The data of ``kernforge dev``: the work that a change needs, and the result of a round.
 
-A change of a source touches every test: which test calls which operator is said nowhere, and a test
-that was wrongly left out would show a broken kernel as good. What failed last runs first instead. A
-change of a test file alone touches that file.
+A change of a source needs every test: it is not known which test calls which operator, and a test that
+is left out wrongly would show a broken kernel as good. A change of only a test file needs only that
+file.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a change asks for.
+    """The work that a change needs.
 
     Attributes:
-        build: whether something that is built may be another.
-        tests: files of tests to run, from the project's root; None: all.
-        bench: whether to measure even what is built as before.
-        reason: why, for people.
+        build: whether a built file may change.
+        tests: test files to run, relative to the project; None for all.
+        bench: whether to measure, even if the build is unchanged.
+        reason: the reason, for people.
     """
 
     build: bool = False
@@ -52,75 +52,75 @@ EVERYTHING = Work(build=True, tests=None, bench=True, reason="the first round")
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Files that came, went or have another content; paths -> digests before and now."""
-    every = {**before, **now}
-    return tuple(sorted(path for path in every if before.get(path) != now.get(path)))
+    """Files that were added, removed or changed, from digests by path before and now."""
+    paths = {**before, **now}
+    return tuple(sorted(path for path in paths if before.get(path) != now.get(path)))
 
 
 def work(files: tuple[str, ...], *, built: bool) -> Work:
-    """What changed files ask for.
+    """The work that changed files need.
 
     Args:
-        files: from the project's root, with ``/``.
-        built: whether something is built that tests can run on.
+        files: paths relative to the project, with ``/``.
+        built: whether there is a build that tests can run on.
     """
     kinds = {path: _kind(path) for path in files}
-    found = set(kinds.values()) - {"prose"}
-    if not found:
+    found_kinds = set(kinds.values()) - {"prose"}
+    if not found_kinds:
         return Work(reason="no source, test or benchmark changed")
-    named = [path for path in files if kinds[path] != "prose"]
-    listed = ", ".join(named[:_SHOWN]) + (
-        f" and {len(named) - _SHOWN} more" if named[_SHOWN:] else ""
+    relevant = [path for path in files if kinds[path] != "prose"]
+    names = ", ".join(relevant[:_SHOWN]) + (
+        f" and {len(relevant) - _SHOWN} more" if relevant[_SHOWN:] else ""
     )
-    if not built or "source" in found:
+    if not built or "source" in found_kinds:
         return Work(
-            build=True, tests=None, bench="benchmark" in found, reason=f"{listed}: all tests"
+            build=True, tests=None, bench="benchmark" in found_kinds, reason=f"{names}: all tests"
         )
-    if "shared" in found:
+    if "shared" in found_kinds:
         return Work(
-            tests=None, bench="benchmark" in found, reason=f"{listed}: every test may use it"
+            tests=None, bench="benchmark" in found_kinds, reason=f"{names}: all tests may use it"
         )
     tests = tuple(path for path in files if kinds[path] == "test")
-    reason = f"{listed}: this alone" if tests else f"{listed}: measured again"
-    return Work(tests=tests, bench="benchmark" in found, reason=reason)
+    reason = f"{names}: only this" if tests else f"{names}: measured again"
+    return Work(tests=tests, bench="benchmark" in found_kinds, reason=reason)
 
 
 def _kind(path: str) -> str:
     """``prose``, ``test`` (a file of tests), ``shared`` (read by tests), ``benchmark``, ``source``."""
-    one = PurePosixPath(path)
-    if one.suffix in _PROSE or one.name.startswith("LICENSE"):
+    file = PurePosixPath(path)
+    if file.suffix in _PROSE or file.name.startswith("LICENSE"):
         return "prose"
-    if one.parts[0] == "benchmarks":
+    if file.parts[0] == "benchmarks":
         return "benchmark"
-    if one.parts[0] == "tests":
-        is_test = one.name.startswith("test_") or one.stem.endswith("_test")
-        return "test" if is_test and one.suffix == ".py" else "shared"
+    if file.parts[0] == "tests":
+        is_test = file.name.startswith("test_") or file.stem.endswith("_test")
+        return "test" if is_test and file.suffix == ".py" else "shared"
     return "source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Complaint:
-    """What a compiler said, with the lines that it means."""
+class QuotedDiagnostic:
+    """A message of a compiler, with the lines of source that it refers to."""
 
     diagnostic: Diagnostic
     source: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """A time beside that of the last good build, both measured in turns in one run.
+class TimeRatio:
+    """A time compared with that of the last good build, both measured in turns in one run.
 
     Attributes:
-        workload: its name.
+        workload: name of the workload.
         mode: cold or hot.
-        median_ns: of this build.
+        median_ns: median of this build in nanoseconds.
         low_ns: lower end of the median's 95 % interval.
-        high_ns: upper end.
-        before_ns: median of the last good build; None: there was none.
-        ratio: this one's median over that one's.
-        low: the least that the ratio can be: this one's lower end over that one's upper.
-        high: the most that it can be.
-        refused: why there is no time; the others are then 0 or None.
+        high_ns: upper end of the median's 95 % interval.
+        before_ns: median of the last good build in nanoseconds; None if there is none.
+        ratio: median of this build divided by that of the last good build.
+        low: lower bound of the ratio.
+        high: upper bound of the ratio.
+        refused: why there is no time; the other values are 0 or None then.
     """
 
     workload: str
@@ -137,26 +137,26 @@ class Ratio:
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """What came of one round; it is filled while it runs.
+    """The result of one round, filled while the round runs.
 
     Attributes:
-        number: the first is 1.
-        files: what had changed.
-        work: what was to be done.
-        seconds: by stage: build, test, bench.
-        error: what kept it from building, if no compiler did; its kind, message and hint.
-        complaints: of the compilers.
-        output: what the failed compilers wrote, each with its title.
-        variants: directories of what was built, by name.
-        ran: actions that ran.
-        tested: by variant.
-        untested: variants that were not tested -> why.
-        failing: tests of this build that failed before and were not run now.
-        kernels: what device code takes.
-        unread: why some device code cannot be told of.
+        number: number of the round, from 1.
+        files: changed files.
+        work: work of the round.
+        seconds: seconds of each stage: build, test, bench.
+        error: class, message and hint of an error that is not a compiler's; None without one.
+        diagnostics: errors of the compilers.
+        output: title and output of each failed compiler.
+        variants: directories of the built variants, by name.
+        ran: number of actions that ran.
+        tested: results of the tests, one for each variant.
+        untested: reasons of the variants that were not tested, by name.
+        failing: tests of this build that failed before and did not run in this round.
+        kernels: resources of the kernels.
+        unread: why the resources of some device code cannot be read; empty if all were read.
         ratios: times.
-        unmeasured: why there are no times.
-        exit_code: 0, or that of the error that it is; 13 where every test was skipped.
+        unmeasured: why there are no times; empty if there are.
+        exit_code: 0, or the exit code of the error; 13 if every test was skipped.
     """
 
     number: int
@@ -164,7 +164,7 @@ class Round:
     work: Work
     seconds: dict[str, float] = field(default_factory=dict)
     error: Mapping[str, str] | None = None
-    complaints: tuple[Complaint, ...] = ()
+    diagnostics: tuple[QuotedDiagnostic, ...] = ()
     output: tuple[tuple[str, str], ...] = ()
     variants: Mapping[str, Path] = field(default_factory=dict)
     ran: int = 0
@@ -173,34 +173,34 @@ class Round:
     failing: tuple[Mapping[str, str], ...] = ()
     kernels: tuple[Kernel, ...] = ()
     unread: str = ""
-    ratios: tuple[Ratio, ...] = ()
+    ratios: tuple[TimeRatio, ...] = ()
     unmeasured: str = ""
     exit_code: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether all was built and no test failed; where every one was skipped, none did."""
+        """Whether everything was built and no test failed; skipped tests do not count as failed."""
         return self.exit_code in {0, UntestedError.exit_code}
 
     @property
     def failed(self) -> tuple[Mapping[str, str], ...]:
-        """The tests that failed or broke."""
+        """The tests that failed or had an error."""
         return tuple(
-            {"variant": one.variant, **test}
-            for one in self.tested
-            for test in one.tests
+            {"variant": tested.variant, **test}
+            for tested in self.tested
+            for test in tested.tests
             if test["outcome"] in ("failed", "error")
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Good:
+class GoodBuild:
     """The last build that passed its tests.
 
     Attributes:
-        round: its number in this session; 0: it is of an earlier one.
-        variants: directory of each variant, by name.
-        figures: what ``dev_report.document`` said of it.
+        round: number of its round in this session; 0 if it is of an earlier session.
+        variants: directories of the variants, by name.
+        figures: the document of its round, of ``report.document``.
     """
 
     round: int

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One round of ``kernforge dev``: build, test, read the machine code, measure.
 
-The last good build is one directory, replaced as a whole when another has passed its tests.
+The last good build is one directory, which is replaced when another build has passed its tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernforge.dev import bench as dev_bench
 from kernforge.dev import build as dev_build
 from kernforge.dev import report
 from kernforge.dev.control import StoppedError
-from kernforge.dev.rounds import Complaint, Good, Round
+from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
 from kernforge.jit.device.units import DeviceSession
 from kernforge.project.api import read_project
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kernforge.build.execute.sandbox import Mode
     from kernforge.dev.control import RoundEvents, Stop
     from kernforge.dev.rounds import Work
-    from kernforge.dev.warm_pytest import Spare
+    from kernforge.dev.warm_pytest import WarmPytest
     from kernforge.toolchain.local_parts import LocalPartsOptions
 
 _FIGURES = "figures.json"
@@ -46,21 +46,21 @@ _BENCH_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevOptions:
-    """What a session is asked for.
+    """Options of a session.
 
     Attributes:
-        root: the project.
-        place: directory of the session's project, for builds and figures.
-        variants: names or patterns; the best for this process when empty.
-        arch: compute capabilities to compile for; this machine's GPU when empty.
-        local_parts: what the user provides to the toolchain.
-        sandbox: how actions are kept to their inputs.
-        jobs: threads of all compilers together.
-        test: whether tests are run.
-        cold: whether pytest starts from nothing in each round.
-        bench: whether it is measured.
+        root: directory of the project.
+        place: directory for the builds and figures of the project.
+        variants: names or patterns; empty for the best variant for this process.
+        arch: compute capabilities to compile for; empty for this machine's GPU.
+        local_parts: options for the local parts of the toolchain.
+        sandbox: isolation of actions.
+        jobs: number of jobs at once.
+        test: whether to run tests.
+        cold: whether each round starts a new pytest.
+        bench: whether to measure.
         pytest: arguments for pytest.
-        workloads: to measure; the first one when empty.
+        workloads: workloads to measure; empty for the first one.
     """
 
     root: Path
@@ -78,16 +78,16 @@ class DevOptions:
 
 
 class Session:
-    """A project that is worked on: what is built of it, and the last good build.
+    """A session of a project: its present build, and the last good build.
 
     Args:
-        options: what the session is asked for.
-        scratch: an empty directory for what is not good yet.
-        spare: runs tests.
+        options: options of the session.
+        scratch: an empty directory for builds that are not good yet.
+        warm_pytest: runs tests.
     """
 
-    def __init__(self, options: DevOptions, scratch: Path, spare: Spare) -> None:
-        self._options, self._scratch, self._spare = options, scratch, spare
+    def __init__(self, options: DevOptions, scratch: Path, warm_pytest: WarmPytest) -> None:
+        self._options, self._scratch, self._warm_pytest = options, scratch, warm_pytest
         self._kept: dev_build.Kept = {}
         self._device = DeviceSession()
         self._current: Mapping[str, Path] = {}
@@ -95,80 +95,80 @@ class Session:
         self._cuda: frozenset[str] = frozenset()
         self._kernels: tuple[kernel_usage.Kernel, ...] = ()
         self._unread = ""
-        # Of what is built now: whether all tests ran, which failed last, whether it was measured.
+        # Of the present build: whether all tests ran, which failed last, whether it was measured.
         self._complete = self._measured = False
         self._failing: dict[tuple[str, str], Mapping[str, str]] = {}
         self.good = _stored(options.place / "good")
 
     @property
     def built(self) -> bool:
-        """Whether something is built that tests can run on."""
+        """Whether there is a build that tests can run on."""
         return bool(self._current)
 
     def run(
         self, number: int, changed: tuple[str, ...], work: Work, events: RoundEvents, stop: Stop
     ) -> Round:
-        """Do a round's work.
+        """Run a round.
 
         Args:
-            number: the round's.
-            changed: files that changed.
-            work: what they ask for.
-            events: listens.
-            stop: may end it.
+            number: number of the round.
+            changed: changed files.
+            work: work that the changed files need.
+            events: gets the state of the round.
+            stop: may end the round.
 
         Raises:
             StoppedError: the round was ended.
         """
-        one = Round(number=number, files=changed, work=work)
+        result = Round(number=number, files=changed, work=work)
         try:
-            self._stages(one, events, stop)
+            self._stages(result, events, stop)
         except StoppedError:
             raise
         except Exception as error:
-            stop.check()  # what was killed fails in ways of its own
+            stop.check()  # a killed program causes other errors
             if not isinstance(error, KernforgeError):
                 raise
-            one.error = {
+            result.error = {
                 "error": type(error).__name__,
                 "message": error.message,
                 "hint": error.hint,
             }
-            one.exit_code = error.exit_code
+            result.exit_code = error.exit_code
         stop.check()
-        if one.ok and self._current and self._passed:
-            self._keep(one)
-        return one
+        if result.ok and self._current and self._passed:
+            self._keep(result)
+        return result
 
     @property
     def _passed(self) -> bool:
         return not self._options.test or (self._complete and not self._failing)
 
     def prepare(self) -> None:
-        """Get ready for a round while there is none."""
+        """Prepare for a round while none is running."""
         if self._options.test and not self._options.cold:
-            self._spare.prepare()
+            self._warm_pytest.prepare()
 
-    def _stages(self, one: Round, events: RoundEvents, stop: Stop) -> None:
-        if one.work.tests != ():
+    def _stages(self, result: Round, events: RoundEvents, stop: Stop) -> None:
+        if result.work.tests != ():
             self.prepare()
-        if one.work.build:
-            with _timed(one, "build"):
-                self._build(one, events, stop)
+        if result.work.build:
+            with _timed(result, "build"):
+                self._build(result, events, stop)
         stop.check()
-        one.variants, one.kernels, one.unread = self._current, self._kernels, self._unread
-        if one.exit_code or not self._current:
+        result.variants, result.kernels, result.unread = self._current, self._kernels, self._unread
+        if result.exit_code or not self._current:
             return
-        if one.work.tests != () and self._options.test:
-            with _timed(one, "test"):
-                self._test(one, events, stop)
-        if one.ok and self._passed and (one.work.bench or not self._measured):
-            with _timed(one, "bench"):
-                self._bench(one, events, stop)
+        if result.work.tests != () and self._options.test:
+            with _timed(result, "test"):
+                self._test(result, events, stop)
+        if result.ok and self._passed and (result.work.bench or not self._measured):
+            with _timed(result, "bench"):
+                self._bench(result, events, stop)
 
     # -- building --------------------------------------------------------------------------
 
-    def _build(self, one: Round, events: RoundEvents, stop: Stop) -> None:
+    def _build(self, result: Round, events: RoundEvents, stop: Stop) -> None:
         events.state("compiling")
         project = read_project(self._options.root)
         workspace = dev_build.open_workspace(project, events, self._options.local_parts, self._kept)
@@ -181,23 +181,23 @@ class Session:
         request = replace(request, out=self._scratch / identity[:16])
         stop.check()
         with workspace.store.lease():
-            result = build_api.build_project(workspace, request, planned)
+            built = build_api.build_project(workspace, request, planned)
             stop.check()
-            one.ran = result.outcome.ran
-            if result.outcome.failures:
+            result.ran = built.outcome.ran
+            if built.outcome.failures:
                 files.remove_tree(self._scratch / identity[:16])
-                self._tell_failures(one, result.outcome.failures)
+                self._report_failures(result, built.outcome.failures)
                 return
-            kernels, self._unread = dev_build.kernels(result.plan, workspace.store)
+            kernels, self._unread = dev_build.kernels(built.plan, workspace.store)
         for old in {path.parent for path in self._current.values()}:
             if old.is_relative_to(self._scratch):
                 files.remove_tree(old)
-        self._current, self._identity, self._kernels = dict(result.variants), identity, kernels
+        self._current, self._identity, self._kernels = dict(built.variants), identity, kernels
         self._cuda = frozenset(target.name for target in request.targets if target.cuda)
         self._complete = self._measured = False
         self._failing = {}
 
-    def _tell_failures(self, one: Round, failures: Sequence[Failure]) -> None:
+    def _report_failures(self, result: Round, failures: Sequence[Failure]) -> None:
         root = self._options.root
 
         def read(name: str) -> str | None:
@@ -205,77 +205,81 @@ class Session:
             inside = path.resolve().is_relative_to(root.resolve())
             return path.read_text(errors="replace") if inside and path.is_file() else None
 
-        said = [d for failure in failures for d in diagnostics.parse(failure.output)]
-        one.complaints = tuple(
-            Complaint(diagnostic=each, source=diagnostics.excerpt(each, read))
-            for each in diagnostics.errors(tuple(dict.fromkeys(said)))
+        messages = [d for failure in failures for d in diagnostics.parse(failure.output)]
+        result.diagnostics = tuple(
+            QuotedDiagnostic(diagnostic=message, source=diagnostics.excerpt(message, read))
+            for message in diagnostics.errors(tuple(dict.fromkeys(messages)))
         )
-        one.output = tuple((failure.action.title, failure.output) for failure in failures)
-        one.exit_code = BuildError.exit_code
+        result.output = tuple((failure.action.title, failure.output) for failure in failures)
+        result.exit_code = BuildError.exit_code
 
     # -- testing ---------------------------------------------------------------------------
 
-    def _test(self, one: Round, events: RoundEvents, stop: Stop) -> None:
+    def _test(self, result: Round, events: RoundEvents, stop: Stop) -> None:
         root, options = self._options.root, self._options
-        there = [path for path in one.work.tests or () if (root / path).is_file()]
-        if one.work.tests is not None and not there:
-            one.untested = dict.fromkeys(self._current, "the changed files of tests are gone")
+        existing = [path for path in result.work.tests or () if (root / path).is_file()]
+        if result.work.tests is not None and not existing:
+            result.untested = dict.fromkeys(self._current, "the changed test files were removed")
             return
-        untested, told = {}, []
-        fit = project_tests.fitting(tuple(self._current))
+        untested, tested_variants = {}, []
+        suitable = project_tests.fitting(tuple(self._current))
         for name, path in self._current.items():
             stop.check()
-            if name not in fit:
+            if name not in suitable:
                 untested[name] = "no GPU here" if name in self._cuda else "not for this machine"
                 continue
-            events.state("testing", ", ".join(there) or name)
+            events.state("testing", ", ".join(existing) or name)
             tested = project_tests.run_variant(
                 root,
                 path,
                 options.pytest,
-                only=there,
+                only=existing,
                 cache=options.place / "pytest",
-                runner=self._spare.run,
+                runner=self._warm_pytest.run,
             )
             stop.check()
-            told.append(tested)
-        idle = {each.variant: f"every test was skipped: {each.idle}" for each in told if each.idle}
-        one.tested, one.untested = tuple(told), untested | idle
-        self._remember(one, there)
-        if not all(each.ok for each in told):
-            one.exit_code = CheckError.exit_code
+            tested_variants.append(tested)
+        idle = {
+            tested_variant.variant: f"every test was skipped: {tested_variant.idle}"
+            for tested_variant in tested_variants
+            if tested_variant.idle
+        }
+        result.tested, result.untested = tuple(tested_variants), untested | idle
+        self._remember(result, existing)
+        if not all(tested_variant.ok for tested_variant in tested_variants):
+            result.exit_code = CheckError.exit_code
         elif idle:
-            one.exit_code = UntestedError.exit_code
-            self._complete = self._complete and one.work.tests is not None
-            one.unmeasured = "" if self._complete else "no test ran"
+            result.exit_code = UntestedError.exit_code
+            self._complete = self._complete and result.work.tests is not None
+            result.unmeasured = "" if self._complete else "no test ran"
 
-    def _remember(self, one: Round, ran: Collection[str]) -> None:
-        """Note which tests of this build fail, as far as is known."""
-        if one.work.tests is None:
+    def _remember(self, result: Round, ran: Collection[str]) -> None:
+        """Record which tests of this build fail, as far as is known."""
+        if result.work.tests is None:
             self._complete, self._failing = True, {}
         for key in tuple(self._failing):
             if key[1].partition("::")[0].endswith(tuple(ran)):
                 del self._failing[key]
-        one.failing = tuple(self._failing.values())
-        self._failing |= {(row["variant"], row["test"]): row for row in one.failed}
+        result.failing = tuple(self._failing.values())
+        self._failing |= {(row["variant"], row["test"]): row for row in result.failed}
 
     # -- measuring -------------------------------------------------------------------------
 
-    def _bench(self, one: Round, events: RoundEvents, stop: Stop) -> None:
+    def _bench(self, result: Round, events: RoundEvents, stop: Stop) -> None:
         if not self._options.bench:
-            one.unmeasured = "not asked for"
+            result.unmeasured = "not asked for"
             return
-        fit = project_tests.fitting(tuple(self._current))
-        if not fit:
-            one.unmeasured = "no GPU here"
+        suitable = project_tests.fitting(tuple(self._current))
+        if not suitable:
+            result.unmeasured = "no GPU here"
             return
-        name, root = fit[-1], self._options.root
+        name, root = suitable[-1], self._options.root
         if not (root / "benchmarks" / "workloads.py").is_file():
-            one.unmeasured = "the project has no benchmarks/workloads.py"
+            result.unmeasured = "the project has no benchmarks/workloads.py"
             return
         old = self.good.variants.get(name) if self.good else None
         out = self._scratch / "bench.json"
-        asked = {
+        order = {
             "project": str(root),
             "new": str(self._current[name]),
             "old": str(old) if old and old != self._current[name] else None,
@@ -285,57 +289,57 @@ class Session:
         }
         events.state("measuring", name)
         stop.check()
-        argv = (sys.executable, "-m", "kernforge.dev.bench", json.dumps(asked))
+        argv = (sys.executable, "-m", "kernforge.dev.bench", json.dumps(order))
         done = run(Command(argv=argv, timeout=_BENCH_S, tidies=True))
         stop.check()
         if done.timed_out:
             self._measured = True
-            one.unmeasured = (
-                f"it took more than {_BENCH_S:.0f} s: `kernforge bench` has the patience"
+            result.unmeasured = (
+                f"it took more than {_BENCH_S:.0f} s: `kernforge bench` has no such limit"
             )
             return
         if done.returncode:
             raise UsageError(
                 f"the benchmark ended with status {done.returncode}:\n{done.stderr[-2000:].strip()}",
-                hint="see how `kernforge bench` fares, or leave it out with --no-bench",
+                hint="run `kernforge bench` to see the error, or pass --no-bench",
             )
-        found: dict[str, Any] = json.loads(out.read_text())
+        document: dict[str, Any] = json.loads(out.read_text())
         self._measured = True
-        if "error" in found:
-            one.unmeasured = found["error"]
+        if "error" in document:
+            result.unmeasured = document["error"]
         else:
-            one.ratios = dev_bench.ratios(found)
+            result.ratios = dev_bench.ratios(document)
 
-    # -- the last good one -----------------------------------------------------------------
+    # -- the last good build ---------------------------------------------------------------
 
-    def _keep(self, one: Round) -> None:
-        """Make what is built the last good build."""
-        place = self._options.place / "good"
-        if any(not path.is_relative_to(place) for path in self._current.values()):
-            top = next(iter(self._current.values())).parent
-            files.write_atomic(top / _FIGURES, json.dumps(report.document(one)))
-            files.replace_tree(top, place)
-            self._current = {name: place / name for name in self._current}
-            one.variants = self._current
-        figures = json.loads((place / _FIGURES).read_text())
-        self.good = Good(round=one.number, variants=self._current, figures=figures)
+    def _keep(self, result: Round) -> None:
+        """Make the present build the last good build."""
+        directory = self._options.place / "good"
+        if any(not path.is_relative_to(directory) for path in self._current.values()):
+            current = next(iter(self._current.values())).parent
+            files.write_atomic(current / _FIGURES, json.dumps(report.document(result)))
+            files.replace_tree(current, directory)
+            self._current = {name: directory / name for name in self._current}
+            result.variants = self._current
+        figures = json.loads((directory / _FIGURES).read_text())
+        self.good = GoodBuild(round=result.number, variants=self._current, figures=figures)
 
 
-def _stored(place: Path) -> Good | None:
+def _stored(directory: Path) -> GoodBuild | None:
     """The last good build of an earlier session."""
     try:
-        figures = json.loads((place / _FIGURES).read_text())
+        figures = json.loads((directory / _FIGURES).read_text())
     except (OSError, ValueError):
         return None
-    variants = {path.name: path for path in sorted(place.iterdir()) if path.is_dir()}
-    return Good(round=0, variants=variants, figures=figures)
+    variants = {path.name: path for path in sorted(directory.iterdir()) if path.is_dir()}
+    return GoodBuild(round=0, variants=variants, figures=figures)
 
 
 @contextlib.contextmanager
-def _timed(one: Round, stage: str) -> Iterator[None]:
-    """Note the seconds of a stage in a round."""
+def _timed(result: Round, stage: str) -> Iterator[None]:
+    """Record the seconds of a stage in a round."""
     start = time.monotonic()
     try:
         yield
     finally:
-        one.seconds[stage] = round(time.monotonic() - start, 3)
+        result.seconds[stage] = round(time.monotonic() - start, 3)

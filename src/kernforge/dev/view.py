@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from kernforge.dev.rounds import Good, Round
+    from kernforge.dev.rounds import GoodBuild, Round
 
 _PER_SECOND = 8
 _COLOURS = {"faster": "green", "slower": "red", "same": ""}
 
 
 class View:
-    """What is going on in one line, and below it how the last round ended.
+    """The state of the session in one line, and below it the result of the last round.
 
     Args:
-        title: what is worked on.
-        console: where to draw; standard output by default.
+        title: title of the view.
+        console: console to draw on; standard output by default.
     """
 
     def __init__(self, title: str, console: Console | None = None) -> None:
         self._title = title
         self._state, self._words, self._since = "starting", "", time.monotonic()
         self._round: Round | None = None
-        self._good: Good | None = None
+        self._good: GoodBuild | None = None
         self._spinner = Spinner("dots")
         self._lock = threading.Lock()
         self._screen = Live(
@@ -59,16 +59,16 @@ class View:
         self._screen.stop()
 
     def state(self, state: str, words: str) -> None:
-        """A stage begins, or goes on with something else."""
+        """A stage begins or continues with another step."""
         with self._lock:
             if state != self._state:
                 self._since = time.monotonic()
             self._state, self._words = state, words
 
-    def round(self, one: Round, good: Good | None) -> None:
+    def round(self, result: Round, good: GoodBuild | None) -> None:
         """A round ended."""
         with self._lock:
-            self._round, self._good = one, good
+            self._round, self._good = result, good
 
     def _draw(self) -> RenderableType:
         with self._lock:
@@ -86,53 +86,64 @@ class View:
         return line
 
     def _body(self) -> Iterator[RenderableType]:
-        one = self._round
-        if one is None:
+        result = self._round
+        if result is None:
             return
-        style = "bold green" if one.ok else "bold red"
-        yield Text(f"\nround {one.number}: {one.work.reason}", style="dim")
-        yield Text(report.summary(one, self._good), style=style)
-        for line in report.problems(one):
+        style = "bold green" if result.ok else "bold red"
+        yield Text(f"\nround {result.number}: {result.work.reason}", style="dim")
+        yield Text(report.summary(result, self._good), style=style)
+        for line in report.problems(result):
             yield Text(line, style="bold red" if ": error: " in line else "")
-        if one.kernels:
-            yield self._kernels(one)
-        if one.unread:
-            yield Text(f"not read: {one.unread}", style="dim")
-        for line in report.tests(one):
+        if result.kernels:
+            yield self._kernels(result)
+        if result.unread:
+            yield Text(f"not read: {result.unread}", style="dim")
+        for line in report.tests(result):
             yield Text(line, style="red" if line.startswith("  ") else "")
-        if one.ratios:
-            yield self._times(one)
-        if one.unmeasured:
-            yield Text(f"not measured: {one.unmeasured}", style="dim")
+        if result.ratios:
+            yield self._times(result)
+        if result.unmeasured:
+            yield Text(f"not measured: {result.unmeasured}", style="dim")
 
     @staticmethod
-    def _kernels(one: Round) -> RenderableType:
+    def _kernels(result: Round) -> RenderableType:
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in kernel_usage.HEAD:
             table.add_column(name, overflow="fold")
-        for kernel, row in zip(one.kernels, kernel_usage.rows(one.kernels), strict=True):
+        for kernel, row in zip(result.kernels, kernel_usage.rows(result.kernels), strict=True):
             if table.row_count == report.KERNELS_SHOWN:
                 break
             spilled = kernel.use.spill_stores or kernel.use.spill_loads
             table.add_row(*(Text(cell) for cell in row), style="yellow" if spilled else "")
-        hidden = len(one.kernels) - table.row_count
+        hidden = len(result.kernels) - table.row_count
         return Group(table, Text(f"and {hidden} more", style="dim")) if hidden else table
 
     @staticmethod
-    def _times(one: Round) -> RenderableType:
+    def _times(result: Round) -> RenderableType:
         table = Table(box=None, pad_edge=False, header_style="dim", caption_style="dim")
         for name in ("workload", "mode", "time", "of the last good", "between"):
             table.add_column(name)
-        for each in one.ratios:
-            if each.refused:
-                table.add_row(each.workload, each.mode, Text(each.refused, style="red"))
+        for time_ratio in result.ratios:
+            if time_ratio.refused:
+                table.add_row(
+                    time_ratio.workload, time_ratio.mode, Text(time_ratio.refused, style="red")
+                )
                 continue
             ratio, between = "-", ""
-            if each.ratio is not None:
-                ratio, between = f"{each.ratio:.3f}", f"{each.low:.3f} and {each.high:.3f}"
+            if time_ratio.ratio is not None:
+                ratio, between = (
+                    f"{time_ratio.ratio:.3f}",
+                    f"{time_ratio.low:.3f} and {time_ratio.high:.3f}",
+                )
             table.add_row(
-                *(each.workload, each.mode, duration(each.median_ns), ratio, between),
-                style=_COLOURS.get(report.verdict(each), ""),
+                *(
+                    time_ratio.workload,
+                    time_ratio.mode,
+                    duration(time_ratio.median_ns),
+                    ratio,
+                    between,
+                ),
+                style=_COLOURS.get(report.verdict(time_ratio), ""),
             )
         table.caption = report.SHORT
         return table

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A spare pytest for the next round of ``kernforge dev``, with torch imported already.
+"""A warm pytest for the next round of ``kernforge dev``: a process that has imported torch already.
 
-To start Python and import torch takes longer than most kernels' tests. A spare process does that while
-nobody waits: after a round, or beside the compilers. It runs one round's tests and ends, so that each
-round's process is as new as any other; where there is none, or it was ended with a round, pytest is
-started as ever.
+Starting Python and importing torch takes longer than most kernels' tests. The process does it after a
+round or while compilers run. It runs the tests of one round and ends, so that each round has a new
+process. If there is no such process, or it was ended with a round, pytest is started as usual.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ _PYTEST = (sys.executable, "-m", "pytest")
 _READY_S = 60.0
 
 
-class Spare:
+class WarmPytest:
     """Keeps one process ready.
 
     Args:
-        project: the directory in which its tests run.
-        scratch: where what it prints is put.
+        project: directory in which the tests run.
+        scratch: directory for the output of the tests.
     """
 
     def __init__(self, project: Path, scratch: Path) -> None:
         self._project, self._scratch = project, scratch
-        # A process ends with the thread that started it, if tests ask for that: this one stays.
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="kernforge-spare")
+        # Tests may ask to end with the thread that started them: this thread stays.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="kernforge-warm-pytest")
         self._next: Future[PipedProcess] | None = None
 
     def __enter__(self) -> Self:
@@ -51,7 +50,7 @@ class Spare:
         self._starter.shutdown()
 
     def prepare(self) -> None:
-        """Start a process if none stands by."""
+        """Start a process if none is ready."""
         if self._next is not None and self._next.result().ended() is not None:
             self._drop()
         if self._next is None:
@@ -61,30 +60,30 @@ class Spare:
             self._next = self._starter.submit(PipedProcess, command)
 
     def run(self, command: Command) -> Completed:
-        """Run a pytest, in the process that stands by if there is one.
+        """Run a pytest, in the process that is ready if there is one.
 
         Raises:
-            FileNotFoundError: there is no such program.
+            FileNotFoundError: the program does not exist.
         """
-        spare = self._next.result() if self._next and command.argv[:3] == _PYTEST else None
-        if spare is None or spare.receive(_READY_S) is None:
+        warm = self._next.result() if self._next and command.argv[:3] == _PYTEST else None
+        if warm is None or warm.receive(_READY_S) is None:
             self._drop()
             return run(command)
         start = time.monotonic()
-        said = {name: self._scratch / f"tests.{name}" for name in ("stdout", "stderr")}
+        output_files = {name: self._scratch / f"tests.{name}" for name in ("stdout", "stderr")}
         order = {
             "arguments": command.argv[3:],
             "cwd": str(command.cwd or self._project),
             "env": dict(os.environ if command.env is None else command.env),
-            **{name: str(path) for name, path in said.items()},
+            **{name: str(path) for name, path in output_files.items()},
         }
-        spare.send(json.dumps(order))
-        code = spare.wait()
+        warm.send(json.dumps(order))
+        code = warm.wait()
         self._drop()
         return Completed(
             returncode=code,
-            stdout=_taken(said["stdout"]),
-            stderr=_taken(said["stderr"]),
+            stdout=_taken(output_files["stdout"]),
+            stderr=_taken(output_files["stderr"]),
             wall_s=time.monotonic() - start,
         )
 
@@ -95,7 +94,7 @@ class Spare:
 
 
 def _taken(path: Path) -> str:
-    """The text of a file that is removed; nothing if a process was ended before it wrote one."""
+    """Read and remove a file; empty if the process ended before it wrote the file."""
     text = path.read_text(errors="replace") if path.is_file() else ""
     files.remove_tree(path)
     return text

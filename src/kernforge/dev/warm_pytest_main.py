@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest that has torch imported before it knows what to test; a program of ``dev_spare``'s.
+"""A pytest that imports torch before it gets its arguments; the program of ``warm_pytest``.
 
-It stands by itself: nothing of kernforge is imported before pytest is, as with ``python -m pytest``.
-Its two arguments are the ends of pipes: on one it reads its order, on the other it says that it is
-ready. It does one order and ends as ``python -m pytest`` would.
+It imports nothing of kernforge before pytest does, as with ``python -m pytest``. Its two arguments are
+ends of pipes: it reads an order from the first and writes to the second when it is ready. It runs one
+order and ends as ``python -m pytest`` does.
 """
 
 import contextlib
@@ -15,16 +15,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# What tests of operators import sooner or later; the last is half of it all.
+# Modules that tests of operators import; the last one takes half of the time.
 _IMPORTED = ("torch", "pytest", "torch._dynamo")
 
 
 def main(reads: int, writes: int) -> None:
-    """Get ready, wait for an order, do it."""
+    """Import the modules, wait for an order, run it."""
     for end in (reads, writes):
         os.set_inheritable(end, False)
     project = Path.cwd()
-    if not sys.flags.safe_path:  # else neither this program's directory is there nor `-m`'s
+    if not sys.flags.safe_path:  # otherwise sys.path has no directory of the program
         sys.path[0] = str(project)
     for name in _IMPORTED:
         with contextlib.suppress(ImportError):
@@ -33,9 +33,9 @@ def main(reads: int, writes: int) -> None:
         return
     os.write(writes, b"ready\n")
     with os.fdopen(reads) as stream:
-        said = stream.readline()
-    if said:
-        _do(json.loads(said))
+        order = stream.readline()
+    if order:
+        _do(json.loads(order))
 
 
 def _imported_from() -> list[str]:
@@ -44,7 +44,7 @@ def _imported_from() -> list[str]:
 
 
 def _may_change(path: Path, project: Path) -> bool:
-    """Whether a file is one that its user edits."""
+    """Whether a file belongs to the project that its user edits."""
     installed = {"site-packages", "dist-packages"} & set(path.parts)
     return path.is_relative_to(project) and not installed
 
@@ -54,9 +54,9 @@ def _do(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     for number, path in ((1, order["stdout"]), (2, order["stderr"])):
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.dup2(opened, number)
-        os.close(opened)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(handle, number)
+        os.close(handle)
     sys.argv = ["pytest", *order["arguments"]]
     runpy.run_module("pytest", run_name="__main__", alter_sys=True)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge dev``: watch a project, and do a round for every change.
+"""``kernforge dev``: watch a project, and run a round for every change.
 
-What changed is what differs from the files that the last finished round saw, by content: saving a file
-as it was is no change, and what a round leaves undone because it was ended is done by the next.
+A file is changed if its content differs from that of the last finished round: saving a file without
+an edit is not a change, and the work of a round that was ended is done by the next one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, Union
 from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop, StoppedError
 from kernforge.dev.session import DevOptions, Session
-from kernforge.dev.warm_pytest import Spare
+from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.errors import StorageError
 from kernforge.store.local import Store
 from kernforge.system import digest, files
@@ -28,10 +28,10 @@ from kernforge.toolchain.lockfile import FILE_NAME as LOCK
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kernforge.dev.rounds import Good, Round, Work
+    from kernforge.dev.rounds import GoodBuild, Round, Work
 
-# A finished round, what broke one, or None: some file may have changed.
-_Told: TypeAlias = Union["Round", BaseException, None]
+# A finished round, an error, or None: a file may have changed.
+_Message: TypeAlias = Union["Round", BaseException, None]
 
 _SKIPPED = {"node_modules", "__pycache__"}
 _RESULTS = {"build", "dist", "result"}
@@ -40,46 +40,46 @@ _LARGE = 4 << 20
 
 
 class Watcher(Protocol):
-    """Told how a session goes."""
+    """Gets the state and the results of a session."""
 
     def state(self, state: str, words: str) -> None:
-        """A stage begins, or goes on with something else."""
+        """A stage begins or continues with another step."""
         ...
 
-    def round(self, one: Round, good: Good | None) -> None:
+    def round(self, result: Round, good: GoodBuild | None) -> None:
         """A round ended."""
         ...
 
 
 def place(root: Path) -> Path:
-    """Where a project's last good build is kept."""
+    """The directory of a project's last good build."""
     return home() / "dev" / f"{root.name}-{digest.sha256(str(root))[:12]}"
 
 
 def once(options: DevOptions, watcher: Watcher) -> int:
-    """Do one whole round; returns its exit code.
+    """Run one round; returns its exit code.
 
     Raises:
-        KeyboardInterrupt: passed on after every program was ended.
+        KeyboardInterrupt: the user interrupted; all programs were ended.
     """
-    told: queue.Queue[_Told] = queue.Queue()
-    with _session(options) as session, _Runner(session, watcher, told) as runner:
+    messages: queue.Queue[_Message] = queue.Queue()
+    with _session(options) as session, _RoundRunner(session, watcher, messages) as runner:
         runner.start(rounds.EVERYTHING, (), {})
-        return _round(told.get()).exit_code
+        return _round(messages.get()).exit_code
 
 
 def watch(options: DevOptions, watcher: Watcher) -> None:
-    """Do a round now and one for every change, until interrupted.
+    """Run a round now and one for every change, until interrupted.
 
     Raises:
-        KeyboardInterrupt: passed on after every program was ended.
+        KeyboardInterrupt: the user interrupted; all programs were ended.
     """
     import watchfiles  # noqa: PLC0415 - an extra's
 
-    told: queue.Queue[_Told] = queue.Queue()
+    messages: queue.Queue[_Message] = queue.Queue()
     end = threading.Event()
 
-    def look() -> None:
+    def put_changes() -> None:
         try:
             for _ in watchfiles.watch(
                 options.root,
@@ -91,44 +91,41 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
                 rust_timeout=_DEBOUNCE_MS,
                 yield_on_timeout=False,
             ):
-                told.put(None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, no change would be seen again
-            told.put(_unwatched(options.root, error))
+                messages.put(None)
+        except Exception as error:  # noqa: BLE001 - after any error no change would be found
+            messages.put(_unwatched(options.root, error))
 
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
+    thread = threading.Thread(target=put_changes, daemon=True)
+    thread.start()
     try:
         with _session(options) as session:
-            _rounds(session, options.root, watcher, told)
+            _rounds(session, options.root, watcher, messages)
     finally:
         end.set()
-        looking.join()
+        thread.join()
 
 
 def _unwatched(root: Path, error: Exception) -> StorageError:
     return StorageError(
         f"{root} cannot be watched: {error}",
         hint=(
-            "raise fs.inotify.max_user_watches (and max_user_instances) by sysctl, set "
-            "WATCHFILES_FORCE_POLLING=1, or do single rounds: kernforge dev --once"
+            "raise fs.inotify.max_user_watches (and max_user_instances) with sysctl, set "
+            "WATCHFILES_FORCE_POLLING=1, or run single rounds: kernforge dev --once"
         ),
     )
 
 
 def _rounds(
-    session: Session,
-    root: Path,
-    watcher: Watcher,
-    told: queue.Queue[_Told],
+    session: Session, root: Path, watcher: Watcher, messages: queue.Queue[_Message]
 ) -> None:
-    """Rounds for ever."""
+    """Run rounds until an error or an interrupt."""
     done: Mapping[str, str] = {}
-    with _Runner(session, watcher, told) as runner:
+    with _RoundRunner(session, watcher, messages) as runner:
         runner.start(rounds.EVERYTHING, (), snapshot(root))
         while True:
-            said = told.get()
-            if said is not None:
-                _round(said)
+            message = messages.get()
+            if message is not None:
+                _round(message)
                 done = runner.seen
                 watcher.state("idle", "")
                 session.prepare()
@@ -147,17 +144,17 @@ def _rounds(
                 runner.start(work, () if first else changed, now)
 
 
-class _Runner:
+class _RoundRunner:
     """Runs rounds, one at a time, in threads.
 
     Args:
-        session: what they work on.
-        watcher: is told.
-        told: gets each finished round.
+        session: session of the rounds.
+        watcher: gets the state and the results.
+        messages: gets each finished round.
     """
 
-    def __init__(self, session: Session, watcher: Watcher, told: queue.Queue[_Told]) -> None:
-        self._session, self._watcher, self._told = session, watcher, told
+    def __init__(self, session: Session, watcher: Watcher, messages: queue.Queue[_Message]) -> None:
+        self._session, self._watcher, self._messages = session, watcher, messages
         self._thread: threading.Thread | None = None
         self._stop = Stop()
         self._number = 0
@@ -171,11 +168,11 @@ class _Runner:
 
     @property
     def busy(self) -> bool:
-        """Whether a round runs."""
+        """Whether a round is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, work: Work, changed: tuple[str, ...], seen: Mapping[str, str]) -> None:
-        """Start a round on files of these contents."""
+        """Start a round; ``seen`` are the digests of the present files."""
         self._number += 1
         self._stop, self.seen = Stop(), seen
         self._thread = threading.Thread(
@@ -184,48 +181,48 @@ class _Runner:
         self._thread.start()
 
     def end(self) -> None:
-        """End the round that runs."""
+        """End the running round."""
         if self._thread is not None:
             self._stop.end(self._thread)
             self._thread = None
 
     def _run(self, number: int, work: Work, changed: tuple[str, ...], stop: Stop) -> None:
         try:
-            one = self._session.run(
+            result = self._session.run(
                 number, changed, work, RoundEvents(self._watcher.state, stop), stop
             )
-            self._watcher.round(one, self._session.good)
-            self._told.put(one)
+            self._watcher.round(result, self._session.good)
+            self._messages.put(result)
         except StoppedError:
             pass
-        except BaseException as error:  # noqa: BLE001 - it is raised where the session is
-            self._told.put(error)
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self._messages.put(error)
 
 
-def _round(said: _Told) -> Round:
-    """A finished round; raises what went wrong in it beyond what rounds tell."""
-    if said is None:
-        raise TypeError("a change is no round")
-    if isinstance(said, BaseException):
-        raise said
-    return said
+def _round(message: _Message) -> Round:
+    """A finished round; raises an error that ended it."""
+    if message is None:
+        raise TypeError("the message is a change and not a round")
+    if isinstance(message, BaseException):
+        raise message
+    return message
 
 
 @contextlib.contextmanager
 def _session(options: DevOptions) -> Iterator[Session]:
-    # What a killed session left; those that run now touch theirs every round.
+    # Directories of killed sessions; a running session touches its directory in every round.
     Store(home() / "store").sweep(options.place, "tmp-*")
-    with files.staging(options.place) as scratch, Spare(options.root, scratch) as spare:
-        yield Session(options, scratch, spare)
+    with files.staging(options.place) as scratch, WarmPytest(options.root, scratch) as warm_pytest:
+        yield Session(options, scratch, warm_pytest)
 
 
 def snapshot(root: Path) -> dict[str, str]:
-    """Digest of every file that may matter, by its path from the root.
+    """Digest of every file that may matter, by path relative to the root.
 
-    Left out are results, caches, what begins with a dot, and the lock, which a build completes.
+    Results, caches, names that begin with a dot, and the lock, which a build writes, are left out.
     """
-    found = {}
-    for directory, names, inside in os.walk(root):
+    digests = {}
+    for directory, names, files_ in os.walk(root):
         at_top = directory == str(root)
         names[:] = sorted(
             name
@@ -235,22 +232,22 @@ def snapshot(root: Path) -> dict[str, str]:
             and not name.endswith(".egg-info")
             and not (at_top and name in _RESULTS)
         )
-        for name in sorted(inside):
+        for name in sorted(files_):
             if name.startswith(".") or name.endswith((".pyc", "~")) or name == LOCK:
                 continue
             path = Path(directory, name)
-            # One that is gone or may not be read is no change; the build says what it lacks.
+            # A file that cannot be read is not a change; the build reports a missing file.
             with contextlib.suppress(OSError):
-                if digested := _digest(path):
-                    found[path.relative_to(root).as_posix()] = digested
-    return found
+                if file_digest := _digest(path):
+                    digests[path.relative_to(root).as_posix()] = file_digest
+    return digests
 
 
 def _digest(path: Path) -> str:
-    """Of a file's content, or of its size and time; empty for a pipe and the like."""
-    said = path.stat()
-    if not stat.S_ISREG(said.st_mode):
+    """Digest of a file's content, or its size and time if it is large; empty for special files."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         return ""
-    if said.st_size > _LARGE:
-        return f"{said.st_size} {said.st_mtime_ns}"
+    if status.st_size > _LARGE:
+        return f"{status.st_size} {status.st_mtime_ns}"
     return files.sha256_file(path)

@@ -203,8 +203,8 @@ def _sandbox(
 ) -> tuple[str, str]:
     if compiler is None or platform.system() != "Linux":
         return ("", "")
-    found = sandbox.probe("auto", compiler.path, runner, env.get("PATH", ""))
-    return (found.reason, sandbox.remedy()) if not found.isolates else ("", "")
+    sandbox_ = sandbox.probe("auto", compiler.path, runner, env.get("PATH", ""))
+    return (sandbox_.reason, sandbox.remedy()) if not sandbox_.isolates else ("", "")
 
 
 def _torch_locks(env: Mapping[str, str]) -> Iterator[TorchLock]:

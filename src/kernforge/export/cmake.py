@@ -259,7 +259,7 @@ def _backends(manifest: Manifest) -> str:
 
 def _cuda(manifest: Manifest) -> Iterator[str]:
     bounds = manifest.general.cuda
-    for limit, compare, say in (
+    for limit, compare, age in (
         (bounds.minver, "VERSION_LESS", "old"),
         (
             bounds.maxver and Version2(bounds.maxver.major, bounds.maxver.minor + 1),
@@ -269,7 +269,7 @@ def _cuda(manifest: Manifest) -> Iterator[str]:
     ):
         if limit:
             yield f"  if(CMAKE_CUDA_COMPILER_VERSION {compare} {limit})"
-            yield f'    message(FATAL_ERROR "this CUDA is too {say} for build.toml")'
+            yield f'    message(FATAL_ERROR "this CUDA is too {age} for build.toml")'
             yield "  endif()"
     sections = [s for s in manifest.sections("cuda").values() if isinstance(s, CudaKernel)]
     edges = {*_EDGES, *(s.cuda_minver for s in sections if s.cuda_minver)}

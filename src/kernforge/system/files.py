@@ -272,14 +272,14 @@ def _claim(path: Path) -> int | None:
         try:
             with contextlib.suppress(FileExistsError):
                 path.mkdir(mode=0o700)
-            found = path.lstat()
+            status = path.lstat()
         except FileNotFoundError:
             if path.parent.is_dir():
                 continue  # another process has just removed it
             return None
         except OSError:
             return None
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return None
         try:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -141,8 +141,8 @@ class Checks:
             case = cases.Case.make(self.declared, self._draw(dtype, device), self._shape())
             got = case.results(_call_guarded(op, case))
             first = first or tuple(result.clone() for result in got)
-            for mine, before in zip(got, first, strict=True):
-                compare.assert_bitwise(mine, before, what=f"run {run + 1}, compared with run 1")
+            for result, before in zip(got, first, strict=True):
+                compare.assert_bitwise(result, before, what=f"run {run + 1}, compared with run 1")
 
     # -- registration with torch -----------------------------------------------------------
 

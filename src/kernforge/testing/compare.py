@@ -180,9 +180,11 @@ def assert_bitwise(got: Tensor, wanted: Tensor, *, what: str = "result") -> None
     if not got.numel():
         return
     size = got.element_size()
-    ours = got.contiguous().view(-1).view(torch.uint8).view(-1, size)
-    theirs = wanted.contiguous().view(-1).view(torch.uint8).view(-1, size)
-    if first_difference := _first((ours != theirs).any(dim=1).view(got.shape), got, wanted):
+    got_bytes = got.contiguous().view(-1).view(torch.uint8).view(-1, size)
+    wanted_bytes = wanted.contiguous().view(-1).view(torch.uint8).view(-1, size)
+    if first_difference := _first(
+        (got_bytes != wanted_bytes).any(dim=1).view(got.shape), got, wanted
+    ):
         raise AssertionError(first_difference.text(what, got.shape))
 
 

@@ -217,10 +217,10 @@ def _python(libraries: Sequence[Library]) -> tuple[str, str]:
             "has, and its file name does not name a Python version",
             hint="build it with the limited API: bind with TORCH_LIBRARY, not with pybind11",
         )
-    asked = [library.python for library in libraries if library.python is not None]
-    if not asked:
+    needed = [library.python for library in libraries if library.python is not None]
+    if not needed:
         return "py3", "none"
-    major, minor = max(LEAST_PYTHON, *asked)
+    major, minor = max(LEAST_PYTHON, *needed)
     return f"cp{major}{minor}", "abi3"
 
 

@@ -16,7 +16,7 @@ from kernforge.dev import bench as dev_bench
 from kernforge.dev import build as dev_build
 from kernforge.dev import report, rounds
 from kernforge.dev import watch as dev_watch
-from kernforge.dev.rounds import EVERYTHING, Complaint, Good, Ratio, Round
+from kernforge.dev.rounds import EVERYTHING, GoodBuild, QuotedDiagnostic, Round, TimeRatio
 from kernforge.dev.session import DevOptions
 from kernforge.dev.view import View
 from kernforge.errors import StorageError
@@ -122,7 +122,9 @@ def test_a_ratio_lies_between_the_ends_of_both_intervals():
     assert (cold.ratio, cold.low, cold.high) == (2.0, 1.5, 3.0)
     assert report.verdict(cold) == "slower"
     assert hot.refused == "a lie"
-    assert report.verdict(Ratio(workload="w", mode="hot", ratio=1.0, low=0.9, high=1.1)) == "same"
+    assert (
+        report.verdict(TimeRatio(workload="w", mode="hot", ratio=1.0, low=0.9, high=1.1)) == "same"
+    )
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def broken():
         number=2,
         files=("k.cu",),
         work=rounds.work(("k.cu",), built=True),
-        complaints=(Complaint(diagnostic=said, source=("> 2 | z", "    | ^")),),
+        diagnostics=(QuotedDiagnostic(diagnostic=said, source=("> 2 | z", "    | ^")),),
         output=(("k.cu, CUDA 13.0", "k.cu(2): error"),),
         seconds={"build": 1.5},
         exit_code=5,
@@ -168,7 +170,7 @@ def good():
         ),
         kernels=(kernel_usage.Kernel(name="k(float*)", arch="9.0", use=use, fills=fills),),
         ratios=(
-            Ratio(
+            TimeRatio(
                 workload="w",
                 mode="cold",
                 median_ns=1500.0,
@@ -195,7 +197,7 @@ def test_the_view_shows_a_mistake_with_its_line(broken, good):
     assert "starting" in drawn(view)
     view.state("compiling", "k.cu, CUDA 13.0")
     assert "compiling" in drawn(view)
-    view.round(broken, Good(round=1, variants={}, figures={}))
+    view.round(broken, GoodBuild(round=1, variants={}, figures={}))
     text = drawn(view)
     assert 'k.cu:2:3: error: "z" is undefined' in text
     assert "> 2 | z" in text
