@@ -159,7 +159,7 @@ def test_a_project_that_takes_no_files_gets_a_way_out(run_test, kept_home):
 
 def test_what_is_built_is_tested_without_building(run_test):
     build = run_test.root / "build"
-    assert "is no directory" in run_test("--kernel", build, expect=2)["message"]
+    assert "is not a directory" in run_test("--kernel", build, expect=2)["message"]
     run_test(expect=0)
     (run_test.root / "times_two.cpp").write_text("this is no C++")  # a build would fail
     (told,) = run_test("--kernel", build, expect=0)["variants"]
