@@ -183,7 +183,7 @@ def test_a_compilers_warnings_are_said_with_verbose(tmp_path, capfd, monkeypatch
 def test_what_a_compiler_leaves_out_is_an_error(tmp_path):
     source = tmp_path / "a.cpp"
     source.write_text(PLAIN % 1)
-    with pytest.raises(BuildError, match=r"made no out\.o"):
+    with pytest.raises(BuildError, match=r"without writing out\.o"):
         kernforge.load("quiet", source, extra_cflags=["-fsyntax-only"])
 
 
