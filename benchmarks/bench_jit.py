@@ -125,9 +125,10 @@ def project(directory: Path, edited: int, block: int, *, cpu: bool) -> None:
     if not first.exists():
         first.write_text(source.read_text())
     text = first.read_text()
+    dispatch = "  return kernforge::dispatch"
     for old, new in (
-        ("* scale)", f"* scale + {edited}.0f)"),
-        *(() if cpu else (("kThreads = 256", f"kThreads = {block}"),)),
+        ("* factor;" if cpu else "* scale;", f"* {'factor' if cpu else 'scale'} + {edited};"),
+        *(() if cpu else ((dispatch, f"if (count == -{block}) return cudaSuccess;\n{dispatch}"),)),
     ):
         if old not in text:
             raise SystemExit(f"{source.name} has no {old!r}")

@@ -16,13 +16,15 @@
 
 #include <cstdint>
 
+#include "kernforge/dtype.h"
+
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 #include <cuda_runtime_api.h>
 #endif
 
 namespace gelu_approx {
 
-enum class Type { kFloat, kHalf, kBfloat16, kDouble };
+using kernforge::DType;
 
 constexpr double kCubic = 0.044715;
 // -2 sqrt(2 / pi) log2(e): exp(-2 u) is exp2(kExponent * (x + kCubic * x^3)).
@@ -30,13 +32,13 @@ constexpr double kExponent = -2.3022081981443249;
 constexpr double kSlope = 1.5957691216057308;  // 2 sqrt(2 / pi)
 
 // n elements that lie side by side, at any alignment of their type; y may be x, dx may be dy or x.
-void forward_cpu(Type type, const void* x, void* y, int64_t n);
-void backward_cpu(Type type, const void* dy, const void* x, void* dx, int64_t n);
+void forward_cpu(DType dtype, const void* x, void* y, int64_t n);
+void backward_cpu(DType dtype, const void* dy, const void* x, void* dx, int64_t n);
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 // The same on the current device, asynchronously on the stream. Nothing is launched for n == 0.
-cudaError_t forward_launch(Type type, const void* x, void* y, int64_t n, cudaStream_t stream);
-cudaError_t backward_launch(Type type, const void* dy, const void* x, void* dx, int64_t n,
+cudaError_t forward_launch(DType dtype, const void* x, void* y, int64_t n, cudaStream_t stream);
+cudaError_t backward_launch(DType dtype, const void* dy, const void* x, void* dx, int64_t n,
                             cudaStream_t stream);
 #endif
 

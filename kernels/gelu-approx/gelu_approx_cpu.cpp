@@ -120,30 +120,30 @@ GELU_INLINE void backward(const void* gradient, const void* from, void* to, int6
 }
 
 // The switch over types, compiled for one target: what it calls is inlined and so is too.
-#define GELU_FOR_TARGET(NAME, TARGET)                                                          \
-  TARGET void forward_##NAME(Type type, const void* x, void* y, int64_t n) {                   \
-    switch (type) {                                                                            \
-      case Type::kFloat:                                                                       \
-        return forward<float>(x, y, n);                                                        \
-      case Type::kHalf:                                                                        \
-        return forward<c10::Half>(x, y, n);                                                    \
-      case Type::kBfloat16:                                                                    \
-        return forward<c10::BFloat16>(x, y, n);                                                \
-      case Type::kDouble:                                                                      \
-        return forward<double>(x, y, n);                                                       \
-    }                                                                                          \
-  }                                                                                            \
-  TARGET void backward_##NAME(Type type, const void* dy, const void* x, void* dx, int64_t n) { \
-    switch (type) {                                                                            \
-      case Type::kFloat:                                                                       \
-        return backward<float>(dy, x, dx, n);                                                  \
-      case Type::kHalf:                                                                        \
-        return backward<c10::Half>(dy, x, dx, n);                                              \
-      case Type::kBfloat16:                                                                    \
-        return backward<c10::BFloat16>(dy, x, dx, n);                                          \
-      case Type::kDouble:                                                                      \
-        return backward<double>(dy, x, dx, n);                                                 \
-    }                                                                                          \
+#define GELU_FOR_TARGET(NAME, TARGET)                                                            \
+  TARGET void forward_##NAME(DType dtype, const void* x, void* y, int64_t n) {                   \
+    switch (dtype) {                                                                             \
+      case DType::kFloat32:                                                                      \
+        return forward<float>(x, y, n);                                                          \
+      case DType::kFloat16:                                                                      \
+        return forward<c10::Half>(x, y, n);                                                      \
+      case DType::kBFloat16:                                                                     \
+        return forward<c10::BFloat16>(x, y, n);                                                  \
+      case DType::kFloat64:                                                                      \
+        return forward<double>(x, y, n);                                                         \
+    }                                                                                            \
+  }                                                                                              \
+  TARGET void backward_##NAME(DType dtype, const void* dy, const void* x, void* dx, int64_t n) { \
+    switch (dtype) {                                                                             \
+      case DType::kFloat32:                                                                      \
+        return backward<float>(dy, x, dx, n);                                                    \
+      case DType::kFloat16:                                                                      \
+        return backward<c10::Half>(dy, x, dx, n);                                                \
+      case DType::kBFloat16:                                                                     \
+        return backward<c10::BFloat16>(dy, x, dx, n);                                            \
+      case DType::kFloat64:                                                                      \
+        return backward<double>(dy, x, dx, n);                                                   \
+    }                                                                                            \
   }
 
 GELU_FOR_TARGET(plain, )
@@ -159,18 +159,18 @@ bool has_avx2() {
 
 }  // namespace
 
-void forward_cpu(Type type, const void* x, void* y, int64_t n) {
+void forward_cpu(DType dtype, const void* x, void* y, int64_t n) {
 #if defined(__x86_64__)
-  if (has_avx2()) return forward_avx2(type, x, y, n);
+  if (has_avx2()) return forward_avx2(dtype, x, y, n);
 #endif
-  forward_plain(type, x, y, n);
+  forward_plain(dtype, x, y, n);
 }
 
-void backward_cpu(Type type, const void* dy, const void* x, void* dx, int64_t n) {
+void backward_cpu(DType dtype, const void* dy, const void* x, void* dx, int64_t n) {
 #if defined(__x86_64__)
-  if (has_avx2()) return backward_avx2(type, dy, x, dx, n);
+  if (has_avx2()) return backward_avx2(dtype, dy, x, dx, n);
 #endif
-  backward_plain(type, dy, x, dx, n);
+  backward_plain(dtype, dy, x, dx, n);
 }
 
 }  // namespace gelu_approx

@@ -10,48 +10,48 @@
 // Large volumes are scaled from their end, of which the L2 cache still has what the moments read
 // last.
 //
-// Where launches are what takes time: a volume of up to kSmall voxels is one block's, which sums
-// and then scales it, from registers where one pack a thread is all of it. Up to kMiddle in all,
-// blocks leave their sums side by side, and every block that scales adds them up for itself: no
-// place has to be made 0 before, and none is waited for.
+// Where launches are what takes time: a volume of up to Policy::kSmall voxels is one block's, which
+// sums and then scales it, from registers where one vector a thread is all of it. Up to
+// Policy::kMiddle in all, blocks leave their sums side by side, and every block that scales adds
+// them up for itself: no place has to be made 0 before, and none is waited for.
 
-#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
-#include "early.cuh"
+#include "kernforge/pdl.cuh"
 #include "normalize_volume.h"
+#include "policy.cuh"
 #include "scaling.cuh"
 #include "sums.cuh"
 
 namespace normalize_volume {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kSmallThreads = 512;
-constexpr int64_t kSmall = 1 << 15;  // what warp_sum calls few
-constexpr int64_t kMiddle = 1 << 20;
-constexpr int64_t kTwoFrom = 8 << 20, kTwoTo = 64 << 20;  // bytes of a result of halves
+using kernforge::Device;
+using kernforge::launch;
+
+constexpr int kThreads = Policy::kBlockThreads;
+constexpr int kSmallThreads = Policy::kSmallBlockThreads;
 
 // All volumes scaled alike are one.
-template <class V, class Y, int kWidth, int kThreads, int kPacks>
-__global__ void __launch_bounds__(kThreads)
+template <class P, class V, class Y, int kWidth>
+__global__ void __launch_bounds__(P::kBlockThreads)
     scale_kernel(const V* v, Y* __restrict__ y, const Scaling by, const Limits limits, int64_t n) {
-  early::wait();
-  scale_packs<Y, kWidth, kThreads, kPacks, false>(v, y, by, limits, blockIdx.x, n);
+  kernforge::grid_dependency_synchronize();
+  scale_packs<P, Y, kWidth, false>(v, y, by, limits, blockIdx.x, n);
 }
 
 // Each volume by its own scaling, `each` blocks of it, from the last to the first.
-template <class V, class Y, int kWidth, int kThreads, int kPacks>
-__global__ void __launch_bounds__(kThreads)
+template <class P, class V, class Y, int kWidth>
+__global__ void __launch_bounds__(P::kBlockThreads)
     scale_each_kernel(const V* v, Y* __restrict__ y, const Workspace* workspaces, unsigned each,
                       int64_t n) {
-  early::wait();
+  kernforge::grid_dependency_synchronize();
   const unsigned block = gridDim.x - 1 - blockIdx.x;
   const unsigned volume = gridDim.x == each ? 0 : block / each;
   const Limits none = {-INFINITY, INFINITY};
-  scale_packs<Y, kWidth, kThreads, kPacks, true>(
-      v + volume * n, y + volume * n, workspaces[volume].scaling, none, block - volume * each, n);
+  scale_packs<P, Y, kWidth, true>(v + volume * n, y + volume * n, workspaces[volume].scaling, none,
+                                  block - volume * each, n);
 }
 
 // -- moments ---
@@ -61,7 +61,7 @@ template <class V>
 __global__ void __launch_bounds__(kThreads)
     moments_kernel(const V* v, Moments* __restrict__ moments, Workspace* workspaces, unsigned each,
                    Count count) {
-  early::wait();
+  kernforge::grid_dependency_synchronize();
   const int64_t n = count.n;
   const unsigned volume = blockIdx.x / each;
   const int64_t rank = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class V>
 __global__ void __launch_bounds__(kThreads)
     parts_kernel(const V* v, Workspace* workspaces, unsigned each, int64_t n) {
-  early::wait();
+  kernforge::grid_dependency_synchronize();
   const unsigned volume = blockIdx.x / each;
   const int64_t rank = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
   const Sums part = block_sum(sums_of(v + volume * n, n, rank, int64_t{each} * kThreads));
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
     scale_parts_kernel(const V* v, Y* __restrict__ y, const Workspace* workspaces, unsigned parts,
                        unsigned each, Count count) {
   __shared__ Scaling by;
-  early::wait();
+  kernforge::grid_dependency_synchronize();
   const int64_t n = count.n;
   const unsigned volume = blockIdx.x / each;
   const int64_t pack = int64_t{blockIdx.x - volume * each} * kThreads + threadIdx.x;
@@ -119,12 +119,12 @@ template <class V, class Y>
 __global__ void __launch_bounds__(kSmallThreads)
     kept_kernel(const V* v, Y* __restrict__ y, Count count) {
   constexpr int kRead = 16 / sizeof(V), kWidth = 16 / sizeof(Y);
-  early::wait();
+  kernforge::grid_dependency_synchronize();
   const auto n = static_cast<unsigned>(count.n);
   const unsigned at = threadIdx.x * kRead;
   v += blockIdx.x * count.n + at;
   y += blockIdx.x * count.n + at;
-  Pack<Pack<V, kWidth>, kRead / kWidth> in;
+  AlignedVector<AlignedVector<V, kWidth>, kRead / kWidth> in;
   Sums sums = {0, 0};
   if (at < n) {
     const auto words = *reinterpret_cast<const uint4*>(v);
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kSmallThreads)
   const Limits none = {-INFINITY, INFINITY};
 #pragma unroll
   for (int i = 0; i < kRead / kWidth; ++i) {
-    reinterpret_cast<Pack<Y, kWidth>*>(y)[i] = scaled_pack<Y>(in.at[i], by, none);
+    reinterpret_cast<AlignedVector<Y, kWidth>*>(y)[i] = scaled_pack<Y>(in.at[i], by, none);
   }
 }
 
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kSmallThreads)
 template <class V, class Y, int kWidth>
 __global__ void __launch_bounds__(kSmallThreads)
     small_kernel(const V* v, Y* __restrict__ y, Moments* __restrict__ moments, Count count) {
-  early::wait();
+  kernforge::grid_dependency_synchronize();
   const int64_t n = count.n;
   v += blockIdx.x * n;
   const Sums sums = block_sum<true>(sums_of(v, n, threadIdx.x, blockDim.x));
@@ -165,8 +165,9 @@ __global__ void __launch_bounds__(kSmallThreads)
 
 // -- launches ---
 
-unsigned blocks_for(int64_t packs, int64_t each = kThreads) {
-  return static_cast<unsigned>((packs + each - 1) / each);
+template <class P>
+int64_t blocks_for(int64_t packs) {
+  return (packs + P::kTileVectors - 1) / P::kTileVectors;
 }
 
 // Packs may be used where every volume begins where one does.
@@ -188,94 +189,56 @@ bool kept(const V* v, const Y* y, int64_t n) {
 
 template <class V, class Y, int kWidth>
 cudaError_t scale(const V* v, Y* y, const Scaling& by, Limits limits, int64_t n,
-                  cudaStream_t stream) {
+                  const Device& device, cudaStream_t stream) {
   const int64_t packs = (n + kWidth - 1) / kWidth;
-  // A pack of float32 is made of 8 bytes or 4: of large volumes a thread asks for several at a
-  // time. Of halves two at a time are faster while a result fits the L2 cache.
-  const int64_t bytes = n * int64_t{sizeof(Y)};
-  if (sizeof(Y) == 4 && bytes >= 16 << 20 && bytes < 64 << 20) {
-    return early::launch(scale_kernel<V, Y, kWidth, 64, 4>, blocks_for(packs), 64, stream, v, y, by,
-                         limits, n);
-  }
-  if (sizeof(Y) == 4 ? bytes >= 64 << 20 : bytes >= kTwoFrom && bytes < kTwoTo) {
-    return early::launch(scale_kernel<V, Y, kWidth, 128, 2>, blocks_for(packs), 128, stream, v, y,
-                         by, limits, n);
-  }
-  return early::launch(scale_kernel<V, Y, kWidth, kThreads, 1>, blocks_for(packs), kThreads, stream,
-                       v, y, by, limits, n);
+  return Policy::scale<Y>(n * int64_t{sizeof(Y)}, device, [&](auto policy) {
+    using P = decltype(policy);
+    return launch(device, stream, scale_kernel<P, V, Y, kWidth>, blocks_for<P>(packs),
+                  P::kBlockThreads, v, y, by, limits, n);
+  });
 }
-
-// As many blocks for each volume as fill the device eight times over all volumes, but none without
-// four packs a thread.
-cudaError_t blocks_each(int64_t volumes, int64_t bytes, unsigned* each) {
-  int device = 0, processors = 0;
-  if (const cudaError_t error = cudaGetDevice(&device)) return error;
-  if (const cudaError_t error =
-          cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device)) {
-    return error;
-  }
-  const int64_t fill = (int64_t{processors} * 8 + volumes - 1) / volumes;
-  const int64_t work = bytes / (16 * 4 * kThreads);
-  *each = static_cast<unsigned>(std::max<int64_t>(1, std::min(fill, work)));
-  return cudaSuccess;
-}
-
-// Blocks whose sums of one volume lie side by side: at least 8 voxels a thread.
-unsigned parts_each(int64_t n) {
-  return static_cast<unsigned>(
-      std::max<int64_t>(1, std::min<int64_t>(kThreads, n / (8 * kThreads))));
-}
-
-bool in_parts(int64_t volumes, int64_t n) { return volumes * n <= kMiddle; }
 
 template <class V>
 cudaError_t sum_up(const V* v, Moments* moments, Workspace* workspaces, int64_t volumes, int64_t n,
-                   cudaStream_t stream) {
-  unsigned each = 1;
-  if (const cudaError_t error = blocks_each(volumes, n * sizeof(V), &each)) return error;
+                   const Device& device, cudaStream_t stream) {
+  const unsigned each = Policy::blocks_each(volumes, n * sizeof(V), device);
   if (const cudaError_t error =
           cudaMemsetAsync(workspaces, 0, volumes * sizeof(Workspace), stream)) {
     return error;
   }
-  return early::launch(moments_kernel<V>, volumes * each, kThreads, stream, v, moments, workspaces,
-                       each, counted(n));
-}
-
-// A small volume's threads: whole warps with 8 voxels each, or all that a block can have.
-int small_threads(int64_t n) {
-  const int64_t warps = std::max<int64_t>((n + 255) / 256, 1);
-  return static_cast<int>(std::min<int64_t>(32 * warps, kSmallThreads));
+  return launch(device, stream, moments_kernel<V>, volumes * each, kThreads, v, moments, workspaces,
+                each, counted(n));
 }
 
 template <class V, class Y, int kWidth>
 cudaError_t standardize(const V* v, Y* y, Workspace* workspaces, int64_t volumes, int64_t n,
-                        cudaStream_t stream) {
+                        const Device& device, cudaStream_t stream) {
   if (kept(v, y, n)) {
-    return early::launch(kept_kernel<V, Y>, volumes, small_threads(n * sizeof(V) / 2), stream, v, y,
-                         counted(n));
+    return launch(device, stream, kept_kernel<V, Y>, volumes,
+                  Policy::small_threads(n * sizeof(V) / 2), v, y, counted(n));
   }
-  if (n <= kSmall) {
-    return early::launch(small_kernel<V, Y, kWidth>, volumes, small_threads(n), stream, v, y,
-                         nullptr, counted(n));
+  if (n <= Policy::kSmall) {
+    return launch(device, stream, small_kernel<V, Y, kWidth>, volumes, Policy::small_threads(n), v,
+                  y, nullptr, counted(n));
   }
   const int64_t packs = (n + kWidth - 1) / kWidth;
-  if (in_parts(volumes, n)) {
-    const unsigned parts = parts_each(n), each = blocks_for(packs);
-    if (const cudaError_t error = early::launch(parts_kernel<V>, volumes * parts, kThreads, stream,
-                                                v, workspaces, parts, n)) {
+  if (Policy::in_parts(volumes, n)) {
+    const unsigned parts = Policy::parts_each(n);
+    const auto each = static_cast<unsigned>((packs + kThreads - 1) / kThreads);
+    if (const cudaError_t error = launch(device, stream, parts_kernel<V>, volumes * parts, kThreads,
+                                         v, workspaces, parts, n)) {
       return error;
     }
-    return early::launch(scale_parts_kernel<V, Y, kWidth>, volumes * each, kThreads, stream, v, y,
-                         workspaces, parts, each, counted(n));
+    return launch(device, stream, scale_parts_kernel<V, Y, kWidth>, volumes * each, kThreads, v, y,
+                  workspaces, parts, each, counted(n));
   }
-  if (const cudaError_t error = sum_up(v, nullptr, workspaces, volumes, n, stream)) {
+  if (const cudaError_t error = sum_up(v, nullptr, workspaces, volumes, n, device, stream)) {
     return error;
   }
-  // Blocks of 256 packs: of float32 two a thread.
-  constexpr int kPacks = sizeof(Y) == 4 ? 2 : 1;
-  const unsigned each = blocks_for(packs);
-  return early::launch(scale_each_kernel<V, Y, kWidth, kThreads / kPacks, kPacks>, volumes * each,
-                       kThreads / kPacks, stream, v, y, workspaces, each, n);
+  using P = Policy::ScaleEach<Y>;
+  const auto each = static_cast<unsigned>(blocks_for<P>(packs));
+  return launch(device, stream, scale_each_kernel<P, V, Y, kWidth>, volumes * each,
+                P::kBlockThreads, v, y, workspaces, each, n);
 }
 
 // Calls `run` with values whose types say which C++ types a volume and a result have.
@@ -310,46 +273,57 @@ cudaError_t with_types(From from, To to, const Run& run) {
 }  // namespace
 
 int64_t workspaces_for(int64_t volumes, int64_t n) {
-  return in_parts(volumes, n) ? volumes * parts_each(n) : volumes;
+  return Policy::in_parts(volumes, n) ? volumes * Policy::parts_each(n) : volumes;
 }
 
 cudaError_t scale_launch(From from, To to, const void* v, void* y, const Scaling& by, Limits limits,
                          int64_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
+  Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
   return with_types(from, to, [&](auto in, auto out) {
     using V = decltype(in);
     using Y = decltype(out);
     const auto* given = static_cast<const V*>(v);
     auto* made = static_cast<Y*>(y);
-    if (!packs_fit(given, made, 1, n)) return scale<V, Y, 1>(given, made, by, limits, n, stream);
-    return scale<V, Y, 16 / sizeof(Y)>(given, made, by, limits, n, stream);
+    if (!packs_fit(given, made, 1, n)) {
+      return scale<V, Y, 1>(given, made, by, limits, n, device, stream);
+    }
+    return scale<V, Y, kernforge::kVectorLength<Y>>(given, made, by, limits, n, device, stream);
   });
 }
 
 cudaError_t moments_launch(From from, const void* v, Moments* moments, Workspace* workspaces,
                            int64_t volumes, int64_t n, cudaStream_t stream) {
   if (volumes == 0) return cudaSuccess;
+  Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
   return with_type(from, [&](auto in) {
     using V = decltype(in);
     const auto* given = static_cast<const V*>(v);
-    if (n > kSmall) return sum_up(given, moments, workspaces, volumes, n, stream);
-    return early::launch(small_kernel<V, void, 1>, volumes, small_threads(n), stream, given,
-                         nullptr, moments, counted(n));
+    if (n > Policy::kSmall) {
+      return sum_up(given, moments, workspaces, volumes, n, device, stream);
+    }
+    return launch(device, stream, small_kernel<V, void, 1>, volumes, Policy::small_threads(n),
+                  given, nullptr, moments, counted(n));
   });
 }
 
 cudaError_t standardize_launch(From from, To to, const void* v, void* y, Workspace* workspaces,
                                int64_t volumes, int64_t n, cudaStream_t stream) {
   if (volumes == 0 || n == 0) return cudaSuccess;
+  Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
   return with_types(from, to, [&](auto in, auto out) {
     using V = decltype(in);
     using Y = decltype(out);
     const auto* given = static_cast<const V*>(v);
     auto* made = static_cast<Y*>(y);
     if (!packs_fit(given, made, volumes, n)) {
-      return standardize<V, Y, 1>(given, made, workspaces, volumes, n, stream);
+      return standardize<V, Y, 1>(given, made, workspaces, volumes, n, device, stream);
     }
-    return standardize<V, Y, 16 / sizeof(Y)>(given, made, workspaces, volumes, n, stream);
+    return standardize<V, Y, kernforge::kVectorLength<Y>>(given, made, workspaces, volumes, n,
+                                                          device, stream);
   });
 }
 

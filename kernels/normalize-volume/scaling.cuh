@@ -5,17 +5,17 @@
 
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
+#include "kernforge/dtype.cuh"
 #include "normalize_volume.h"
 
 namespace normalize_volume {
 namespace {
+
+using kernforge::AlignedVector;
 
 // (d / by.scale), correctly rounded or next to it: a quotient by the reciprocal, and what it
 // misses.
@@ -27,20 +27,8 @@ __device__ __forceinline__ float divided(float d, const Scaling& by) {
 template <class Y, class V>
 __device__ __forceinline__ Y scaled(V v, const Scaling& by, Limits limits) {
   const float q = divided((static_cast<float>(v) - by.whole) - by.rest, by);
-  const float y = fminf(fmaxf(q, limits.low), limits.high);
-  if constexpr (std::is_same_v<Y, __half>) {
-    return __float2half_rn(y);
-  } else if constexpr (std::is_same_v<Y, __nv_bfloat16>) {
-    return __float2bfloat16_rn(y);
-  } else {
-    return y;
-  }
+  return kernforge::narrow<Y>(fminf(fmaxf(q, limits.low), limits.high));
 }
-
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Pack {
-  T at[kWidth];
-};
 
 // What is read or written for the last time (kLast) is the first to leave the L2 cache.
 template <class P>
@@ -71,9 +59,9 @@ __device__ __forceinline__ void store(P* to, const P& pack) {
 }
 
 template <class Y, class V, int kWidth>
-__device__ __forceinline__ Pack<Y, kWidth> scaled_pack(const Pack<V, kWidth>& in, const Scaling& by,
-                                                       Limits limits) {
-  Pack<Y, kWidth> out;
+__device__ __forceinline__ AlignedVector<Y, kWidth> scaled_pack(const AlignedVector<V, kWidth>& in,
+                                                                const Scaling& by, Limits limits) {
+  AlignedVector<Y, kWidth> out;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) out.at[j] = scaled<Y>(in.at[j], by, limits);
   return out;
@@ -85,17 +73,19 @@ __device__ __forceinline__ void scale_pack(const V* v, Y* y, const Scaling& by, 
                                            int64_t pack, int64_t n) {
   const int64_t at = pack * kWidth;
   if (at + kWidth <= n) {
-    const auto in = *reinterpret_cast<const Pack<V, kWidth>*>(v + at);
-    *reinterpret_cast<Pack<Y, kWidth>*>(y + at) = scaled_pack<Y>(in, by, limits);
+    const auto in = *reinterpret_cast<const AlignedVector<V, kWidth>*>(v + at);
+    *reinterpret_cast<AlignedVector<Y, kWidth>*>(y + at) = scaled_pack<Y>(in, by, limits);
   } else {
     for (int64_t i = at; i < n; ++i) y[i] = scaled<Y>(v[i], by, limits);
   }
 }
 
-// kPacks packs a thread, a block apart, loaded before the first is stored where all are whole.
-template <class Y, int kWidth, int kThreads, int kPacks, bool kLast, class V>
+// A policy's packs of a thread lie a block apart, and are loaded before the first is stored where
+// all are whole.
+template <class Policy, class Y, int kWidth, bool kLast, class V>
 __device__ __forceinline__ void scale_packs(const V* v, Y* y, const Scaling& by, Limits limits,
                                             int64_t block, int64_t n) {
+  constexpr int kThreads = Policy::kBlockThreads, kPacks = Policy::kVectorsPerThread;
   const int64_t first = block * (kThreads * kPacks) + threadIdx.x;
   if ((first + (kPacks - 1) * kThreads + 1) * kWidth > n) {
 #pragma unroll 1
@@ -104,15 +94,16 @@ __device__ __forceinline__ void scale_packs(const V* v, Y* y, const Scaling& by,
     }
     return;
   }
-  Pack<V, kWidth> in[kPacks];
+  AlignedVector<V, kWidth> in[kPacks];
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    in[i] = load<kLast>(reinterpret_cast<const Pack<V, kWidth>*>(v) + first + i * kThreads);
+    in[i] =
+        load<kLast>(reinterpret_cast<const AlignedVector<V, kWidth>*>(v) + first + i * kThreads);
   }
   const Scaling with = by;  // once, although stores come between
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
-    store<kLast>(reinterpret_cast<Pack<Y, kWidth>*>(y) + first + i * kThreads,
+    store<kLast>(reinterpret_cast<AlignedVector<Y, kWidth>*>(y) + first + i * kThreads,
                  scaled_pack<Y>(in[i], with, limits));
   }
 }

@@ -102,7 +102,8 @@ __device__ __forceinline__ uint64_t warp_sum(uint64_t v) {
   return low + (middle << 24) + (high << 48);
 }
 
-// Of few voxels (up to 2^15) the sums stay within 2^30 and 2^45: half as many additions.
+// Of few voxels the sums stay within 2^30 and 2^45: half as many additions.
+constexpr int64_t kFewVoxels = 1 << 15;
 template <bool kFew>
 __device__ __forceinline__ Sums warp_sum(Sums sums) {
   if constexpr (kFew) {
@@ -117,9 +118,10 @@ __device__ __forceinline__ Sums warp_sum(Sums sums) {
 }
 
 // The sum over a block of whole warps, in all of its threads.
+constexpr int kMostBlockThreads = 1024;
 template <bool kFew = false>
 __device__ __forceinline__ Sums block_sum(Sums sums) {
-  __shared__ Sums of_warp[32];
+  __shared__ Sums of_warp[kMostBlockThreads / 32];
   sums = warp_sum<kFew>(sums);
   if (blockDim.x == 32) return sums;
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sums;

@@ -12,23 +12,40 @@
 
 #include <cstdint>
 
+#include "kernforge/dtype.h"
+
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 #include <cuda_runtime_api.h>
 #endif
 
 namespace relu_scale {
 
-enum class Type { kFloat, kHalf, kBfloat16, kDouble };
+using kernforge::DType;
+
+// On what elements are widened to, W.
+template <class W>
+struct Forward {
+  W alpha;
+  KERNFORGE_HOST_DEVICE W operator()(W x) const { return (x < 0 ? 0 : x) * alpha; }
+};
+template <class W>
+struct Backward {
+  W alpha;
+  KERNFORGE_HOST_DEVICE W operator()(W dy, W x) const {
+    const W scaled = dy * alpha;
+    return x <= 0 ? 0 : scaled;
+  }
+};
 
 // n elements that lie side by side; y may be x, and dx may be dy or x.
-void forward_cpu(Type type, const void* x, void* y, double alpha, int64_t n);
-void backward_cpu(Type type, const void* dy, const void* x, void* dx, double alpha, int64_t n);
+void forward_cpu(DType dtype, const void* x, void* y, double alpha, int64_t n);
+void backward_cpu(DType dtype, const void* dy, const void* x, void* dx, double alpha, int64_t n);
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 // The same on the current device, asynchronously on the stream. Nothing is launched for n == 0.
-cudaError_t forward_launch(Type type, const void* x, void* y, double alpha, int64_t n,
+cudaError_t forward_launch(DType dtype, const void* x, void* y, double alpha, int64_t n,
                            cudaStream_t stream);
-cudaError_t backward_launch(Type type, const void* dy, const void* x, void* dx, double alpha,
+cudaError_t backward_launch(DType dtype, const void* dy, const void* x, void* dx, double alpha,
                             int64_t n, cudaStream_t stream);
 #endif
 

@@ -8,20 +8,30 @@
 
 #include <cstdint>
 
+#include "kernforge/dtype.h"
+
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 #include <cuda_runtime_api.h>
 #endif
 
 namespace vector_add {
 
-enum class Type { kFloat, kHalf, kBfloat16, kDouble };
+using kernforge::DType;
+
+// On what elements are widened to.
+struct Add {
+  template <class W>
+  KERNFORGE_HOST_DEVICE W operator()(W a, W b) const {
+    return a + b;
+  }
+};
 
 // n elements that lie side by side, at any alignment of their type.
-void add_cpu(Type type, const void* a, const void* b, void* out, int64_t n);
+void add_cpu(DType dtype, const void* a, const void* b, void* out, int64_t n);
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 // The same on the current device, asynchronously on the stream. Nothing is launched for n == 0.
-cudaError_t add_launch(Type type, const void* a, const void* b, void* out, int64_t n,
+cudaError_t add_launch(DType dtype, const void* a, const void* b, void* out, int64_t n,
                        cudaStream_t stream);
 #endif
 

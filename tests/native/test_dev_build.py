@@ -7,10 +7,12 @@ import pytest
 from support import jit_homes, projects
 
 from kernforge.binary import cubin, elf, fatbin
-from kernforge.dev import rounds
+from kernforge.dev import build, rounds
 from kernforge.dev.control import RoundEvents, Stop
 from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import WarmPytest
+from kernforge.jit.device import nvrtc
+from kernforge.project import scaffold
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
@@ -28,7 +30,11 @@ def home(tmp_path, kept_home, monkeypatch):
 def edit(tmp_path, home):
     """Write an edited source and do a round; gives the round and the module that it built."""
     root = projects.write(tmp_path / "times-two-cuda", backends=("cuda",))
-    source = root / "times_two.cu"
+    return editor(root, "times_two.cu", tmp_path, home)
+
+
+def editor(root, name, tmp_path, home):
+    source = root / name
     first = source.read_text()
     sessions = iter(range(100))
 
@@ -57,6 +63,7 @@ def edit(tmp_path, home):
         (module,) = variant.rglob("*.so")
         return one, module.read_bytes()
 
+    write_and_build.session = session
     return write_and_build
 
 
@@ -98,6 +105,36 @@ def test_an_edit_of_host_code_is_compiled_with_all(home, edit):
     one, _ = edit("256, 0", "128, 0")
     assert one.ok, one.error or one.output
     assert ways(home) == (0, 0)
+
+
+@pytest.mark.parametrize("by", ["nvcc", "nvrtc"])
+def test_the_formula_of_a_new_project_is_compiled_alone(home, tmp_path, monkeypatch, caplog, by):
+    """Its kernel is in a header that kernforge brings."""
+    if by == "nvrtc":
+        if not nvrtc.installed():
+            pytest.skip("there is no cuda.bindings here")
+        real = build.replace_edited
+        monkeypatch.setattr(
+            build, "replace_edited", lambda *a, **given: real(*a, **{**given, "nvrtc": True})
+        )
+    scaffold.scaffold("toy", dest=tmp_path / "toy", backends=("cuda",))
+    edit = editor(tmp_path / "toy", "toy.cu", tmp_path, home)
+    first, before = edit("", "")
+    assert first.ok, first.error or first.output
+    edit.session._device.wait()
+    second, module = edit("* scale;", "* scale + 1;")
+    assert second.ok, second.error or second.output
+    edit.session._device.wait()
+    assert module != before
+    if by == "nvrtc":  # nvcc's is compared with it afterwards
+        assert ways(home) == (2, 1)
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
+        return
+    assert ways(home) == (1, 1)
+    _, whole = edit("* scale;", "* scale + 1;", alone=True)
+    # Names of what is unnamed differ.
+    one, other = (fatbin.one_cubin(elf.section(each, fatbin.SECTION)) for each in (module, whole))
+    assert cubin.same_code(cubin.named_like(other, one), one)
 
 
 def test_a_mistake_in_device_code_is_shown(home, edit):

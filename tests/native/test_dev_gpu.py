@@ -59,12 +59,15 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
         assert first.ok, first.error or first.output or first.failed
         (tested,) = first.tested
         assert tested.counts["passed"] > 10
-        wrong = round_of("* scale);", "* scale + 1.0f);")
+        wrong = round_of("* scale;", "* scale + 1;")
         assert wrong.exit_code == 6, wrong.error or wrong.output
-        right = round_of("(f < 0.0f ? 0.0f : f) * scale", "scale * (f < 0.0f ? 0.0f : f)")
+        right = round_of("(v < 0 ? 0 : v) * scale", "scale * (v < 0 ? 0 : v)")
         assert right.ok, right.error or right.output or right.failed
         swapped = list((home / "store" / "actions").glob("??/*/code.fatbin"))
         assert len(swapped) == 2
-        other = round_of("kThreads = 256", "kThreads = 128")
+        other = round_of(
+            "return kernforge::dispatch",
+            "if (count == -1) return cudaErrorInvalidValue;\n  return kernforge::dispatch",
+        )
         assert other.ok, other.error or other.output or other.failed
         assert list((home / "store" / "actions").glob("??/*/code.fatbin")) == swapped

@@ -86,6 +86,16 @@ def test_pip_installs_an_exported_project(kernforge_cli, tmp_path):
 
 
 @needs_cmake
+def test_pip_installs_a_kernel_that_includes_headers_of_kernforge(kernforge_cli, tmp_path):
+    kernel = Path(__file__).parents[2] / "kernels" / "relu-scale"
+    kernforge_cli("export", kernel, "--to", tmp_path / "out", "--only", "cmake", "--only", "python")
+    _pip("--target", tmp_path / "site", tmp_path / "out")
+    call = "relu_scale.relu_scale(torch.tensor([-1.0, 2.0]), 3.0)"
+    code = f"import torch, relu_scale; print({call}.tolist())"
+    assert _python(code, tmp_path / "site") == "[0.0, 6.0]"
+
+
+@needs_cmake
 def test_an_editable_install_runs_the_sources_where_they_lie(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
     kernforge_cli("export", root, "--only", "cmake", "--only", "python")
@@ -128,7 +138,8 @@ def test_pip_installs_a_tvm_ffi_project(kernforge_cli, tmp_path):
 
 @needs_cmake
 def test_the_cuda_section_compiles_in_the_shell_of_its_variant(kernforge_cli, tmp_path):
-    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"))
+    cuda = '#include "kernforge/elementwise.cuh"\n' + projects.CU
+    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"), cu=cuda)
     out, build = tmp_path / "out", tmp_path / "b"
     kernforge_cli("export", root, "--to", out, "--only", "cmake")
     shell = ["shell", "--project", root, "--variant", CUDA, "--"]
@@ -141,7 +152,8 @@ def test_the_cuda_section_compiles_in_the_shell_of_its_variant(kernforge_cli, tm
 
 
 def test_editors_see_the_stores_headers_and_every_command_compiles(kernforge_cli, tmp_path):
-    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"), stable=False)
+    cpu = '#include "kernforge/elementwise.h"\n' + projects.CPP
+    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"), stable=False, cpp=cpu)
     kernforge_cli("export", root, "--only", "editor")
     entries = json.loads((root / "compile_commands.json").read_text())
     paths = [entry["file"] for entry in entries]

@@ -313,9 +313,12 @@ def test_stages_side_by_side_make_the_same_bytes(tmp_path, source):
 
 
 def sources(directory):
-    """The sources of a project's CUDA kernel."""
+    """The sources of a project's CUDA kernel, and the headers that kernforge brings."""
     wanted = {".cu", ".cuh", ".h"}
-    return {p.name: p.read_text() for p in directory.iterdir() if p.suffix in wanted}
+    own = {p.name: p.read_text() for p in directory.iterdir() if p.suffix in wanted}
+    include = Path(kernforge.__file__).parent / "include"
+    brought = (*include.glob("csrc/kernforge/*.cuh"), include / "csrc/kernforge/dtype.h")
+    return own | {str(p.relative_to(include)): p.read_text() for p in brought}
 
 
 LAMBDAS = """
@@ -360,10 +363,11 @@ def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_pa
     for runner in (run, nvcc_stages.run_stages):
         shutil.rmtree(top, ignore_errors=True)
         top.mkdir()
+        (top / "csrc" / "kernforge").mkdir(parents=True)
         for name, text in files.items():
             (top / name).write_text(text)
         argv = (
-            *(f"{nvcc}/bin/nvcc", "-c", "-O3", "-std=c++20", "--expt-relaxed-constexpr"),
+            *(f"{nvcc}/bin/nvcc", "-c", "-O3", "-std=c++20", "--expt-relaxed-constexpr", "-Icsrc"),
             *("--expt-extended-lambda", "-DCUDA_KERNEL", "-gencode", "arch=compute_90,code=sm_90"),
             *("--keep", "--keep-dir=../tmp", source, "-o", "out.o"),
         )

@@ -183,7 +183,7 @@ def project(tmp_path, request):
     return ask
 
 
-PLUS = ("* scale);", "* scale + %d.0f);")
+PLUS = ("* scale;", "* scale + %d;")
 
 
 def plus(number):
@@ -205,7 +205,7 @@ def test_a_projects_device_code_is_compiled_alone(x, home, project):
 
 
 FUNCTOR = (
-    "template <typename T, int kCount>\nstruct alignas",
+    "// On what elements are widened to",
     """struct Shift {
   float by;
   __host__ __device__ explicit Shift(float value) : by{value} {}
@@ -213,14 +213,13 @@ FUNCTOR = (
   __host__ __device__ float both() const { return by; }
 };
 
-template <typename T, int kCount>
-struct alignas""",
+// On what elements are widened to""",
 )
 
 
 def test_an_operator_of_a_functor_is_compiled_alone(x, home, project):
     def ask(number):
-        shift = ("* scale);", "* Shift(1.0f)(scale));")
+        shift = ("* scale;", "* Shift(1.0f)(scale);")
         return project((FUNCTOR[0], FUNCTOR[1] % number), shift)
 
     assert torch.equal(ask(1).toy(x, 2.0), 3 * x)
@@ -233,8 +232,9 @@ def test_an_operator_of_a_functor_is_compiled_alone(x, home, project):
 
 def test_a_projects_host_code_is_compiled_with_it(x, home, project):
     project()
-    threads = ("kThreads = 256", "kThreads = 128")
-    edited = project(threads, plus(1))
+    before = "return kernforge::dispatch"
+    host = (before, f"if (count == -1) return cudaErrorInvalidValue;\n  {before}")
+    edited = project(host, plus(1))
     assert torch.equal(edited.toy(x, 2.0), 2 * x + 1)
     assert swapped(home) == 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-INCLUDE = Path(__file__).parents[2] / "src" / "kernforge" / "include"
+INCLUDE = Path(__file__).parents[2] / "src" / "kernforge" / "include" / "torch-ext"
 SOURCE = """
 #include "registration.h"
 static_assert(sizeof(STRINGIFY(MODULE_NAME)) == sizeof("_registered"), "the name is expanded");

@@ -1,33 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels of the collection hold in common without a place to hold it in."""
+"""What holds of kernels of the collection and of the headers that kernforge brings, by their text."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-KERNELS = Path(__file__).parents[2] / "kernels"
+from kernforge.source import includes
+
+ROOT = Path(__file__).parents[2]
+INCLUDE = ROOT / "src" / "kernforge" / "include"
+HEADERS = sorted(INCLUDE.glob("*/kernforge/*"))
+DEVICE = [*HEADERS, *sorted(ROOT.glob("kernels/*/*.cu")), *sorted(ROOT.glob("kernels/*/*.cuh"))]
+LAUNCHED = [
+    path
+    for path in DEVICE
+    if path.suffix in {".cu", ".cuh"} and "kernforge/pdl.cuh" in path.read_text()
+]
 
 
-@pytest.mark.parametrize("name", ["torch-ext/direct.h", "early.cuh"])
-def test_every_copy_is_the_same(name):
-    """Each project is whole by itself, so each has a copy."""
-    copies = sorted(KERNELS.glob(f"*/{name}"))
-    assert len(copies) >= 2
-    assert len({copy.read_bytes() for copy in copies}) == 1
+def test_there_are_kernels_to_look_at():
+    names = {path.name for path in LAUNCHED if "__global__" in path.read_text()}
+    assert names == {"elementwise.cuh", "normalize_volume.cu"}
 
 
-@pytest.mark.parametrize("path", sorted(KERNELS.glob("*/early.cuh")), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("path", LAUNCHED, ids=lambda p: p.name)
 def test_kernels_that_are_launched_early_wait(path):
     """No test of values can see it: without the wait they come out right nearly always."""
-    for source in path.parent.glob("*.cu"):
-        text = source.read_text()
-        bodies = re.findall(r"__global__[^{;]*\{(.*?)\n\}", text, re.DOTALL)
-        assert len(bodies) == text.count("__global__")
-        for body in bodies:
-            before = body.partition("early::wait();")[0]
-            assert before != body, "a kernel does not wait"
-            assert "[" not in before.replace("[kPacks]", ""), "memory is read before the wait"
-        assert "<<<" not in text, "a launch is not early::launch"
-        assert "__ldg" not in text
-        assert not re.search(r"const \w+\* __restrict__", text), "a read may be moved"
+    text = path.read_text()
+    bodies = re.findall(r"__global__[^{;]*\{(.*?)\n\}", text, re.DOTALL)
+    assert len(bodies) == text.count("__global__")
+    for body in bodies:
+        before = re.split(r"grid_dependency_synchronize\(\);", body)[0]
+        assert before != body, "a kernel does not wait"
+        assert "[" not in before, "memory is read before the wait"
+    assert "<<<" not in text, "a launch is not kernforge::launch"
+    assert "__ldg" not in text
+    assert not re.search(r"const \w+\* __restrict__", text), "a read may be moved"
+
+
+@pytest.mark.parametrize("path", HEADERS, ids=lambda p: p.name)
+def test_a_header_that_is_brought_is_whole_and_names_no_op_namespace(path):
+    """The plan of a unit does not look into it for the name: decision 36."""
+    text = path.read_text()
+    assert "#pragma once" in text
+    assert "EXTENSION_NAME" not in text
+    own = {p.relative_to(INCLUDE).as_posix(): p.read_text() for p in INCLUDE.rglob("*.*")}
+    name = path.relative_to(INCLUDE).as_posix()
+    for included, candidates in includes.named(name, own, ("csrc",)).items():
+        local = f'#include "{included}"' in text
+        assert bool(candidates) == local, f"{included} is not there"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way around torch.ops (direct.h); vector-add's tests hold what one and two tensors share."""
+"""The way around torch.ops (kernforge/direct.h); vector-add's tests hold what one and two tensors share."""
 
 from __future__ import annotations
 

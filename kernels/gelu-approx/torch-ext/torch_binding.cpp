@@ -5,45 +5,17 @@
 // the stable ABI's half microsecond a call is a tenth of the time (README.md). All arithmetic is
 // behind gelu_approx.h.
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/Parallel.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty_like.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
-
 #include "../gelu_approx.h"
+#include "kernforge/aten_binding.h"
 
-#define EXTENSION_METHODS methods
-#include "direct.h"
+#define EXTENSION_METHODS methods  // for direct.h, an option: ../vector-add/README.md
+#include "kernforge/direct.h"
 #include "registration.h"
-
-#if defined(CUDA_KERNEL)
-#include <ATen/cuda/EmptyTensor.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#endif
 
 namespace {
 
 using at::Tensor;
-using gelu_approx::Type;
-
-Type type_of(const Tensor& t) {
-  switch (t.scalar_type()) {
-    case at::kFloat:
-      return Type::kFloat;
-    case at::kHalf:
-      return Type::kHalf;
-    case at::kBFloat16:
-      return Type::kBfloat16;
-    case at::kDouble:
-      return Type::kDouble;
-    default:
-      TORCH_CHECK_VALUE(false, "gelu_approx: x must be float32, float16, bfloat16 or float64, got ",
-                        t.scalar_type());
-  }
-}
+using kernforge::DType;
 
 void check_gradient(const Tensor& grad, const Tensor& x) {
   TORCH_CHECK_VALUE(grad.scalar_type() == x.scalar_type(), "gelu_approx: grad must be ",
@@ -54,69 +26,37 @@ void check_gradient(const Tensor& grad, const Tensor& x) {
                     x.sizes(), ", got ", grad.sizes());
 }
 
-// Memory for a result, laid out as torch's own operators do for `x`. Where they would take over its
-// strides the dispatcher is left out: it costs as much as the rest of a small call.
-Tensor memory_like(const Tensor& x) {
-  if (!x.is_non_overlapping_and_dense()) return at::empty_like(x);
 #if defined(CUDA_KERNEL)
-  return at::detail::empty_strided_cuda(x.sizes(), x.strides(), x.scalar_type(), x.device());
-#else
-  return at::detail::empty_strided_cpu(x.sizes(), x.strides(), x.scalar_type());
-#endif
-}
 
-// The same values in memory laid out as `out`.
-Tensor laid_out_as(const Tensor& out, const Tensor& from) {
-  return from.strides() == out.strides() ? from : at::empty_like(out).copy_(from);
-}
-
-#if defined(CPU_KERNEL)
-
-constexpr int64_t kGrain = 1 << 13;  // elements: some 10 us of one core, over a thread's start
-
-const char* bytes_of(const Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); }
-
-void run_forward(Type type, const Tensor& x, const Tensor& out) {
-  const int64_t bytes = out.element_size();
-  const char* from = bytes_of(x);
-  auto* to = static_cast<char*>(out.mutable_data_ptr());
-  at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    gelu_approx::forward_cpu(type, from + begin * bytes, to + begin * bytes, end - begin);
-  });
-}
-
-void run_backward(Type type, const Tensor& grad, const Tensor& x, const Tensor& out) {
-  const int64_t bytes = out.element_size();
-  const char *dy = bytes_of(grad), *from = bytes_of(x);
-  auto* to = static_cast<char*>(out.mutable_data_ptr());
-  at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    const int64_t at = begin * bytes;
-    gelu_approx::backward_cpu(type, dy + at, from + at, to + at, end - begin);
-  });
-}
-
-#elif defined(CUDA_KERNEL)
-
-// Gives the stream of the device, made current, to `launch`.
-template <class Launch>
-void on_device_of(const Tensor& out, const Launch& launch) {
-  const c10::cuda::CUDAGuard guard(out.device());
-  const cudaError_t error = launch(c10::cuda::getCurrentCUDAStream(out.device().index()));
-  TORCH_CHECK(error == cudaSuccess, "gelu_approx: CUDA error on ", out.device(), ": ",
-              cudaGetErrorString(error));
-}
-
-void run_forward(Type type, const Tensor& x, const Tensor& out) {
-  on_device_of(out, [&](cudaStream_t stream) {
-    return gelu_approx::forward_launch(type, x.const_data_ptr(), out.mutable_data_ptr(),
+void run_forward(DType dtype, const Tensor& x, const Tensor& out) {
+  kernforge::on_device_of(out, "gelu_approx", [&](cudaStream_t stream) {
+    return gelu_approx::forward_launch(dtype, x.const_data_ptr(), out.mutable_data_ptr(),
                                        out.numel(), stream);
   });
 }
 
-void run_backward(Type type, const Tensor& grad, const Tensor& x, const Tensor& out) {
-  on_device_of(out, [&](cudaStream_t stream) {
-    return gelu_approx::backward_launch(type, grad.const_data_ptr(), x.const_data_ptr(),
+void run_backward(DType dtype, const Tensor& grad, const Tensor& x, const Tensor& out) {
+  kernforge::on_device_of(out, "gelu_approx", [&](cudaStream_t stream) {
+    return gelu_approx::backward_launch(dtype, grad.const_data_ptr(), x.const_data_ptr(),
                                         out.mutable_data_ptr(), out.numel(), stream);
+  });
+}
+
+#else
+
+constexpr int64_t kGrain = 1 << 13;  // elements: some 10 us of one core, over a thread's start
+
+void run_forward(DType dtype, const Tensor& x, const Tensor& out) {
+  at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    gelu_approx::forward_cpu(dtype, kernforge::element(x, begin),
+                             kernforge::mutable_element(out, begin), end - begin);
+  });
+}
+
+void run_backward(DType dtype, const Tensor& grad, const Tensor& x, const Tensor& out) {
+  at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    gelu_approx::backward_cpu(dtype, kernforge::element(grad, begin), kernforge::element(x, begin),
+                              kernforge::mutable_element(out, begin), end - begin);
   });
 }
 
@@ -124,35 +64,24 @@ void run_backward(Type type, const Tensor& grad, const Tensor& x, const Tensor& 
 
 // Inputs that are not laid out as the result are copied.
 Tensor forward(const Tensor& x) {
-  const Type type = type_of(x);
-  Tensor out = memory_like(x);
-  run_forward(type, laid_out_as(out, x), out);
+  const DType dtype = kernforge::dtype_of(x, "gelu_approx: x");
+  Tensor out = kernforge::new_like(x);
+  run_forward(dtype, kernforge::laid_out_as(out, x), out);
   return out;
 }
 
 Tensor backward(const Tensor& grad, const Tensor& x) {
-  const Type type = type_of(x);
+  const DType dtype = kernforge::dtype_of(x, "gelu_approx: x");
   check_gradient(grad, x);
-  Tensor out = memory_like(x);
-  run_backward(type, laid_out_as(out, grad), laid_out_as(out, x), out);
+  Tensor out = kernforge::new_like(x);
+  run_backward(dtype, kernforge::laid_out_as(out, grad), kernforge::laid_out_as(out, x), out);
   return out;
 }
 
-#define GELU_APPROX_TEXT(name) #name
-#define GELU_APPROX_QUALIFIED(space, name) GELU_APPROX_TEXT(space) "::" name
-
 const auto& gelu_approx_op() {
   static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow(GELU_APPROX_QUALIFIED(TORCH_EXTENSION_NAME, "gelu_approx"), "")
-          .typed<Tensor(const Tensor&)>();
+      kernforge::find_op<Tensor(const Tensor&)>(STRINGIFY(TORCH_EXTENSION_NAME) "::gelu_approx");
   return op;
-}
-
-// What comes next for these keys: the device, a compiler's trace, a fake tensor.
-Tensor below_autograd(c10::DispatchKeySet keys, const Tensor& x) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  return gelu_approx_op().redispatch(keys & c10::after_autograd_keyset, x);
 }
 
 // The gradient in torch's own operators, for those who differentiate it again: in a wider type,
@@ -177,16 +106,13 @@ struct Gelu : torch::autograd::Function<Gelu> {
   static Tensor forward(torch::autograd::AutogradContext* context, c10::DispatchKeySet keys,
                         const Tensor& x) {
     context->save_for_backward({x});
-    return below_autograd(keys, x);
+    return kernforge::below_autograd(gelu_approx_op(), keys, x);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
-    static const auto op =
-        c10::Dispatcher::singleton()
-            .findSchemaOrThrow(GELU_APPROX_QUALIFIED(TORCH_EXTENSION_NAME, "gelu_approx_backward"),
-                               "")
-            .typed<Tensor(const Tensor&, const Tensor&)>();
+    static const auto op = kernforge::find_op<Tensor(const Tensor&, const Tensor&)>(
+        STRINGIFY(TORCH_EXTENSION_NAME) "::gelu_approx_backward");
     const Tensor x = context->get_saved_variables()[0];
     const Tensor& grad = gradients[0];
     if (at::GradMode::is_enabled() && (grad.requires_grad() || x.requires_grad())) {
@@ -198,24 +124,19 @@ struct Gelu : torch::autograd::Function<Gelu> {
 
 Tensor with_gradient(c10::DispatchKeySet keys, const Tensor& x) {
   if (at::GradMode::is_enabled() && x.requires_grad()) return Gelu::apply(keys, x);
-  return below_autograd(keys, x);  // no node to make, so none is paid for
+  return kernforge::below_autograd(gelu_approx_op(), keys,
+                                   x);  // no node to make, so none is paid for
 }
 
-// The op for Python, where it is called most.
-PyMethodDef methods[] = {direct::method<&gelu_approx_op>("gelu_approx"), {}};
-
-// A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
-#if defined(CUDA_KERNEL)
-constexpr const char* kBuiltFor = "cuda";
-#else
-constexpr const char* kBuiltFor = "cpu";
-#endif
-
+// On the device that this build is not for: a sentence instead of the dispatcher's table.
 Tensor forward_elsewhere(const Tensor& x) {
-  TORCH_CHECK_VALUE(false, "gelu_approx: x is on ", x.device(), ", this build runs on ", kBuiltFor);
+  TORCH_CHECK_VALUE(false, "gelu_approx: x is on ", x.device(),
+                    ", this build runs on " KERNFORGE_BUILT_FOR);
 }
 
 Tensor backward_elsewhere(const Tensor&, const Tensor& x) { return forward_elsewhere(x); }
+
+PyMethodDef methods[] = {kernforge::direct::method<&gelu_approx_op>("gelu_approx"), {}};
 
 }  // namespace
 
@@ -224,20 +145,12 @@ TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
   ops.def("gelu_approx_backward(Tensor grad, Tensor x) -> Tensor");
 }
 
-#if defined(CUDA_KERNEL)
-#define GELU_APPROX_HERE CUDA
-#define GELU_APPROX_ELSEWHERE CPU
-#else
-#define GELU_APPROX_HERE CPU
-#define GELU_APPROX_ELSEWHERE CUDA
-#endif
-
-TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, GELU_APPROX_HERE, ops) {
+TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("gelu_approx", &forward);
   ops.impl("gelu_approx_backward", &backward);
 }
 
-TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, GELU_APPROX_ELSEWHERE, ops) {
+TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
   ops.impl("gelu_approx", &forward_elsewhere);
   ops.impl("gelu_approx_backward", &backward_elsewhere);
 }

@@ -3,47 +3,28 @@
 // The ops as torch sees them: checks, allocation, stream, registration. On torch's stable ABI, so
 // one build serves every torch from 2.10 on. All arithmetic is behind normalize_volume.h.
 
-#include <torch/csrc/stable/accelerator.h>
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
 #include <atomic>
 #include <cmath>
-#include <cstdint>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
 #include "../normalize_volume.h"
+#include "kernforge/stable_binding.h"
 #include "registration.h"
 
 namespace {
 
+using kernforge::device_of;
+using kernforge::ScalarType;
+using kernforge::shape_of;
+using kernforge::Tensor;
 using normalize_volume::From;
 using normalize_volume::Limits;
 using normalize_volume::Moments;
 using normalize_volume::Scaling;
 using normalize_volume::Sums;
 using normalize_volume::To;
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
 
-// Becomes a ValueError in Python.
 [[noreturn]] void refuse(const std::string& why) {
-  throw std::invalid_argument("normalize_volume: " + why);
-}
-
-std::string shape_of(const Tensor& t) {
-  std::string text = "[";
-  for (int64_t i = 0; i < t.dim(); ++i) text += (i ? ", " : "") + std::to_string(t.size(i));
-  return text + "]";
-}
-
-std::string device_of(const Tensor& t) {
-  if (t.is_cpu()) return "cpu";
-  if (t.is_cuda()) return "cuda:" + std::to_string(t.get_device_index());
-  return "device type " + std::to_string(static_cast<int>(t.device().type()));
+  kernforge::value_error("normalize_volume: " + why);
 }
 
 From from_of(const Tensor& volume) {
@@ -55,8 +36,8 @@ From from_of(const Tensor& volume) {
     case ScalarType::UInt16:
       return From::kUint16;
     default:
-      refuse(std::string("volume must be uint8, int16 or uint16, got ") +
-             torch::headeronly::toString(volume.scalar_type()));
+      refuse("volume must be uint8, int16 or uint16, got " +
+             kernforge::name_of(volume.scalar_type()));
   }
 }
 
@@ -69,8 +50,7 @@ To to_of(ScalarType dtype) {
     case ScalarType::Half:
       return To::kHalf;
     default:
-      refuse(std::string("dtype must be float32, bfloat16 or float16, got ") +
-             torch::headeronly::toString(dtype));
+      refuse("dtype must be float32, bfloat16 or float16, got " + kernforge::name_of(dtype));
   }
 }
 
@@ -109,34 +89,16 @@ Batch batch_of(const Tensor& volume) {
 
 Tensor packed(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
 
-// New memory on the volume's device, by the C interface: the dispatcher would cost 1 us more.
-Tensor memory_on(const Tensor& volume, const std::vector<int64_t>& sizes, ScalarType dtype) {
-  std::vector<int64_t> strides(sizes.size(), 1);
-  for (size_t i = sizes.size() - 1; i > 0; --i) {
-    strides[i - 1] = strides[i] * std::max<int64_t>(sizes[i], 1);
-  }
-  int32_t device = 0, type = aoti_torch_dtype_float32();
-  if (dtype == ScalarType::BFloat16) type = aoti_torch_dtype_bfloat16();
-  if (dtype == ScalarType::Half) type = aoti_torch_dtype_float16();
-  if (dtype == ScalarType::Double) type = aoti_torch_dtype_float64();
-  if (dtype == ScalarType::Byte) type = aoti_torch_dtype_uint8();
-  AtenTensorHandle out = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(volume.get(), &device));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
-                                                  strides.data(), type, device,
-                                                  volume.get_device_index(), &out));
-  return Tensor(out);
-}
-
-std::vector<int64_t> sizes_of(const Tensor& t) {
-  const auto sizes = t.sizes();
-  return {sizes.begin(), sizes.end()};
+Tensor result_of(const Tensor& volume, ScalarType dtype) {
+  return kernforge::new_contiguous(volume, volume.sizes().data(), volume.dim(), dtype);
 }
 
 // [2] or [N, 2]: mean and deviation.
 Tensor memory_for_moments(const Tensor& volume) {
-  if (volume.dim() == 3) return memory_on(volume, {2}, ScalarType::Double);
-  return memory_on(volume, {volume.size(0), 2}, ScalarType::Double);
+  const int64_t sizes[] = {volume.size(0), 2};
+  const bool batched = volume.dim() == 4;
+  return kernforge::new_contiguous(volume, batched ? sizes : sizes + 1, batched ? 2 : 1,
+                                   ScalarType::Double);
 }
 
 // What the caller gives: an offset and a divisor, and whether the result is clipped to [0, 1].
@@ -156,17 +118,13 @@ Given given(double offset, double scale, bool clip) {
 
 constexpr int64_t kGrain = 1 << 15;  // voxels: some 10 us of one core, over a thread's start
 
-const char* bytes_of(const Tensor& t) { return static_cast<const char*>(t.const_data_ptr()); }
-
 void scale_range(const Tensor& volume, const Tensor& out, const Given& how, int64_t start,
                  int64_t n) {
   const From from = from_of(volume);
   const To to = to_of(out.scalar_type());
-  const int64_t wide = volume.element_size(), width = out.element_size();
-  const char* v = bytes_of(volume) + start * wide;
-  char* y = static_cast<char*>(out.mutable_data_ptr()) + start * width;
-  torch::stable::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-    normalize_volume::scale_cpu(from, to, v + begin * wide, y + begin * width, how.by, how.limits,
+  torch::stable::parallel_for(start, start + n, kGrain, [&](int64_t begin, int64_t end) {
+    normalize_volume::scale_cpu(from, to, kernforge::element(volume, begin),
+                                kernforge::mutable_element(out, begin), how.by, how.limits,
                                 end - begin);
   });
 }
@@ -174,11 +132,10 @@ void scale_range(const Tensor& volume, const Tensor& out, const Given& how, int6
 // Integers: what threads add in any order is the same sum.
 Sums sums_range(const Tensor& volume, int64_t start, int64_t n) {
   const From from = from_of(volume);
-  const int64_t wide = volume.element_size();
-  const char* v = bytes_of(volume) + start * wide;
   std::atomic<uint64_t> first{0}, second{0};
-  torch::stable::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-    const Sums part = normalize_volume::sums_cpu(from, v + begin * wide, end - begin);
+  torch::stable::parallel_for(start, start + n, kGrain, [&](int64_t begin, int64_t end) {
+    const Sums part =
+        normalize_volume::sums_cpu(from, kernforge::element(volume, begin), end - begin);
     first += part.first;
     second += part.second;
   });
@@ -189,7 +146,7 @@ Tensor normalize(const Tensor& volume, double offset, double scale, bool clip, S
   from_of(volume), to_of(dtype), check_shape(volume);
   const Given how = given(offset, scale, clip);
   const Tensor in = packed(volume);
-  Tensor out = memory_on(in, sizes_of(in), dtype);
+  Tensor out = result_of(in, dtype);
   scale_range(in, out, how, 0, in.numel());
   return out;
 }
@@ -199,7 +156,7 @@ Tensor standardize(const Tensor& volume, ScalarType dtype) {
   to_of(dtype);
   const Batch batch = batch_of(volume);
   const Tensor in = packed(volume);
-  Tensor out = memory_on(in, sizes_of(in), dtype);
+  Tensor out = result_of(in, dtype);
   const auto count = normalize_volume::counted(batch.n);
   for (int64_t i = 0; i < batch.volumes; ++i) {
     Moments moments;
@@ -227,33 +184,14 @@ Tensor statistics(const Tensor& volume) {
 
 using normalize_volume::Workspace;
 
-void check_cuda(cudaError_t error, const Tensor& volume) {
-  if (error == cudaSuccess) return;
-  throw std::runtime_error("normalize_volume: CUDA error on " + device_of(volume) + ": " +
-                           cudaGetErrorString(error));
-}
-
-// Makes the volume's device current, where it is not, and gives its stream to `launch`.
-template <class Launch>
-void on_device_of(const Tensor& volume, const Launch& launch) {
-  const int32_t device = volume.get_device_index();
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
-  if (torch::stable::accelerator::getCurrentDeviceIndex() == device) {
-    return check_cuda(launch(static_cast<cudaStream_t>(stream)), volume);
-  }
-  const torch::stable::accelerator::DeviceGuard guard(device);
-  check_cuda(launch(static_cast<cudaStream_t>(stream)), volume);
-}
-
 Tensor normalize(const Tensor& volume, double offset, double scale, bool clip, ScalarType dtype) {
   const From from = from_of(volume);
   const To to = to_of(dtype);
   check_shape(volume);
   const Given how = given(offset, scale, clip);
   const Tensor in = packed(volume);
-  Tensor out = memory_on(in, sizes_of(in), dtype);
-  on_device_of(in, [&](cudaStream_t stream) {
+  Tensor out = result_of(in, dtype);
+  kernforge::on_device_of(in, "normalize_volume", [&](cudaStream_t stream) {
     return normalize_volume::scale_launch(from, to, in.const_data_ptr(), out.mutable_data_ptr(),
                                           how.by, how.limits, in.numel(), stream);
   });
@@ -262,7 +200,8 @@ Tensor normalize(const Tensor& volume, double offset, double scale, bool clip, S
 
 Tensor memory_for_workspaces(const Tensor& volume, const Batch& batch) {
   const int64_t count = normalize_volume::workspaces_for(batch.volumes, batch.n);
-  return memory_on(volume, {count * normalize_volume::kWorkspaceBytes}, ScalarType::Byte);
+  const int64_t bytes = count * normalize_volume::kWorkspaceBytes;
+  return kernforge::new_contiguous(volume, &bytes, 1, ScalarType::Byte);
 }
 
 Tensor standardize(const Tensor& volume, ScalarType dtype) {
@@ -270,9 +209,9 @@ Tensor standardize(const Tensor& volume, ScalarType dtype) {
   const To to = to_of(dtype);
   const Batch batch = batch_of(volume);
   const Tensor in = packed(volume);
-  Tensor out = memory_on(in, sizes_of(in), dtype);
+  Tensor out = result_of(in, dtype);
   Tensor work = memory_for_workspaces(in, batch);
-  on_device_of(in, [&](cudaStream_t stream) {
+  kernforge::on_device_of(in, "normalize_volume", [&](cudaStream_t stream) {
     return normalize_volume::standardize_launch(
         from, to, in.const_data_ptr(), out.mutable_data_ptr(),
         static_cast<Workspace*>(work.mutable_data_ptr()), batch.volumes, batch.n, stream);
@@ -286,7 +225,7 @@ Tensor statistics(const Tensor& volume) {
   const Tensor in = packed(volume);
   Tensor out = memory_for_moments(in);
   Tensor work = memory_for_workspaces(in, batch);
-  on_device_of(in, [&](cudaStream_t stream) {
+  kernforge::on_device_of(in, "normalize_volume", [&](cudaStream_t stream) {
     return normalize_volume::moments_launch(
         from, in.const_data_ptr(), static_cast<Moments*>(out.mutable_data_ptr()),
         static_cast<Workspace*>(work.mutable_data_ptr()), batch.volumes, batch.n, stream);
@@ -296,15 +235,9 @@ Tensor statistics(const Tensor& volume) {
 
 #endif
 
-// A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
-#if defined(CUDA_KERNEL)
-constexpr const char* kBuiltFor = "cuda";
-#else
-constexpr const char* kBuiltFor = "cpu";
-#endif
-
+// On the device that this build is not for: a sentence instead of the dispatcher's table.
 [[noreturn]] void refuse_device(const Tensor& volume) {
-  refuse("volume is on " + device_of(volume) + ", this build runs on " + kBuiltFor);
+  refuse("volume is on " + device_of(volume) + ", this build runs on " KERNFORGE_BUILT_FOR);
 }
 
 Tensor normalize_elsewhere(const Tensor& volume, double, double, bool, ScalarType) {
@@ -322,21 +255,13 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
   ops.def("statistics(Tensor volume) -> Tensor");
 }
 
-#if defined(CUDA_KERNEL)
-#define NORMALIZE_VOLUME_HERE CUDA
-#define NORMALIZE_VOLUME_ELSEWHERE CPU
-#else
-#define NORMALIZE_VOLUME_HERE CPU
-#define NORMALIZE_VOLUME_ELSEWHERE CUDA
-#endif
-
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, NORMALIZE_VOLUME_HERE, ops) {
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("normalize", TORCH_BOX(&normalize));
   ops.impl("standardize", TORCH_BOX(&standardize));
   ops.impl("statistics", TORCH_BOX(&statistics));
 }
 
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, NORMALIZE_VOLUME_ELSEWHERE, ops) {
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
   ops.impl("normalize", TORCH_BOX(&normalize_elsewhere));
   ops.impl("standardize", TORCH_BOX(&standardize_elsewhere));
   ops.impl("statistics", TORCH_BOX(&statistics_elsewhere));

@@ -3,62 +3,27 @@
 // The ops as torch sees them: checks, allocation, stream, registration. On torch's stable ABI, so
 // one build serves every torch from 2.10 on. All arithmetic is behind relu_scale.h.
 
-#include <torch/csrc/stable/accelerator.h>
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <stdexcept>
-#include <string>
-
 #include "../relu_scale.h"
+#include "kernforge/stable_binding.h"
 #include "registration.h"
 
 namespace {
 
-using relu_scale::Type;
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
+using kernforge::device_of;
+using kernforge::DType;
+using kernforge::name_of;
+using kernforge::same_strides;
+using kernforge::shape_of;
+using kernforge::Tensor;
 
-// Becomes a ValueError in Python.
-[[noreturn]] void refuse(const std::string& why) {
-  throw std::invalid_argument("relu_scale: " + why);
-}
+[[noreturn]] void refuse(const std::string& why) { kernforge::value_error("relu_scale: " + why); }
 
-std::string shape_of(const Tensor& t) {
-  std::string text = "[";
-  for (int64_t i = 0; i < t.dim(); ++i) text += (i ? ", " : "") + std::to_string(t.size(i));
-  return text + "]";
-}
-
-std::string device_of(const Tensor& t) {
-  if (t.is_cpu()) return "cpu";
-  if (t.is_cuda()) return "cuda:" + std::to_string(t.get_device_index());
-  return "device type " + std::to_string(static_cast<int>(t.device().type()));
-}
-
-std::string dtype_of(const Tensor& t) { return torch::headeronly::toString(t.scalar_type()); }
-
-Type type_of(const Tensor& t) {
-  switch (t.scalar_type()) {
-    case ScalarType::Float:
-      return Type::kFloat;
-    case ScalarType::Half:
-      return Type::kHalf;
-    case ScalarType::BFloat16:
-      return Type::kBfloat16;
-    case ScalarType::Double:
-      return Type::kDouble;
-    default:
-      refuse("x must be float32, float16, bfloat16 or float64, got " + dtype_of(t));
-  }
-}
+DType dtype_of(const Tensor& x) { return kernforge::dtype_of(x, "relu_scale: x"); }
 
 void check_gradient(const Tensor& dy, const Tensor& x) {
   if (dy.scalar_type() != x.scalar_type()) {
-    refuse("grad must be " + dtype_of(x) + " like x, got " + dtype_of(dy));
+    refuse("grad must be " + name_of(x.scalar_type()) + " like x, got " +
+           name_of(dy.scalar_type()));
   }
   bool same = dy.dim() == x.dim();
   for (int64_t i = 0; same && i < x.dim(); ++i) same = dy.size(i) == x.size(i);
@@ -68,163 +33,91 @@ void check_gradient(const Tensor& dy, const Tensor& x) {
   }
 }
 
-bool same_strides(const Tensor& a, const Tensor& b) {
-  const auto of_a = a.strides(), of_b = b.strides();
-  return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end());
+// What the device does with dense memory of one layout.
+#if defined(CUDA_KERNEL)
+
+void run_forward(DType dtype, const Tensor& x, const Tensor& y, double alpha) {
+  kernforge::on_device_of(x, "relu_scale", [&](cudaStream_t stream) {
+    return relu_scale::forward_launch(dtype, x.const_data_ptr(), y.mutable_data_ptr(), alpha,
+                                      x.numel(), stream);
+  });
 }
 
-// Memory for a result: the strides of x where it is dense, else as torch's own operators choose.
-// A contiguous one by the C interface: the dispatcher would cost 1 us more a call.
-Tensor memory_like(const Tensor& x) {
-  if (!x.is_contiguous()) return torch::stable::empty_like(x);
-  int32_t dtype = 0, device = 0;
-  AtenTensorHandle out = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(x.get(), &device));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(x.dim(), x.sizes().data(), x.strides().data(),
-                                                  dtype, device, x.get_device_index(), &out));
-  return Tensor(out);
+void run_backward(DType dtype, const Tensor& dy, const Tensor& x, const Tensor& dx, double alpha) {
+  kernforge::on_device_of(x, "relu_scale", [&](cudaStream_t stream) {
+    return relu_scale::backward_launch(dtype, dy.const_data_ptr(), x.const_data_ptr(),
+                                       dx.mutable_data_ptr(), alpha, x.numel(), stream);
+  });
 }
 
-// The same values in memory like that of `like`.
-Tensor laid_out_as(const Tensor& like, const Tensor& from) {
-  Tensor to = memory_like(like);
-  torch::stable::copy_(to, from);
-  return to;
+#else
+
+constexpr int64_t kGrain = 1 << 15;  // elements: some 10 us of one core, over a thread's start
+
+void run_forward(DType dtype, const Tensor& x, const Tensor& y, double alpha) {
+  torch::stable::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    relu_scale::forward_cpu(dtype, kernforge::element(x, begin),
+                            kernforge::mutable_element(y, begin), alpha, end - begin);
+  });
 }
 
-// What a device does with dense memory of one layout.
-using Forward = void (*)(const Tensor& x, const Tensor& y, double alpha);
-using Backward = void (*)(const Tensor& dy, const Tensor& x, const Tensor& dx, double alpha);
+void run_backward(DType dtype, const Tensor& dy, const Tensor& x, const Tensor& dx, double alpha) {
+  torch::stable::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    relu_scale::backward_cpu(dtype, kernforge::element(dy, begin), kernforge::element(x, begin),
+                             kernforge::mutable_element(dx, begin), alpha, end - begin);
+  });
+}
 
-template <Forward run>
+#endif
+
 Tensor forward(const Tensor& x, double alpha) {
-  type_of(x);
-  Tensor y = memory_like(x);
+  const DType dtype = dtype_of(x);
+  Tensor y = kernforge::new_like(x);
   if (same_strides(x, y)) {
-    run(x, y, alpha);
+    run_forward(dtype, x, y, alpha);
   } else {
     torch::stable::copy_(y, x);
-    run(y, y, alpha);
+    run_forward(dtype, y, y, alpha);
   }
   return y;
 }
 
-template <Forward run>
 void forward_inplace(const Tensor& x, double alpha) {
-  type_of(x);
-  if (x.is_contiguous()) return run(x, x, alpha);
+  const DType dtype = dtype_of(x);
+  if (x.is_contiguous()) return run_forward(dtype, x, x, alpha);
   for (int64_t i = 0; i < x.dim(); ++i) {
     if (x.stride(i) == 0 && x.size(i) > 1) {
       refuse("x cannot be written in place, its elements share memory: stride 0 in dimension " +
              std::to_string(i));
     }
   }
-  Tensor y = forward<run>(x, alpha);
+  Tensor y = forward(x, alpha);
   Tensor to = x;
   torch::stable::copy_(to, y);
 }
 
-template <Backward run>
 Tensor backward(const Tensor& dy, const Tensor& x, double alpha) {
-  type_of(x);
+  const DType dtype = dtype_of(x);
   check_gradient(dy, x);
-  Tensor dx = memory_like(x);
+  Tensor dx = kernforge::new_like(x);
   const bool direct = same_strides(x, dx);
   if (direct && same_strides(dy, dx)) {
-    run(dy, x, dx, alpha);
+    run_backward(dtype, dy, x, dx, alpha);
   } else {
-    run(laid_out_as(x, dy), direct ? x : laid_out_as(x, x), dx, alpha);
+    run_backward(dtype, kernforge::laid_out_as(x, dy), direct ? x : kernforge::laid_out_as(x, x),
+                 dx, alpha);
   }
   return dx;
 }
 
-#if defined(CPU_KERNEL)
-
-constexpr int64_t kGrain = 1 << 15;  // elements: some 10 us of one core, over a thread's start
-
-const char* at(const Tensor& t, int64_t i) {
-  return static_cast<const char*>(t.const_data_ptr()) + i * t.element_size();
+// On the device that this build is not for: a sentence instead of the dispatcher's table.
+Tensor forward_elsewhere(const Tensor& x, double) {
+  refuse("x is on " + device_of(x) + ", this build runs on " KERNFORGE_BUILT_FOR);
 }
-
-void forward_on_cpu(const Tensor& x, const Tensor& y, double alpha) {
-  const Type type = type_of(x);
-  const int64_t n = x.numel();
-  auto* to = static_cast<char*>(y.mutable_data_ptr());
-  const int64_t bytes = y.element_size();
-  torch::stable::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-    relu_scale::forward_cpu(type, at(x, begin), to + begin * bytes, alpha, end - begin);
-  });
+void inplace_elsewhere(const Tensor& x, double alpha) { forward_elsewhere(x, alpha); }
+Tensor backward_elsewhere(const Tensor&, const Tensor& x, double alpha) {
+  return forward_elsewhere(x, alpha);
 }
-
-void backward_on_cpu(const Tensor& dy, const Tensor& x, const Tensor& dx, double alpha) {
-  const Type type = type_of(x);
-  const int64_t n = x.numel();
-  auto* to = static_cast<char*>(dx.mutable_data_ptr());
-  const int64_t bytes = dx.element_size();
-  torch::stable::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
-    relu_scale::backward_cpu(type, at(dy, begin), at(x, begin), to + begin * bytes, alpha,
-                             end - begin);
-  });
-}
-
-#endif
-
-#if defined(CUDA_KERNEL)
-
-void check_cuda(cudaError_t error, const Tensor& x) {
-  if (error == cudaSuccess) return;
-  throw std::runtime_error("relu_scale: CUDA error on " + device_of(x) + ": " +
-                           cudaGetErrorString(error));
-}
-
-// Makes the device of x current, where it is not, and gives its stream to `launch`.
-template <class Launch>
-void on_device_of(const Tensor& x, const Launch& launch) {
-  const int32_t device = x.get_device_index();
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
-  if (torch::stable::accelerator::getCurrentDeviceIndex() == device) {
-    return check_cuda(launch(static_cast<cudaStream_t>(stream)), x);
-  }
-  const torch::stable::accelerator::DeviceGuard guard(device);
-  check_cuda(launch(static_cast<cudaStream_t>(stream)), x);
-}
-
-void forward_on_cuda(const Tensor& x, const Tensor& y, double alpha) {
-  on_device_of(x, [&](cudaStream_t stream) {
-    return relu_scale::forward_launch(type_of(x), x.const_data_ptr(), y.mutable_data_ptr(), alpha,
-                                      x.numel(), stream);
-  });
-}
-
-void backward_on_cuda(const Tensor& dy, const Tensor& x, const Tensor& dx, double alpha) {
-  on_device_of(x, [&](cudaStream_t stream) {
-    return relu_scale::backward_launch(type_of(x), dy.const_data_ptr(), x.const_data_ptr(),
-                                       dx.mutable_data_ptr(), alpha, x.numel(), stream);
-  });
-}
-
-#endif
-
-// A build holds one backend; the other device gets a sentence instead of the dispatcher's table.
-#if !defined(CPU_KERNEL) || !defined(CUDA_KERNEL)
-
-#if defined(CUDA_KERNEL)
-constexpr const char* kBuiltFor = "cuda";
-#else
-constexpr const char* kBuiltFor = "cpu";
-#endif
-
-[[noreturn]] void refuse_device(const Tensor& x) {
-  refuse("x is on " + device_of(x) + ", this build runs on " + kBuiltFor);
-}
-
-Tensor forward_elsewhere(const Tensor& x, double) { refuse_device(x); }
-void inplace_elsewhere(const Tensor& x, double) { refuse_device(x); }
-Tensor backward_elsewhere(const Tensor&, const Tensor& x, double) { refuse_device(x); }
-
-#endif
 
 }  // namespace
 
@@ -234,28 +127,16 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
   ops.def("relu_scale_backward(Tensor grad, Tensor x, float alpha) -> Tensor");
 }
 
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, ops) {
-#if defined(CPU_KERNEL)
-  ops.impl("relu_scale", TORCH_BOX(&forward<forward_on_cpu>));
-  ops.impl("relu_scale_", TORCH_BOX(&forward_inplace<forward_on_cpu>));
-  ops.impl("relu_scale_backward", TORCH_BOX(&backward<backward_on_cpu>));
-#else
-  ops.impl("relu_scale", TORCH_BOX(&forward_elsewhere));
-  ops.impl("relu_scale_", TORCH_BOX(&inplace_elsewhere));
-  ops.impl("relu_scale_backward", TORCH_BOX(&backward_elsewhere));
-#endif
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
+  ops.impl("relu_scale", TORCH_BOX(&forward));
+  ops.impl("relu_scale_", TORCH_BOX(&forward_inplace));
+  ops.impl("relu_scale_backward", TORCH_BOX(&backward));
 }
 
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CUDA, ops) {
-#if defined(CUDA_KERNEL)
-  ops.impl("relu_scale", TORCH_BOX(&forward<forward_on_cuda>));
-  ops.impl("relu_scale_", TORCH_BOX(&forward_inplace<forward_on_cuda>));
-  ops.impl("relu_scale_backward", TORCH_BOX(&backward<backward_on_cuda>));
-#else
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
   ops.impl("relu_scale", TORCH_BOX(&forward_elsewhere));
   ops.impl("relu_scale_", TORCH_BOX(&inplace_elsewhere));
   ops.impl("relu_scale_backward", TORCH_BOX(&backward_elsewhere));
-#endif
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

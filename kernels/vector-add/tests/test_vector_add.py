@@ -98,7 +98,7 @@ def test_large_at_every_pair_of_misalignments(kernel, device, dtype, length):
 
 @pytest.mark.parametrize("length", [1000, 1 << 20, (1 << 22) + 3])
 def test_each_call_of_a_chain_sees_the_one_before_it(kernel, device, length):
-    """On a GPU the next kernel is set up while this one runs (early.cuh)."""
+    """On a GPU the next kernel is set up while this one runs (pdl.cuh)."""
     one = torch.ones(length, device=device)
 
     def chain():

@@ -112,7 +112,7 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
     kinds = arguments.only or export.KINDS
     project = read_project(arguments.project)
     to = arguments.to or project.root
-    texts = export.texts(project, dict(source_files.read(project).digests), kinds)
+    texts = export.texts(project, source_files.read(project), kinds)
     noarch = isinstance(project.manifest.framework, TorchNoarch)
     if "editor" in kinds and (arguments.only or not noarch):
         workspace = options.workspace(arguments, console)

@@ -7,10 +7,12 @@ writes, in our words.
 
 from __future__ import annotations
 
-import importlib.resources
 import json
+import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
+
+import tomlkit
 
 from kernforge._version import __version__
 from kernforge.artifact.metadata import Provenance
@@ -24,24 +26,25 @@ from kernforge.build.plan import planner
 from kernforge.errors import UsageError
 from kernforge.export import cmake, python
 from kernforge.export import compile_commands as export_compile_commands
-from kernforge.manifest import fields
+from kernforge.manifest import document, fields
 from kernforge.manifest.document import Torch, TorchNoarch, TvmFfi
-from kernforge.project import units
+from kernforge.project import source_files, units
+from kernforge.project.api import MANIFEST
 from kernforge.system import digest, files
 from kernforge.toolchain import header_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from kernforge.build.workspace import Workspace
     from kernforge.manifest.document import Manifest
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
+    from kernforge.project.units import Sources
 
 KINDS = ("cmake", "python", "nix", "editor")
 _COMPILE_COMMANDS = "compile_commands.json"
-_REGISTRATION = "torch-ext/registration.h"
 _OURS = (
     "CMakeLists.txt",
     "MANIFEST.in",
@@ -69,47 +72,67 @@ _FLAKE = """# Written by `kernforge export`: `nix run .#build-and-copy` builds i
 """
 
 
-def texts(one: Project, digests: dict[str, str], kinds: Sequence[str]) -> dict[str, str]:
+def texts(one: Project, sources: Sources, kinds: Sequence[str]) -> dict[str, str]:
     """The generated files but the editors': path to text.
 
     Args:
         one: the project.
-        digests: of its files, from which its op namespace gets its name.
+        sources: its files, from which its op namespace gets its name.
         kinds: some of ``KINDS``.
     """
-    manifest = one.manifest
-    sources = {path: real for path, real in one.files.items() if not _is_ours(one, path, real)}
-    told = {path: sha256 for path, sha256 in digests.items() if path in sources}
+    headers = units.bundled_headers(one.manifest, sources)
+    listed = _listing(one, headers)
+    # So that the name stays when the project has these headers and names them.
+    manifest = document.parse(listed)
+    own = [path for path in one.files if not _is_ours(one, path, sources)]
+    told = {path: sources.digests[path] for path in own if path in sources.digests}
+    told |= {path: digest.sha256(text) for path, text in headers.items()}
     unique = digest.key("export", manifest=manifest.content, files=told)[:10]
     found: dict[str, str] = {}
     noarch = isinstance(manifest.framework, TorchNoarch)
+    if not noarch and {"cmake", "python", "nix"} & {*kinds}:
+        found |= headers
     if "cmake" in kinds or "python" in kinds:
         found |= dict(_package(one, unique)) | dict(_metadata(one, unique))
+        if units.REGISTRATION in sources.brought:
+            found[units.REGISTRATION] = sources.brought[units.REGISTRATION]
     if "cmake" in kinds and not noarch:
         found["CMakeLists.txt"] = cmake.text(manifest, unique, _cutlass(manifest))
     if "python" in kinds:
         found["pyproject.toml"] = python.pyproject(manifest)
         found["setup.py"] = python.setup(manifest)
-        shipped = sorted({*sources, *found} - {"setup.py", "pyproject.toml"})
+        shipped = sorted({*own, *found} - {"setup.py", "pyproject.toml"})
         found["MANIFEST.in"] = "".join(f"include {path}\n" for path in shipped)
     if "nix" in kinds:
         found["flake.nix"] = _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}")
+        found |= {MANIFEST: listed} if listed != one.manifest_text else {}
     return found
 
 
-def _is_ours(one: Project, path: str, real: Path) -> bool:
+def _listing(one: Project, headers: Iterable[str]) -> str:
+    """Text of build.toml that names these headers: kernel-builder copies what it names, no more."""
+    framework = one.manifest.framework
+    if isinstance(framework, TorchNoarch):
+        return one.manifest_text
+    tables = (framework, *one.manifest.kernels.values())
+    named = {posixpath.normpath(path) for table in tables for path in table.src}
+    if not (missing := sorted({*headers} - named)):
+        return one.manifest_text
+    text = tomlkit.parse(one.manifest_text)
+    table = text["torch" if isinstance(framework, Torch) else "tvm-ffi"]
+    table.setdefault("src", []).extend(missing)
+    return tomlkit.dumps(text)
+
+
+def _is_ours(one: Project, path: str, sources: Sources) -> bool:
     """Whether a file of a project is one that an earlier export put there.
 
     Were it taken for a source, the same project exported again would differ.
     """
-    if path == _REGISTRATION:
-        return real.read_text(errors="replace") == _bundled_registration()
+    if path in sources.bundled:
+        return path in sources.brought
     written = {*_OURS, *_OF_THE_MACHINE, f"torch-ext/{one.manifest.general.python_name}/_ops.py"}
     return path in written or path in {f"metadata-{b}.json" for b in _BACKENDS}
-
-
-def _bundled_registration() -> str:
-    return importlib.resources.files("kernforge").joinpath("include/registration.h").read_text()
 
 
 def _cutlass(manifest: Manifest) -> str:
@@ -119,7 +142,7 @@ def _cutlass(manifest: Manifest) -> str:
 
 
 def _package(one: Project, unique: str) -> Iterator[tuple[str, str]]:
-    """The part of the package that a build makes, and the header that it brings."""
+    """The part of the package that a build makes."""
     manifest = one.manifest
     name = manifest.general.python_name
     if isinstance(manifest.framework, TorchNoarch):
@@ -130,11 +153,6 @@ def _package(one: Project, unique: str) -> Iterator[tuple[str, str]]:
     kind = Variant.tvm_ffi if isinstance(manifest.framework, TvmFfi) else Variant.stable_abi
     variant = kind(Version2(0, 1), Backend("cpu"), cpu="x86_64", os="linux")
     yield "cmake/_ops.py.in", layout.ops_module("@OPS_NAME@", variant)
-    header = one.files.get(_REGISTRATION)
-    if isinstance(manifest.framework, Torch) and (
-        header is None or _is_ours(one, _REGISTRATION, header)
-    ):
-        yield _REGISTRATION, _bundled_registration()
 
 
 def _metadata(one: Project, unique: str) -> Iterator[tuple[str, str]]:
@@ -206,8 +224,10 @@ def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) 
         name for action in export_compile_commands.compiling(planned.plan) for name in action.trees
     }
     trees = build_trees.tree_paths(workspace, {*names, "cxx"}, planned.lock)
-    bundled = str(importlib.resources.files("kernforge") / "include")
     found = export_compile_commands.entries(
-        planned.plan, trees, directory=str(to.resolve()), bundled=bundled
+        planned.plan,
+        trees,
+        directory=str(to.resolve()),
+        bundled=source_files.BUNDLED_DIRECTORIES,
     )
     return {_COMPILE_COMMANDS: json.dumps(found, indent=1) + "\n"}

@@ -15,7 +15,7 @@ from kernforge.build.plan.linking import OBJECT
 from kernforge.project import units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kernforge.build.plan.graph import Action, Plan
 
@@ -24,7 +24,7 @@ _PAIRS = ("-isystem", "-iquote", "-include", "-I", "-D", "-U")
 
 
 def entries(
-    made: Plan, roots: Mapping[str, str], *, directory: str, bundled: str
+    made: Plan, roots: Mapping[str, str], *, directory: str, bundled: Iterable[str]
 ) -> list[dict[str, object]]:
     """One entry for each source, of the first variant that compiles it.
 
@@ -32,12 +32,13 @@ def entries(
         made: the plan of the variants to edit for.
         roots: the real path of every root that a compile action names.
         directory: the project's root; paths of sources are relative to it.
-        bundled: directory of the headers that kernforge brings.
+        bundled: directories of the headers that kernforge brings.
     """
     found: dict[str, dict[str, object]] = {}
+    search = [f"-I{place}" for place in bundled]
     for action in compiling(made):
         path = action.argv[-3]
-        argv = [*_compiler(action, roots), *_meaning(action, roots), f"-I{bundled}", "-c", path]
+        argv = [*_compiler(action, roots), *_meaning(action, roots), *search, "-c", path]
         found.setdefault(path, {"directory": directory, "file": path, "arguments": argv})
     return [found[path] for path in sorted(found)]
 

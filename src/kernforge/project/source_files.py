@@ -5,20 +5,26 @@ from __future__ import annotations
 
 import posixpath
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.manifest.document import Torch
+from kernforge.manifest.document import Torch, TorchNoarch
 from kernforge.project import units
 from kernforge.project.units import Sources
 from kernforge.source import includes
 from kernforge.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
+    from kernforge.manifest.document import Manifest
     from kernforge.project.api import Project
 
+# Headers that kernforge brings, each at its path in a project.
+_INCLUDE = Path(str(resources.files("kernforge"))) / "include"
+BUNDLED_DIRECTORIES = tuple(str(_INCLUDE / name) for name in ("torch-ext", "csrc"))
+"""Where a compiler that no plan starts finds them."""
+_NAMED = "kernforge/"
 _TEXT_SUFFIXES = (
     *units.CXX_SUFFIXES,
     *units.CUDA_SUFFIXES,
@@ -36,15 +42,31 @@ def read(project: Project) -> Sources:
     }
     _read_included(texts, project.files)
     found = {*texts, *(path for path in project.files if path.startswith(package))}
-    bundled = {}
-    if isinstance(project.manifest.framework, Torch):
-        header = resources.files("kernforge").joinpath("include/registration.h")
-        bundled = {"registration.h": header.read_text()}
     return Sources(
         digests={path: files.sha256_file(project.files[path]) for path in sorted(found)},
         texts=texts,
-        bundled=bundled,
+        bundled=_bundled(project.manifest, texts.values()),
     )
+
+
+def bundled_path(path: str) -> Path:
+    """Where a header that kernforge brings lies; ``path`` is its place in a project."""
+    return _INCLUDE / path
+
+
+def _bundled(manifest: Manifest, texts: Iterable[str]) -> dict[str, str]:
+    """Headers for a project; those of ``kernforge/`` only where a source names that directory.
+
+    An include that names a macro may read any file, and such a unit's key must not change with
+    headers that the project knows nothing of.
+    """
+    framework = manifest.framework
+    if isinstance(framework, TorchNoarch):
+        return {}
+    paths = [units.REGISTRATION] if isinstance(framework, Torch) else []
+    if any(_NAMED in text for text in texts):
+        paths += [path.relative_to(_INCLUDE).as_posix() for path in _INCLUDE.glob(f"*/{_NAMED}*")]
+    return {path: bundled_path(path).read_text() for path in sorted(paths)}
 
 
 def _read_included(texts: dict[str, str], there: Mapping[str, Path]) -> None:

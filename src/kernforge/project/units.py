@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".c")
 CUDA_SUFFIXES = (".cu",)
 COMMON_INCLUDE = "csrc"
-# kernel-builder writes the headers that it brings into this directory of the project.
-_BUNDLED_DIR = "torch-ext"
+REGISTRATION = "torch-ext/registration.h"
+"""The header that kernel-builder brings too; what is in ours serves every op namespace."""
 _STUB_FLAG = re.compile(r"-?-static-global-template-stub=(true|false)")
 _STUB_FLAG_SINCE = (12, 8)
 _CUTLASS = "cutlass_"
@@ -46,8 +46,8 @@ class Sources:
     Attributes:
         digests: hex SHA-256 of every file by relative path.
         texts: content of those that a compiler could read.
-        bundled: headers that kernforge brings, by name; they lie in ``torch-ext`` unless the
-            project has its own there.
+        bundled: text of the headers that kernforge brings, by path; one that the project has
+            itself takes its place.
     """
 
     digests: Mapping[str, str]
@@ -60,10 +60,9 @@ class Sources:
 
         A copy of one, as ``kernforge export`` writes it, replaces nothing.
         """
-        placed = {f"{_BUNDLED_DIR}/{name}": text for name, text in self.bundled.items()}
         return {
             path: text
-            for path, text in placed.items()
+            for path, text in self.bundled.items()
             if self.digests.get(path) in {None, digest.sha256(text)}
         }
 
@@ -131,14 +130,25 @@ def units(manifest: Manifest, backend: Backend, cuda: Version2 | None = None) ->
 def closure(unit: Unit, sources: Sources) -> Closure:
     """Which files a unit may read."""
     directories, files = _in_flags(unit.flags)
+    brought = sources.brought
     return includes.closure(
         unit.path,
-        {**sources.texts, **sources.brought},
+        {**sources.texts, **brought},
         (*unit.include, *directories, COMMON_INCLUDE),
         first=files,
         # registration.h takes Python's headers where something else brings them.
-        content=sources.brought,
+        content=brought.keys() & {REGISTRATION},
     )
+
+
+def bundled_headers(manifest: Manifest, sources: Sources) -> dict[str, str]:
+    """Text of the headers that kernforge brings and some unit may read, by path.
+
+    ``registration.h`` is not one of them: it only says how a binding becomes a module.
+    """
+    found = {unit for backend in manifest.general.backends for unit in units(manifest, backend)}
+    read = {path for unit in found for path in closure(unit, sources).files} - {REGISTRATION}
+    return {path: text for path, text in sources.brought.items() if path in read}
 
 
 def package_dir(manifest: Manifest) -> str:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
-from kernforge.project import source_files
+from kernforge.project import source_files, units
 from kernforge.project.api import MANIFEST
 from kernforge.toolchain import lockfile
 
@@ -28,6 +28,8 @@ _LEGAL = re.compile(r"(?:LICEN[CS]E|NOTICE|COPYING)(?:[.-][^/]*)?", re.IGNORECAS
 def pack(project: Project, *, wanted: bool | None) -> dict[str, Path]:
     """The files that a build of the project reads, with its lock and its licence, by path.
 
+    The bundled headers that it includes are among them: another kernforge may have others.
+
     Args:
         project: the project to publish.
         wanted: whether to include the source; None includes it if the licence is an open one and
@@ -45,9 +47,13 @@ def pack(project: Project, *, wanted: bool | None) -> dict[str, Path]:
             f"{project.root} has no {lockfile.FILE_NAME}, which others need to build its source",
             hint="run `kernforge lock-toolchain`, or publish with --no-with-source",
         )
-    read = {MANIFEST, lockfile.FILE_NAME, *source_files.read(project).digests}
-    read |= {path for path in project.files if _LEGAL.fullmatch(path)}
-    return {path: project.files[path] for path in sorted(read)}
+    sources = source_files.read(project)
+    own = {MANIFEST, lockfile.FILE_NAME, *sources.digests}
+    own |= {path for path in project.files if _LEGAL.fullmatch(path)}
+    headers = units.bundled_headers(project.manifest, sources).keys() - own
+    packed = {path: project.files[path] for path in own}
+    packed |= {path: source_files.bundled_path(path) for path in headers}
+    return dict(sorted(packed.items()))
 
 
 def is_open(license_text: str) -> bool:

@@ -57,7 +57,7 @@ def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -
     """How a unit uses the op namespace.
 
     Args:
-        texts: texts of the project's files that the unit may read, without ``registration.h``.
+        texts: texts of the project's files that the unit may read, without bundled headers.
         bundled: whether the unit reads kernforge's ``registration.h``.
         torch: version of the torch whose headers the unit reads; None if it reads none.
     """

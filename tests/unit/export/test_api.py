@@ -72,8 +72,7 @@ cuda_capabilities = ["8.0", "9.0"]
 def made(tmp_path):
     def call(**keywords):
         one = project.read(projects.write(tmp_path / "p", **keywords), run)
-        digests = dict(source_files.read(one).digests)
-        return one, export.texts(one, digests, export.KINDS)
+        return one, export.texts(one, source_files.read(one), export.KINDS)
 
     return call
 
@@ -129,12 +128,37 @@ def test_what_an_export_wrote_is_no_source_of_the_next(made):
         (one.root / name).write_text("{}")
     again = project.read(one.root, run)
     assert source_files.read(again).brought == before  # builds as it did before
-    assert export.texts(again, dict(source_files.read(again).digests), export.KINDS) == texts
+    assert export.texts(again, source_files.read(again), export.KINDS) == texts
     (one.root / "torch-ext/registration.h").write_text("// mine")
     again = project.read(one.root, run)
-    changed = export.texts(again, dict(source_files.read(again).digests), export.KINDS)
+    changed = export.texts(again, source_files.read(again), export.KINDS)
     assert "torch-ext/registration.h" not in changed
     assert changed["CMakeLists.txt"] != texts["CMakeLists.txt"]
+
+
+def test_headers_that_a_source_includes_are_written_and_named_for_kernel_builder(made, tmp_path):
+    include = '#include "kernforge/elementwise.cuh"\n'
+    one, texts = made(cu=include, backends=("cpu", "cuda"))
+    wanted = [f"csrc/kernforge/{n}" for n in ("dtype.cuh", "dtype.h", "elementwise.cuh", "pdl.cuh")]
+    assert sorted(path for path in texts if "kernforge/" in path) == wanted
+    src = tomllib.loads(texts["build.toml"])["torch"]["src"]
+    assert src == ["torch-ext/torch_binding.cpp", *wanted]
+    parse(texts["build.toml"])
+    assert all(f"include {path}\n" in texts["MANIFEST.in"] for path in wanted)
+    with pytest.raises(UsageError, match=r"build\.toml already, with another content"):
+        export.write(one, texts, one.root, force=False)
+    export.write(one, texts, one.root, force=True)
+    again = project.read(one.root, run)
+    left = export.texts(again, source_files.read(again), export.KINDS)
+    assert "build.toml" not in left  # it names them now
+    assert left == {path: text for path, text in texts.items() if path != "build.toml"}
+
+
+def test_build_toml_is_rewritten_for_kernel_builder_alone(made):
+    one, _ = made(cu='#include "kernforge/pdl.cuh"\n', backends=("cpu", "cuda"))
+    texts = export.texts(one, source_files.read(one), ["cmake"])
+    assert "csrc/kernforge/pdl.cuh" in texts
+    assert "build.toml" not in texts
 
 
 def test_an_edit_changes_the_op_namespace(made):
@@ -165,7 +189,7 @@ def test_metadata_hold_what_is_the_backends_own(tmp_path):
     (tmp_path / "torch-ext/my_kernel/__init__.py").write_text("")
     (tmp_path / "build.toml").write_text(NOARCH)
     one = project.read(tmp_path, run)
-    texts = export.texts(one, dict(source_files.read(one).digests), ["python"])
+    texts = export.texts(one, source_files.read(one), ["python"])
     cuda, cpu = (Metadata.from_json(texts[f"metadata-{b}.json"].encode()) for b in ("cuda", "cpu"))
     assert cuda.python_depends == ("einops", "nvidia-cutlass-dsl")
     assert cpu.python_depends == ("einops",)

@@ -60,4 +60,14 @@ def test_an_included_file_is_read_whatever_its_extension(read):
 
 def test_the_package_is_hashed_whole_and_its_header_is_brought(read):
     assert "torch-ext/my_op/data.json" in read.digests
-    assert "torch-ext/registration.h" in read.brought
+    assert [*read.brought] == ["torch-ext/registration.h"]
+
+
+def test_headers_of_kernforge_are_brought_to_a_project_that_names_one(tmp_path):
+    for path, text in {**FILES, "a.h": '#define WHICH "kernforge/pdl.cuh"\n'}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    brought = source_files.read(project.read(tmp_path, run)).brought
+    assert {"csrc/kernforge/pdl.cuh", "torch-ext/kernforge/direct.h"} <= brought.keys()
+    for path, text in brought.items():
+        assert source_files.bundled_path(path).read_text() == text

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which sources a target compiles, and with whose flags."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernforge.artifact.version import Version2
@@ -118,10 +120,31 @@ def test_csrc_and_directories_in_flags_are_searched():
 def test_a_bundled_header_lies_where_kernel_builder_puts_it():
     files = {"sub/a.cpp": '#include "../torch-ext/registration.h"\n'}
     parsed = parse(section("a", ["sub/a.cpp"]))
-    bundled = {"registration.h": "// brought"}
+    bundled = {"torch-ext/registration.h": "// brought"}
     sources = units.Sources(digests={"sub/a.cpp": "0"}, texts=files, bundled=bundled)
     found = units.closure(find(parsed, "sub/a.cpp"), sources)
     assert found.files == ("sub/a.cpp", "torch-ext/registration.h")
+
+
+def test_bundled_headers_are_those_that_a_unit_may_read():
+    files = {
+        "a.cu": '#include "kernforge/one.cuh"\n',
+        "torch-ext/b.cpp": '#include "registration.h"\n',
+    }
+    bundled = {
+        "torch-ext/registration.h": "",
+        "csrc/kernforge/one.cuh": '#include "kernforge/two.h"\n#include <torch/library.h>\n',
+        "csrc/kernforge/two.h": "",
+        "csrc/kernforge/three.h": "",
+    }
+    parsed = parse(section("a", ["a.cu", "torch-ext/b.cpp"]))
+    sources = units.Sources(digests=dict.fromkeys(files, "0"), texts=files, bundled=bundled)
+    read = {path: bundled[path] for path in ("csrc/kernforge/one.cuh", "csrc/kernforge/two.h")}
+    assert units.bundled_headers(parsed, sources) == read
+    found = units.closure(find(parsed, "a.cu"), sources)
+    assert found.reaches_torch
+    own = replace(sources, digests={**sources.digests, "csrc/kernforge/two.h": "another"})
+    assert [*units.bundled_headers(parsed, own)] == ["csrc/kernforge/one.cuh"]
 
 
 def test_one_cutlass_is_for_every_unit():

@@ -14,7 +14,7 @@ __all__ = ["gelu_approx"]
 # Overloads, not packets: which one is meant need not be found out again at each call.
 _gelu_approx = ops.gelu_approx.default
 _backward = ops.gelu_approx_backward.default
-# The same op without torch.ops where x is a plain tensor, else NotImplemented (direct.h).
+# The same op without torch.ops where x is a plain tensor, else NotImplemented (kernforge/direct.h).
 _direct = getattr(getattr(_ops, ops.name, None), "gelu_approx", lambda x: NotImplemented)  # noqa: ARG005
 
 

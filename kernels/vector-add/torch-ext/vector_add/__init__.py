@@ -18,7 +18,7 @@ __all__ = ["vector_add", "vector_add_python"]
 # Overloads, not packets: which one is meant need not be found out again at each call.
 _vector_add = ops.vector_add.default
 _forward = ops.vector_add_forward.default
-# The same op without torch.ops where both are plain tensors, else NotImplemented (direct.h).
+# The same op without torch.ops where both are plain tensors, else NotImplemented (kernforge/direct.h).
 _direct = getattr(getattr(_ops, ops.name, None), "vector_add", lambda a, b: NotImplemented)  # noqa: ARG005
 
 

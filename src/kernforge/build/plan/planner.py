@@ -146,6 +146,8 @@ class ProjectPlanner:
         used = {path for unit in found for path in self._closure(unit).files}
         used |= set(_package(self.manifest, self.sources, everything=True).values())
         known = {path: self.sources.digests[path] for path in used if path in self.sources.digests}
+        bundled = units.bundled_headers(self.manifest, self.sources)
+        known |= {path: digest.sha256(text) for path, text in bundled.items()}
         return digest.key("sources", manifest=self.manifest.content, files=known)
 
     def _closure(self, unit: Unit) -> Closure:
@@ -181,9 +183,10 @@ class ProjectPlanner:
         """How a unit uses the op namespace; what kernforge brings does not use it of itself."""
         closure, brought = self._closure(unit), self.sources.brought
         paths = [path for path in closure.files if path not in brought]
+        read = units.REGISTRATION in closure.files and not closure.opaque
         return op_namespace.use(
             [self.sources.texts.get(path, "") for path in paths],
-            bundled=len(paths) < len(closure.files) and not closure.opaque,
+            bundled=read and units.REGISTRATION in brought,
             torch=target.torch,
         )
 

@@ -39,7 +39,7 @@ _INCLUDE = re.compile(r'^\s*#\s*include\b\s*(?:[<"]([^>"\n]+)[>"])?', re.MULTILI
 # The C++ library's headers, and those of the toolkit that do not ask for the flag.
 _HEADER = re.compile(
     r"[a-z_]+|(?:assert|float|limits|math|stddef|stdint|stdio|stdlib|string)\.h"
-    r"|(?:cuda|cuda_runtime|cuda_runtime_api|cuda_fp16|cuda_bf16|cuda_fp8|math_constants|mma)\.h"
+    r"|(?:cuda|cuda_runtime|cuda_runtime_api|cuda_device_runtime_api|cuda_fp16|cuda_bf16|cuda_fp8|math_constants|mma)\.h"
 )
 # What asks for the flag, or which headers were read.
 _ASKS = re.compile(r"EXTENDED_LAMBDA|__nv_is_extended|__cpp_lib_|_GLIBCXX|__has_include|\?\?/")

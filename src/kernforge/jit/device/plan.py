@@ -47,22 +47,20 @@ _INTEGERS = "".join(
     for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))
     for sign in ("", "unsigned ")
 ).replace("typedef char", "typedef signed char")
+_SYNCHRONIZE = """#pragma once
+static inline __device__ void cudaGridDependencySynchronize() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+"""
 _STAND_INS = MappingProxyType(
     {
         **dict.fromkeys(("cstdint", "stdint.h"), f"#pragma once\n{_INTEGERS}"),
+        "cuda_device_runtime_api.h": _SYNCHRONIZE,
         **dict.fromkeys(
             (
                 *("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"),
-                *(
-                    "algorithm",
-                    "array",
-                    "cassert",
-                    "cfloat",
-                    "climits",
-                    "cmath",
-                    "cstddef",
-                    "cstdio",
-                ),
+                *("algorithm", "array", "cassert", "cfloat", "climits", "cmath", "cstddef"),
+                "cstdio",
                 *("cstdlib", "cstring", "functional", "iostream", "limits", "memory", "optional"),
                 *("sstream", "stdexcept", "string", "tuple", "type_traits", "utility", "vector"),
                 *("assert.h", "float.h", "limits.h", "math.h", "stddef.h", "stdio.h", "stdlib.h"),

@@ -7,20 +7,22 @@
 
 #include <cstdint>
 
+#include "kernforge/dtype.h"
+
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 #include <cuda_runtime_api.h>
 #endif
 
 namespace __PYTHON_NAME___kernel {
 
-enum class DType { kFloat32, kFloat16, kBFloat16 };
+using kernforge::DType;
 
-// Elements [begin, end) of two arrays of that type; y may be x. Threads may share one array.
-void run_cpu(const void* x, void* y, float scale, DType dtype, int64_t begin, int64_t end);
+// `count` elements that lie side by side; y may be x.
+void run_cpu(const void* x, void* y, double scale, DType dtype, int64_t count);
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
-// All `count` elements, on the current device, asynchronously on the stream.
-cudaError_t launch(const void* x, void* y, float scale, DType dtype, int64_t count,
+// The same on the current device, asynchronously on the stream.
+cudaError_t launch(const void* x, void* y, double scale, DType dtype, int64_t count,
                    cudaStream_t stream);
 #endif
 

@@ -12,4 +12,4 @@ TEST_SHAPES = {
     "several blocks and a rest": (257, 1031),
 }
 
-DTYPES = ("float32", "float16", "bfloat16")
+DTYPES = ("float32", "float16", "bfloat16", "float64")

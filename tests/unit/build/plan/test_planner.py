@@ -88,13 +88,14 @@ def make(
     manifest_text=MANIFEST,
     only=(),
     bundled="// bundled\n",
+    headers=None,
 ):
     files = FILES | (files or {})
     parsed = document.parse(manifest_text.format(abi=abi))
     sources = units.Sources(
         digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()},
         texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
-        bundled={"registration.h": bundled},
+        bundled={"torch-ext/registration.h": bundled, **(headers or {})},
     )
     found = targets.candidates(parsed, cpu="x86_64", releases=RELEASES)
     return planner.make(parsed, sources, targets.choose(found, patterns), lock, only=only)
@@ -210,6 +211,31 @@ def test_the_bundled_registration_header_is_brought_unless_the_project_has_one()
     (binding,) = titled(make(["torch213-*-cpu-*"], files=own), "torch-ext")
     (header,) = [i for i in binding.inputs if i.path == "torch-ext/registration.h"]
     assert header.origin == "project"
+
+
+def test_a_bundled_header_counts_where_it_is_included_and_nowhere_else():
+    first = {"csrc/kernforge/pdl.cuh": "// first\n"}
+    assert make(headers=first).actions == make().actions
+    files = {"op.cu": '#include "kernforge/pdl.cuh"\n'}
+    before = make(files=files, headers=first)
+    after = make(files=files, headers={"csrc/kernforge/pdl.cuh": "// second\n"})
+    unit = titled(before, "op.cu, CUDA 13.0")[0]
+    assert "-Icsrc" in unit.argv
+    assert [i.origin for i in unit.inputs if i.path == "csrc/kernforge/pdl.cuh"] == ["text"]
+    assert keys(before, "op.cpp") == keys(after, "op.cpp")
+    assert not keys(before, "op.cu") & keys(after, "op.cu")
+    assert before.sources_id != after.sources_id
+
+
+def test_a_copy_of_a_bundled_header_makes_the_same_build():
+    files, headers = {"op.cu": '#include "kernforge/a.h"\n'}, {"csrc/kernforge/a.h": "// a\n"}
+    before = make(files=files, headers=headers)
+    copied = make(files={**files, **headers}, headers=headers)
+    assert copied.sources_id == before.sources_id
+    assert keys(copied, "op.cu") == keys(before, "op.cu")
+    # So does the copy where kernforge has another.
+    later = make(files={**files, **headers}, headers={"csrc/kernforge/a.h": "// b\n"})
+    assert later.sources_id == before.sources_id
 
 
 def test_the_graph_is_in_order():

@@ -23,7 +23,7 @@ def sources():
     return units.Sources(
         digests={p: hashlib.sha256(t.encode()).hexdigest() for p, t in files.items()},
         texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
-        bundled={"registration.h": "// bundled\n"},
+        bundled={"torch-ext/registration.h": "// bundled\n"},
     )
 
 

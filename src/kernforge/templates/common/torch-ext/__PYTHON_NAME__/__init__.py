@@ -9,14 +9,14 @@ from ._ops import add_op_namespace_prefix, ops
 
 __all__ = ["__PYTHON_NAME__"]
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-    """``max(x, 0) * scale`` for each element, computed in float32 and rounded once.
+    """``max(x, 0) * scale`` for each element, rounded once; half types compute in float32.
 
     Args:
-        x: float32, float16 or bfloat16, of any shape; a copy is made if it is not contiguous.
+        x: float32, float16, bfloat16 or float64, of any shape; copied where it is not contiguous.
         scale: what the positive elements are multiplied by.
 
     Returns:
@@ -33,6 +33,6 @@ def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
 def _fake(x: torch.Tensor, scale: float) -> torch.Tensor:  # noqa: ARG001
     torch._check(  # noqa: SLF001
         x.dtype in _DTYPES,
-        lambda: f"__PYTHON_NAME__: x must be float32, float16 or bfloat16, got {x.dtype}",
+        lambda: f"__PYTHON_NAME__: x must be float32, float16, bfloat16 or float64, got {x.dtype}",
     )
     return x.new_empty(x.shape)

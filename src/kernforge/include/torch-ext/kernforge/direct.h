@@ -9,10 +9,10 @@
 // Subclasses, torch function modes and arguments that are no tensors are not for it: it answers
 // NotImplemented, and its caller asks torch.ops.
 //
-//   PyMethodDef methods[] = {direct::method<&op>("name"), {}};  // op() gives a typed handle
+//   PyMethodDef methods[] = {kernforge::direct::method<&op>("name"), {}};  // op() gives a handle
 //
-// and, before registration.h is included: #define EXTENSION_METHODS methods. A registration.h that
-// does not know that name makes a module without the function.
+// and, before this or registration.h is included: #define EXTENSION_METHODS methods. A
+// registration.h that does not know that name makes a module without the function.
 //
 // Of Python only the limited API is used. Of libtorch_python, which every `import torch` loads,
 // four names are looked up when the first call is made: linked to it, a build would need more than
@@ -29,7 +29,7 @@
 #include <exception>
 #include <utility>
 
-#include "registration.h"
+#include "../registration.h"
 
 #if !defined(Py_PYTHON_H)
 
@@ -58,7 +58,7 @@ void PyEval_RestoreThread(struct _ts*);
 
 #endif
 
-namespace direct {
+namespace kernforge::direct {
 
 // METH_FASTCALL: (self, arguments, count). The bit and the signature are those of Python 3.7 and
 // all later ones; headers hide the name below limited API 3.10, from which on it is promised.
@@ -170,4 +170,4 @@ PyMethodDef method(const char* name) {
   return {name, reinterpret_cast<PyCFunction>(made), kFastCall, nullptr};
 }
 
-}  // namespace direct
+}  // namespace kernforge::direct

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A formula over the elements of dense tensors of one dtype on NVIDIA GPUs, with one to three
+// inputs.
+//
+//   template <class T>
+//   struct Scale {
+//     kernforge::widened_t<T> factor;
+//     __device__ kernforge::widened_t<T> operator()(kernforge::widened_t<T> x) const {
+//       return x * factor;
+//     }
+//   };
+//   kernforge::elementwise<float>(Scale<float>{2}, num_items, stream, y, x);
+//
+// Bound by memory. Where all tensors start on 16 bytes a thread loads vectors of 16 bytes, by
+// default one of each input. Else it takes four elements, a block apart, so that a warp's loads are
+// coalesced all the same. Half types are widened to float32 and rounded once. An input may be the
+// output. The kernel is launched as pdl.cuh says.
+//
+// A kernel with a table of its own hands in a selector that chooses by bytes of one tensor, element
+// size and device:
+//
+//   struct PolicySelector {
+//     template <class T, int kInputs, class Launch>
+//     static cudaError_t select(int64_t bytes, const kernforge::Device& device, Launch launch) {
+//       return launch(kernforge::ElementwisePolicy<128, 2 * kernforge::kVectorLength<T>>{});
+//     }
+//   };
+//   kernforge::elementwise<float, PolicySelector>(...);
+
+#pragma once
+
+#include <cstdint>
+
+#include "kernforge/dtype.cuh"
+#include "kernforge/pdl.cuh"
+
+namespace kernforge {
+namespace {
+
+constexpr int kWarpThreads = 32;
+
+// How the work is cut, in the words of CUB's policies. Offset_ counts the elements of a tensor.
+template <int kBlockThreads_, int kItemsPerThread_, int kVectorLoadLength_, class Offset_ = int64_t>
+struct ElementwisePolicy {
+  static constexpr int kBlockThreads = kBlockThreads_;
+  static constexpr int kItemsPerThread = kItemsPerThread_;
+  static constexpr int kVectorLoadLength = kVectorLoadLength_;
+  using Offset = Offset_;
+
+  static_assert(kBlockThreads % kWarpThreads == 0 && kBlockThreads <= 1024,
+                "a block is whole warps, at most 32 of them");
+  static_assert(kVectorLoadLength >= 1 && kItemsPerThread >= 1, "a thread has something to do");
+  static_assert(kItemsPerThread % kVectorLoadLength == 0, "a thread has whole vectors");
+  static_assert(kVectorLoadLength <= kBlockThreads,
+                "the last block has a thread for each element after the last whole vector");
+};
+
+template <class T, int kInputs>
+struct Inputs {
+  static_assert(kInputs >= 1 && kInputs <= 3, "a formula has one to three inputs");
+  const T* at[kInputs];
+};
+
+template <class Op, class W>
+__device__ __forceinline__ W call(const Op& op, const W (&x)[1]) {
+  return op(x[0]);
+}
+template <class Op, class W>
+__device__ __forceinline__ W call(const Op& op, const W (&x)[2]) {
+  return op(x[0], x[1]);
+}
+template <class Op, class W>
+__device__ __forceinline__ W call(const Op& op, const W (&x)[3]) {
+  return op(x[0], x[1], x[2]);
+}
+
+// Vectors of a thread lie a block apart, and all are loaded before the first is computed. The
+// elements after the last whole vector are the last block's.
+template <class Policy, class T, int kInputs, class Op>
+__global__ void __launch_bounds__(Policy::kBlockThreads)
+    elementwise_kernel(const Op op, T* out, const Inputs<T, kInputs> in,
+                       typename Policy::Offset num_items) {
+  using Offset = typename Policy::Offset;
+  constexpr int kLength = Policy::kVectorLoadLength;
+  constexpr int kVectors = Policy::kItemsPerThread / kLength;
+  constexpr int kThreads = Policy::kBlockThreads;
+  using Vector = AlignedVector<T, kLength>;
+  grid_dependency_synchronize();
+  const Offset vectors = num_items / kLength;
+  const Offset first = Offset{blockIdx.x} * (kThreads * kVectors) + threadIdx.x;
+  Vector loaded[kVectors][kInputs];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const Offset at = first + i * kThreads;
+    if (at < vectors) {
+#pragma unroll
+      for (int k = 0; k < kInputs; ++k) {
+        loaded[i][k] = reinterpret_cast<const Vector*>(in.at[k])[at];
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const Offset at = first + i * kThreads;
+    if (at < vectors) {
+      Vector result;
+#pragma unroll
+      for (int j = 0; j < kLength; ++j) {
+        widened_t<T> x[kInputs];
+#pragma unroll
+        for (int k = 0; k < kInputs; ++k) x[k] = widen(loaded[i][k].at[j]);
+        result.at[j] = narrow<T>(call(op, x));
+      }
+      reinterpret_cast<Vector*>(out)[at] = result;
+    }
+  }
+  const Offset rest = vectors * kLength + threadIdx.x;
+  if (kLength > 1 && blockIdx.x == gridDim.x - 1 && rest < num_items) {
+    widened_t<T> x[kInputs];
+#pragma unroll
+    for (int k = 0; k < kInputs; ++k) x[k] = widen(in.at[k][rest]);
+    out[rest] = narrow<T>(call(op, x));
+  }
+}
+
+template <class Policy, class T, int kInputs, class Op>
+cudaError_t launch_elementwise(const Device& device, cudaStream_t stream, const Op& op, T* out,
+                               const Inputs<T, kInputs>& in, int64_t num_items) {
+  constexpr int64_t kVectors =
+      int64_t{Policy::kBlockThreads} * Policy::kItemsPerThread / Policy::kVectorLoadLength;
+  using Offset = typename Policy::Offset;
+  if (static_cast<int64_t>(static_cast<Offset>(num_items)) != num_items) {
+    return cudaErrorInvalidValue;  // the policy is for fewer elements
+  }
+  const int64_t vectors = num_items / Policy::kVectorLoadLength;
+  const int64_t blocks = vectors == 0 ? 1 : (vectors + kVectors - 1) / kVectors;
+  return launch(device, stream, elementwise_kernel<Policy, T, kInputs, Op>, blocks,
+                Policy::kBlockThreads, op, out, in, num_items);
+}
+
+// Calls select(bytes, device, with_policy), which calls with_policy with the policy to use, where
+// all tensors start on 16 bytes.
+template <class T, class Select, class Op, class... In>
+cudaError_t elementwise_by(const Select& select, const Op& op, int64_t num_items,
+                           cudaStream_t stream, void* out, const In*... in) {
+  if (num_items == 0) return cudaSuccess;
+  Device device;
+  if (const cudaError_t error = current_device(&device)) return error;
+  constexpr int kInputs = sizeof...(In);
+  const Inputs<T, kInputs> inputs = {{static_cast<const T*>(in)...}};
+  const auto with_policy = [&](auto policy) {
+    return launch_elementwise<decltype(policy), T>(device, stream, op, static_cast<T*>(out), inputs,
+                                                   num_items);
+  };
+  const uintptr_t addresses =
+      (reinterpret_cast<uintptr_t>(out) | ... | reinterpret_cast<uintptr_t>(in));
+  if (addresses % kVectorBytes != 0) return with_policy(ElementwisePolicy<256, 4, 1>{});
+  const int64_t bytes = num_items * static_cast<int64_t>(sizeof(T));
+  return select(bytes, device, with_policy);
+}
+
+// out[i] = op(in[i]...) for num_items elements of type T, on the current device, asynchronously on
+// the stream. Nothing is launched for 0.
+template <class T, class Op, class... In>
+cudaError_t elementwise(const Op& op, int64_t num_items, cudaStream_t stream, void* out,
+                        const In*... in) {
+  const auto one_vector = [](int64_t, const Device&, const auto& with_policy) {
+    return with_policy(ElementwisePolicy<256, kVectorLength<T>, kVectorLength<T>>{});
+  };
+  return elementwise_by<T>(one_vector, op, num_items, stream, out, in...);
+}
+
+// The same with a selector of policies.
+template <class T, class PolicySelector, class Op, class... In>
+cudaError_t elementwise(const Op& op, int64_t num_items, cudaStream_t stream, void* out,
+                        const In*... in) {
+  const auto select = [](int64_t bytes, const Device& device, const auto& with_policy) {
+    return PolicySelector::template select<T, sizeof...(In)>(bytes, device, with_policy);
+  };
+  return elementwise_by<T>(select, op, num_items, stream, out, in...);
+}
+
+}  // namespace
+}  // namespace kernforge
