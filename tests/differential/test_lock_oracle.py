@@ -5,8 +5,9 @@ import random
 
 import pytest
 
-from kernforge.application.resolver import _order, kernels_lock
+from kernforge.application.resolver import lock_text
 from kernforge.artifact.metadata import KernelDepend
+from kernforge.loader.kernels_lock import sort_key
 from kernforge.loader.pins import Pin, Pins
 
 rust = pytest.importorskip("kernels._rust")
@@ -35,8 +36,8 @@ def test_both_write_the_same_lock_and_read_each_others(seed):
     locks = {theirs(depend): rust.KernelLock(commit) for depend, commit in commits.items()}
     pins = [
         Pin(depend=depend, commit=commits[depend], asked=None, release=None, metadata={})
-        for depend in sorted(commits, key=_order)
+        for depend in sorted(commits, key=sort_key)
     ]
-    text = kernels_lock(Pins(kernels=tuple(pins)))
+    text = lock_text(Pins(kernels=tuple(pins)))
     assert text == rust.KernelLocks(locks).to_json()
     assert rust.KernelLocks.from_json(text) == rust.KernelLocks(locks)

@@ -31,9 +31,9 @@ THEIR_BACKEND = {
 }
 BACKENDS = [
     *(Backend(name) for name in ("cpu", "metal", "neuron", "tpu")),
-    *(Backend("cuda", (major, minor)) for major in (12, 13) for minor in (0, 2, 8, 10)),
-    *(Backend("rocm", version) for version in ((7, 1), (7, 2), (7, 10))),
-    *(Backend("xpu", version) for version in ((2025, 3), (2026, 0))),
+    *(Backend("cuda", Version2(major, minor)) for major in (12, 13) for minor in (0, 2, 8, 10)),
+    *(Backend("rocm", Version2(7, minor)) for minor in (1, 2, 10)),
+    *(Backend("xpu", version) for version in (Version2(2025, 3), Version2(2026, 0))),
     Backend("cann", Version2(8, 2)),
 ]
 FRAMEWORKS = [
@@ -92,10 +92,10 @@ def random_system(rng):
         cpu=cpu,
         os=os,
         backend=rng.choice(BACKENDS),
-        torch=rng.choice([None, (2, 9), (2, 10), (2, 12), (2, 13)]),
+        torch=rng.choice([None, *(Version2(2, minor) for minor in (9, 10, 12, 13))]),
         cxx11=rng.choice([None, True, False]),
-        tvm_ffi=rng.choice([None, (0, 1), (0, 2)]),
-        macos=rng.choice([None, (15, 5), (26, 0), (26, 1)]),
+        tvm_ffi=rng.choice([None, Version2(0, 1), Version2(0, 2)]),
+        macos=rng.choice([None, Version2(15, 5), Version2(26, 0), Version2(26, 1)]),
         python=Version2(3, 14),
         free_threaded=rng.random() < 0.05,
     )

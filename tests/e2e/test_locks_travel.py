@@ -178,5 +178,5 @@ def test_a_build_with_a_lock_of_another_state_is_refused(name, site, registry, t
     run("-m", "kernforge", "lock", **place)
     (tmp_path / "pyproject.toml").write_text(text.replace(">=1.0,<2", ">=2"))
     done = run(*build, expect=1, **place)
-    assert "locked for <2,>=1.0, the project asks for >=2" in done.stderr
+    assert "locked for <2,>=1.0, the project requires >=2" in done.stderr
     assert not list((tmp_path / "dist").glob("*.whl"))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a project's lock reaches those who install it: decided from its pyproject.toml.
+"""How a project's lock is installed with the project, as its pyproject.toml decides.
 
 An installed application finds its lock in its distribution's metadata or in its package. Build
-backends with hooks (setuptools, hatchling) put it into the metadata, if kernforge is among what
-the build requires. Every other backend ships what lies in the package, so there a copy is kept.
+backends with hooks (setuptools, hatchling) write it into the metadata, if the build requires
+kernforge. Every other backend ships the files of the package, so a copy is kept there.
 """
 
 from __future__ import annotations
@@ -22,70 +22,69 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where a lock goes.
+    """How a lock is installed.
 
     Attributes:
         package: the directory, relative to the project, that gets a copy; None for none.
-        told: how it travels, or what to do so that it does.
-        arrives: whether it does.
+        text: how the lock is installed, or what to change so that it is.
+        arrives: whether it is.
     """
 
     package: str | None
-    told: str
+    text: str
     arrives: bool = True
 
 
-def route(document: dict[str, Any], is_package: Callable[[str], bool]) -> Route:
-    """How the lock of a project travels.
+def find_route(document: dict[str, Any], is_package: Callable[[str], bool]) -> Route:
+    """How the lock of a project is installed.
 
     Args:
         document: its pyproject.toml.
         is_package: whether a directory, relative to the project, is a Python package.
 
     Raises:
-        UsageError: ``[tool.kernforge.lock] package`` names what is no package.
+        UsageError: ``[tool.kernforge.lock] package`` is not a package.
     """
     named = _get(document, "tool", "kernforge", "lock").get("package")
     if named is not None:
         if not isinstance(named, str) or not is_package(named):
             raise UsageError(
-                f"pyproject.toml: [tool.kernforge.lock] package is {named!r}, which is no package",
+                f"pyproject.toml: [tool.kernforge.lock] package is {named!r}, which is not a package",
                 hint='name a directory with __init__.py, relative to the project: "src/app"',
             )
-        return Route(package=named, told=f"it travels in the package {named}")
+        return Route(package=named, text=f"it is installed in the package {named}")
     build = _get(document, "build-system")
     if not build and not document.get("project"):
         return Route(
             package=None,
-            told="the project is no package: pass the file, as load_kernel(..., lockfile=...)",
+            text="the project is not a package: pass the file, as load_kernel(..., lockfile=...)",
         )
     backend = str(build.get("build-backend", "setuptools"))
     requires = [_project(text) for text in build.get("requires", ()) if isinstance(text, str)]
     if backend.startswith("setuptools") and {"kernforge", "kernels"} & set(requires):
-        return Route(package=None, told="setuptools writes it into the distribution's metadata")
+        return Route(package=None, text="setuptools writes it into the distribution's metadata")
     hooks = _get(document, "tool", "hatch", "build", "hooks")
     if backend.startswith("hatchling") and "kernforge" in hooks:
-        return Route(package=None, told="hatchling writes it into the distribution's metadata")
+        return Route(package=None, text="hatchling writes it into the distribution's metadata")
     if backend.startswith("setuptools"):
         return Route(
             package=None,
-            told="it will not reach who installs the project: add kernforge to requires of "
-            "[build-system]",
+            text="it is not installed with the project: add kernforge to requires of [build-system]",
             arrives=False,
         )
     package = next((path for path in _packages(document, backend) if is_package(path)), None)
     if package is None:
         return Route(
             package=None,
-            told="it will not reach who installs the project: no package was found; name it: "
+            text="it is not installed with the project: no package was found; name it: "
             '[tool.kernforge.lock] package = "src/app"',
             arrives=False,
         )
-    return Route(package=package, told=f"it travels in the package {package}")
+    return Route(package=package, text=f"it is installed in the package {package}")
 
 
 def _packages(document: dict[str, Any], backend: str) -> Iterator[str]:
-    """Where the package may lie, what the backend is told first."""
+    """Directories that may be the package, those of the backend's own settings first."""
     tool = _get(document, "tool")
     if backend.startswith("uv_build"):
         yield from _uv_modules(_get(tool, "uv", "build-backend"))
@@ -108,11 +107,11 @@ def _uv_modules(table: dict[str, Any]) -> Iterator[str]:
 
 
 def _get(table: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """The table below, empty where there is none."""
-    found: Any = table
+    """The table at these keys, empty where there is none."""
+    value: Any = table
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _project(requirement: str) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch kernels ahead of their use, for this machine or others, and for sites without a network.
+"""Download kernels before they are used, for this machine or others, and for sites without a network.
 
-What is fetched is admitted, verified and complete as if it were loaded, with every kernel that it
-depends on. It stays in the registry's cache, or is copied to a directory that is a registry itself
-and that the hub's client takes as its cache; files that are there and right are not copied again.
+A download is admitted, verified and complete like a kernel that is loaded, with every kernel that
+it depends on. It stays in the registry's cache, or is copied to a directory that is a registry
+itself and that the hub's client can use as its cache; correct files are not copied again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError
 from kernforge.loader.resolve import resolve, way_out
 from kernforge.loader.search import fetch_variant, find_commit
-from kernforge.registry import redirect
+from kernforge.registry.redirect import find_redirect
 from kernforge.store import tree_archive
 from kernforge.system import files
 
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which variants are wanted.
+    """Which variants to download.
 
     Attributes:
-        hosts: the one that each of these machines would load; None takes every variant.
+        hosts: machines; the variant that each of them would load is taken. None takes every
+            variant.
         names: these variants instead.
     """
 
@@ -45,10 +46,15 @@ class Selection:
     names: tuple[str, ...] = ()
 
     def of(self, what: str, published: Sequence[str]) -> tuple[str, ...]:
-        """The wanted ones of those that are published, sorted.
+        """The selected variants among those that are published, sorted.
+
+        Args:
+            what: the kernel, for messages.
+            published: the names of its variants.
 
         Raises:
-            NoVariantError: one is missing, or no variant fits a machine; it says why for each.
+            NoVariantError: one is missing, or no variant fits a machine; the message says why for
+                each.
         """
         missing = sorted(set(self.names) - set(published))
         if missing:
@@ -58,10 +64,10 @@ class Selection:
             )
         if self.names or self.hosts is None:
             return tuple(sorted(self.names or published))
-        return tuple(sorted({_fitting(what, published, host) for host in self.hosts}))
+        return tuple(sorted({_best_for(what, published, host) for host in self.hosts}))
 
 
-def _fitting(what: str, published: Iterable[str], host: Host) -> str:
+def _best_for(what: str, published: Iterable[str], host: Host) -> str:
     resolution = resolve(published, host)
     if resolution.best is None:
         raise NoVariantError(
@@ -72,13 +78,13 @@ def _fitting(what: str, published: Iterable[str], host: Host) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """A variant that is here now, verified.
+class DownloadedVariant:
+    """A variant that was downloaded and verified.
 
     Attributes:
-        repo_id: of its kernel.
-        commit: that it is of.
-        refs: branches and tags that shall name the commit.
+        repo_id: its kernel.
+        commit: its commit.
+        refs: branches and tags that name the commit in a copy.
         variant: its name.
         path: its directory.
         link_root: where its links may lead.
@@ -94,7 +100,7 @@ class Fetched:
     metadata: Metadata
 
 
-def locked(locks: KernelLocks) -> tuple[KernelDepend, ...]:
+def asked_kernels(locks: KernelLocks) -> tuple[KernelDepend, ...]:
     """The kernels that an application itself asks for; all where its lock does not say which."""
     if locks.pins is None:
         return tuple(kernel.depend for kernel in locks.kernels)
@@ -105,19 +111,19 @@ def fetch(
     search: Search,
     wanted: Iterable[KernelDepend],
     selection: Selection,
-) -> Iterator[Fetched]:
-    """Fetch and verify kernels with all that they depend on, each variant once.
+) -> Iterator[DownloadedVariant]:
+    """Download and verify kernels with all that they depend on, each variant once.
 
     Args:
-        search: where to fetch from; its locks, where it has any, say the commits to take.
+        search: the registry; and the locks that say the commits to take, if there are any.
         wanted: the kernels.
         selection: which variants of each.
 
     Raises:
-        NoVariantError: a wanted variant is missing or none fits.
+        NoVariantError: a selected variant is missing or none fits.
         RegistryError: the registry lacks a kernel, or it moved.
         TrustError: the trust policy refuses one.
-        IntegrityError: a file is not what was built, or a document not what was locked.
+        IntegrityError: a file is not what was built, or a document is not what was locked.
     """
     pending = [(depend, _commit_of(search, depend)) for depend in wanted]
     seen: set[tuple[KernelDepend, str]] = set()
@@ -129,9 +135,9 @@ def fetch(
         _refuse_moved(search.registry, depend.repo_id, commit)
         what = f"{depend.repo_id} at {commit}"
         for name in selection.of(what, search.registry.variants(depend.repo_id, commit)):
-            fetched = _fetch(search, depend, commit, name)
-            yield fetched
-            below = fetched.metadata.kernel_depends
+            downloaded = _fetch(search, depend, commit, name)
+            yield downloaded
+            below = downloaded.metadata.kernel_depends
             pending += [(inner, _commit_of(search, inner)) for inner in below]
 
 
@@ -153,16 +159,15 @@ def _refs_of(registry: Registry, depend: KernelDepend, commit: str) -> tuple[str
 
 
 def _refuse_moved(registry: Registry, repo_id: str, commit: str) -> None:
-    status = registry.small_file(repo_id, commit, redirect.FILE)
-    if status is not None:
-        moved = redirect.parse(status, source=f"{repo_id}/{redirect.FILE}")
+    moved = find_redirect(registry, repo_id, commit)
+    if moved is not None:
         raise RegistryError(
             f"kernel {repo_id} moved to {moved.repo_id} (revision {moved.revision})",
-            hint=f"download {moved.repo_id}, and ask for that one",
+            hint=f"download {moved.repo_id}, and load that one",
         )
 
 
-def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> Fetched:
+def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> DownloadedVariant:
     fetched = fetch_variant(search, depend.repo_id, commit, name)
     digest = fetched.metadata.digest
     if digest is None:
@@ -171,7 +176,7 @@ def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> Fetc
             hint="it is an old build: build and publish it again",
         )
     verify_tree(fetched.path, digest, within=fetched.link_root)
-    return Fetched(
+    return DownloadedVariant(
         repo_id=depend.repo_id,
         commit=commit,
         refs=_refs_of(search.registry, depend, commit),
@@ -182,54 +187,54 @@ def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> Fetc
     )
 
 
-def copy(fetched: Fetched, target: DirectoryRegistry) -> bool:
-    """Put a variant into a directory registry, under its commit; says whether it was not there.
+def copy(downloaded: DownloadedVariant, target: DirectoryRegistry) -> bool:
+    """Copy a variant to a directory registry, under its commit; returns whether it is new there.
 
     Raises:
-        StorageError: the disk is full or not ours.
-        IntegrityError: what arrived is not what was fetched.
+        StorageError: the directory cannot be written to.
+        IntegrityError: the copy is not what was downloaded.
     """
-    final = target.fetch(fetched.repo_id, fetched.commit, fetched.variant)
-    with target.writing(fetched.repo_id):
-        new = not _is_whole(final, fetched, target)
+    final = target.fetch(downloaded.repo_id, downloaded.commit, downloaded.variant)
+    with target.writing(downloaded.repo_id):
+        new = not _is_complete(final, downloaded, target)
         if new:
             with files.staging(final.parent) as staged:
-                for path, file in tree_files(fetched.path, within=fetched.link_root).items():
+                for path, file in tree_files(downloaded.path, within=downloaded.link_root).items():
                     digest = files.sha256_file(file)
-                    target.add_blob(fetched.repo_id, digest, file)
+                    target.add_blob(downloaded.repo_id, digest, file)
                     up = "../" * (path.count("/") + 4)
                     files.symlink(f"{up}blobs/{digest}", staged / "tree" / path)
                 files.replace_tree(staged / "tree", final)
-            if not _is_whole(final, fetched, target):
+            if not _is_complete(final, downloaded, target):
                 raise IntegrityError(
-                    f"{fetched.path} changed while it was copied", hint="download it again"
+                    f"{downloaded.path} changed while it was copied", hint="download it again"
                 )
-        for name in fetched.refs:
-            target.set_ref(fetched.repo_id, name, fetched.commit)
+        for name in downloaded.refs:
+            target.set_ref(downloaded.repo_id, name, downloaded.commit)
     return new
 
 
-def _is_whole(path: Path, fetched: Fetched, target: DirectoryRegistry) -> bool:
-    digest = fetched.metadata.digest
+def _is_complete(path: Path, downloaded: DownloadedVariant, target: DirectoryRegistry) -> bool:
+    digest = downloaded.metadata.digest
     try:
-        same = (path / FILE).read_bytes() == (fetched.path / FILE).read_bytes()
+        same = (path / FILE).read_bytes() == (downloaded.path / FILE).read_bytes()
         if digest is None or not same:
             return False
-        verify_tree(path, digest, within=target.link_root(fetched.repo_id))
-        signed = {p.name for p in fetched.path.glob(f"{FILE}.*")}
+        verify_tree(path, digest, within=target.link_root(downloaded.repo_id))
+        signed = {p.name for p in downloaded.path.glob(f"{FILE}.*")}
     except (FileNotFoundError, NotADirectoryError, IntegrityError):
         return False
     return signed <= {p.name for p in path.glob(f"{FILE}.*")}
 
 
-def size(fetched: Fetched) -> int:
+def size(downloaded: DownloadedVariant) -> int:
     """Bytes of a variant's files."""
-    found = tree_files(fetched.path, within=fetched.link_root)
-    return sum(file.stat().st_size for file in found.values())
+    tree = tree_files(downloaded.path, within=downloaded.link_root)
+    return sum(file.stat().st_size for file in tree.values())
 
 
 def write_tar(tree: Path, out: Path) -> None:
-    """Write a directory registry as a tar: the same bytes for the same kernels."""
+    """Write a directory registry as a tar, whose bytes are the same for the same kernels."""
     files.remove_tree(tree / ".locks")
     with files.atomic_stream(out) as stream:
         tree_archive.write_tar(tree, stream)

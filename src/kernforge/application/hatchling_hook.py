@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hatchling's hook: a project's lock goes into its distribution's metadata.
+"""The hook for hatchling that writes a project's lock into its distribution's metadata.
 
-A project switches it on with ``[tool.hatch.build.hooks.kernforge]`` and ``kernforge`` among what its
-build requires.
+A project enables it with ``[tool.hatch.build.hooks.kernforge]`` and ``kernforge`` in ``requires`` of
+``[build-system]``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class LockHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "kernforge"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's
-        """Add the files, under the names by which the loader asks a distribution for them.
+        """Add the files, under the names by which the loader finds them in a distribution.
 
         Raises:
-            KernforgeError: the project asks for kernels and its lock is missing or out of date.
+            KernforgeError: the project requires kernels and its lock is missing or out of date.
         """
         root = Path(self.root)
         application = project_lock.read(root)
@@ -44,5 +44,5 @@ class LockHook(BuildHookInterface[Any]):
 
 @hookimpl
 def hatch_register_build_hook() -> type[LockHook]:
-    """What hatchling asks a plugin for."""
+    """The class that hatchling requests from a plugin."""
     return LockHook

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines by description: what to download for another than this one.
+"""Descriptions of machines other than this one, to download kernels for them.
 
-A short name such as ``torch2.11-cu130-x86_64-linux`` says what decides in nearly every case; a JSON
-document, as ``kernforge platform --json`` prints it on that machine, says everything.
+A short name such as ``torch2.11-cu130-x86_64-linux`` is enough in nearly every case; a JSON
+document, as ``kernforge platform --json`` prints it on that machine, has all properties.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _NAME = re.compile(
     r"-(?P<cpu>x86_64|aarch64)-(?P<os>linux|darwin|windows)"
 )
 _HINT = (
-    "write it like torch2.11-cu130-x86_64-linux, or name a file that holds what "
-    "`kernforge platform --json` printed there"
+    "write it like torch2.11-cu130-x86_64-linux, or name a file with the output of "
+    "`kernforge platform --json` on that machine"
 )
-_PAIRS = {"torch", "tvm_ffi", "python", "macos", "capability"}
+_VERSIONS = {"torch", "tvm_ffi", "python", "macos", "capability", "driver"}
 
 
 def parse(name: str) -> Host:
-    """A machine by its short name; its torch is one of today's, with the new C++ ABI.
+    """The machine of a short name; its torch is assumed to have the new C++ ABI.
 
     Raises:
-        UsageError: it is no such name.
+        UsageError: the name has another form.
     """
     match = _NAME.fullmatch(name)
     if match is None:
-        raise UsageError(f"{name!r} is no platform", hint=_HINT)
+        raise UsageError(f"{name!r} is not a platform", hint=_HINT)
     system = match["os"]
     return Host(
         cpu=match["cpu"],
@@ -57,25 +57,25 @@ def name(host: Host) -> str:
 
 def describe(host: Host) -> dict[str, Any]:
     """A machine as a JSON document."""
-    found = {field.name: getattr(host, field.name) for field in fields(host)}
-    return {**found, "backend": str(host.backend)}
+    document = {field.name: getattr(host, field.name) for field in fields(host)}
+    return {**document, "backend": str(host.backend)}
 
 
 def read(text: str, *, source: str) -> Host:
     """The machine that a JSON document describes.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it does not describe one.
     """
     try:
         document = json.loads(text)
         known = {field.name for field in fields(Host)}
         if not isinstance(document, dict) or not {"cpu", "os", "backend"} <= set(document) <= known:
-            raise UsageError(f"{source} describes no platform", hint=_HINT)
-        found = {**document, "backend": Backend.parse(document["backend"])}
-        for key in _PAIRS & {key for key in found if found[key] is not None}:
-            major, minor = found[key]
-            found[key] = Version2(int(major), int(minor))
-        return Host(**found)
+            raise UsageError(f"{source} does not describe a platform", hint=_HINT)
+        values = {**document, "backend": Backend.parse(document["backend"])}
+        for key in _VERSIONS & {key for key in values if values[key] is not None}:
+            major, minor = values[key]
+            values[key] = Version2(int(major), int(minor))
+        return Host(**values)
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{source} describes no platform: {error}", hint=_HINT) from None
+        raise UsageError(f"{source} does not describe a platform: {error}", hint=_HINT) from None

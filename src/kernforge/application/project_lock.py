@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock of an application's kernels on the disk: read, written, held against its project."""
+"""The lock of an application's kernels on the disk: read, written, compared with its project."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NAMES = (kernels_lock.FILE, pins.FILE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A project that asks for kernels.
+    """A project that requires kernels.
 
     Attributes:
         root: its directory.
-        asked: what it asks for.
-        route: how its lock travels.
-        locks: what ``kernels.lock`` says; None when there is none.
-        pins: what our own file says; likewise.
+        asked: the kernels that it requires.
+        route: how its lock is installed.
+        locks: the content of ``kernels.lock``; None when there is none.
+        pins: the content of ``kernforge-kernels.lock``; None when there is none.
     """
 
     root: Path
@@ -55,14 +55,16 @@ def read(root: Path) -> Application:
         text = path.read_text()
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
-            f"{path} is missing", hint="name the directory of a project that asks for kernels"
+            f"{path} is missing", hint="name the directory of a project that requires kernels"
         ) from None
     document = requirements.load_document(text, source=str(path))
-    locked, pinned = (_bytes(root / name) for name in NAMES)
+    locked, pinned = (_read_bytes(root / name) for name in NAMES)
     return Application(
         root=root,
-        asked=requirements.read(document, source=str(path)),
-        route=distribution.route(document, lambda name: (root / name / "__init__.py").is_file()),
+        asked=requirements.read_dependencies(document, source=str(path)),
+        route=distribution.find_route(
+            document, lambda name: (root / name / "__init__.py").is_file()
+        ),
         locks=None
         if locked is None
         else kernels_lock.KernelLocks.from_json(locked, source=str(root / kernels_lock.FILE)),
@@ -77,49 +79,49 @@ def lock(
 
     Args:
         application: the project.
-        registry: where the kernels are.
+        registry: where the kernels are published.
         upgrade: repo ids to lock anew; None locks all anew.
 
     Raises:
-        KernforgeError: see ``kernelpins.choose``.
+        KernforgeError: the errors of ``resolver.choose_commits``.
         StorageError: a file cannot be written.
     """
-    before = resolver.Before(pins=application.pins, locks=application.locks, upgrade=upgrade)
-    chosen = resolver.choose(registry, application.asked, before)
-    texts = (resolver.kernels_lock(chosen), chosen.to_json())
+    before = resolver.PreviousLock(pins=application.pins, locks=application.locks, upgrade=upgrade)
+    chosen = resolver.choose_commits(registry, application.asked, before)
+    texts = (resolver.lock_text(chosen), chosen.to_json())
     for directory in _directories(application):
         for name, text in zip(NAMES, texts, strict=True):
-            if _bytes(directory / name) != text.encode():
+            if _read_bytes(directory / name) != text.encode():
                 files.write_atomic(directory / name, text)
     return chosen
 
 
 def check(application: Application) -> None:
-    """Hold the lock against its project; no registry is asked.
+    """Compare the lock with its project; no registry is used.
 
     Raises:
         CheckError: it is missing or of another state of the project; the message has all reasons.
     """
-    problems = resolver.outdated(application.asked, application.pins, application.locks)
+    problems = resolver.lock_problems(application.asked, application.pins, application.locks)
     for directory in _directories(application)[1:]:
         for name in NAMES:
-            if _bytes(directory / name) != _bytes(application.root / name):
-                problems.append(f"{directory / name} is not the project's")
+            if _read_bytes(directory / name) != _read_bytes(application.root / name):
+                problems.append(f"{directory / name} is not the project's lock")
     if problems:
         listing = "\n  ".join(problems)
         raise CheckError(
             f"the lock of {application.root} is out of date:\n  {listing}",
-            hint="run kernforge lock, and commit what it writes",
+            hint="run kernforge lock, and commit the files that it writes",
         )
 
 
 def _directories(application: Application) -> list[Path]:
-    """The project, and its package where the lock travels in that."""
+    """The project, and its package where the lock is installed with that."""
     package = application.route.package
     return [application.root, *([application.root / package] if package else [])]
 
 
-def _bytes(path: Path) -> bytes | None:
+def _read_bytes(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``[tool.kernels.dependencies]`` of a pyproject.toml: the kernels that an application asks for.
+"""``[tool.kernels.dependencies]`` of a pyproject.toml: the kernels that an application requires.
 
-A whole number asks for a major version, as the ``kernels`` client has it. Beyond that client's
-table, a string bounds the version (PEP 440), and a table names a revision::
+A whole number is a major version, as in the ``kernels`` client. Beyond that client's table, a
+string bounds the version (PEP 440), and a table names a revision::
 
     [tool.kernels.dependencies]
     "owner/relu" = 1
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernforge.errors import UsageError
+from kernforge.registry.names import is_repo_id
 
 FILE = "pyproject.toml"
-_REPO_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
-    """A kernel that is asked for: exactly one of version, bounds and revision is given.
+    """A required kernel: exactly one of version, bounds and revision is given.
 
     Attributes:
         repo_id: ``owner/name``.
@@ -41,13 +41,13 @@ class Dependency:
 
     @property
     def asked(self) -> str:
-        """What is asked for, as a lock records it."""
+        """The requirement, as a lock records it."""
         if self.revision is not None:
             return f"revision {self.revision}"
         return str(self.version) if self.bounds is None else self.bounds
 
     def allows(self, release: str) -> bool:
-        """Whether a release such as ``1.4.2`` is within what is asked for."""
+        """Whether a release such as ``1.4.2`` satisfies the requirement."""
         from packaging.specifiers import SpecifierSet  # noqa: PLC0415 - slow
 
         if self.bounds is not None:
@@ -56,18 +56,18 @@ class Dependency:
 
 
 def load_document(text: str, *, source: str = FILE) -> dict[str, Any]:
-    """The document as TOML.
+    """Parse a pyproject.toml.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not TOML.
     """
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{source} is not TOML: {error}", hint="mend the file") from None
+        raise UsageError(f"{source} is not TOML: {error}", hint="fix the file") from None
 
 
-def read(document: dict[str, Any], *, source: str = FILE) -> tuple[Dependency, ...]:
+def read_dependencies(document: dict[str, Any], *, source: str = FILE) -> tuple[Dependency, ...]:
     """Every kernel that a project asks for, by repo id; none without the table.
 
     Raises:
@@ -77,21 +77,21 @@ def read(document: dict[str, Any], *, source: str = FILE) -> tuple[Dependency, .
     for key in ("tool", "kernels", "dependencies"):
         table = table.get(key, {}) if isinstance(table, dict) else None
     if not isinstance(table, dict):
-        raise UsageError(f"{source}: [tool.kernels.dependencies] is no table", hint=_HINT)
-    found: list[Dependency] = []
+        raise UsageError(f"{source}: [tool.kernels.dependencies] is not a table", hint=_HINT)
+    dependencies: list[Dependency] = []
     mistakes: list[str] = []
     for repo_id, asked in sorted(table.items()):
-        problem = "" if _REPO_ID.fullmatch(repo_id) else "is no owner/name"
-        dependency, reason = _read(repo_id, asked)
+        problem = "" if is_repo_id(repo_id) else "is not owner/name"
+        dependency, reason = _read_dependency(repo_id, asked)
         problem = problem or reason
         if problem or dependency is None:
             mistakes.append(f"{repo_id!r} {problem}")
         else:
-            found.append(dependency)
+            dependencies.append(dependency)
     if mistakes:
         listing = "\n  ".join(mistakes)
         raise UsageError(f"{source}, [tool.kernels.dependencies]:\n  {listing}", hint=_HINT)
-    return tuple(found)
+    return tuple(dependencies)
 
 
 _HINT = (
@@ -100,7 +100,7 @@ _HINT = (
 )
 
 
-def _read(repo_id: str, asked: object) -> tuple[Dependency | None, str]:
+def _read_dependency(repo_id: str, asked: object) -> tuple[Dependency | None, str]:
     """The dependency, or what is wrong with it."""
     match asked:
         case bool():
@@ -109,15 +109,15 @@ def _read(repo_id: str, asked: object) -> tuple[Dependency | None, str]:
             if asked >= 0:
                 return Dependency(repo_id=repo_id, version=asked), ""
         case str():
-            return _bounded(repo_id, asked)
+            return _read_bounds(repo_id, asked)
         case {"revision": str(revision), **rest} if revision and not rest:
             return Dependency(repo_id=repo_id, revision=revision), ""
         case {"version": (int() | str()) as version, **rest} if not rest:
-            return _read(repo_id, version)
+            return _read_dependency(repo_id, version)
     return None, f"is {asked!r}, neither a version nor a revision"
 
 
-def _bounded(repo_id: str, text: str) -> tuple[Dependency | None, str]:
+def _read_bounds(repo_id: str, text: str) -> tuple[Dependency | None, str]:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - slow
 
     if text.isdecimal():
@@ -126,7 +126,7 @@ def _bounded(repo_id: str, text: str) -> tuple[Dependency | None, str]:
     try:
         bounds = str(SpecifierSet(f"=={exact[1]}" if exact else text))
     except InvalidSpecifier:
-        return None, f"is {text!r}, which is no version specifier"
+        return None, f"is {text!r}, which is not a version specifier"
     if not bounds:
         return None, "is empty"
     return Dependency(repo_id=repo_id, bounds=bounds), ""

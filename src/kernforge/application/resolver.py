@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose a commit for each kernel that an application asks for, and for all that those depend on.
+"""Choose a commit for each kernel that an application requires, and for all that those depend on.
 
-Whatever machine the application will run on, its variant's dependencies are locked: those of every
-variant are followed. A kernel that is locked stays as it is until it is upgraded or no longer
-within what is asked for.
+The dependencies of every variant are locked, so that the lock works on every machine. A locked
+kernel stays at its commit until it is upgraded or no longer satisfies the requirement.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.metadata import FILE, KernelDepend, Metadata
 from kernforge.errors import RegistryError, UsageError
+from kernforge.loader.kernels_lock import sort_key
 from kernforge.loader.pins import Pin, Pins, depend_json
 from kernforge.loader.search import find_commit
-from kernforge.registry import redirect
 from kernforge.registry.names import versions
+from kernforge.registry.redirect import find_redirect
 from kernforge.system.digest import sha256
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
-    """What was locked until now.
+class PreviousLock:
+    """The lock that is to be updated.
 
     Attributes:
-        pins: our own file's.
+        pins: those of ``kernforge-kernels.lock``.
         locks: those of ``kernels.lock``, for a project that another tool locked.
         upgrade: repo ids to lock anew; None locks all anew.
     """
@@ -44,7 +44,7 @@ class Before:
     upgrade: Collection[str] | None = ()
 
     def direct(self, dependency: Dependency) -> tuple[str, str | None] | None:
-        """The commit to keep for what a project asks for, and its release where that is known."""
+        """The commit to keep for a requirement of the project, and its release where that is known."""
         if not self._stays(dependency.repo_id):
             return None
         for pin in self.pins.kernels if self.pins else ():
@@ -54,22 +54,22 @@ class Before:
                 return (pin.commit, pin.release) if same or fits else None
         if dependency.bounds is not None:
             return None
-        found = self._locked(
+        commit = self._locked(
             KernelDepend(
                 repo_id=dependency.repo_id,
                 version=dependency.version,
                 revision=dependency.revision,
             )
         )
-        return (found, None) if found else None
+        return (commit, None) if commit else None
 
     def transitive(self, depend: KernelDepend) -> str | None:
-        """The commit to keep for what another kernel asks for."""
+        """The commit to keep for a dependency of another kernel."""
         if not self._stays(depend.repo_id):
             return None
         pinned = self.pins.kernels if self.pins else ()
-        found = next((pin.commit for pin in pinned if pin.depend == depend), None)
-        return found or self._locked(depend)
+        commit = next((pin.commit for pin in pinned if pin.depend == depend), None)
+        return commit or self._locked(depend)
 
     def _stays(self, repo_id: str) -> bool:
         return self.upgrade is not None and repo_id not in self.upgrade
@@ -82,45 +82,45 @@ class Before:
         return None
 
 
-def choose(registry: Registry, asked: Sequence[Dependency], before: Before) -> Pins:
-    """Lock what a project asks for.
+def choose_commits(registry: Registry, asked: Sequence[Dependency], before: PreviousLock) -> Pins:
+    """Lock what a project requires.
 
     Raises:
         NotPublishedError: the registry lacks a kernel or version.
-        RegistryError: kernels depend on each other in a circle, or one has moved.
-        UsageError: the project asks for nothing, or an upgrade is of what it does not ask for.
+        RegistryError: kernels depend on each other in a cycle, or one has moved.
+        UsageError: the project requires nothing, or does not require what is to be upgraded.
     """
     if not asked:
         raise UsageError(
             "there is nothing to lock: pyproject.toml has no [tool.kernels.dependencies]",
             hint='add it, with lines such as "owner/name" = 1',
         )
-    found: dict[KernelDepend, Pin] = {}
+    pins: dict[KernelDepend, Pin] = {}
     graph: dict[KernelDepend, tuple[KernelDepend, ...]] = {}
     for dependency in asked:
-        pin = _direct(registry, dependency, before)
-        found[pin.depend] = pin
-    pending = list(found)
+        pin = _pin_direct(registry, dependency, before)
+        pins[pin.depend] = pin
+    pending = list(pins)
     while pending:
         depend = pending.pop()
-        if depend not in found:
+        if depend not in pins:
             commit = before.transitive(depend) or find_commit(
                 registry, depend.repo_id, depend.version, depend.revision
             )
-            found[depend] = _pin(registry, depend, commit, None)
-        found[depend], graph[depend] = _read(registry, found[depend])
+            pins[depend] = _pin(registry, depend, commit, None)
+        pins[depend], graph[depend] = _read_variants(registry, pins[depend])
         pending += [below for below in graph[depend] if below not in graph]
-    _refuse_circles(graph)
-    unknown = sorted(set(before.upgrade or ()) - {depend.repo_id for depend in found})
+    _refuse_cycles(graph)
+    unknown = sorted(set(before.upgrade or ()) - {depend.repo_id for depend in pins})
     if unknown:
         raise UsageError(
             f"{', '.join(unknown)} cannot be upgraded: the project does not depend on it",
             hint="add it to [tool.kernels.dependencies], or leave it out",
         )
-    return Pins(kernels=tuple(found[depend] for depend in sorted(found, key=_order)))
+    return Pins(kernels=tuple(pins[depend] for depend in sorted(pins, key=sort_key)))
 
 
-def kernels_lock(pins: Pins) -> str:
+def lock_text(pins: Pins) -> str:
     """Text of ``kernels.lock`` as ``kernels`` 0.17 writes it."""
     entries = [
         {"dependency": depend_json(pin.depend), "lock": {"commit": pin.commit}}
@@ -129,14 +129,14 @@ def kernels_lock(pins: Pins) -> str:
     return json.dumps(entries, indent=2, ensure_ascii=False)
 
 
-def outdated(
+def lock_problems(
     asked: Sequence[Dependency], pins: Pins | None, locks: KernelLocks | None
 ) -> list[str]:
-    """What is wrong with the files of a lock, without asking any registry; nothing when all is well.
+    """What is wrong with the files of a lock; empty when nothing is. No registry is used.
 
     Args:
-        asked: what the project asks for.
-        pins: our own file's; None when another tool locked the project.
+        asked: what the project requires.
+        pins: those of ``kernforge-kernels.lock``; None when another tool locked the project.
         locks: those of ``kernels.lock``; None when there is none.
     """
     if locks is None:
@@ -147,20 +147,20 @@ def outdated(
     if {(k.depend, k.commit) for k in locks.kernels} != {
         (p.depend, p.commit) for p in pins.kernels
     }:
-        return ["kernels.lock and kernforge-kernels.lock are of two different locks"]
+        return ["kernels.lock and kernforge-kernels.lock belong to two different locks"]
     direct = {pin.depend.repo_id: pin for pin in pins.kernels if pin.asked is not None}
     problems = [
-        f"{d.repo_id} is locked for {direct[d.repo_id].asked}, the project asks for {d.asked}"
+        f"{d.repo_id} is locked for {direct[d.repo_id].asked}, the project requires {d.asked}"
         if d.repo_id in direct
         else f"{d.repo_id} is not locked"
         for d in asked
         if d.repo_id not in direct or direct[d.repo_id].asked != d.asked
     ]
     gone = sorted(direct.keys() - {d.repo_id for d in asked})
-    return [*problems, *(f"{name} is locked, the project does not ask for it" for name in gone)]
+    return [*problems, *(f"{name} is locked, the project does not require it" for name in gone)]
 
 
-def _direct(registry: Registry, dependency: Dependency, before: Before) -> Pin:
+def _pin_direct(registry: Registry, dependency: Dependency, before: PreviousLock) -> Pin:
     version = dependency.version if dependency.bounds is None else dependency.bounds
     # A tag moves when a farm adds variants to its version: what was locked then keeps its release.
     commit, release = before.direct(dependency) or (
@@ -186,7 +186,7 @@ def _pin(registry: Registry, depend: KernelDepend, commit: str, asked: str | Non
 def _release(
     registry: Registry, repo_id: str, commit: str, dependency: Dependency | None
 ) -> str | None:
-    """The version that a commit was released as; of several the newest that is asked for."""
+    """The version that a commit was released as; of several the newest that satisfies."""
     tags = versions(registry.ref_names(repo_id)).values()
     named = [tag[1:] for tag in tags if registry.ref(repo_id, tag) == commit]
     if dependency is not None and dependency.revision is None:
@@ -194,8 +194,8 @@ def _release(
     return named[-1] if named else None
 
 
-def _read(registry: Registry, pin: Pin) -> tuple[Pin, tuple[KernelDepend, ...]]:
-    """The pin with what its variants' documents hash to, and what those depend on."""
+def _read_variants(registry: Registry, pin: Pin) -> tuple[Pin, tuple[KernelDepend, ...]]:
+    """The pin with the hashes of its variants' documents, and the kernels that those depend on."""
     repo_id, commit = pin.depend.repo_id, pin.commit
     _refuse_moved(registry, repo_id, commit)
     hashes: dict[str, str] = {}
@@ -214,25 +214,20 @@ def _read(registry: Registry, pin: Pin) -> tuple[Pin, tuple[KernelDepend, ...]]:
 
 
 def _refuse_moved(registry: Registry, repo_id: str, commit: str) -> None:
-    status = registry.small_file(repo_id, commit, redirect.FILE)
-    if status is not None:
-        moved = redirect.parse(status, source=f"{repo_id}/{redirect.FILE}")
+    moved = find_redirect(registry, repo_id, commit)
+    if moved is not None:
         raise RegistryError(
             f"kernel {repo_id} moved to {moved.repo_id} (revision {moved.revision})",
-            hint="name that one in [tool.kernels.dependencies]: a lock follows no redirect",
+            hint="name that one in [tool.kernels.dependencies]: a lock does not follow redirects",
         )
 
 
-def _refuse_circles(graph: Mapping[KernelDepend, tuple[KernelDepend, ...]]) -> None:
+def _refuse_cycles(graph: Mapping[KernelDepend, tuple[KernelDepend, ...]]) -> None:
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
-        circle = " -> ".join(depend.repo_id for depend in error.args[1])
+        cycle = " -> ".join(depend.repo_id for depend in error.args[1])
         raise RegistryError(
-            f"kernels depend on each other in a circle: {circle}",
+            f"kernels depend on each other in a cycle: {cycle}",
             hint="remove one of them from kernel-depends",
         ) from None
-
-
-def _order(depend: KernelDepend) -> tuple[str, bool, int, str]:
-    return depend.repo_id, depend.version is None, depend.version or 0, depend.revision or ""

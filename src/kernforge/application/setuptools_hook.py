@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Setuptools' hooks: a project's lock goes into its distribution's metadata.
+"""The hooks for setuptools that write a project's lock into its distribution's metadata.
 
 setuptools calls them, by the entry points ``egg_info.writers`` and ``setuptools.file_finders``, for
 every project that is built where kernforge is installed; only those with
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class _EggInfo(Protocol):
-    """What is used of setuptools' command."""
+    """The method of setuptools' command that is used here."""
 
     def write_or_delete_file(self, what: str, filename: str, data: str | None) -> None:
-        """Write a file of the metadata, or remove it where there is nothing to write."""
+        """Write a file of the metadata, or remove it when there is nothing to write."""
         ...
 
 
@@ -29,7 +29,7 @@ def write_lock(command: _EggInfo, basename: str, filename: str) -> None:
     """Write one file of the lock.
 
     Raises:
-        KernforgeError: the project asks for kernels and its lock is missing or out of date.
+        KernforgeError: the project requires kernels and its lock is missing or out of date.
     """
     application = _application(Path.cwd())
     if application is not None:
@@ -40,7 +40,7 @@ def write_lock(command: _EggInfo, basename: str, filename: str) -> None:
 
 
 def lock_files(directory: str) -> list[str]:
-    """The files of the lock, which belong into a source distribution.
+    """The files of the lock, which belong in a source distribution.
 
     Args:
         directory: the project; empty for the current directory.
@@ -53,7 +53,7 @@ def lock_files(directory: str) -> list[str]:
 
 
 def _application(root: Path) -> Application | None:
-    """The project, if it asks for kernels."""
+    """The project, if it requires kernels."""
     if not (root / requirements.FILE).is_file():
         return None
     application = project_lock.read(root)

@@ -16,7 +16,7 @@ from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.build import provenance
 from kernforge.errors import IntegrityError, KernforgeError, TrustError
 from kernforge.trust import admission, signature
-from kernforge.trust.policy import COMMUNITY, Admit, Signer, Subject, speaking
+from kernforge.trust.policy import COMMUNITY, Admit, Signer, Subject, matching_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ def asked_signers(
     """The accepted signers: those given, else those of the policy, else the hub's community."""
     if given:
         return tuple(given)
-    rules = speaking(admission.read_policies(environment), subject)
+    rules = matching_rules(admission.read_policies(environment), subject)
     named = [s for rule in rules if rule.admit is Admit.SIGNED for s in rule.signers]
     return tuple(dict.fromkeys(named)) or (COMMUNITY,)
 

@@ -13,7 +13,7 @@ from kernforge.system import tables
 if TYPE_CHECKING:
     import argparse
 
-    from kernforge.application.download import Fetched, Selection
+    from kernforge.application.download import DownloadedVariant, Selection
     from kernforge.application.project_lock import Application
     from kernforge.artifact.metadata import KernelDepend
     from kernforge.loader.host import Host
@@ -137,7 +137,7 @@ def _lock(arguments: argparse.Namespace, console: Console) -> None:
         application, options.registry(arguments), upgrade=() if upgrade is None else upgrade or None
     )
     if not application.route.arrives:
-        console.note(f"note: {application.route.told}")
+        console.note(f"note: {application.route.text}")
     _say_locked(application, chosen, console)
 
 
@@ -163,7 +163,7 @@ def _say_locked(application: Application, chosen: Pins, console: Console) -> Non
         )
         for pin in chosen.kernels
     ]
-    route = {"package": application.route.package, "told": application.route.told}
+    route = {"package": application.route.package, "told": application.route.text}
     console.result(
         {"kernels": kernels, "travels": route, "arrives": application.route.arrives},
         tables.table(rows, head=("kernel", "version", "commit", "")),
@@ -216,7 +216,7 @@ def _fetched(
     selection: Selection,
     to: Path | None,
     console: Console,
-) -> list[Fetched]:
+) -> list[DownloadedVariant]:
     """Fetch variants, and copy each one as soon as it is fetched."""
     from kernforge.application import download  # noqa: PLC0415
     from kernforge.registry.directory import DirectoryRegistry  # noqa: PLC0415
@@ -247,7 +247,7 @@ def _wanted(
     if directory.is_dir() and not wanted_version:
         locks = caller_lock.read(directory / kernels_lock.FILE)
         locked = search.Search(store, None, environment, trusted, locks=locks)
-        return locked, download.locked(locks)
+        return locked, download.asked_kernels(locks)
     if not wanted_version:
         raise UsageError(
             f"no version of {arguments.what} was given, and there is no such directory",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError, RequestError
 from kernforge.loader import importer
-from kernforge.loader.fitness import check_device, check_promises, verify
+from kernforge.loader.fitness import check_device, check_needs, verify
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import Decision, resolve
 from kernforge.loader.search import (
@@ -408,7 +408,7 @@ def _load(root: Node, *, check_arch: bool) -> ModuleType:
 
 def _check(nodes: list[Node], *, check_arch: bool) -> None:
     for node in nodes:
-        check_promises(node)
+        check_needs(node)
         if check_arch:
             check_device(node)
     for node in nodes:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the ``kernels.lock`` that came with the application that is calling.
+"""Find the ``kernels.lock`` that was installed with the calling application.
 
-It lies in the metadata of an installed distribution, where setuptools puts it, or in the package
+It is in the metadata of an installed distribution, where setuptools writes it, or in the package
 itself, which every build backend can ship.
 """
 
@@ -30,23 +30,21 @@ def read(path: Path) -> KernelLocks:
     """The lock in a file.
 
     Raises:
-        RequestError: there is none, or it is no lock.
+        RequestError: there is none, or it is not a lock.
     """
     try:
-        beside = path.with_name(pins.FILE)
-        pinned = beside.read_bytes() if beside.is_file() else None
-        return parse(path.read_bytes(), pinned, source=str(path))
+        return parse(path.read_bytes(), _read_pins(path), source=str(path))
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}", hint=_HINT) from None
 
 
 def parse(lock: bytes | str, pinned: bytes | str | None, *, source: str) -> KernelLocks:
-    """A lock with what lies beside it.
+    """A lock with its pins.
 
     Args:
         lock: content of ``kernels.lock``.
-        pinned: content of ``pins.FILE``; None where there is none.
-        source: what errors call the former.
+        pinned: content of ``pins.FILE`` in the same directory; None where there is none.
+        source: the name of ``kernels.lock`` in errors.
 
     Raises:
         RequestError: either cannot be read.
@@ -54,28 +52,28 @@ def parse(lock: bytes | str, pinned: bytes | str | None, *, source: str) -> Kern
     locks = KernelLocks.from_json(lock, source=source)
     if pinned is None:
         return locks
-    return replace(locks, pins=pins.Pins.from_json(pinned, source=f"{pins.FILE} beside {source}"))
+    return replace(locks, pins=pins.Pins.from_json(pinned, source=f"{pins.FILE} next to {source}"))
 
 
 def of_caller() -> KernelLocks:
     """The lock of the code that called into kernforge.
 
     Raises:
-        RequestError: it brought none, or it is no lock.
+        RequestError: none was installed with it, or it is not a lock.
     """
     module = _calling_module()
     if not module:
         raise RequestError(
-            "the code that asks for a locked kernel belongs to no module, so no lock came with it",
+            "the code that loads a locked kernel belongs to no module, so no lock was installed with it",
             hint="name the file: lockfile=...",
         )
-    for text, pinned, where in _locks(module):
+    for text, pinned, where in _locks_of(module):
         return parse(text, pinned, source=where)
-    raise RequestError(f"{module.partition('.')[0]!r} brought no {FILE} with it", hint=_HINT)
+    raise RequestError(f"{module.partition('.')[0]!r} was installed without {FILE}", hint=_HINT)
 
 
 def _calling_module() -> str:
-    """Full name of the nearest module up the stack that is not ours; empty for a bare script."""
+    """Name of the nearest module up the stack outside of kernforge; empty for a script."""
     frame = sys._getframe(1)  # noqa: SLF001 - inspect reads every source file on the way
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -86,8 +84,8 @@ def _calling_module() -> str:
     return ""
 
 
-def _locks(module: str) -> Iterator[tuple[str | bytes, str | bytes | None, str]]:
-    """Each lock that the module's application brought, what lies beside it, and where."""
+def _locks_of(module: str) -> Iterator[tuple[str | bytes, str | bytes | None, str]]:
+    """Each lock that was installed with a module, its pins, and its name in errors."""
     package = module.partition(".")[0]
     for name in importlib.metadata.packages_distributions().get(package, ()):
         distribution = importlib.metadata.distribution(name)
@@ -100,6 +98,10 @@ def _locks(module: str) -> Iterator[tuple[str | bytes, str | bytes | None, str]]
         for directory in (spec and spec.submodule_search_locations) or ():
             path = Path(directory, FILE)
             if path.is_file():
-                beside = path.with_name(pins.FILE)
-                pinned = beside.read_bytes() if beside.is_file() else None
-                yield path.read_bytes(), pinned, str(path)
+                yield path.read_bytes(), _read_pins(path), str(path)
+
+
+def _read_pins(lock: Path) -> bytes | None:
+    """The content of ``pins.FILE`` in the directory of a lock; None where there is none."""
+    path = lock.with_name(pins.FILE)
+    return path.read_bytes() if path.is_file() else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold a kernel that was found against this process, before any of it is imported."""
+"""Check that a kernel fits this process, before any of it is imported."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CLIENT = (0, 17, 2)
 """The version of the hub's client, ``kernels``, whose formats are read here."""
 
 
-def check_promises(node: Node) -> None:
-    """Refuse a kernel that this process cannot serve; warn of one whose sources are unknown.
+def check_needs(node: Node) -> None:
+    """Refuse a kernel with needs that this process lacks; warn of one whose sources are unknown.
 
     Raises:
         MissingPackageError: it needs a Python package that is not installed.
@@ -29,7 +29,7 @@ def check_promises(node: Node) -> None:
     """
     _check_python_depends(node)
     _check_minver(node)
-    _warn_of_dirt(node)
+    _warn_if_dirty(node)
 
 
 def _check_python_depends(node: Node) -> None:
@@ -40,7 +40,7 @@ def _check_python_depends(node: Node) -> None:
             raise RegistryError(
                 f"kernel {node.metadata.name!r} depends on Python package {name!r}, which is not "
                 f"among those that a kernel for {node.metadata.backend} may use",
-                hint=f"those are {', '.join(known)}; a newer kernforge may know more",
+                hint=f"it may use {', '.join(known)}; a newer kernforge may allow more",
             )
         if depend.module is not None and not has_module(depend.module):
             raise MissingPackageError(
@@ -59,7 +59,7 @@ def _check_minver(node: Node) -> None:
         )
 
 
-def _warn_of_dirt(node: Node) -> None:
+def _warn_if_dirty(node: Node) -> None:
     provenance = node.metadata.provenance
     if provenance is not None and provenance.dirty:
         import logging  # noqa: PLC0415 - slow, and rarely needed
@@ -73,32 +73,32 @@ def check_device(node: Node) -> None:
     """Refuse a build whose device code cannot run on the current GPU and its driver.
 
     Raises:
-        MachineError: that is so.
+        MachineError: the device code or the driver does not fit.
     """
     metadata = node.metadata
     if metadata.backend not in {"cuda", "rocm"}:
         return
     host = with_device(node.host)
-    told = f"kernel {metadata.name!r} ({node.path.name}) cannot run here: "
+    message = f"kernel {metadata.name!r} ({node.path.name}) cannot run here: "
     if reason := check_driver(node.path.name, host):
         raise MachineError(
-            told + reason,
+            message + reason,
             hint="update the driver, or install a torch for the CUDA version that it supports",
         )
     if reason := check_archs(metadata.backend, metadata.archs, host):
         raise MachineError(
-            told + reason,
-            hint="build it for that architecture; or pass check_arch=False if it has another "
-            "way to run there, such as Triton",
+            message + reason,
+            hint="build it for that architecture; or pass check_arch=False if it can run there in "
+            "another way, such as with Triton",
         )
 
 
 def verify(node: Node) -> None:
-    """Hash every file of a kernel and compare with what its build promised.
+    """Hash every file of a kernel and compare with the digest of its build.
 
     Raises:
-        IntegrityError: a file differs; or there is no promise, and the kernel is not the user's
-            own directory.
+        IntegrityError: a file differs; or there is no digest, and the kernel is not a local
+            directory without signers.
     """
     digest = node.metadata.digest
     if digest is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Import a variant's package under its id, from its verified source alone.
 
-A finder of our own imports everything below the id: it compiles sources afresh, so bytecode that
-lies beside them (which no digest covers) is never run, and never written either; that holds for
+A finder of our own imports everything below the id. It compiles the sources each time, so bytecode
+in their directories (which no digest covers) is never run, and never written either; also not by
 imports that a kernel makes long after it was loaded.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoInfo:
-    """Where a kernel came from: its repo id, and the commit that it was taken from."""
+    """The origin of a kernel: its repo id, and its commit there."""
 
     repo_id: str
     revision: str
@@ -48,7 +48,7 @@ class LoadedKernel:
     """A kernel in this process.
 
     Attributes:
-        metadata: what its build says of itself.
+        metadata: the document of its build.
         module: its package.
         path: the directory of its variant.
         repo_info: its registry's name for it; None for a local kernel.
@@ -61,7 +61,7 @@ class LoadedKernel:
 
 
 lock = threading.RLock()
-"""Held while kernels are imported: one at a time, a kernel's own dependencies from the same thread."""
+"""Held while a kernel and its dependencies are imported; one thread imports at a time."""
 
 _by_path: dict[Path, LoadedKernel] = {}
 _by_id: dict[str, LoadedKernel] = {}
@@ -71,7 +71,7 @@ _dependencies: ContextVar[Mapping[str, ModuleType] | None] = ContextVar(
 
 
 def loaded(path: Path) -> ModuleType | None:
-    """The package of a variant that is loaded already."""
+    """The package of a variant that is loaded already; None when it is not."""
     kernel = _by_path.get(path)
     return None if kernel is None else kernel.module
 
@@ -115,11 +115,11 @@ def import_kernel(
     Args:
         path: the variant's directory.
         metadata: its document.
-        dependencies: the kernels that it may ask ``get_kernel_dep`` for, by repo id.
-        repo_info: where it came from.
+        dependencies: the kernels that ``get_kernel_dep`` returns to it, by repo id.
+        repo_info: its origin; None for a local kernel.
 
     Raises:
-        IntegrityError: there is no package, or its id cannot name a module.
+        IntegrityError: it has no package, or its id is not a module name.
         UsageError: another build with the same id is loaded.
         Exception: whatever the kernel itself raises while it is imported.
     """
@@ -188,7 +188,7 @@ def _package_file(path: Path, metadata: Metadata) -> Path:
 
 
 def _forget(root: str) -> None:
-    """Undo an import that failed, so that another try begins anew."""
+    """Remove the modules of an import that failed, so that it can be tried again."""
     _FINDER.roots.discard(root)
     for name in [n for n in sys.modules if n == root or n.startswith(f"{root}.")]:
         del sys.modules[name]
@@ -198,18 +198,18 @@ def _forget(root: str) -> None:
 def _use(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
     token = _dependencies.set(dependencies)
     try:
-        with _shown_as_the_client(dependencies) if dependencies else nullcontext():
+        with _available_to_clients(dependencies) if dependencies else nullcontext():
             yield
     finally:
         _dependencies.reset(token)
 
 
 @contextmanager
-def _shown_as_the_client(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
-    """Let ``from kernels import get_kernel_dep`` find them: published kernels are written so.
+def _available_to_clients(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
+    """Make ``from kernels import get_kernel_dep`` find them, which published kernels use.
 
-    The hub's client is told of them where it is installed; elsewhere kernforge stands in for it
-    while the kernel is imported.
+    Where the hub's client is installed, it gets them; elsewhere ``kernels`` is kernforge while the
+    kernel is imported.
     """
     if "kernels" in sys.modules or importlib.util.find_spec("kernels") is not None:
         with importlib.import_module("kernels.deps").use_kernel_deps(dict(dependencies)):
@@ -223,15 +223,15 @@ def _shown_as_the_client(dependencies: Mapping[str, ModuleType]) -> Iterator[Non
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the source, whatever bytecode lies beside it, and keeps none."""
+    """Compiles the source, ignores cached bytecode and writes none."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
 
-class _Finder:
-    """Finds the modules below the ids of kernels."""
+class _KernelFinder:
+    """Finds the modules in packages of kernels."""
 
     def __init__(self) -> None:
         self.roots: set[str] = set()
@@ -254,4 +254,4 @@ class _Finder:
         raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
-_FINDER = _Finder()
+_FINDER = _KernelFinder()

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernels.lock``: which commit of each kernel an application was made for.
+"""``kernels.lock``: the commit of each kernel that an application uses.
 
 The format is the hub's. As ``kernels`` 0.17 reads and writes it, a JSON list::
 
     [{"dependency": {"repo-id": "owner/name", "version": 1}, "lock": {"commit": "<40 or 64 hex>"}}]
 
-with ``revision`` (a text) in the place of ``version`` for some. It holds what the application asks
-for and whatever that depends on. Unknown keys are refused and a dependency stands there once.
+where ``revision`` (a string) may stand instead of ``version``. It has the kernels that the
+application requires and all that they depend on. Unknown keys and repeated dependencies are
+refused.
 
-Up to 0.16 it was another list, which 0.17 refuses and which is read here all the same::
+Up to 0.16 it was another list, which 0.17 refuses and which is read here nevertheless::
 
     [{"repo_id": "owner/name", "sha": "<commit>",
       "variants": {"<variant>": {"hash": "sha256-<hex>", "hash_type": "git_lfs_concat"}}}]
@@ -43,9 +44,9 @@ class LockedKernel:
     """One kernel of a lock.
 
     Attributes:
-        depend: what was asked for; an old lock says the repo id alone.
-        commit: what it was then, 40 or 64 lower-case hex digits.
-        hashes: of each variant, as an old lock has them; empty in a new one.
+        depend: the requirement; an old lock has the repo id alone.
+        commit: 40 or 64 lower-case hex digits.
+        hashes: the hash of each variant in an old lock; empty in a new one.
     """
 
     depend: KernelDepend
@@ -58,10 +59,10 @@ class KernelLocks:
     """A whole lock.
 
     Attributes:
-        kernels: each of them, sorted by repo id, then by version or revision.
-        source: what errors call the file.
+        kernels: sorted by repo id, then by version or revision.
+        source: the name of the file in errors.
         old: whether it has the form of ``kernels`` 0.16 and before.
-        pins: what lies beside it, ``pins.FILE``; None when there is none.
+        pins: the content of ``pins.FILE`` in the same directory; None when there is none.
     """
 
     kernels: tuple[LockedKernel, ...]
@@ -73,27 +74,32 @@ class KernelLocks:
     def from_json(cls, data: bytes | str, *, source: str = FILE) -> KernelLocks:
         """Read a lock of either form.
 
+        Args:
+            data: content of the file.
+            source: the name of the file in errors.
+
         Raises:
-            RequestError: it is no lock; the message names the file and the place.
+            RequestError: it is not a lock; the message names the file and the mistake.
         """
         try:
             entries = json.loads(data, object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{source} is not JSON: {error}", hint=_HINT) from None
         if not isinstance(entries, list):
-            raise RequestError(f"{source} holds no list of locked kernels", hint=_HINT)
+            raise RequestError(f"{source} is not a list of locked kernels", hint=_HINT)
         old = any(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
         try:
-            found = [(_old if old else _new)(entry) for entry in entries]
-            _refuse_twice(found)
+            kernels = [(_read_old if old else _read_new)(entry) for entry in entries]
+            _refuse_duplicates(kernels)
         except _WrongError as error:
             raise RequestError(f"{source}: {error}", hint=_HINT) from None
-        return cls(kernels=tuple(sorted(found, key=_order)), source=source, old=old)
+        kernels.sort(key=lambda kernel: sort_key(kernel.depend))
+        return cls(kernels=tuple(kernels), source=source, old=old)
 
     def of(self, repo_id: str) -> LockedKernel:
-        """The kernel that an application asks for by its repo id alone.
+        """The kernel that an application names by its repo id alone.
 
-        Of several the one that the project itself asks for, where that is known; else the first.
+        Of several the one that the project itself requires, where that is known; else the first.
 
         Raises:
             RequestError: it is not locked.
@@ -105,7 +111,7 @@ class KernelLocks:
         raise self._unlocked(repo_id)
 
     def find(self, depend: KernelDepend) -> LockedKernel:
-        """The kernel that another one depends on, just as that one asks for it.
+        """The kernel that another one depends on, by that one's requirement.
 
         Raises:
             RequestError: it is not locked.
@@ -117,27 +123,27 @@ class KernelLocks:
         raise self._unlocked(f"{depend.repo_id} ({asked})")
 
     def check(self, repo_id: str, commit: str, variant: str, document: bytes) -> None:
-        """Hold a variant's ``metadata.json`` against what it was when it was locked.
+        """Check that a variant's ``metadata.json`` is what it was when it was locked.
 
-        Nothing is known of it where another tool wrote the lock.
+        Nothing is checked where another tool wrote the lock.
 
         Raises:
-            IntegrityError: it is another.
-            RequestError: the commit or variant is not in the file beside the lock.
+            IntegrityError: it has changed.
+            RequestError: the commit or variant is not in ``pins.FILE``.
         """
         if self.pins is None:
             return
         expected = self.pins.expected(repo_id, commit, variant)
         if expected is None:
             raise RequestError(
-                f"{self.source} locks {repo_id} to {commit}, the file beside it does not",
+                f"{self.source} locks {repo_id} to {commit}, kernforge-kernels.lock does not",
                 hint=_HINT,
             )
         if sha256(document) != expected:
             raise IntegrityError(
                 f"{repo_id} at commit {commit} is not what was locked: metadata.json of {variant} "
                 "has changed",
-                hint="nothing of it was run; ask who publishes it why a commit changed, or lock "
+                hint="nothing of it was run; ask its publisher why a commit changed, or lock "
                 f"again: kernforge lock --upgrade {repo_id}",
             )
 
@@ -153,20 +159,20 @@ class _WrongError(Exception):
     """What is wrong with an entry."""
 
 
-def _order(kernel: LockedKernel) -> tuple[str, bool, int, str]:
-    depend = kernel.depend
+def sort_key(depend: KernelDepend) -> tuple[str, bool, int, str]:
+    """Key of the order in which a lock lists kernels: repo id, version, then revision."""
     return depend.repo_id, depend.version is None, depend.version or 0, depend.revision or ""
 
 
-def _refuse_twice(found: list[LockedKernel]) -> None:
+def _refuse_duplicates(kernels: list[LockedKernel]) -> None:
     seen: set[KernelDepend] = set()
-    for kernel in found:
+    for kernel in kernels:
         if kernel.depend in seen:
-            raise _WrongError(f"{kernel.depend.repo_id} stands there twice")
+            raise _WrongError(f"{kernel.depend.repo_id} is listed twice")
         seen.add(kernel.depend)
 
 
-def _new(entry: object) -> LockedKernel:
+def _read_new(entry: object) -> LockedKernel:
     table = _table(entry, "an entry", required=("dependency", "lock"))
     named = _table(
         table["dependency"], "'dependency'", required=("repo-id",), allowed=("version", "revision")
@@ -185,12 +191,12 @@ def _new(entry: object) -> LockedKernel:
     return LockedKernel(depend=depend, commit=_commit(lock, "commit", repo_id))
 
 
-def _old(entry: object) -> LockedKernel:
+def _read_old(entry: object) -> LockedKernel:
     table = _table(entry, "an entry", required=("repo_id", "sha", "variants"))
     repo_id = _text(table, "repo_id")
     hashes: dict[str, str] = {}
-    for name, said in _table(table["variants"], "'variants'").items():
-        lock = _table(said, f"variant {name!r}", required=("hash", "hash_type"))
+    for name, value in _table(table["variants"], "'variants'").items():
+        lock = _table(value, f"variant {name!r}", required=("hash", "hash_type"))
         if lock["hash_type"] != "git_lfs_concat" or not _HASH.fullmatch(_text(lock, "hash")):
             raise _WrongError(f"{repo_id} has a hash of variant {name!r} that cannot be read")
         hashes[name] = lock["hash"]

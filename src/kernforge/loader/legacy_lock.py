@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold a variant against the hash that a lock of ``kernels`` 0.16 and before has of it.
+"""Compare a variant with its hash in a lock of ``kernels`` 0.16 and before.
 
 The hash is SHA-256 over the variant's files, sorted by the bytes of their paths: for each its path,
 then git's SHA-1 of it or, for a file that the hub keeps as a large one, its SHA-256, as raw bytes
-(``git_lfs_concat``). Which of the two a file counts with is told by the name of its blob in a hub's
-cache. In a directory registry all blobs are named by SHA-256; there, large files are taken to be
-those that end in ``.so``, as the hub's own builder marks them.
+(``git_lfs_concat``). The name of a file's blob in a hub's cache says which of the two counts. In a
+directory registry all blobs are named by SHA-256; there, files that end in ``.so`` are taken for the
+large ones, as the hub's own builder marks them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from kernforge.loader.kernels_lock import KernelLocks
 
 _GIT = 40
-_COVERED = "torch"  # Others were never locked.
+_COVERED = "torch"  # other variants were never locked
 
 
 def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, link_root: Path) -> None:
-    """Hold a variant's files against an old lock; nothing is checked for a lock of today.
+    """Compare a variant's files with an old lock; nothing is checked for a lock of today.
 
     Args:
         locks: the lock.
@@ -39,7 +39,7 @@ def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, link_root:
         link_root: where its links may lead.
 
     Raises:
-        IntegrityError: the variant was not there when it was locked, or had other files.
+        IntegrityError: the variant did not exist when it was locked, or had other files.
     """
     hashes = locks.of(repo_id).hashes if locks.old else {}
     if not hashes or not variant.startswith(_COVERED):
@@ -47,26 +47,26 @@ def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, link_root:
     hint = f"nothing of it was run; lock it again: kernforge lock --upgrade {repo_id}"
     if variant not in hashes:
         raise IntegrityError(
-            f"{variant} of {repo_id} was not there when {locks.source} was written", hint=hint
+            f"{variant} of {repo_id} did not exist when {locks.source} was written", hint=hint
         )
     files = tree_files(path, within=link_root)
-    if hashes[variant] not in _possible(files):
+    if hashes[variant] not in _possible_hashes(files):
         raise IntegrityError(
             f"{path} is not what {locks.source} locked: its files have another hash", hint=hint
         )
 
 
-def _possible(files: Mapping[str, Path]) -> set[str]:
-    """What the hash may be: one value where blobs tell which files are large."""
+def _possible_hashes(files: Mapping[str, Path]) -> set[str]:
+    """The possible hashes: one where the names of blobs say which files are large."""
     in_git = {
         path
         for path, file in files.items()
         if len(os.path.realpath(file).rpartition("/")[2]) == _GIT
     }
-    found = {_hash(files, lambda path: path in in_git)}
+    hashes = {_hash(files, lambda path: path in in_git)}
     if not in_git:
-        found.add(_hash(files, lambda path: not path.endswith(".so")))
-    return found
+        hashes.add(_hash(files, lambda path: not path.endswith(".so")))
+    return hashes
 
 
 def _hash(files: Mapping[str, Path], is_git: Callable[[str], bool]) -> str:

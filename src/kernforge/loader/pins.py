@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge-kernels.lock``: what ``kernels.lock`` has no place for.
+"""``kernforge-kernels.lock``: what the format of ``kernels.lock`` cannot hold.
 
-The hub's client reads commits and no more, and takes a registry's word for what a commit holds. So
-this file lies beside, which that client ignores: for each locked kernel what was asked for, the
-release that it was, and of every variant the SHA-256 of ``metadata.json``, whose digest in turn
-covers every file. With it a registry that changes what a commit holds is found out::
+The hub's client reads commits alone, and trusts a registry about the content of a commit. This
+second file, which that client ignores, has for each locked kernel the requirement, the release,
+and the SHA-256 of every variant's ``metadata.json``, whose digest in turn covers every file. With
+it the loader notices when a registry changes the content of a commit::
 
     {"format": 1, "kernels": [
         {"dependency": {"repo-id": "owner/name", "version": 1}, "asked": ">=1.2,<2",
          "release": "1.4.2", "commit": "<hex>", "metadata": {"<variant>": "<hex SHA-256>"}}]}
 
-``asked`` is null for a kernel that only other kernels ask for, ``release`` for one without a tag.
+``asked`` is null for a kernel that only other kernels require, ``release`` for one without a tag.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Pin:
     """One locked kernel.
 
     Attributes:
-        depend: its name in ``kernels.lock``.
+        depend: its requirement in ``kernels.lock``.
         commit: 40 or 64 lower-case hex digits.
-        asked: what the project asks for; None where only other kernels do.
+        asked: the project's requirement; None where only other kernels require it.
         release: the version, as in ``1.4.2``; None for a commit without a tag.
         metadata: hex SHA-256 of ``metadata.json`` of each variant.
     """
@@ -51,7 +51,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """A whole file; ``from_json`` and ``to_json`` are each other's inverse."""
+    """The whole file; ``to_json`` is the inverse of ``from_json``."""
 
     kernels: tuple[Pin, ...]
 
@@ -60,16 +60,16 @@ class Pins:
         """Read the file.
 
         Raises:
-            RequestError: it is none, or of a newer format.
+            RequestError: it is not such a file, or has a newer format.
         """
         try:
             document = json.loads(data)
             if document["format"] != FORMAT:
                 raise RequestError(
                     f"{source} has format {document['format']!r}, this kernforge knows {FORMAT}",
-                    hint="use the kernforge that wrote it, or lock the project again",
+                    hint="use the kernforge version that wrote it, or lock the project again",
                 )
-            return cls(kernels=tuple(_read(entry) for entry in document["kernels"]))
+            return cls(kernels=tuple(_read_pin(entry) for entry in document["kernels"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, RequestError):
                 raise
@@ -77,7 +77,7 @@ class Pins:
             raise RequestError(f"{source} cannot be read: {reason}", hint=_HINT) from None
 
     def to_json(self) -> str:
-        """Text of the file, one last newline."""
+        """Text of the file, with a newline at the end."""
         kernels = [
             {
                 "dependency": depend_json(pin.depend),
@@ -91,7 +91,7 @@ class Pins:
         return json.dumps({"format": FORMAT, "kernels": kernels}, indent=2) + "\n"
 
     def expected(self, repo_id: str, commit: str, variant: str) -> str | None:
-        """Hex SHA-256 that a variant's ``metadata.json`` had when it was locked.
+        """Hex SHA-256 of a variant's ``metadata.json`` when it was locked; None for another commit.
 
         Raises:
             RequestError: the commit is locked but had no such variant then.
@@ -108,7 +108,7 @@ class Pins:
         return None
 
     def direct(self, repo_id: str) -> KernelDepend | None:
-        """What the project itself asks for of a kernel, by its name in ``kernels.lock``."""
+        """The project's own requirement of a kernel, as in ``kernels.lock``; None without one."""
         named = (p.depend for p in self.kernels if p.asked is not None)
         return next((depend for depend in named if depend.repo_id == repo_id), None)
 
@@ -120,7 +120,7 @@ def depend_json(depend: KernelDepend) -> dict[str, Any]:
     return {"repo-id": depend.repo_id, "revision": depend.revision}
 
 
-def _read(entry: dict[str, Any]) -> Pin:
+def _read_pin(entry: dict[str, Any]) -> Pin:
     named = entry["dependency"]
     depend = KernelDepend(
         repo_id=_text(named["repo-id"]),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which variants of a kernel fit a machine, which is best, and why the others do not.
 
-The rules and the order are those of the hub's client, ``kernels`` 0.17. One thing differs: on a
-free-threaded Python before 3.15, which cannot load the limited API, builds with machine code
-stand in the trace with that reason, where the client drops them unseen.
+The rules and the order are those of the hub's client, ``kernels`` 0.17, with one difference: on a
+free-threaded Python before 3.15, which cannot load the limited API, the trace has builds with
+machine code and that reason, where the client leaves them out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CUDA_ARCH = re.compile(r"([0-9]+)\.([0-9]+)([af]?)(\+PTX)?")
 
 
 class Step(IntEnum):
-    """The rule that refused a variant; the later, the nearer it came to fitting."""
+    """The rule that refused a variant; a later rule means that the variant fits better."""
 
     PYTHON = 1
     CPU = 2
@@ -43,11 +43,11 @@ class Step(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What was decided about one variant: ``VariantAccepted`` or ``VariantRejected``.
+    """The decision about one variant: ``VariantAccepted`` or ``VariantRejected``.
 
     Attributes:
         name: the folder's name.
-        variant: what the name says.
+        variant: the parsed name.
         step: the rule that refused it, or ``ACCEPTED``.
         reason: why it was refused; empty when accepted.
     """
@@ -77,7 +77,7 @@ class VariantRejected(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """Every decision, best first, the refused ones after the accepted ones."""
+    """Every decision: the accepted ones first, the best of them at the start."""
 
     decisions: tuple[Decision, ...]
 
@@ -96,18 +96,18 @@ class Resolution:
         lines = []
         for decision in self.decisions:
             mark = ", preferred" if decision is self.best else ""
-            told = f" compatible{mark} ✅" if decision.accepted else f": {decision.reason}"
-            lines.append(f"{decision.name}{told}")
+            verdict = f" compatible{mark} ✅" if decision.accepted else f": {decision.reason}"
+            lines.append(f"{decision.name}{verdict}")
         return "\n".join(lines)
 
 
 def resolve(variants: Iterable[str], host: Host) -> Resolution:
-    """Decide about every variant; folders whose names are no variant names are left out."""
-    decisions = [_decide(name, variant, host) for name, variant in _parsed(variants)]
+    """Decide about every variant; folders with other names are left out."""
+    decisions = [_decide(name, variant, host) for name, variant in _parse_names(variants)]
     return Resolution(decisions=tuple(sorted(decisions, key=_rank)))
 
 
-def _parsed(names: Iterable[str]) -> Iterable[tuple[str, Variant]]:
+def _parse_names(names: Iterable[str]) -> Iterable[tuple[str, Variant]]:
     for name in names:
         try:
             variant = Variant.parse(name)
@@ -123,7 +123,7 @@ def _decide(name: str, variant: Variant, host: Host) -> Decision:
 
 
 def _refusals(variant: Variant, host: Host) -> Iterable[tuple[Step, str]]:
-    """Each rule that refuses the variant, what a user can least change first."""
+    """Each rule that refuses the variant, those that a user cannot change first."""
     if variant.is_noarch:
         wanted = "npu" if host.backend.name == "cann" else host.backend.name
         if variant.backend.name not in {wanted, "universal"}:
@@ -193,7 +193,7 @@ def _rank(decision: Decision) -> tuple[int, ...]:
 
 
 def way_out(resolution: Resolution, host: Host) -> str:
-    """The shortest way to a variant that fits, as advice; for when none does."""
+    """Advice: the shortest way to a variant that fits, when none does."""
     nearest = max(resolution.decisions, key=lambda d: d.step, default=None)
     if nearest is None:
         return "nothing is built for this kernel: publish a build of it"
@@ -216,16 +216,16 @@ def way_out(resolution: Resolution, host: Host) -> str:
 
 
 def _nearest_version(resolution: Resolution, nearest: Decision, host: Host) -> str:
-    """Of the versions that would do, the one that is nearest to what is installed."""
+    """Of the versions that would fit, the one that is nearest to the installed one."""
     framework = nearest.variant.framework
     installed = host.tvm_ffi if framework == "tvm-ffi" else host.torch
-    found = {
+    versions = {
         d.variant.version
         for d in resolution.decisions
         if d.step is Step.FRAMEWORK and d.variant.framework == framework and d.variant.version
     }
-    have = installed or max(found)
-    return str(min(found, key=lambda v: (abs(v[0] - have[0]), abs(v[1] - have[1]), v)))
+    have = installed or max(versions)
+    return str(min(versions, key=lambda v: (abs(v[0] - have[0]), abs(v[1] - have[1]), v)))
 
 
 def _on_cpu(host: Host) -> Host:
@@ -235,9 +235,9 @@ def _on_cpu(host: Host) -> Host:
 
 
 def check_driver(variant: str, host: Host) -> str:
-    """Why the CUDA driver is too old for a build; empty when it is not, or there is none to ask.
+    """Why the CUDA driver is too old for a build; empty when it is not, or there is no driver.
 
-    A driver runs what was built with any toolkit of its own CUDA major version or an older one.
+    A driver runs builds of every toolkit of its own CUDA major version or an older one.
     """
     try:
         built = Variant.parse(variant).backend.version
@@ -254,24 +254,24 @@ def check_driver(variant: str, host: Host) -> str:
 def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:
     """Why a build's device code cannot run on the host's device; empty when it can.
 
-    Nothing is held against a build that names no architectures, or none that can be read, nor on
-    a host whose device is unknown.
+    A build without architectures, or with unknown ones, can run; so can every build on a host whose
+    device is unknown.
 
     Args:
-        backend: what the metadata calls it, ``cuda`` or ``rocm``.
+        backend: ``cuda`` or ``rocm``, as the metadata has it.
         archs: the metadata's architectures, such as ``8.0``, ``9.0a``, ``10.0f``, ``9.0+PTX``.
-        host: with its ``capability`` or ``gcn_arch``.
+        host: the machine, with its ``capability`` or ``gcn_arch``.
     """
     listed = tuple(archs or ())
-    told = f"the build has device code for {', '.join(listed)}"
+    message = f"the build has device code for {', '.join(listed)}"
     if backend == "cuda" and listed and host.capability is not None:
         answers = [_runs_on(arch, host.capability) for arch in listed]
         if True not in answers and False in answers:
-            return f"{told}, the device has capability {host.capability}"
+            return f"{message}, the device has capability {host.capability}"
     if backend == "rocm" and listed and host.gcn_arch is not None:
         device = host.gcn_arch.partition(":")[0]
         if device not in listed:
-            return f"{told}, the device is {device}"
+            return f"{message}, the device is {device}"
     return ""
 
 

@@ -24,9 +24,9 @@ from kernforge.errors import (
 from kernforge.loader.host import probe
 from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, resolve, way_out
-from kernforge.registry import redirect
 from kernforge.registry.api import Registry, find_revision, find_version, member_for
 from kernforge.registry.names import SOURCE, majors, versions
+from kernforge.registry.redirect import find_redirect
 from kernforge.trust import admission as trust_admission
 from kernforge.trust.policy import Subject
 
@@ -44,16 +44,16 @@ _CACHE_DIR_PREFIXES = ("kernels--", "models--")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A kernel that was found, and those that it depends on by repo id.
+    """A variant of a kernel to load, with those of the kernels that it depends on.
 
     Attributes:
         path: the variant's directory.
         link_root: where its links may lead.
         metadata: its document.
-        host: what it was chosen for.
+        host: the machine that it was chosen for.
         admission: why the trust policy admits it.
-        repo_info: its registry's name for it; None for a local directory.
-        depends: what it depends on.
+        repo_info: its origin; None for a local directory.
+        depends: the variants of its dependencies, by repo id.
     """
 
     path: Path
@@ -73,7 +73,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where to look and what for.
+    """The registry and the conditions of a search for kernels.
 
     Attributes:
         registry: where kernels are published.
@@ -95,7 +95,7 @@ class Search:
 
 
 class Builder(Protocol):
-    """Builds what a registry lacks."""
+    """Builds a variant that a registry lacks."""
 
     def __call__(self, registry: Registry, repo_id: str, commit: str, host: Host) -> Built | None:
         """Build the variant of a commit that fits a host, or find it; None without its source."""
@@ -104,7 +104,7 @@ class Builder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A variant that was built on this machine: its directory and where its links may lead."""
+    """A variant that was built on this machine: its directory, and where its links may lead."""
 
     path: Path
     link_root: Path
@@ -137,16 +137,16 @@ def find_commit(
         NotPublishedError: the registry has no such kernel, version or revision.
     """
     if version is not None:
-        found, asked = find_version(registry, repo_id, version), f"version {version}"
+        commit, asked = find_version(registry, repo_id, version), f"version {version}"
     else:
-        found = find_revision(registry, repo_id, revision or "")
+        commit = find_revision(registry, repo_id, revision or "")
         asked = f"revision {revision!r}"
-    if found is not None:
-        return found
+    if commit is not None:
+        return commit
     names = registry.ref_names(repo_id)
     if not names and not registry.commits(repo_id):
         raise NotPublishedError(
-            f"registry {registry.url} has no kernel {repo_id!r}" + _missing(registry),
+            f"registry {registry.url} has no kernel {repo_id!r}" + _missing_directory(registry),
             hint="publish it there, or name its registry: registry=..., or KERNFORGE_REGISTRY",
         )
     tags = ", ".join(reversed(versions(names).values())) or "none"
@@ -168,8 +168,8 @@ def find_kernel(
     Raises:
         NotPublishedError: the registry has no such kernel, version or revision.
         NoVariantError: no variant fits; the message says why for each.
-        RegistryError: kernels depend on each other in a circle.
-        RequestError: it is not locked, and only locked kernels were asked for.
+        RegistryError: kernels depend on each other in a cycle.
+        RequestError: the search has locks, and it is not locked.
         TrustError: the trust policy refuses one.
         IntegrityError: a document cannot be read, or its signature is of other bytes.
     """
@@ -180,12 +180,12 @@ def find_kernel(
         return _find_published(search, repo_id, search.locks.find(depend).commit)
     override = local_override(search.environment, repo_id)
     if override is not None:
-        return find_local(_step(search, f"{repo_id} at {override}"), override)
+        return find_local(_descend(search, f"{repo_id} at {override}"), override)
     commit = find_commit(search.registry, repo_id, version, revision)
-    moved = _redirect(search.registry, repo_id, commit)
+    moved = _follow_redirect(search.registry, repo_id, commit)
     if moved is not None:
         return find_kernel(
-            _step(search, f"{repo_id} at {commit}"),
+            _descend(search, f"{repo_id} at {commit}"),
             moved.repo_id,
             None,
             moved.revision,
@@ -193,12 +193,11 @@ def find_kernel(
     return _find_published(search, repo_id, commit)
 
 
-def _redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
-    """Where a kernel went that is published under another name now."""
-    status = registry.small_file(repo_id, commit, redirect.FILE)
-    if status is None:
+def _follow_redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
+    """The new name of a kernel that has moved, with a warning; None where it has not."""
+    moved = find_redirect(registry, repo_id, commit)
+    if moved is None:
         return None
-    moved = redirect.parse(status, source=f"{repo_id}/{redirect.FILE}")
     import logging  # noqa: PLC0415 - slow, and rarely needed
 
     logging.getLogger("kernforge").warning(
@@ -210,7 +209,7 @@ def _redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
 def _find_published(search: Search, repo_id: str, commit: str) -> Node:
     """The variant to load among those of a commit."""
     registry = member_for(search.registry, repo_id)
-    search = _step(search, f"{repo_id} at {commit}")
+    search = _descend(search, f"{repo_id} at {commit}")
     host = probe(search.backend)
     names = registry.variants(repo_id, commit)
     resolution = resolve(names, host)
@@ -220,7 +219,7 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
                 f"{repo_id} is locked to commit {commit}, which registry {registry.url} lacks",
                 hint="download what is locked first: kernforge download PROJECT",
             )
-        return _built(search, repo_id, commit, resolution, host)
+        return _build_variant(search, repo_id, commit, resolution, host)
     fetched = fetch_variant(search, repo_id, commit, resolution.best.name)
     return Node(
         path=fetched.path,
@@ -254,7 +253,7 @@ def fetch_variant(search: Search, repo_id: str, commit: str, name: str) -> Fetch
     """Admit a variant of a commit by its document alone, then fetch its files.
 
     Raises:
-        RequestError: it is not locked, and only locked kernels were asked for.
+        RequestError: the search has locks, and it is not locked.
         TrustError: the trust policy refuses it.
         IntegrityError: its document cannot be read, is not what was locked, or its signature is of
             other bytes.
@@ -280,12 +279,18 @@ def fetch_variant(search: Search, repo_id: str, commit: str, name: str) -> Fetch
     return FetchedVariant(path=path, link_root=link_root, metadata=metadata, admission=admission)
 
 
-def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host) -> Node:
-    """The variant built from a kernel's source, if the caller has a builder and there is one."""
+def _build_variant(
+    search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host
+) -> Node:
+    """The variant built from a kernel's source, if the search has a builder.
+
+    Raises:
+        NoVariantError: it has none, or the kernel has no source.
+    """
     registry = member_for(search.registry, repo_id)
     if search.builder is None:
-        raise _nothing_fits(search, repo_id, commit, resolution, host)
-    # No signature speaks for what will come of a source: where one is demanded, it is refused.
+        raise _nothing_fits_error(search, repo_id, commit, resolution, host)
+    # No signature covers the result of a build: where one is demanded, the kernel is refused.
     admission = trust_admission.admit(
         Subject(repo_id=repo_id, registry=registry.url),
         b"",
@@ -296,7 +301,7 @@ def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, ho
     )
     built = search.builder(registry, repo_id, commit, host)
     if built is None:
-        raise _nothing_fits(search, repo_id, commit, resolution, host)
+        raise _nothing_fits_error(search, repo_id, commit, resolution, host)
     metadata = Metadata.from_json((built.path / FILE).read_bytes(), source=str(built.path / FILE))
     return Node(
         path=built.path,
@@ -309,10 +314,10 @@ def _built(search: Search, repo_id: str, commit: str, resolution: Resolution, ho
     )
 
 
-def _nothing_fits(
+def _nothing_fits_error(
     search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host
 ) -> NoVariantError:
-    """The error, with the shortest way out: the newest version if it fits, else all other ways."""
+    """The error, with advice: the newest version if that fits, else the other possibilities."""
     registry = member_for(search.registry, repo_id)
     hint = _newer_version(registry, repo_id, commit, host)
     if not hint:
@@ -325,25 +330,35 @@ def _nothing_fits(
     return _no_variant(search.chain[-1], resolution, hint)
 
 
-def _step(search: Search, what: str) -> Search:
-    """The search one dependency further on."""
+def _descend(search: Search, what: str) -> Search:
+    """The search for a dependency.
+
+    Raises:
+        RegistryError: it depends on itself.
+    """
     if what in search.chain:
-        circle = " -> ".join((*search.chain[search.chain.index(what) :], what))
+        cycle = " -> ".join((*search.chain[search.chain.index(what) :], what))
         raise RegistryError(
-            f"kernels depend on each other in a circle: {circle}",
+            f"kernels depend on each other in a cycle: {cycle}",
             hint="remove one of them from kernel-depends",
         )
     return replace(search, chain=(*search.chain, what))
 
 
-def _missing(registry: Registry) -> str:
-    """Words for a registry whose directory is not there: most often its name is misspelt."""
+def _missing_directory(registry: Registry) -> str:
+    """Text about a registry whose directory does not exist: most often its name is misspelt."""
     root = getattr(registry, "root", None)
-    return ": that directory is not there" if isinstance(root, Path) and not root.is_dir() else ""
+    return ": that directory does not exist" if isinstance(root, Path) and not root.is_dir() else ""
 
 
 def find_local(search: Search, directory: Path) -> Node:
-    """The variant to load among those in a directory or its ``build/``, or the directory itself."""
+    """The variant to load from a directory, from its ``build/``, or the directory itself.
+
+    Raises:
+        NoVariantError: no variant fits; the message says why for each.
+        TrustError: the trust policy refuses it.
+        IntegrityError: its document is missing or cannot be read.
+    """
     directory = directory.absolute()
     if not directory.is_dir():
         raise NoVariantError(
@@ -364,9 +379,9 @@ def find_local(search: Search, directory: Path) -> Node:
 
 
 def _host_for(name: str, backend: str | None) -> Host:
-    """The host for a variant that the user pointed at, if it fits at all.
+    """The host for a variant that the user named by its directory, if it fits.
 
-    A build for the CPU fits a machine with a GPU: pointing at it says what is wanted.
+    A build for the CPU fits a machine with a GPU, since the user named it.
     """
     resolution = resolve([name], probe(backend))
     if backend is None and resolution.best is None:
@@ -393,7 +408,7 @@ def _local_node(search: Search, path: Path, host: Host) -> Node:
         trust_remote_code=search.trust_remote_code,
     )
     metadata = Metadata.from_json(document, source=str(path / FILE))
-    # In a cache or registry that the user points into, links lead to its blobs.
+    # In the directory of a cache or registry, links lead to its blobs.
     link_roots = [parent for parent in path.parents if parent.name.startswith(_CACHE_DIR_PREFIXES)]
     return Node(
         path=path,
@@ -413,7 +428,7 @@ def _find_depends(search: Search, metadata: Metadata) -> dict[str, Node]:
 
 
 def _newer_version(registry: Registry, repo_id: str, commit: str, host: Host) -> str:
-    """Advice to take the newest major version, if that one fits and is another."""
+    """Advice to take the newest major version, if it fits and is another one."""
     newest = max(majors(registry.ref_names(repo_id)), default=None)
     if newest is None:
         return ""

@@ -216,9 +216,9 @@ def find_revision(registry: Registry, repo_id: str, revision: str) -> str | None
 
 
 class Chain:
-    """Several registries as one: the first that has a kernel stands for it alone.
+    """Several registries as one: the first that has a kernel is used for it alone.
 
-    The last one stands for kernels that none has, so that its errors say what is missing. The
+    The last one is used for kernels that none has, so that its errors say what is missing. The
     methods are those of ``Registry``.
     """
 
@@ -227,7 +227,7 @@ class Chain:
         self.url = ", then ".join(registry.url for registry in registries)
 
     def member(self, repo_id: str) -> Registry:
-        """The registry that stands for a kernel."""
+        """The registry that is used for a kernel."""
         *others, last = self.registries
         having = (r for r in others if r.ref_names(repo_id) or r.commits(repo_id))
         return next(having, last)
@@ -290,5 +290,5 @@ class Chain:
 
 
 def member_for(registry: Registry, repo_id: str) -> Registry:
-    """The one registry that stands for a kernel: the registry itself, or a member of it."""
+    """The one registry that is used for a kernel: the registry itself, or a member of it."""
     return registry.member(repo_id) if isinstance(registry, Chain) else registry

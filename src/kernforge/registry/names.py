@@ -29,13 +29,18 @@ _TAG = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _BRANCH = re.compile(r"v(0|[1-9][0-9]*)")
 
 
+def is_repo_id(text: str) -> bool:
+    """Whether a text is ``owner/name`` and cannot name something outside of a registry."""
+    return bool(_REPO_ID.fullmatch(text)) and "--" not in text and ".." not in text
+
+
 def check_repo_id(repo_id: str) -> str:
-    """Return the repo id if it is ``owner/name``.
+    """Return the repo id if it is one.
 
     Raises:
-        RequestError: it is not, or it could name something outside of the registry.
+        RequestError: it is not, see ``is_repo_id``.
     """
-    if not _REPO_ID.fullmatch(repo_id) or "--" in repo_id or ".." in repo_id:
+    if not is_repo_id(repo_id):
         raise RequestError(f"{repo_id!r} is not a repo id", hint="write it like owner/name")
     return repo_id
 

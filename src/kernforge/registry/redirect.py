@@ -8,8 +8,12 @@ The format is the hub's: ``kind = "redirect"``, ``destination = "owner/name"`` a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernforge.errors import RegistryError
+
+if TYPE_CHECKING:
+    from kernforge.registry.api import Registry
 
 FILE = "kernel-status.toml"
 _HINT = "ask the kernel's publisher to fix it, or name another version or revision"
@@ -21,6 +25,16 @@ class Redirect:
 
     repo_id: str
     revision: str = "main"
+
+
+def find_redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
+    """The redirect that a commit of a kernel holds; None where it holds none.
+
+    Raises:
+        RegistryError: it cannot be read, or is not a redirect.
+    """
+    document = registry.small_file(repo_id, commit, FILE)
+    return None if document is None else parse(document, source=f"{repo_id}/{FILE}")
 
 
 def parse(data: bytes, *, source: str = FILE) -> Redirect:

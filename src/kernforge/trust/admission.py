@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Admit a kernel or refuse it, before anything that it says of itself is read.
+"""Admit a kernel or refuse it, before its metadata is parsed.
 
 Policies are read from, in this order,
 
 - ``/etc/kernforge/trust.toml``: the site's. No variable and no argument moves it.
 - the file that ``KERNFORGE_TRUST`` names, else ``trust.toml`` in the user's configuration.
-- ``[tool.kernforge.trust]`` of the ``pyproject.toml`` here or above. It only ever tightens, since
-  whoever wrote the directory that a process happens to run in is not its user.
+- ``[tool.kernforge.trust]`` of the ``pyproject.toml`` in the current directory or above. It can only
+  tighten, since the author of the current directory may not be the user of the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import NetworkError, TrustError
 from kernforge.system import files
-from kernforge.trust.policy import Admit, Policy, Rule, Subject, parse, speaking
+from kernforge.trust.policy import Admit, Policy, Rule, Subject, matching_rules, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +38,9 @@ class Admission:
     """Why a kernel was admitted.
 
     Attributes:
-        rules: the rules that spoke, by where they stand.
-        signers: who signed, of those that the rules asked for; empty when none did. A kernel that
-            was admitted for its signature must have a digest, or the signature says nothing.
+        rules: the rules that applied, by their file and number.
+        signers: who signed, of those that the rules demand; empty when none is demanded. A kernel
+            that was admitted for its signature must have a digest, or the signature proves nothing.
     """
 
     rules: tuple[str, ...]
@@ -78,7 +78,7 @@ def read_policies(environment: Environment) -> tuple[Policy, ...]:
 def _project() -> Path | None:
     try:
         here = Path.cwd()
-    except FileNotFoundError:  # the directory was removed under us
+    except FileNotFoundError:  # the directory was removed
         return None
     return next((p for d in (here, *here.parents) if (p := d / _PROJECT).is_file()), None)
 
@@ -91,28 +91,28 @@ def _read_policy(path: Path, *, only_tightens: bool = False) -> Policy | None:
         if not path.is_symlink():
             return None
         raise TrustError(
-            f"the trust policy {path} is a link to nothing",
-            hint="mend or remove it; until then nothing is admitted",
+            f"the trust policy {path} is a link to a file that does not exist",
+            hint="fix or remove it; until then nothing is admitted",
         ) from error
     except OSError as error:
         raise TrustError(
             f"the trust policy {path} cannot be read: {error.strerror}",
-            hint="see who may read it; until then nothing is admitted",
+            hint="make it readable; until then nothing is admitted",
         ) from error
     if path.name == _PROJECT and not (b"kernforge" in data and b"trust" in data):
         return None
-    return _parsed(data, os.fspath(path), only_tightens)
+    return _parse_policy(data, os.fspath(path), only_tightens)
 
 
 @functools.lru_cache(maxsize=16)
-def _parsed(data: bytes, source: str, only_tightens: bool) -> Policy | None:  # noqa: FBT001 - cached
+def _parse_policy(data: bytes, source: str, only_tightens: bool) -> Policy | None:  # noqa: FBT001 - cached
     import tomllib  # noqa: PLC0415 - 13 ms, and most processes have no policy
 
     try:
         document: Any = tomllib.loads(data.decode())
     except ValueError as error:
         raise TrustError(
-            f"{source} is not TOML: {error}", hint="mend it; until then nothing is admitted"
+            f"{source} is not TOML: {error}", hint="fix it; until then nothing is admitted"
         ) from None
     if os.path.basename(source) == _PROJECT:  # noqa: PTH119 - it is text here
         for key in ("tool", "kernforge", "trust"):
@@ -146,7 +146,7 @@ def admit(
         IntegrityError: its signature is not of these bytes.
         UsageError: the package that verifies signatures is not installed.
     """
-    rules = speaking(read_policies(environment), subject)
+    rules = matching_rules(read_policies(environment), subject)
     request = _Request(subject, environment)
     for rule in rules:
         if rule.admit is Admit.NEVER:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may be loaded: the policy as a document, and what it says of one kernel. Nothing is read here.
+"""The trust policy as a document, and the rules that apply to one kernel.
 
-A policy is a list of rules; the first that names a kernel speaks for its file. Several files may
-speak (the site's, the user's, the project's), and a kernel must satisfy each that does: no file
-loosens what another demands. When neither the site nor the user says anything, ``BUILT_IN`` does.
+A policy is a list of rules; of each file the first rule that matches a kernel applies. Several files
+may have one (the site's, the user's, the project's), and a kernel must satisfy all of them: no file
+loosens what another demands. When no rule of the site or the user matches, ``BUILT_IN`` applies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RAW_KEY_BYTES = 32
 
 
 class Admit(StrEnum):
-    """What a rule demands: nothing, a word of the caller or the hub, a signature, the impossible."""
+    """What a rule demands: nothing, that the caller or the hub allows it, a signature, or a refusal."""
 
     ALWAYS = "always"
     ASKED = "asked"
@@ -44,7 +44,7 @@ class Admit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySigner:
-    """Who holds an Ed25519 key; ``key`` is the raw public key, 32 bytes."""
+    """The owner of an Ed25519 key; ``key`` is the raw public key, 32 bytes."""
 
     name: str
     key: bytes
@@ -52,13 +52,13 @@ class KeySigner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitySigner:
-    """Who signs with a Sigstore identity.
+    """An owner of Sigstore identities.
 
     Attributes:
-        name: what rules call it.
+        name: its name in rules.
         issuer: the OpenID Connect issuer, exactly.
         identities: patterns for the certificate's identity, one of which must match.
-        source_repository: what the certificate must name as its source repository, if anything.
+        source_repository: the source repository that the certificate must name; None for any.
         trusted_root: path of a Sigstore ``trusted_root.json``; None is the public instance.
     """
 
@@ -74,7 +74,7 @@ Signer: TypeAlias = KeySigner | IdentitySigner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a Sigstore certificate says of its holder."""
+    """The claims of a Sigstore certificate about its owner."""
 
     issuer: str
     identities: tuple[str, ...]
@@ -83,16 +83,17 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What one rule says.
+    """One rule of a policy.
 
     Attributes:
         admit: what it demands.
         repos: patterns for repo ids; a directory that the user named has none, so that only ``*``
-            is about it.
+            matches it.
         registries: patterns for the registry's URL, or that of the directory.
         signers: one of these must have signed, when ``admit`` is ``signed``.
-        publishers: whether an owner that the registry itself vouches for need not be asked about.
-        reason: the author's words for the refusal.
+        publishers: whether kernels of owners that the registry vouches for are allowed, when
+            ``admit`` is ``asked``.
+        reason: the author's text for a refusal.
         where: the file and the rule's number.
     """
 
@@ -112,7 +113,7 @@ class Policy:
     Attributes:
         source: its path.
         rules: in order.
-        only_tightens: whether ``BUILT_IN`` speaks even if this file does.
+        only_tightens: whether ``BUILT_IN`` applies even if a rule of this file matches.
     """
 
     source: str
@@ -122,11 +123,15 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is to be loaded: ``owner/name``, or None for a directory; from which one URL.
+    """The kernel that a policy decides about.
+
+    Attributes:
+        repo_id: ``owner/name``; None for a directory.
+        registry: URL of its registry, or of the directory.
 
     Raises:
-        TrustError: the URL is none, as one that names several registries would be: rules for
-            the first would speak for the others.
+        TrustError: this is not the URL of one registry; with several, rules for the first would
+            apply to the others.
     """
 
     repo_id: str | None
@@ -135,7 +140,7 @@ class Subject:
     def __post_init__(self) -> None:
         if not _URL.fullmatch(self.registry):
             raise TrustError(
-                f"{self.registry!r} is not the URL of one registry, so no rule can speak of it",
+                f"{self.registry!r} is not the URL of one registry, so no rule can match it",
                 hint="name one registry",
             )
 
@@ -154,7 +159,7 @@ COMMUNITY = IdentitySigner(
     ),
     source_repository=_COMMUNITY,
 )
-"""The hub's community kernels, as ``kernels`` 0.17 knows their workflows; any file may name it."""
+"""The hub's community kernels, with the workflows that ``kernels`` 0.17 has; every policy may use it."""
 
 BUILT_IN = Policy(
     source="the built-in policy",
@@ -162,7 +167,7 @@ BUILT_IN = Policy(
         Rule(
             admit=Admit.ALWAYS,
             registries=("file://**",),
-            reason="who may write to a directory is the file system's affair",
+            reason="the file system decides who may write to a directory",
             where="the built-in rule for directories",
         ),
         Rule(
@@ -174,47 +179,49 @@ BUILT_IN = Policy(
 )
 
 
-def speaking(policies: Iterable[Policy], subject: Subject) -> tuple[Rule, ...]:
+def matching_rules(policies: Iterable[Policy], subject: Subject) -> tuple[Rule, ...]:
     """The rules that a kernel must satisfy, all of them."""
     rules: list[Rule] = []
-    said = False
+    decided = False
     for policy in policies:
-        rule = _first(policy, subject)
+        rule = _first_match(policy, subject)
         if rule is not None:
             rules.append(rule)
-            said = said or not policy.only_tightens
-    if not said:
-        built_in = _first(BUILT_IN, subject)
+            decided = decided or not policy.only_tightens
+    if not decided:
+        built_in = _first_match(BUILT_IN, subject)
         rules += [] if built_in is None else [built_in]
     return tuple(rules)
 
 
-def _first(policy: Policy, subject: Subject) -> Rule | None:
-    return next((rule for rule in policy.rules if _names(rule, subject)), None)
+def _first_match(policy: Policy, subject: Subject) -> Rule | None:
+    return next((rule for rule in policy.rules if _applies(rule, subject)), None)
 
 
-def _names(rule: Rule, subject: Subject) -> bool:
-    # Hubs take a repo id in any case: what demands something must not be escaped by writing
-    # ACME/toy, and what demands nothing must not be reached by it.
+def _applies(rule: Rule, subject: Subject) -> bool:
+    # Hubs ignore the case of a repo id: writing ACME/toy must not avoid a rule that demands
+    # something, and must not match one that demands nothing.
     ignore_case = rule.admit is not Admit.ALWAYS
     if subject.repo_id is None:
         named = "*" in rule.repos
     else:
         named = any(_matches(p, subject.repo_id, ignore_case=ignore_case) for p in rule.repos)
-    place = subject.registry.rstrip("/")
-    return named and any(_matches(p, place, ignore_case=ignore_case) for p in rule.registries)
+    url = subject.registry.rstrip("/")
+    return named and any(_matches(p, url, ignore_case=ignore_case) for p in rule.registries)
 
 
 def _matches(pattern: str, text: str, *, ignore_case: bool = False) -> bool:
-    return pattern == "*" or bool(_compiled(pattern.rstrip("/"), ignore_case).fullmatch(text))
+    return pattern == "*" or bool(
+        _compile_pattern(pattern.rstrip("/"), ignore_case).fullmatch(text)
+    )
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(pattern: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT001 - cached
-    """``*`` is anything but ``/`` and ``@``, ``**`` anything; the rest is meant literally.
+def _compile_pattern(pattern: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT001 - cached
+    """``*`` matches anything but ``/`` and ``@``, ``**`` anything; all else matches literally.
 
-    A git branch may be called ``x@refs/heads/main``: a star that crossed ``@`` would let whoever
-    may push any branch sign as the main one.
+    A git branch may be called ``x@refs/heads/main``: if a star matched ``@``, everyone who may
+    push any branch could sign as the main one.
     """
     parts = {"**": ".*", "*": "[^/@]*"}
     text = "".join(parts.get(p, re.escape(p)) for p in re.split(r"(\*\*|\*)", pattern))
@@ -222,7 +229,7 @@ def _compiled(pattern: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT0
 
 
 def claims_match(signer: IdentitySigner, claims: Claims) -> bool:
-    """Whether a certificate with these claims is this signer's."""
+    """Whether a certificate with these claims belongs to a signer."""
     return (
         claims.issuer == signer.issuer
         and any(_matches(p, text) for p in signer.identities for text in claims.identities)
@@ -234,30 +241,30 @@ def parse(document: Mapping[str, Any], source: str, *, only_tightens: bool = Fal
     """Read a policy.
 
     Args:
-        document: the TOML document, or the table of one that holds the policy.
-        source: its path; a ``trusted-root`` lies relative to it.
-        only_tightens: see ``Policy``.
+        document: the TOML document, or its table with the policy.
+        source: its path; a ``trusted-root`` is relative to its directory.
+        only_tightens: whether ``BUILT_IN`` applies even if a rule of this policy matches.
 
     Raises:
-        TrustError: it is no policy; a policy with a mistake admits nothing.
+        TrustError: it is not a policy; a policy with a mistake admits nothing.
     """
-    _known(_table(document, source), ("rule", "signer"), source)
+    _refuse_unknown(_table(document, source), ("rule", "signer"), source)
     signers: dict[str, Signer] = {COMMUNITY.name: COMMUNITY}
     for name, table in _table(document.get("signer", {}), f"{source}: signer").items():
-        signers[name] = _signer(name, table, source)
+        signers[name] = _read_signer(name, table, source)
     rules = document.get("rule", [])
     if not isinstance(rules, list):
         raise _wrong(source, "rule is not a list of tables", "write each one under [[rule]]")
     return Policy(
         source=source,
-        rules=tuple(_rule(t, signers, f"{source}: rule {n}") for n, t in enumerate(rules, 1)),
+        rules=tuple(_read_rule(t, signers, f"{source}: rule {n}") for n, t in enumerate(rules, 1)),
         only_tightens=only_tightens,
     )
 
 
-def _rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule:
+def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule:
     rule = _table(table, where)
-    _known(rule, _RULE_KEYS, where)
+    _refuse_unknown(rule, _RULE_KEYS, where)
     choices = ", ".join(Admit)
     if rule.get("admit") not in set(Admit):
         raise _wrong(where, f"admit is {rule.get('admit')!r}", f"write one of {choices}")
@@ -277,11 +284,11 @@ def _rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule:
         raise _wrong(
             where,
             f"publishers is {publishers!r}",
-            'write publishers = "hub" beside admit = "asked", or leave it out',
+            'write publishers = "hub" together with admit = "asked", or remove it',
         )
     reason = rule.get("reason", "")
     if not isinstance(reason, str):
-        raise _wrong(where, "reason is no string", "write a sentence for who is refused")
+        raise _wrong(where, "reason is not a string", "write a sentence that explains the refusal")
     return Rule(
         admit=admit,
         repos=_texts(rule, "repo", where, ("*",)),
@@ -293,20 +300,20 @@ def _rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule:
     )
 
 
-def _signer(name: str, value: object, source: str) -> Signer:
+def _read_signer(name: str, value: object, source: str) -> Signer:
     where = f"{source}: [signer.{name}]"
     table = _table(value, where)
     if not _NAME.fullmatch(name):
-        raise _wrong(where, f"{name!r} is no name", "use letters, digits and dashes")
+        raise _wrong(where, f"{name!r} is not a name", "use letters, digits and dashes")
     if "public-key" in table:
-        _known(table, _KEY_SIGNER_KEYS, where)
+        _refuse_unknown(table, _KEY_SIGNER_KEYS, where)
         return KeySigner(name=name, key=public_key(_text(table, "public-key", where), where))
-    _known(table, _IDENTITY_SIGNER_KEYS, where)
+    _refuse_unknown(table, _IDENTITY_SIGNER_KEYS, where)
     identities = _texts(table, "identity", where, ())
     if not identities or any(not set(identity) - set("*/") for identity in identities):
         raise _wrong(
             where,
-            "identity names nobody, or everybody that the issuer knows",
+            "identity matches nothing, or every identity of the issuer",
             'write identity = "me@example.org", or a workflow URL with * for a part of it',
         )
     return IdentitySigner(
@@ -328,7 +335,7 @@ def public_key(text: str, where: str) -> bytes:
     """The 32 bytes of an Ed25519 public key, from PEM (RFC 8410) or the base64 in its middle.
 
     Raises:
-        TrustError: it is none.
+        TrustError: the text is not such a key.
     """
     body = re.sub(r"-----(BEGIN|END) PUBLIC KEY-----|\s", "", text)
     try:
@@ -337,7 +344,9 @@ def public_key(text: str, where: str) -> bytes:
         der = b""
     raw = der.removeprefix(ED25519_DER)
     if len(raw) != _RAW_KEY_BYTES or len(der) == len(raw):
-        raise _wrong(where, "that is no Ed25519 public key", "paste what kernforge keygen printed")
+        raise _wrong(
+            where, "that is not an Ed25519 public key", "paste the output of kernforge keygen"
+        )
     return raw
 
 
@@ -350,11 +359,13 @@ def fingerprint(key: bytes) -> str:
 
 def _table(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise _wrong(where, "that is no table", f"see {page('how-to/platform/set-a-trust-policy')}")
+        raise _wrong(
+            where, "that is not a table", f"see {page('how-to/platform/set-a-trust-policy')}"
+        )
     return value
 
 
-def _known(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     for key in table:
         if key not in known:
             import difflib  # noqa: PLC0415 - only for mistakes
@@ -377,9 +388,9 @@ def _texts(
     value = table.get(key, default)
     values = (value,) if isinstance(value, str) else value
     if not isinstance(values, list | tuple) or not all(isinstance(v, str) and v for v in values):
-        raise _wrong(where, f"{key} is {value!r}", f"write {key} as a string or a list of them")
+        raise _wrong(where, f"{key} is {value!r}", f"write {key} as a string or a list of strings")
     if key in table and not values:
-        raise _wrong(where, f"{key} is empty", "name something, or leave it out")
+        raise _wrong(where, f"{key} is empty", "write a value, or remove it")
     return tuple(values)
 
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of ``metadata.json``, which by its digest stands for every file of a variant.
+"""Signatures of ``metadata.json``, whose digest covers every file of a variant.
 
-A signature lies beside the document as ``metadata.json.sigstore``, a Sigstore bundle (v0.3, JSON)
-of one of two kinds. With a certificate, as the hub's own kernels have it: who signed is an
-identity, vouched for by Fulcio and logged in Rekor; the ``sigstore`` package makes and verifies
-it. With a public key, for sites without a network: ``verificationMaterial.publicKey.hint`` is the
+A signature is the file ``metadata.json.sigstore`` next to the document, a Sigstore bundle (v0.3,
+JSON) of one of two kinds. With a certificate, as the hub's own kernels have it: the signer is an
+identity, certified by Fulcio and logged in Rekor; the ``sigstore`` package makes and verifies it.
+With a public key, for sites without a network: ``verificationMaterial.publicKey.hint`` is the
 base64 SHA-256 of the key's SubjectPublicKeyInfo, there is no log entry, and
 ``messageSignature.signature`` is the plain Ed25519 signature (RFC 8032) of the document's bytes.
 
-One name serves both because it is the one that the hub's digest leaves out: a file under another
-name would be a stranger to every verifier of the hub.
+Both kinds have the same file name, because it is the one that the hub's digest leaves out: the
+hub's verifier refuses a variant with a file of another name.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 _MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-_MOST_BYTES = 1 << 20  # a bundle is 3 to 10 kB; nobody shall make a loader parse a gigabyte
-# Fulcio's names for what a certificate says, as its page oid-info.md lists them.
+_MOST_BYTES = 1 << 20  # a bundle is 3 to 10 kB; a larger file is not parsed
+# Fulcio's identifiers of a certificate's claims, from its page oid-info.md.
 _ISSUER_V1, _ISSUER, _SOURCE = (f"1.3.6.1.4.1.57264.1.{n}" for n in (1, 8, 12))
 _HINT = "fetch the kernel again, or have it signed again; nothing of it was read or run"
 
 
 def verify(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
-    """Find which of these signers made a signature.
+    """Find the signer of a signature.
 
     Args:
         document: the bytes of ``metadata.json``; they are not parsed.
         bundle: the bytes of the signature.
-        signers: who may have made it.
+        signers: those who may have signed.
 
     Raises:
         IntegrityError: the bundle cannot be read, or is of other bytes.
-        TrustError: somebody else made it.
+        TrustError: none of these signed.
         UsageError: a package that verifies is not installed.
     """
-    material, content = _read(bundle)
+    material, content = _read_bundle(bundle)
     if "publicKey" in material:
         return _verify_key(document, material["publicKey"], content, signers)
     return _verify_identity(document, bundle, signers)
@@ -70,20 +70,21 @@ def is_key_bundle(bundle: bytes) -> bool:
     Raises:
         IntegrityError: it cannot be read.
     """
-    return "publicKey" in _read(bundle)[0]
+    return "publicKey" in _read_bundle(bundle)[0]
 
 
-def _read(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_bundle(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Verification material and message signature of a bundle."""
     try:
         if len(bundle) > _MOST_BYTES:
             raise ValueError(f"it has {len(bundle)} bytes")  # noqa: TRY301 - one way out
-        found = json.loads(bundle)
-        material, content = found["verificationMaterial"], found.get("messageSignature") or {}
+        document = json.loads(bundle)
+        material = document["verificationMaterial"]
+        content = document.get("messageSignature") or {}
         if not isinstance(material, dict) or not isinstance(content, dict):
-            raise TypeError("its parts are no tables")  # noqa: TRY301 - as above
+            raise TypeError("its parts are not objects")  # noqa: TRY301 - as above
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise IntegrityError(f"{FILE} is no Sigstore bundle: {error}", hint=_HINT) from None
+        raise IntegrityError(f"{FILE} is not a Sigstore bundle: {error}", hint=_HINT) from None
     return material, content
 
 
@@ -97,8 +98,8 @@ def _verify_key(
     keys = [s for s in signers if isinstance(s, KeySigner) and fingerprint(s.key) == hint]
     if not keys:
         raise TrustError(
-            f"{METADATA} is signed with the key {hint!r}, which is none of {_listing(signers)}",
-            hint="if the key is to be trusted, add it to the policy as a signer",
+            f"{METADATA} is signed with the key {hint!r}, which is not one of {_listing(signers)}",
+            hint="if you trust the key, add it to the policy as a signer",
         )
     with _needs("cryptography"):
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - 15 ms
@@ -129,7 +130,7 @@ def sign_with_key(document: bytes, private_key: bytes, passphrase: bytes | None)
         The bytes of the signature file.
 
     Raises:
-        UsageError: the key cannot be read so.
+        UsageError: the key cannot be read.
     """
     key = _private_key(private_key, passphrase)
     raw = key.public_key().public_bytes_raw()
@@ -182,10 +183,10 @@ def _private_key(pem: bytes, passphrase: bytes | None) -> Any:
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"the key cannot be read: {error}",
-            hint="give the private key that kernforge keygen wrote, and its passphrase",
+            hint="give the private key file of kernforge keygen, and its passphrase",
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise UsageError("that is no Ed25519 key", hint="make one with kernforge keygen")
+        raise UsageError("that is not an Ed25519 key", hint="make one with kernforge keygen")
     return key
 
 
@@ -193,34 +194,34 @@ def _private_key(pem: bytes, passphrase: bytes | None) -> Any:
 
 
 def _verify_identity(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
-    """Hold a bundle against the Sigstore instance of each signer; no network is used."""
+    """Verify a bundle with the Sigstore instance of each signer; no network is used."""
     identities = [s for s in signers if isinstance(s, IdentitySigner)]
     if not identities:
         raise TrustError(
-            f"{METADATA} is signed with a Sigstore identity, and none is among {_listing(signers)}",
-            hint="if who signed is to be trusted, add the identity to the policy as a signer",
+            f"{METADATA} is signed with a Sigstore identity, which none of the signers is: {_listing(signers)}",
+            hint="if you trust the signer, add the identity to the policy as a signer",
         )
     failures = []
     for root in dict.fromkeys(signer.trusted_root for signer in identities):
-        mine = [signer for signer in identities if signer.trusted_root == root]
+        candidates = [signer for signer in identities if signer.trusted_root == root]
         try:
             claims = verified_claims(document, bundle, root)
         except IntegrityError as error:
             failures.append(error)
             continue
-        for signer in mine:
+        for signer in candidates:
             if claims_match(signer, claims):
                 return signer
         raise TrustError(
             f"{METADATA} is signed by {' and '.join(claims.identities)} (issuer {claims.issuer}, "
-            f"source {claims.source_repository}), which is none of {_listing(signers)}",
-            hint="if who signed is to be trusted, add the identity to the policy as a signer",
+            f"source {claims.source_repository}), which is not one of {_listing(signers)}",
+            hint="if you trust the signer, add the identity to the policy as a signer",
         )
     raise failures[0]
 
 
 def verified_claims(document: bytes, bundle: bytes, trusted_root: str | None) -> Claims:
-    """Whom a Sigstore bundle proves to have signed a document.
+    """The claims about the signer of a document that a Sigstore bundle proves.
 
     Args:
         document: the bytes of ``metadata.json``.
@@ -229,7 +230,7 @@ def verified_claims(document: bytes, bundle: bytes, trusted_root: str | None) ->
             the ``sigstore`` package last knew it.
 
     Raises:
-        IntegrityError: it proves nothing.
+        IntegrityError: the bundle does not prove who signed this document.
         TrustError: the trusted root cannot be read.
     """
     verifier = _verifier(trusted_root)
@@ -238,15 +239,15 @@ def verified_claims(document: bytes, bundle: bytes, trusted_root: str | None) ->
     recorder = _Recorder()
     try:
         verifier.verify_artifact(document, Bundle.from_json(bundle), recorder)
-    except Exception as error:  # a stranger's bytes, in parsers that are not ours
+    except Exception as error:  # untrusted bytes, in parsers of other packages
         raise IntegrityError(
-            f"the Sigstore signature of {METADATA} does not hold: {error}", hint=_HINT
+            f"the Sigstore signature of {METADATA} is not valid: {error}", hint=_HINT
         ) from error
     return recorder.claims
 
 
 class _Recorder:
-    """A policy that lets the verifier go on and remembers the certificate."""
+    """A policy for the verifier that accepts every certificate and keeps its claims."""
 
     claims: Claims
 
@@ -282,7 +283,7 @@ def _der_text(value: bytes | None) -> str | None:
     length = int.from_bytes(value[2 : 2 + long]) if long else value[1]
     body = value[2 + long :]
     if value[0] != 0x0C or length != len(body):  # noqa: PLR2004 - the tag of a UTF8String
-        raise ValueError("an extension of the certificate is no UTF-8 string")
+        raise ValueError("an extension of the certificate is not a UTF-8 string")
     return body.decode()
 
 
@@ -296,7 +297,7 @@ def _verifier(trusted_root: str | None) -> Any:
             return Verifier.production(offline=True)
         try:
             return Verifier(trusted_root=TrustedRoot.from_file(trusted_root))
-        except Exception as error:  # whatever a file of somebody's making does to the parser
+        except Exception as error:  # the parser has no common base of errors
             raise TrustError(
                 f"trusted-root {trusted_root} cannot be read: {error}",
                 hint="give the trusted_root.json of the Sigstore instance that signed",
@@ -305,7 +306,7 @@ def _verifier(trusted_root: str | None) -> Any:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without sigstore's warning that it reads its root of trust from the disk: that is meant."""
+    """Hide sigstore's warning that it reads its root of trust from the disk, which is intended."""
     import logging  # noqa: PLC0415 - sigstore has it loaded
 
     logger = logging.getLogger("sigstore._internal.tuf")
@@ -324,14 +325,14 @@ def sign_with_identity(
 
     Args:
         documents: the bytes of each ``metadata.json``.
-        token: an OpenID Connect identity token; None takes that of the CI job that runs here.
+        token: an OpenID Connect identity token; None takes that of the current CI job.
         trust_config: text of a Sigstore client trust configuration; None is the public instance.
 
     Returns:
         The bytes of each signature file.
 
     Raises:
-        UsageError: there is no token, or it is none.
+        UsageError: there is no token, or it is not valid.
         TrustError: the Sigstore instance did not sign.
     """
     with _needs("sigstore"):
@@ -339,8 +340,8 @@ def sign_with_identity(
         from sigstore.oidc import IdentityError, IdentityToken, detect_credential  # noqa: PLC0415
         from sigstore.sign import SigningContext  # noqa: PLC0415
     try:
-        found = token or detect_credential()
-        identity = IdentityToken(found) if found else None
+        credential = token or detect_credential()
+        identity = IdentityToken(credential) if credential else None
     except IdentityError as error:
         raise UsageError(
             f"the identity token cannot be used: {error}", hint="get a fresh one"
@@ -348,7 +349,7 @@ def sign_with_identity(
     if identity is None:
         raise UsageError(
             "there is no identity to sign with",
-            hint="run this in a CI job that may ask for an identity token, give one with "
+            hint="run this in a CI job that may request an identity token, give one with "
             "--identity-token, or sign with a key: --key FILE",
         )
     try:
@@ -359,10 +360,10 @@ def sign_with_identity(
         )
         with SigningContext.from_trust_config(config).signer(identity) as signer:
             return [signer.sign_artifact(document).to_json().encode() for document in documents]
-    except Exception as error:  # requests, TUF, Fulcio and Rekor have no error in common
+    except Exception as error:  # errors of requests, TUF, Fulcio and Rekor have no common base
         raise TrustError(
             f"Sigstore did not sign: {error}",
-            hint="see that its instance can be reached; nothing was written",
+            hint="check that its instance can be reached; nothing was written",
         ) from error
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sign built variants, and make keys to sign with."""
+"""Sign built variants, and make keys for that."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _ENCRYPTED = b"BEGIN ENCRYPTED PRIVATE KEY"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A key file, opened.
+    """The content of a key file.
 
     Attributes:
-        pem: its bytes.
+        pem: the bytes of the file.
         passphrase: None when it has none.
     """
 
@@ -33,12 +33,16 @@ class Key:
     passphrase: bytes | None
 
     def sign(self, documents: Sequence[bytes]) -> list[bytes]:
-        """The signature of each document; see ``signature.sign_with_key``."""
+        """The bytes of each document's signature file."""
         return [signature.sign_with_key(d, self.pem, self.passphrase) for d in documents]
 
 
 def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
-    """Read a key file; the passphrase is asked for only where there is one.
+    """Read a key file.
+
+    Args:
+        path: the private key.
+        passphrase: returns its passphrase; called only where the file has one.
 
     Raises:
         UsageError: there is no such file.
@@ -57,19 +61,19 @@ def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
 
     Args:
         path: the private key's file; it must not exist.
-        passphrase: to lock it with; empty leaves it open.
+        passphrase: encrypts the file; empty leaves it unencrypted.
 
     Returns:
-        The public key's file, and its text as a policy takes it.
+        The public key's file, and its text for a policy.
 
     Raises:
-        UsageError: a file is there already.
+        UsageError: a file exists already.
     """
     public = path.with_name(f"{path.name}.pub")
-    for there in (path, public):
-        if there.exists():
+    for file in (path, public):
+        if file.exists():
             raise UsageError(
-                f"{there} is there already", hint="a key is never overwritten: take another name"
+                f"{file} exists already", hint="a key is never overwritten: take another name"
             )
     private_pem, public_pem = signature.new_key(passphrase.encode() or None)
     files.write_atomic(path, private_pem, mode=0o600)
@@ -89,26 +93,26 @@ def sign(
     *,
     replace: bool = False,
 ) -> list[Path]:
-    """Sign variants that are what was built; all are signed or none.
+    """Sign variants; all are signed or none.
 
     Args:
         directories: the variants.
-        make: signs documents.
+        make: returns the signature of each document.
         replace: whether a signature by an identity may be overwritten.
 
     Returns:
-        The signature files. One that a key makes is the same each time.
+        The signature files. A key makes the same signature each time.
 
     Raises:
         IntegrityError: a variant is not what was built, or has no digest.
-        UsageError: a variant has a signature that nobody could make again.
+        UsageError: a variant has a signature of an identity, which cannot be repeated.
     """
     documents = [_document(directory) for directory in directories]
     for directory in directories:
         if not replace:
             _refuse_loss(directory / SIGNATURE)
-    made = make(documents)
-    for directory, bundle in zip(directories, made, strict=True):
+    bundles = make(documents)
+    for directory, bundle in zip(directories, bundles, strict=True):
         files.write_atomic(directory / SIGNATURE, bundle)
     return [directory / SIGNATURE for directory in directories]
 
@@ -118,7 +122,7 @@ def _document(directory: Path) -> bytes:
     digest = Metadata.from_json(document, source=str(directory / FILE)).digest
     if digest is None:
         raise IntegrityError(
-            f"{directory / FILE} has no digest, so a signature would say nothing of the files",
+            f"{directory / FILE} has no digest, so a signature would not cover the files",
             hint="build the kernel with kernforge",
         )
     verify_tree(directory, digest)
@@ -128,6 +132,6 @@ def _document(directory: Path) -> bytes:
 def _refuse_loss(path: Path) -> None:
     if path.exists() and not signature.is_key_bundle(path.read_bytes()):
         raise UsageError(
-            f"{path} is the signature of an identity, which is logged and cannot be made again",
+            f"{path} is the signature of an identity, which is logged and cannot be repeated",
             hint="pass --replace to overwrite it",
         )

@@ -3,7 +3,7 @@ import tomllib
 
 import pytest
 
-from kernforge.application.distribution import route
+from kernforge.application.distribution import find_route
 from kernforge.errors import UsageError
 
 
@@ -32,7 +32,7 @@ def document(backend, *, requires="", extra=""):
 )
 def test_without_hooks_the_lock_lies_in_the_package(backend, extra, package):
     known = {"src/my_app", "other", "lib/inner"}
-    found = route(document(backend, extra=extra), known.__contains__)
+    found = find_route(document(backend, extra=extra), known.__contains__)
     assert (found.package, found.arrives) == (package, True)
 
 
@@ -45,19 +45,19 @@ def test_without_hooks_the_lock_lies_in_the_package(backend, extra, package):
     ],
 )
 def test_hooks_put_it_into_the_metadata(backend, requires, extra):
-    found = route(document(backend, requires=requires, extra=extra), lambda _path: True)
+    found = find_route(document(backend, requires=requires, extra=extra), lambda _path: True)
     assert found.package is None
     assert found.arrives
-    assert "metadata" in found.told
+    assert "metadata" in found.text
 
 
 def test_a_lock_that_would_not_arrive_is_told_with_the_remedy():
-    missing = route(document("setuptools.build_meta"), lambda _path: True)
+    missing = find_route(document("setuptools.build_meta"), lambda _path: True)
     assert not missing.arrives
-    assert "add kernforge to requires" in missing.told
-    missing = route(document("uv_build"), lambda _path: False)
+    assert "add kernforge to requires" in missing.text
+    missing = find_route(document("uv_build"), lambda _path: False)
     assert not missing.arrives
-    assert "[tool.kernforge.lock] package" in missing.told
-    assert route({}, lambda _path: False).arrives  # a project that nobody installs
-    with pytest.raises(UsageError, match="'nowhere', which is no package"):
-        route({"tool": {"kernforge": {"lock": {"package": "nowhere"}}}}, lambda _path: False)
+    assert "[tool.kernforge.lock] package" in missing.text
+    assert find_route({}, lambda _path: False).arrives  # a project that nobody installs
+    with pytest.raises(UsageError, match="'nowhere', which is not a package"):
+        find_route({"tool": {"kernforge": {"lock": {"package": "nowhere"}}}}, lambda _path: False)

@@ -153,7 +153,7 @@ def test_what_was_locked_is_fetched_though_newer_versions_came(
         source = "A = ANSWER = name = 2\n"
         write_variant(build, unique=next(_unique), files={"__init__.py": source})
         publish(build, registry, repo_id, version, part=True)
-    (wanted,) = download.locked(locks)
+    (wanted,) = download.asked_kernels(locks)
     found = fetched(registry, wanted, HERE, locks=locks)
     assert {one.repo_id: one.commit for one in found} == {
         k.depend.repo_id: k.commit for k in locks.kernels
@@ -175,7 +175,7 @@ def test_a_commit_that_changed_since_it_was_locked_is_refused(registry, locks, o
     with pytest.raises(IntegrityError, match="is not what was locked"):
         fetched(registry, outer, HERE, locks=locks)
     unheld = replace(locks, pins=None)
-    assert len(download.locked(unheld)) == 2
+    assert len(download.asked_kernels(unheld)) == 2
     assert fetched(registry, outer, HERE, locks=unheld)
 
 
@@ -284,7 +284,7 @@ def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_p
     hub.add(OUTER, "v1", {**tree, "build/torch-cpu/__init__.py": b"B = 1\n"})
     locks = caller_lock.read(root / "kernels.lock")
     search = search_in(registry, locks=locks, trust_remote_code=True)
-    (found,) = download.fetch(search, download.locked(locks), HERE)
+    (found,) = download.fetch(search, download.asked_kernels(locks), HERE)
     target = DirectoryRegistry(tmp_path / "copy")
     assert found.commit == commit
     assert download.copy(found, target)

@@ -123,7 +123,7 @@ def test_circles_and_moved_kernels_are_refused(project, released, registry):
     released("o/a", "1.0.0")
     released("o/b", "1.0.0", depends={"o/a": 1})
     released("o/a", "1.0.1", depends={"o/b": 1})
-    with pytest.raises(RegistryError, match="in a circle: o/"):
+    with pytest.raises(RegistryError, match="in a cycle: o/"):
         project('"o/a" = 1')
     commit = released("o/old", "1.0.0")
     text = 'kind = "redirect"\ndestination = "o/new"\nrevision = "v1"\n'
@@ -157,7 +157,7 @@ def test_a_registry_that_changes_a_commit_is_found_out(project, released, regist
         locks.check("o/n", commit, "torch-cpu", document.replace(b"Apache-2.0", b"MIT"))
     with pytest.raises(RequestError, match="had no variant torch-cuda when it was locked"):
         locks.check("o/n", commit, "torch-cuda", document)
-    with pytest.raises(RequestError, match="the file beside it does not"):
+    with pytest.raises(RequestError, match=r"kernforge-kernels\.lock does not"):
         locks.check("o/n", "0" * 40, "torch-cpu", document)
     (project.root / "kernforge-kernels.lock").unlink()
     caller_lock.read(project.root / "kernels.lock").check("o/n", commit, "torch-cpu", b"")
@@ -193,7 +193,7 @@ def test_check_asks_no_registry_and_tells_every_reason(project, released, regist
     for reason in ("o/a is locked for 1", "o/c is not locked", "o/b is locked, the project"):
         assert reason in error.value.message
     (project.root / "kernels.lock").write_text("[]")
-    with pytest.raises(CheckError, match="of two different locks"):
+    with pytest.raises(CheckError, match="two different locks"):
         project_lock.check(project_lock.read(project.root))
     (project.root / "kernels.lock").unlink()
     with pytest.raises(CheckError, match=r"there is no kernels\.lock"):

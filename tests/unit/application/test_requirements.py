@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge.application.requirements import Dependency, load_document, read
+from kernforge.application.requirements import Dependency, load_document, read_dependencies
 from kernforge.errors import UsageError
 
 
 def asked(text):
-    return read(load_document(f"[tool.kernels.dependencies]\n{text}"))
+    return read_dependencies(load_document(f"[tool.kernels.dependencies]\n{text}"))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,9 @@ def test_all_mistakes_are_told_at_once():
             "'o/e' = { revision = 'x', version = 1 }\n'o/f' = 1\n"
         )
     said = error.value.message
-    assert all(text in said for text in ("'toy' is no owner/name", "'soon'", "-1", "True", "empty"))
+    assert all(
+        text in said for text in ("'toy' is not owner/name", "'soon'", "-1", "True", "empty")
+    )
     assert "'o/e'" in said
     assert "o/f" not in said
 
@@ -52,8 +54,8 @@ def test_releases_are_held_against_what_is_asked_for(dependency, release, fits):
 
 
 def test_no_table_asks_for_nothing_and_what_is_no_toml_is_said():
-    assert read({}) == ()
-    with pytest.raises(UsageError, match="is no table"):
-        read({"tool": {"kernels": {"dependencies": 1}}})
+    assert read_dependencies({}) == ()
+    with pytest.raises(UsageError, match="is not a table"):
+        read_dependencies({"tool": {"kernels": {"dependencies": 1}}})
     with pytest.raises(UsageError, match="is not TOML"):
         load_document("[")

@@ -167,7 +167,7 @@ def test_get_asks_for_a_version_in_the_commands_words(capsys):
 
 def test_a_registry_that_is_not_there_is_said(tmp_path, capsys):
     assert call("versions", "me/my-op", "--registry", str(tmp_path / "none")) == 8
-    assert "that directory is not there" in capsys.readouterr().err
+    assert "that directory does not exist" in capsys.readouterr().err
 
 
 def test_rounds_that_give_no_interval_are_refused(project, capsys):

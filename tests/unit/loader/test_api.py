@@ -242,7 +242,7 @@ def test_what_is_locked_but_not_there_is_told(put, tmp_path):
     with pytest.raises(RequestError, match="cannot be read: No such file"):
         kernforge.load_kernel(REPO, lockfile=tmp_path / "none")
     with pytest.raises(
-        RequestError, match=r"brought no kernels\.lock with it|belongs to no module"
+        RequestError, match=r"was installed without kernels\.lock|belongs to no module"
     ):
         kernforge.load_kernel(REPO)
 

@@ -75,7 +75,7 @@ def test_what_was_locked_is_loaded_from_a_hub_and_from_a_copy(locked, registry, 
     source = Search(registry, None, Environment.read(), True, locks=locks)
     copied = DirectoryRegistry(tmp_path / "copied")
     for one in download.fetch(
-        source, download.locked(locks), download.Selection(names=("torch-cpu",))
+        source, download.asked_kernels(locks), download.Selection(names=("torch-cpu",))
     ):
         assert download.copy(one, copied)
     assert load(locked, copied).V == 1
@@ -88,10 +88,10 @@ def test_other_bytes_are_refused(locked, registry):
     locks = KernelLocks.from_json(json.dumps(locked))
     source = Search(registry, None, Environment.read(), True, locks=locks)
     with pytest.raises(IntegrityError, match="another hash"):
-        list(download.fetch(source, download.locked(locks), download.Selection()))
+        list(download.fetch(source, download.asked_kernels(locks), download.Selection()))
 
 
 def test_a_variant_that_was_not_there_is_refused(locked, registry):
     locked[0]["variants"] = {"torch-cuda": locked[0]["variants"].pop("torch-cpu")}
-    with pytest.raises(IntegrityError, match="was not there when"):
+    with pytest.raises(IntegrityError, match="did not exist when"):
         load(locked, registry)

@@ -82,7 +82,7 @@ def test_a_kernel_that_moved_is_followed(put, registry, caplog):
     assert "kernel owner/toy moved to owner/new-home" in caplog.text
     move(registry, "owner/new-home", f'kind="redirect"\ndestination="{REPO}"\nrevision="v1"\n')
     move(registry, REPO, 'kind="redirect"\ndestination="owner/new-home"\nrevision="v1"\n')
-    with pytest.raises(RegistryError, match="in a circle"):
+    with pytest.raises(RegistryError, match="in a cycle"):
         kernforge.get_kernel(REPO, version=1)
 
 

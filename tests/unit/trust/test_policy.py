@@ -15,9 +15,9 @@ from kernforge.trust.policy import (
     Subject,
     claims_match,
     fingerprint,
+    matching_rules,
     parse,
     public_key,
-    speaking,
 )
 
 HUB = "https://hub.example"
@@ -32,7 +32,7 @@ def policy(text, **options):
 def admitted(text, repo_id, registry=HUB):
     """What the rules of a text, in its only policy, demand of a kernel."""
     subject = Subject(repo_id=repo_id, registry=registry)
-    return [rule.admit.value for rule in speaking([policy(text)], subject)]
+    return [rule.admit.value for rule in matching_rules([policy(text)], subject)]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_every_file_that_speaks_must_be_satisfied_and_silence_leaves_the_built_i
     project = policy('[[rule]]\nadmit = "always"', only_tightens=True)
 
     def found(*policies):
-        rules = speaking(policies, Subject(repo_id="acme/toy", registry=HUB))
+        rules = matching_rules(policies, Subject(repo_id="acme/toy", registry=HUB))
         return [rule.admit for rule in rules]
 
     assert found(site, user) == [Admit.SIGNED, Admit.ALWAYS]
@@ -88,7 +88,7 @@ def test_every_file_that_speaks_must_be_satisfied_and_silence_leaves_the_built_i
     assert found() == [Admit.ASKED]
     assert found(project) == [Admit.ALWAYS, Admit.ASKED], "a project cannot loosen"
     directory = Subject(repo_id=None, registry="file:///here")
-    assert [rule.admit for rule in speaking([], directory)] == [Admit.ALWAYS]
+    assert [rule.admit for rule in matching_rules([], directory)] == [Admit.ALWAYS]
 
 
 def test_rules_for_one_registry_do_not_speak_for_another_that_is_named_with_it():
@@ -100,7 +100,7 @@ def test_rules_for_one_registry_do_not_speak_for_another_that_is_named_with_it()
 def test_every_kernel_meets_a_built_in_rule():
     for registry in (HUB, "oci://registry.example/kernels", "file:///srv", "s3://bucket/x"):
         for repo_id in ("a/b", None):
-            assert speaking([], Subject(repo_id=repo_id, registry=registry)), registry
+            assert matching_rules([], Subject(repo_id=repo_id, registry=registry)), registry
     assert BUILT_IN.rules[-1].admit is Admit.ASKED
 
 
@@ -118,15 +118,15 @@ def test_every_kernel_meets_a_built_in_rule():
         (f'{SIGNER}[[rule]]\nadmit = "always"\nsigners = "acme"', "1 signers"),
         ('[[rule]]\nadmit = "always"\npublishers = "hub"', "publishers is 'hub'"),
         ('[[rule]]\nadmit = "asked"\npublishers = "all"', "publishers is 'all'"),
-        ('[[rule]]\nadmit = "never"\nreason = 1', "reason is no string"),
+        ('[[rule]]\nadmit = "never"\nreason = 1', "reason is not a string"),
         ('rule = "x"', "rule is not a list"),
-        ("signer = 1", "signer: that is no table"),
-        ('[signer.a]\npublic-key = "AAAA"', "no Ed25519 public key"),
+        ("signer = 1", "signer: that is not a table"),
+        ('[signer.a]\npublic-key = "AAAA"', "not an Ed25519 public key"),
         (f'[signer.a]\npublic-key = "{KEY}"\nissuer = "x"', "unknown key 'issuer'"),
-        ('[signer.a]\nissuer = "x"', "identity names nobody"),
-        ('[signer.a]\nissuer = "x"\nidentity = "**"', "identity names nobody"),
+        ('[signer.a]\nissuer = "x"', "identity matches nothing"),
+        ('[signer.a]\nissuer = "x"\nidentity = "**"', "identity matches nothing"),
         ('[signer.a]\nidentity = "me@example.org"', "issuer is None"),
-        (f'[signer."a b"]\npublic-key = "{KEY}"', "is no name"),
+        (f'[signer."a b"]\npublic-key = "{KEY}"', "is not a name"),
     ],
 )
 def test_a_policy_with_a_mistake_is_refused_whole(text, told):

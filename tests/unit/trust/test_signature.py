@@ -40,7 +40,7 @@ def test_what_a_key_did_not_sign_is_refused(key, stranger):
     bundle = json.loads(signature.sign_with_key(DOCUMENT, private, None))
     with pytest.raises(IntegrityError, match="does not fit its bytes"):
         signature.verify(DOCUMENT + b" ", json.dumps(bundle).encode(), [signer])
-    with pytest.raises(TrustError, match="none of stranger"):
+    with pytest.raises(TrustError, match="not one of stranger"):
         signature.verify(DOCUMENT, json.dumps(bundle).encode(), [stranger[1]])
     forged = json.loads(signature.sign_with_key(DOCUMENT, stranger[0], None))
     forged["verificationMaterial"] = bundle["verificationMaterial"]
@@ -57,7 +57,7 @@ def test_what_a_key_did_not_sign_is_refused(key, stranger):
     ids=["empty", "binary", "list", "no-material", "number", "deep", "huge"],
 )
 def test_what_is_no_bundle_is_refused(key, bundle):
-    with pytest.raises(IntegrityError, match="no Sigstore bundle"):
+    with pytest.raises(IntegrityError, match="not a Sigstore bundle"):
         signature.verify(DOCUMENT, bundle, [key[1]])
 
 
@@ -127,7 +127,7 @@ def test_an_identity_that_signed_is_found_among_signers(instance, root, key):
 )
 def test_another_identity_is_refused_by_name(instance, root, claims):
     bundle = instance.sign(DOCUMENT, **claims)
-    with pytest.raises(TrustError, match="none of builder") as caught:
+    with pytest.raises(TrustError, match="not one of builder") as caught:
         signature.verify(DOCUMENT, bundle, [builder(root)])
     assert claims.get("identity", IDENTITY) in str(caught.value)
 
@@ -161,16 +161,16 @@ ENTRY = ("verificationMaterial", "tlogEntries", 0)
 )
 def test_a_tampered_bundle_is_refused(instance, root, path, value):
     bundle = tampered(instance.sign(DOCUMENT), *path, value=value)
-    with pytest.raises(IntegrityError, match="does not hold"):
+    with pytest.raises(IntegrityError, match="is not valid"):
         signature.verify(DOCUMENT, bundle, [builder(root)])
 
 
 def test_a_bundle_of_other_bytes_or_of_another_instance_is_refused(instance, root):
-    with pytest.raises(IntegrityError, match="does not hold"):
+    with pytest.raises(IntegrityError, match="is not valid"):
         signature.verify(DOCUMENT + b" ", instance.sign(DOCUMENT), [builder(root)])
-    with pytest.raises(IntegrityError, match="does not hold"):
+    with pytest.raises(IntegrityError, match="is not valid"):
         signature.verify(DOCUMENT, Sigstore().sign(DOCUMENT), [builder(root)])
-    with pytest.raises(IntegrityError, match="does not hold"):
+    with pytest.raises(IntegrityError, match="is not valid"):
         signature.verify(DOCUMENT, instance.sign(DOCUMENT), [builder(None)])
 
 
@@ -178,7 +178,7 @@ def test_a_key_is_no_identity_and_an_identity_no_key(instance, root, key):
     with pytest.raises(TrustError, match="Sigstore identity"):
         signature.verify(DOCUMENT, instance.sign(DOCUMENT), [key[1]])
     made = signature.sign_with_key(DOCUMENT, key[0], None)
-    with pytest.raises(TrustError, match="none of builder"):
+    with pytest.raises(TrustError, match="not one of builder"):
         signature.verify(DOCUMENT, made, [builder(root)])
 
 
