@@ -135,6 +135,22 @@ def test_pure_modules_do_no_io(module):
     assert not {"open", "print"} & {call.id for call in calls if isinstance(call, ast.Name)}
 
 
+# The modules that may mention the process's environment variables; others take an `Environment`.
+READ_VARIABLES = {
+    *("system.environment", "testing.plugin", "dev.warm_pytest_main"),
+    "export.python",  # text of a setup.py that it writes
+    *("build.api", "build.cluster.worker", "build.from_source", "build.workspace", "check.api"),
+    *("cli.build", "cli.options", "cli.test", "cli.tools", "dev.build", "dev.warm_pytest"),
+    *("testing.gpu", "testing.project_tests", "toolchain.index.index", "toolchain.installed"),
+}
+
+
+def test_only_some_modules_read_variables():
+    reading = {name for name, path in MODULES.items() if "os.environ" in path.read_text()}
+    assert reading <= READ_VARIABLES, "take a kernforge.system.environment.Environment"
+    assert not [name for name, path in MODULES.items() if "os.getenv" in path.read_text()]
+
+
 def test_torch_is_imported_late(module):
     for node in _tree(module).body:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
