@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 import json
 import os
 import subprocess
@@ -67,15 +68,6 @@ def test_exit_codes_are_distinct():
     assert len({kind.exit_code for kind in kinds}) == len(kinds)
 
 
-def test_variants_lists_what_is_left_out_and_why(project, capsys):
-    assert call("variants", str(project), "--json") == 0
-    found = {v["name"]: v for v in json.loads(capsys.readouterr().out)}
-    assert found["metal"]["builds"] is False
-    assert "Mac" in found["metal"]["reason"]
-    assert call("variants", str(project)) == 0
-    assert "left out" in capsys.readouterr().out
-
-
 def test_a_wrong_manifest_exits_3_and_names_the_place(project, capsys):
     (project / "build.toml").write_text(MANIFEST.replace("license", "licence"))
     assert call("variants", str(project)) == 3
@@ -137,14 +129,6 @@ def test_a_file_where_a_directory_is_meant_is_a_storage_error(tmp_path, capsys):
     assert "hint: check the path: it may be a file" in said
 
 
-def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):
-    assert call("migrate", str(tmp_path)) == 2
-    assert "no build.toml" in capsys.readouterr().err
-    (tmp_path / "build.toml").write_text(MANIFEST)
-    (tmp_path / "below").mkdir()
-    assert call("migrate", str(tmp_path / "below")) == 0
-
-
 def test_a_misspelt_project_is_not_the_one_around_it(project, capsys):
     (project / "my-relu").mkdir()
     (project / "my-relu" / "build.toml").write_text(MANIFEST)
@@ -181,11 +165,6 @@ def test_an_interrupt_exits_130(project, monkeypatch):
 
     monkeypatch.setattr(cli_project, "_variants", interrupted)
     assert call("variants", str(project)) == 130
-
-
-def test_schema_is_a_json_schema(capsys):
-    assert call("schema") == 0
-    assert "$schema" in json.loads(capsys.readouterr().out)
 
 
 def test_a_reader_that_has_enough_is_no_traceback():

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 import os
 import tomllib
 
@@ -8,7 +9,7 @@ from support import projects
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import StorageError, UsageError
 from kernforge.export import api as export
-from kernforge.export import cmake, python
+from kernforge.export import python
 from kernforge.manifest.document import parse
 from kernforge.project import api as project
 from kernforge.project import source_files
@@ -50,7 +51,6 @@ backend = "cpu"
 depends = []
 src = ["c.c"]
 """
-
 NOARCH = """[general]
 name = "my-kernel"
 version = 1
@@ -75,20 +75,6 @@ def made(tmp_path):
         return one, export.texts(one, source_files.read(one), export.KINDS)
 
     return call
-
-
-def test_a_source_is_listed_only_where_its_section_reaches():
-    text = cmake.text(parse(RICH, source="build.toml"), "abc", "3.8.0")
-    newest, rest = text.split("VERSION_GREATER_EQUAL 12.9)")
-    newer, older = rest.split("VERSION_GREATER_EQUAL 12.8)")
-    assert '"b.cu"' in newest
-    assert '"b.cu"' in newer
-    assert '"b.cu"' not in older
-    assert "gencode(arch 8.0 9.0a)" in older
-    assert "GIT_TAG v3.8.0" in text
-    assert "TORCH_VERSION VERSION_GREATER_EQUAL 2.13" in text
-    assert '-DQUOTE=\\"a b\\"' in text
-    assert 'STREQUAL "ROCM"' not in text
 
 
 def test_the_packages_metadata_are_the_manifests():

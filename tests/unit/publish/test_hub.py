@@ -18,14 +18,12 @@ from kernforge.errors import (
     UsageError,
 )
 from kernforge.publish.api import preview, publish
-from kernforge.publish.hub_commits import Operation, batches, plan
 from kernforge.registry.api import find_version, open_registry
 from kernforge.registry.directory import DirectoryRegistry
 
 pytest.importorskip("huggingface_hub")
 # The hub's own client hands files to its HTTP library in a way that the latter wants changed.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-
 REPO = "owner/toy"
 CPU, CUDA = "torch-cpu", "torch-cuda"
 WRITES = {"POST", "PUT", "DELETE"}
@@ -266,27 +264,6 @@ def test_an_end_at_any_request_leaves_a_whole_version(hub, build, served):
         assert texts() == texts("1.0.0") == {CPU: "a", CUDA: "a"}
         assert list(hub.repos[REPO].tags) == ["v1.0.0"]
         assert sorted(hub.repos[REPO].branches) == ["main", "v1"]
-
-
-def test_a_plan_is_the_difference_of_two_trees():
-    head = {"README.md": "r", "build/a/x": "1", "build/a/y": "2", "build/b/z": "3", "other/q": "4"}
-    target = {"build/a/x": "1", "build/a/y": "5", "build/c/w": "6"}
-    assert plan(head, target, whole=["build"]) == (
-        Operation(path="build/a/y", content="5"),
-        Operation(path="build/b/z", content=None),
-        Operation(path="build/c/w", content="6"),
-    )
-    assert plan(target, target, whole=["build"]) == ()
-
-
-def test_a_batch_holds_whole_variants_where_they_fit():
-    def many(variant, count):
-        return [Operation(path=f"build/{variant}/{n}", content="x") for n in range(count)]
-
-    groups = batches([*many("a", 4), *many("b", 5), *many("c", 3), *many("d", 25)], most=10)
-    assert [len(group) for group in groups] == [9, 3, 10, 10, 5]
-    assert {o.path.split("/")[1] for o in groups[0]} == {"a", "b"}
-    assert batches([]) == []
 
 
 def test_thousands_of_files_are_several_commits(hub, tmp_path, write_variant):

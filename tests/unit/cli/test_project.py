@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of a project: variants, migrate, schema."""
+
+import json
+
+import pytest
+
+from kernforge.cli import main
+
+MANIFEST = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "metal"]
+[torch]
+stable-abi = "2.10"
+[kernel.cpu]
+backend = "cpu"
+depends = []
+src = ["op.cpp"]
+[kernel.metal]
+backend = "metal"
+depends = []
+src = ["op.mm"]
+"""
+
+
+def call(*argv):
+    with pytest.raises(SystemExit) as ended:
+        main.main(list(argv))
+    return ended.value.code
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "build.toml").write_text(MANIFEST)
+    for name in ("op.cpp", "op.mm"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def test_variants_lists_what_is_left_out_and_why(project, capsys):
+    assert call("variants", str(project), "--json") == 0
+    found = {v["name"]: v for v in json.loads(capsys.readouterr().out)}
+    assert found["metal"]["builds"] is False
+    assert "Mac" in found["metal"]["reason"]
+    assert call("variants", str(project)) == 0
+    assert "left out" in capsys.readouterr().out
+
+
+def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):
+    assert call("migrate", str(tmp_path)) == 2
+    assert "no build.toml" in capsys.readouterr().err
+    (tmp_path / "build.toml").write_text(MANIFEST)
+    (tmp_path / "below").mkdir()
+    assert call("migrate", str(tmp_path / "below")) == 0
+
+
+def test_schema_is_a_json_schema(capsys):
+    assert call("schema") == 0
+    assert "$schema" in json.loads(capsys.readouterr().out)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work that a change needs, and the result of a round."""
+
+import os
+
+import pytest
+
+from kernforge.dev import rounds
+from kernforge.dev import watch as dev_watch
+from kernforge.dev.rounds import EVERYTHING, Round
+
+
+@pytest.mark.parametrize(
+    ("files", "build", "tests", "bench"),
+    [
+        (("k.cu",), True, None, False),
+        (("torch-ext/k/__init__.py",), True, None, False),
+        (("reference.py", "tests/test_a.py"), True, None, False),
+        (("build.toml", "benchmarks/workloads.py"), True, None, True),
+        (
+            ("tests/test_a.py", "tests/deep/b_test.py"),
+            False,
+            ("tests/test_a.py", "tests/deep/b_test.py"),
+            False,
+        ),
+        (("tests/conftest.py", "tests/test_a.py"), False, None, False),
+        (("tests/data.npy",), False, None, False),
+        (("benchmarks/workloads.py",), False, (), True),
+        (("README.md", "docs/x.rst", "LICENSE"), False, (), False),
+    ],
+)
+def test_what_a_change_asks_for(files, build, tests, bench):
+    found = rounds.work(files, built=True)
+    assert (found.build, found.tests, found.bench) == (build, tests, bench)
+    assert found.reason
+    assert found.nothing == (not build and tests == () and not bench)
+
+
+def test_without_a_build_a_test_needs_one():
+    assert rounds.work(("tests/test_a.py",), built=False).build
+    assert rounds.work(("README.md",), built=False).nothing
+
+
+def test_content_counts(tmp_path):
+    for name in ("k.cu", "tests/test_a.py", "build/x/k.so", ".git/index", "kernforge.lock", "a~"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    before = dev_watch.snapshot(tmp_path)
+    assert set(before) == {"k.cu", "tests/test_a.py"}
+    os.utime(tmp_path / "k.cu", (1, 1))
+    assert dev_watch.snapshot(tmp_path) == before
+    (tmp_path / "k.cu").write_text("2")
+    (tmp_path / "tests" / "test_a.py").unlink()
+    (tmp_path / "new.h").write_text("")
+    now = dev_watch.snapshot(tmp_path)
+    assert rounds.changed(before, now) == ("k.cu", "new.h", "tests/test_a.py")
+
+
+@pytest.mark.parametrize(("exit_code", "ok"), [(0, True), (13, True), (5, False), (6, False)])
+def test_skipped_tests_are_no_failure(exit_code, ok):
+    assert Round(number=1, files=(), work=EVERYTHING, exit_code=exit_code).ok is ok
