@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``compile_commands.json`` for editors: how each source is compiled, with the store's headers.
 
-Format: https://clang.llvm.org/docs/JSONCompilationDatabase.html. Editors ask clang, which does not
-know all of GCC's and nvcc's options, so only what decides the meaning of a source is kept:
-definitions, search paths, the standard. CUDA is said in clang's own words.
+Format: https://clang.llvm.org/docs/JSONCompilationDatabase.html. Editors use clang, which does not
+have all options of GCC and nvcc, so that only options with a meaning for the source are kept:
+definitions, search paths, the standard. Options for CUDA are those of clang.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ _PAIRS = ("-isystem", "-iquote", "-include", "-I", "-D", "-U")
 
 
 def entries(
-    made: Plan, roots: Mapping[str, str], *, directory: str, bundled: Iterable[str]
+    plan: Plan, roots: Mapping[str, str], *, directory: str, bundled: Iterable[str]
 ) -> list[dict[str, object]]:
     """One entry for each source, of the first variant that compiles it.
 
     Args:
-        made: the plan of the variants to edit for.
+        plan: the plan of the variants to edit for.
         roots: the real path of every root that a compile action names.
         directory: the project's root; paths of sources are relative to it.
         bundled: directories of the headers that kernforge brings.
     """
-    found: dict[str, dict[str, object]] = {}
+    entries_by_path: dict[str, dict[str, object]] = {}
     search = [f"-I{place}" for place in bundled]
-    for action in compiling(made):
+    for action in compiling(plan):
         path = action.argv[-3]
         argv = [*_compiler(action, roots), *_meaning(action, roots), *search, "-c", path]
-        found.setdefault(path, {"directory": directory, "file": path, "arguments": argv})
-    return [found[path] for path in sorted(found)]
+        entries_by_path.setdefault(path, {"directory": directory, "file": path, "arguments": argv})
+    return [entries_by_path[path] for path in sorted(entries_by_path)]
 
 
-def compiling(made: Plan) -> tuple[Action, ...]:
+def compiling(plan: Plan) -> tuple[Action, ...]:
     """The actions that compile a source of the project."""
     return tuple(
         action
-        for action in made.actions
+        for action in plan.actions
         if action.outputs == (OBJECT,)
         and any(i.path == action.argv[-3] and i.origin == "project" for i in action.inputs)
     )

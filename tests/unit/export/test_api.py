@@ -131,7 +131,7 @@ def test_headers_that_a_source_includes_are_written_and_named_for_kernel_builder
     assert src == ["torch-ext/torch_binding.cpp", *wanted]
     parse(texts["build.toml"])
     assert all(f"include {path}\n" in texts["MANIFEST.in"] for path in wanted)
-    with pytest.raises(UsageError, match=r"build\.toml already, with another content"):
+    with pytest.raises(UsageError, match=r"build\.toml with another content"):
         export.write(one, texts, one.root, force=False)
     export.write(one, texts, one.root, force=True)
     again = project.read(one.root, run)
