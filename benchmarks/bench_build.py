@@ -137,7 +137,7 @@ def peer_build(place: Place, half: Half) -> dict[str, object]:
         name=f"img2gray_{half.backend}",
         sources=[str(place.project / BINDING), str(place.project / half.source)],
         out=str(out),
-        include=[str(INCLUDE)],
+        include=[str(INCLUDE / name) for name in ("torch-ext", "csrc")],
         flags=[*FLAGS, *define],
         cuda_flags=[*FLAGS, *define],
         cuda=cuda,

@@ -22,7 +22,7 @@ from kernforge.system import process
 pytestmark = pytest.mark.native
 
 TESTS = Path(__file__).parents[1]
-INCLUDE = TESTS.parent / "src" / "kernforge" / "include"
+INCLUDE = TESTS.parent / "src" / "kernforge" / "include" / "torch-ext"
 CPU = platform.machine()
 NAME = f"torch-stable-abi210-cpu-{CPU}-linux"
 ID = "_small_cpu_abc1234"
