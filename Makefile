@@ -13,7 +13,7 @@ FOR_HERE := $(if $(shell nvidia-smi -L 2>/dev/null),,--variant '*-cpu-*')
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --max-worker-restart 0 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test test-gpu lint docs clean
+.PHONY: demo test unit test-gpu lint docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -47,6 +47,9 @@ test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that 
 	$(PYTEST) tests
 	@# Apart from the others: pytest names these modules kernels.*, as the kernels client is named.
 	$(PYTEST) $(KERNELS)
+
+unit: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run the tests of single modules
+	$(PYTEST) tests/unit
 
 test-gpu:  ## run every test that needs a GPU, on artifacts that were built before, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds of the example kernels on an NVIDIA GPU, in one process: is one slower than the other?
+"""Two builds of the example kernels on an NVIDIA GPU, in the same processes: is one slower?
 
     python bench_artifacts.py OLD NEW --json headers.json
 
@@ -10,9 +10,11 @@ OLD and NEW have a directory of variants for each kernel. Four times are taken o
 ``cold``    one call, the L2 cache overwritten and then filled with clean lines before it
 ``hot``     one call after another one of the same
 
-Results have the same bits, or the run ends. The old build is measured under two names: a ratio says
-something beyond what these two differ by. Each round takes everyone once, in random order; the
-ratio is the median of the rounds' ratios.
+Results have the same bits, or the run ends. Each round takes everyone once, in random order; the
+ratio of a process is the median of its rounds' ratios. A process has the build that it loads first
+at other addresses than the second, which alone is some percent of a call from Python: half of the
+processes load the old build first, half the new one, and a ratio is their geometric mean. Noise is
+what this mean may be off by: half the distance between the two orders, as a factor.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ import math
 import platform
 import random
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -44,7 +48,7 @@ POWERS = (10, 14, 18, 22, 26)
 LOOP_US = 1000.0
 # From here on the GPU and not the launch decides.
 LAUNCH_BOUND = 1 << 22
-NAMES = ("old", "new", "old again")
+NAMES = ("old", "new")
 
 
 def workloads(kernel: str, n: int) -> Iterator[tuple[str, Callable[[ModuleType], Call]]]:
@@ -143,7 +147,7 @@ def rows(
     for power in POWERS:
         n = 1 << power
         for name, of in workloads(kernel, n):
-            calls = {who: of(builds[who.partition(" ")[0]]) for who in NAMES}
+            calls = {who: of(builds[who]) for who in NAMES}
             first, second = calls["old"](), calls["new"]()
             if not torch.equal(first, second):
                 raise SystemExit(f"{kernel} {name} 2^{power}: the builds differ")
@@ -160,7 +164,6 @@ def rows(
                     "old_us": round(statistics.median(times["old"]), 3),
                     "new_us": round(statistics.median(times["new"]), 3),
                     "ratio": ratio(times["new"], times["old"]),
-                    "noise": ratio(times["old again"], times["old"]),
                 }
         torch.cuda.empty_cache()
 
@@ -184,9 +187,48 @@ def table(found: list[dict[str, object]], gpu: str) -> dict[str, object]:
         "title": f"Two builds of each kernel, time of the new one by that of the old, on an {gpu}",
         "head": ["", *ways],
         "rows": lines,
-        "note": "Geometric means over workloads and sizes of 2^10 to 2^26 elements; noise is the "
-        "old build by itself under another name.",
+        "note": "Geometric means over workloads and sizes of 2^10 to 2^26 elements, and over "
+        "processes that load the old or the new build first; noise is half of what these differ "
+        "by, as a factor.",
     }
+
+
+def combined(orders: dict[str, list[list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """One row for each cell, of the same cell in every process."""
+    found = []
+    for cells in zip(*orders["old"], *orders["new"], strict=True):
+        half = len(cells) // 2
+        sides = [
+            statistics.fmean(math.log(cell["ratio"]) for cell in part)
+            for part in (cells[:half], cells[half:])
+        ]
+        found.append(
+            {name: cells[0][name] for name in ("kernel", "workload", "elements", "how")}
+            | {
+                who: round(statistics.fmean(cell[who] for cell in cells), 3)
+                for who in ("old_us", "new_us")
+            }
+            | {
+                "ratio": round(math.exp(statistics.fmean(sides)), 4),
+                "noise": round(math.exp(abs(sides[0] - sides[1]) / 2), 4),
+            }
+        )
+    return found
+
+
+def one_process(options: argparse.Namespace) -> None:
+    """Print the rows of this process as JSON lines."""
+    random.seed(0)
+    torch.manual_seed(0)
+    l2 = L2()
+    kernels = options.kernel or sorted(p.name for p in options.new.iterdir() if p.is_dir())
+    order = NAMES if options.first == "old" else NAMES[::-1]
+    for kernel in kernels:
+        builds = {
+            name: kernforge.get_local_kernel(getattr(options, name) / kernel) for name in order
+        }
+        for row in rows(kernel, builds, l2, options):
+            print(json.dumps(row), flush=True)
 
 
 def main() -> None:
@@ -195,44 +237,45 @@ def main() -> None:
     parser.add_argument("old", type=Path, help="a directory of variants for each kernel")
     parser.add_argument("new", type=Path)
     parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument(
-        "--rounds", type=int, default=100, help="of loops; single calls three times"
-    )
+    parser.add_argument("--rounds", type=int, default=60, help="of loops; single calls three times")
+    parser.add_argument("--processes", type=int, default=1, help="of each order")
     parser.add_argument("--kernel", action="append", help="only this one; may be repeated")
+    parser.add_argument("--first", choices=NAMES, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.first:
+        one_process(options)
+        return
     began = time.monotonic()
-    random.seed(0)
-    torch.manual_seed(0)
     device = torch.cuda.get_device_properties(0)
-    document: dict[str, object] = {
+    orders: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in NAMES}
+    for _ in range(options.processes):
+        for name in NAMES:
+            argv = [sys.executable, *sys.argv, "--first", name]
+            done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
+            orders[name].append([json.loads(line) for line in done.stdout.splitlines()])
+    found = combined(orders)
+    for row in found:
+        print(
+            f"{row['kernel']:<17} {row['workload']:<18} {row['elements']:>9} {row['how']:<7}"
+            f"{row['old_us']:>10} {row['new_us']:>10}  {row['ratio']:.4f}  {row['noise']:.4f}"
+        )
+    summary = table(found, device.name)
+    document = {
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "gpu": device.name,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "python": platform.python_version(),
+        "processes": 2 * options.processes,
+        "seconds": round(time.monotonic() - began, 1),
+        "rows": found,
+        "table": summary,
     }
-    found: list[dict[str, object]] = []
-    l2 = L2()
-    kernels = options.kernel or sorted(p.name for p in options.new.iterdir() if p.is_dir())
-    for kernel in kernels:
-        builds = {
-            name: kernforge.get_local_kernel(getattr(options, name) / kernel)
-            for name in ("old", "new")
-        }
-        for row in rows(kernel, builds, l2, options):
-            found.append(row)
-            print(
-                f"{kernel:<17} {row['workload']:<18} {row['elements']:>9} {row['how']:<7}"
-                f"{row['old_us']:>10} {row['new_us']:>10}  {row['ratio']:.4f}  {row['noise']:.4f}",
-                flush=True,
-            )
-    summary = table(found, device.name)
-    document |= {"seconds": round(time.monotonic() - began, 1), "rows": found, "table": summary}
     if options.json:
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     for line in (summary["head"], *summary["rows"]):  # type: ignore[misc]
         print(" | ".join(line))
-    slower = [r for r in found if float(str(r["ratio"])) > max(1.01, float(str(r["noise"])) + 0.01)]
+    slower = [row for row in found if row["ratio"] > 1.01 * row["noise"]]
     for row in slower:
         print("slower:", json.dumps(row))
     print(f"{len(found)} cells, {len(slower)} of them slower by more than 1 % and the noise")

@@ -2,6 +2,7 @@
 """Fixtures of tests of every tier; ``support`` has what they are."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,20 @@ def fork_server():
     server = ForkServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def kernforge_cli(kept_home, fork_server):
+    """A function that runs ``kernforge ARGUMENTS``, forked, and looks at its exit code."""
+
+    def call(*arguments, expect=0, home=kept_home, env=None, cwd=None, program=("-m", "kernforge")):
+        argv = [sys.executable, *program, *map(str, arguments)]
+        environment = {**os.environ, "KERNFORGE_HOME": str(home), **(env or {})}
+        done = fork_server.run(argv, env=environment, cwd=cwd)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -40,7 +40,7 @@ def measured(paths, *, honest=HONEST, work=None, device="cpu"):
     racing = [Candidate(name=p.stem, kind="kernel", file=str(p)) for p in paths]
     modes = engine_workload.modes_of(device)
     settings = Settings(device=device, modes=modes, least=6, most=6)
-    document = bench.run([work or workload(224)], racing, settings, print)
+    document = bench.run([work or workload(160)], racing, settings, print)
     rows = document["workloads"][0]["results"]
     return {p.stem: [row for row in rows if row["candidate"] == p.stem] for p in paths}
 

@@ -15,6 +15,12 @@ from kernforge.bench.engine.workload import Candidate, Settings, Tensor, Workloa
 
 pytestmark = pytest.mark.torch
 
+
+@pytest.fixture(autouse=True)
+def forked(fork_server, monkeypatch):
+    fork_server.fork_workers(monkeypatch)
+
+
 LIBRARY = Path(__file__).parent / "honest" / "library.py"
 WORK = Workload(
     name="product",

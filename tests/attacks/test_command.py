@@ -28,10 +28,18 @@ PEERS = {"no relu": lambda x, alpha: x * alpha}
 BENCH = (sys.executable, "-m", "kernforge", "bench")
 
 
-def bench(project, *more):
-    argv = [*BENCH, project, "--device", "cpu", "--json", "--rounds", "6", "--mode", "hot", *more]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+def arguments(project, *more):
+    return [*BENCH, project, "--device", "cpu", "--json", "--rounds", "6", "--mode", "hot", *more]
+
+
+@pytest.fixture
+def bench(fork_server):
+    def call(project, *more):
+        return fork_server.run(
+            arguments(project, *more), env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+
+    return call
 
 
 @pytest.fixture
@@ -42,8 +50,15 @@ def project(tmp_path):
     return tmp_path
 
 
-def test_a_wrong_peer_and_a_regression_are_told(project):
-    first = bench(project, "--out", project / "first.json")
+def test_a_wrong_peer_and_a_regression_are_told(project, bench):
+    # Here every process starts by itself, as a user's do; elsewhere they are forked.
+    first = subprocess.run(
+        arguments(project, "--out", project / "first.json"),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert first.returncode == 6, first.stderr
     assert "relu, no relu, hot: call" in first.stderr
     stored = json.loads((project / "first.json").read_text())
@@ -83,13 +98,13 @@ def test_a_killed_judge_leaves_no_process(project):
     assert psutil.wait_procs(seen, timeout=30)[1] == []
 
 
-def test_what_is_missing_is_said(tmp_path):
+def test_what_is_missing_is_said(tmp_path, bench):
     done = bench(tmp_path)
     assert done.returncode == 2
     assert "workloads.py does not exist" in done.stderr
 
 
-def test_a_workload_file_that_cannot_be_run_is_told_with_its_line(project):
+def test_a_workload_file_that_cannot_be_run_is_told_with_its_line(project, bench):
     path = project / "benchmarks" / "workloads.py"
     for text, said in (("\nimport nowhere_at_all\n", "line 2"), ("def (\n", "SyntaxError")):
         path.write_text(text)
@@ -98,7 +113,7 @@ def test_a_workload_file_that_cannot_be_run_is_told_with_its_line(project):
         assert said in json.loads(done.stdout)["message"]
 
 
-def test_a_project_that_is_not_built_is_told_before_anything_is_measured(project):
+def test_a_project_that_is_not_built_is_told_before_anything_is_measured(project, bench):
     (project / "build.toml").write_text("")
     done = bench(project)
     assert done.returncode == 2
@@ -121,7 +136,7 @@ class Relu(Benchmark):
 """
 
 
-def test_a_project_with_the_hubs_classes_alone_needs_nothing_else(tmp_path, write_variant):
+def test_a_project_with_the_hubs_classes_alone_needs_nothing_else(tmp_path, write_variant, bench):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "benchmark_relu.py").write_text(SCRIPT)
     unbuilt = bench(tmp_path)

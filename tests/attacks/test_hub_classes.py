@@ -124,9 +124,10 @@ def measured(root, cheats, settings):
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def rows(tmp_path_factory, fork_server):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
+        fork_server.fork_workers(patch)
         found = measured(
             tmp_path_factory.mktemp("hub"),
             [(name, text) for name, text, _ in CHEATS],

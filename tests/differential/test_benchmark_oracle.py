@@ -3,7 +3,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -83,6 +82,7 @@ class Small(Benchmark):
     def verify_relu(self):
         return self.x.clamp(min=0)
 """
+SRC = Path(kernforge.__file__).parents[1]
 THEIRS = "from kernels.cli import main; main()"
 
 
@@ -100,28 +100,33 @@ def repo(tmp_path, write_variant):
     return write
 
 
-def call(*arguments, **environ):
-    env = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
-        **environ,
-    }
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, env=env, check=False
+@pytest.fixture
+def call(fork_server):
+    """A Python program, forked."""
+
+    def start(*arguments, **environ):
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SRC), **environ}
+        return fork_server.run([sys.executable, *map(str, arguments)], env=env)
+
+    return start
+
+
+@pytest.fixture
+def ours(call):
+    quick = ("--device", "cpu", "--mode", "hot", "--rounds", "6", "--json")
+    return lambda *arguments, **environ: call(
+        "-m", "kernforge", "benchmark", *arguments, *quick, **environ
     )
 
 
-def ours(*arguments, **environ):
-    quick = ("--device", "cpu", "--mode", "hot", "--rounds", "6", "--json")
-    return call("-m", "kernforge", "benchmark", *arguments, *quick, **environ)
+@pytest.fixture
+def theirs(call):
+    return lambda *arguments: call(
+        "-c", THEIRS, "benchmark", *arguments, "--iterations", "5", "--json"
+    )
 
 
-def theirs(*arguments):
-    return call("-c", THEIRS, "benchmark", *arguments, "--iterations", "5", "--json")
-
-
-def test_both_clients_tell_the_same_of_a_repository(repo, tmp_path):
+def test_both_clients_tell_the_same_of_a_repository(repo, tmp_path, ours, theirs):
     root = repo()
     done, other = ours(root, "--out", tmp_path / "ours.json"), theirs(root)
     assert done.returncode == 0, done.stderr
@@ -153,7 +158,7 @@ def test_both_clients_tell_the_same_of_a_repository(repo, tmp_path):
     }
 
 
-def test_a_wrong_kernel_fails_in_both(repo):
+def test_a_wrong_kernel_fails_in_both(repo, ours, theirs):
     wrong = {"__init__.py": KERNEL["__init__.py"].replace("x.relu()", "x.abs()")}
     root = repo(kernel=wrong)
     other, done = theirs(root), ours(root, "--workload", "Relu.own")
@@ -164,7 +169,7 @@ def test_a_wrong_kernel_fails_in_both(repo):
     assert json.loads(done.stdout)["results"] == []
 
 
-def test_a_check_that_zeros_would_pass_is_not_believed(repo):
+def test_a_check_that_zeros_would_pass_is_not_believed(repo, ours, theirs):
     zeros = {"__init__.py": "import torch\n\ndef relu(x):\n    return torch.zeros_like(x)\n"}
     root = repo(script=SMALL, kernel=zeros)
     assert theirs(root).returncode == 0
@@ -173,7 +178,7 @@ def test_a_check_that_zeros_would_pass_is_not_believed(repo):
     assert "the result is wrong at" in done.stderr
 
 
-def test_a_published_kernel_brings_its_scripts(repo, tmp_path):
+def test_a_published_kernel_brings_its_scripts(repo, tmp_path, ours, theirs):
     root, registry = repo(script=SMALL), DirectoryRegistry(tmp_path / "registry")
     scripts = {"benchmark.py": root / "benchmarks" / "benchmark.py"}
     first = publish(root / "build", registry, REPO, benchmarks=scripts)
@@ -192,7 +197,7 @@ def test_a_published_kernel_brings_its_scripts(repo, tmp_path):
     assert not publish(root / "build", registry, REPO).changed
 
 
-def test_a_hub_is_trusted_first(repo, hub, tmp_path):
+def test_a_hub_is_trusted_first(repo, hub, tmp_path, ours):
     root = repo(script=SMALL)
     files = {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
     hub.add(REPO, "v1", files)
@@ -217,12 +222,12 @@ def test_a_hub_is_trusted_first(repo, hub, tmp_path):
         (("owner/toy@v1", "--registry", "nowhere"), 8, "has no kernel 'owner/toy'"),
     ],
 )
-def test_what_cannot_be_asked_is_said(arguments, code, words):
+def test_what_cannot_be_asked_is_said(arguments, code, words, ours):
     done = ours(*arguments)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
 
 
-def test_a_repository_without_scripts_is_said(repo):
+def test_a_repository_without_scripts_is_said(repo, ours):
     root = repo()
     (root / "benchmarks" / "benchmark.py").unlink()
     done = ours(root)

@@ -3,7 +3,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 
@@ -19,7 +18,7 @@ from kernforge import Tensor, Workload
 def sized(elements):
     return Workload(name=f"relu {elements}", inputs=(Tensor(shape=(elements,)), 2.0), size=elements,
                     reference=lambda x, alpha: x.double().relu() * alpha)
-WORKLOADS = [sized(1 << 18)]
+WORKLOADS = [sized(1 << 16)]
 """
 CANDIDATES = """
 def kernel(module, x, alpha):
@@ -50,15 +49,18 @@ def project(tmp_path, write_variant):
     return tmp_path
 
 
-def bench(project, kernel, *more):
-    argv = [sys.executable, "-m", "kernforge", "bench", project, "--kernel", project / kernel]
-    argv += ["--device", "cpu", "--mode", "hot", "--rounds", "8", "--no-eager", "--json"]
-    argv += ["--against", f"{REPO}@1.0.0", "--registry", project / "registry", *more]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+@pytest.fixture
+def bench(fork_server):
+    def call(project, kernel, *more):
+        argv = [sys.executable, "-m", "kernforge", "bench", project, "--kernel", project / kernel]
+        argv += ["--device", "cpu", "--mode", "hot", "--rounds", "8", "--no-eager", "--json"]
+        argv += ["--against", f"{REPO}@1.0.0", "--registry", project / "registry", *more]
+        return fork_server.run(argv, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    return call
 
 
-def test_slower_than_published_is_an_exit_code(project):
+def test_slower_than_published_is_an_exit_code(project, bench):
     done = bench(project, "slow", "--out", project / "slow.json", "--allow", "0.5")
     assert done.returncode == 6, done.stderr
     document = json.loads((project / "slow.json").read_text())
@@ -70,7 +72,7 @@ def test_slower_than_published_is_an_exit_code(project):
     assert published["checked"] > 0
 
 
-def test_as_fast_as_published_and_faster_than_stored_is_none(project):
+def test_as_fast_as_published_and_faster_than_stored_is_none(project, bench):
     first = bench(project, "slow", "--allow", "99", "--out", project / "slow.json")
     assert first.returncode == 0, first.stderr
     page = project / "page.html"
@@ -84,7 +86,7 @@ def test_as_fast_as_published_and_faster_than_stored_is_none(project):
     assert "faster" in text
 
 
-def test_a_sweep_measures_each_size(project):
+def test_a_sweep_measures_each_size(project, bench):
     done = bench(project, "fast", "--allow", "9", "--sizes", "2^8:2^12:4")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -92,7 +94,7 @@ def test_a_sweep_measures_each_size(project):
     assert all("median_ns" in row for case in document["workloads"] for row in case["results"])
 
 
-def test_a_version_that_is_not_published_is_said_before_anything_is_measured(project):
+def test_a_version_that_is_not_published_is_said_before_anything_is_measured(project, bench):
     done = bench(project, "fast", "--against", f"{REPO}@7")
     assert done.returncode == 8, done.stderr
     assert "7" in done.stderr

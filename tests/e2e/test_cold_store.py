@@ -42,10 +42,10 @@ def mortal(root, deadly):
     sys.addaudithook(count)
 
 
-def child(deadly):
+def child(home, deadly):
     try:
         if deadly:
-            mortal(options["root"], deadly)
+            mortal(home, deadly)
         kernel = kernforge.get_kernel("owner/toy", version=1, trust_remote_code=True)
         if kernel.total() != options["total"]:
             os._exit(3)
@@ -58,14 +58,18 @@ def child(deadly):
         os._exit(1)
 
 
-pids = []
-for deadly in options["deadly"]:
-    pid = os.fork()
-    if not pid:
-        child(deadly)
-    pids.append(pid)
-print("started", flush=True)
-print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]))
+found = []
+for home, all_of_them in options["rounds"]:
+    os.environ["KERNFORGE_HOME"] = home
+    pids = []
+    for deadly in all_of_them:
+        pid = os.fork()
+        if not pid:
+            child(home, deadly)
+        pids.append(pid)
+    print("started", flush=True)
+    found.append([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids])
+print(json.dumps(found))
 """
 
 
@@ -86,17 +90,23 @@ def build(tmp_path, write_variant):
     return tmp_path / "build"
 
 
-def start(registry, place, deadly, *, early=False):
+def start(registry, *rounds, early=False):
+    """Start processes.
+
+    Args:
+        registry: where the kernel is published.
+        rounds: KERNFORGE_HOME, and for each process in it the number of the write that kills it, or 0;
+            one round begins when the one before has ended.
+        early: whether they begin before the kernel is published.
+    """
     options = {
-        "root": str(place),
-        "deadly": deadly,
+        "rounds": [(str(home), deadly) for home, deadly in rounds],
         "total": sum(1000 * n for n in range(FILES)),
         "early": early,
     }
     environment = {
         **os.environ,
         "KERNFORGE_REGISTRY": registry,
-        "KERNFORGE_HOME": str(place),
         "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
     }
     return subprocess.Popen(
@@ -132,19 +142,19 @@ def leftovers(place):
 
 
 def test_a_hundred_processes_on_a_cold_store_fetch_each_file_once(hub, on_hub, tmp_path):
-    assert statuses(start(on_hub, tmp_path / "home", [0] * 100)) == [0] * 100
+    assert statuses(start(on_hub, (tmp_path / "home", [0] * 100))) == [[0] * 100]
     # The parts, __init__.py and metadata.json.
     assert hub.counted()["GET resolve"] == FILES + 2
     assert not leftovers(tmp_path / "home")
 
 
 def test_a_process_that_is_killed_while_it_loads_leaves_nothing_half(on_hub, tmp_path):
-    for deadly in (1, 2, 3, 5, 9, 14, 20, 26, 33, 41, 50, 60):
-        place = tmp_path / f"home{deadly}"
-        (died,) = statuses(start(on_hub, place, [deadly]))
-        assert died == -signal.SIGKILL
-        assert statuses(start(on_hub, place, [0, 0])) == [0, 0]
-        assert not leftovers(place)
+    writes = (1, 2, 3, 5, 9, 14, 20, 26, 33, 41, 50, 60)
+    homes = [tmp_path / f"home{number}" for number in writes]
+    rounds = [(home, [n]) for home, n in zip(homes, writes, strict=True)]
+    found = statuses(start(on_hub, *rounds, *((home, [0, 0]) for home in homes)))
+    assert found == [[-signal.SIGKILL]] * len(writes) + [[0, 0]] * len(writes)
+    assert not any(map(leftovers, homes))
 
 
 def test_a_hundred_processes_load_while_the_kernel_is_published(build, tmp_path):
@@ -153,8 +163,9 @@ def test_a_hundred_processes_load_while_the_kernel_is_published(build, tmp_path)
     from kernforge.registry.directory import DirectoryRegistry  # noqa: PLC0415
 
     root = tmp_path / "registry"
-    early = start(str(root), tmp_path / "home", [0] * 50, early=True)
+    early = start(str(root), (tmp_path / "home", [0] * 50), early=True)
     assert early.stdout.readline() == "started\n"
     publish(build, DirectoryRegistry(root), REPO)
-    assert statuses(start(str(root), tmp_path / "home", [0] * 50)) == [0] * 50
-    assert set(statuses(early)) <= {0, 4}
+    assert statuses(start(str(root), (tmp_path / "home", [0] * 50))) == [[0] * 50]
+    (found,) = statuses(early)
+    assert set(found) <= {0, 4}

@@ -4,7 +4,6 @@
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -94,26 +93,24 @@ def built(tmp_path):
     return directory.parent
 
 
-def run(load, root, asked="version=1", environment=None):
-    """Use the kernel in a fresh process that has nothing but a cache."""
-    program = USE.format(load=load.format(repo=REPO, asked=asked, root=str(root)))
-    environment = {
-        **os.environ,
-        **(environment or {}),
-        "HF_HUB_OFFLINE": "1",
-        "KERNELS_CACHE": str(root),
-        "HF_HOME": str(root.parent / "hf-home"),
-        "PYTHONDONTWRITEBYTECODE": "",
-    }
-    environment.pop("LOCAL_KERNELS", None)
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=120,
-    )
+@pytest.fixture
+def run(fork_server):
+    """A function that uses the kernel in a process that has nothing but a cache."""
+
+    def call(load, root, asked="version=1", environment=None):
+        program = USE.format(load=load.format(repo=REPO, asked=asked, root=str(root)))
+        environment = {
+            **os.environ,
+            **(environment or {}),
+            "HF_HUB_OFFLINE": "1",
+            "KERNELS_CACHE": str(root),
+            "HF_HOME": str(root.parent / "hf-home"),
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+        environment.pop("LOCAL_KERNELS", None)
+        return fork_server.run([sys.executable, "-c", program], env=environment)
+
+    return call
 
 
 def assert_used(done, root):
@@ -124,7 +121,7 @@ def assert_used(done, root):
     assert Path(file).is_relative_to(root)
 
 
-def test_the_hubs_client_loads_what_we_publish(built, tmp_path):
+def test_the_hubs_client_loads_what_we_publish(built, tmp_path, run):
     registry = DirectoryRegistry(tmp_path / "registry")
     result = publish(built, registry, REPO, card="# shift-relu\n")
     assert_used(run(THEIRS, registry.root), registry.root)
@@ -134,27 +131,24 @@ def test_the_hubs_client_loads_what_we_publish(built, tmp_path):
     assert_used(run(OURS, registry.root, "version='~=1.0'"), registry.root)
 
 
-def kernforge(*argv):
-    argv = [sys.executable, "-m", "kernforge", *map(str, argv)]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
-
-
 LOCKED = """
 import pathlib
 from {client} import load_kernel
 kernel = load_kernel({{repo!r}}, lockfile=pathlib.Path({lock!r}))"""
 
 
-def test_both_clients_load_a_locked_kernel_from_what_was_downloaded(built, tmp_path):
+def test_both_clients_load_a_locked_kernel_from_what_was_downloaded(
+    built, tmp_path, run, kernforge_cli
+):
     registry = tmp_path / "registry"
     publish(built, DirectoryRegistry(registry), REPO)
     app = tmp_path / "app"
     app.mkdir()
     (app / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{REPO}" = "~=1.0"\n')
-    kernforge("lock", app, "--registry", registry)
+    kernforge_cli("lock", app, "--registry", registry)
     out = tmp_path / "kernels.tar"
     platform = ("--platform", "torch2.11-cpu-x86_64-linux")
-    kernforge("download", app, "--registry", registry, "--to", out, *platform)
+    kernforge_cli("download", app, "--registry", registry, "--to", out, *platform)
     files.remove_tree(registry)
     cache = tmp_path / "cache"
     with tarfile.open(out) as archive:
@@ -163,7 +157,7 @@ def test_both_clients_load_a_locked_kernel_from_what_was_downloaded(built, tmp_p
     for client in ("kernels", "kernforge"):
         load = LOCKED.format(client=client, lock=str(app / "kernels.lock"))
         assert_used(run(load, cache, environment=place), cache)
-    found = kernforge("get", REPO, "--version", "~=1.0", "--registry", cache).stdout.strip()
+    found = kernforge_cli("get", REPO, "--version", "~=1.0", "--registry", cache).stdout.strip()
     assert (Path(found) / "metadata.json").is_file()
 
 
@@ -194,7 +188,7 @@ def hub_cache(built, tmp_path):
     return root
 
 
-def test_we_load_what_the_hubs_client_keeps(hub_cache):
+def test_we_load_what_the_hubs_client_keeps(hub_cache, run):
     assert_used(run(OURS, hub_cache), hub_cache)
     assert not list(hub_cache.rglob("*.pyc"))
     assert_used(run(THEIRS, hub_cache), hub_cache)
@@ -208,7 +202,7 @@ def test_we_load_what_the_hubs_client_keeps(hub_cache):
         (lambda v: (v / "more.py").write_text(""), "extra: more.py"),
     ],
 )
-def test_we_refuse_what_was_tampered_with(hub_cache, damage, words):
+def test_we_refuse_what_was_tampered_with(hub_cache, damage, words, run):
     damage(next(hub_cache.glob("*/snapshots/*/build/torch-cpu")))
     done = run(OURS, hub_cache)
     assert done.returncode == 1

@@ -69,7 +69,7 @@ def built(tmp_path):
 
 
 @pytest.fixture
-def run(hub, tmp_path):
+def run(hub, tmp_path, fork_server):
     """Run a program in a fresh process that knows the hub and nothing else."""
     hub.publishers.add("famous")
     paths = [str(Path(__file__).parents[2] / "src")]
@@ -86,10 +86,11 @@ def run(hub, tmp_path):
             **environ,
         }
         argv = [sys.executable, "-c", program, *map(str, arguments)]
+        if started is None:
+            return fork_server.run(argv, env=environment)
         pipe = subprocess.PIPE
         with subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, env=environment) as child:
-            if started:
-                started(child)
+            started(child)
             out, err = child.communicate(timeout=120)
         return subprocess.CompletedProcess(argv, child.returncode, out, err)
 

@@ -3,7 +3,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -32,20 +31,17 @@ kernel = kernels.get_kernel("kernforge/img2gray", version=1)
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory, kept_home):
+def registry(tmp_path_factory, kernforge_cli):
     root = tmp_path_factory.mktemp("registry")
-    env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
-    cli = [sys.executable, "-m", "kernforge"]
     out = root / "build"
-    build = [*cli, "build", KERNEL, "--out", out, "--variant", "*-cpu-*"]
-    subprocess.run(build, env=env, check=True, capture_output=True)
-    publish = [*cli, "publish", KERNEL, "--build", out, "--registry", root / "registry"]
-    subprocess.run([*publish, "--repo-id", "kernforge/img2gray"], env=env, check=True)
+    kernforge_cli("build", KERNEL, "--out", out, "--variant", "*-cpu-*")
+    publish = ("publish", KERNEL, "--build", out, "--registry", root / "registry")
+    kernforge_cli(*publish, "--repo-id", "kernforge/img2gray")
     return root / "registry"
 
 
 @pytest.mark.parametrize("load", [OURS, THEIRS], ids=["kernforge", "kernels"])
-def test_a_photo_turns_grey(registry, load):
+def test_a_photo_turns_grey(registry, fork_server, load):
     env = {
         **os.environ,
         "KERNFORGE_REGISTRY": str(registry),
@@ -53,19 +49,18 @@ def test_a_photo_turns_grey(registry, load):
         "HF_HUB_OFFLINE": "1",
     }
     argv = [sys.executable, "-c", USE.format(load=load), KERNEL / "assets" / "grace_hopper.jpg"]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    done = fork_server.run(argv, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("_img2gray_cpu_")
 
 
-def test_the_hubs_client_measures_it(registry):
+def test_the_hubs_client_measures_it(registry, fork_server):
     """What was published beside the builds is run by ``kernels benchmark``, as it lies there."""
     pytest.importorskip("tabulate")
     (snapshot,) = registry.glob("kernels--kernforge--img2gray/snapshots/*")
     code = "from kernels.cli import main; main()"
     asked = ["benchmark", snapshot, "--iterations", "2", "--warmup", "1", "--json"]
-    argv = [sys.executable, "-c", code, *asked]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = fork_server.run([sys.executable, "-c", code, *asked])
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)["results"]
     assert {each["workload"]: each["verified"] for each in results} == {

@@ -69,27 +69,23 @@ BACKENDS = {  # requires, build-backend, more of pyproject.toml, whether it is i
 }
 
 
-def run(*argv, cwd, path, registry, expect=0):
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join(map(str, path)),
-        "KERNFORGE_REGISTRY": str(registry),
-        "KERNELS_CACHE": str(registry),
-        "HF_HUB_OFFLINE": "1",
-    }
-    environment.pop("LOCAL_KERNELS", None)
-    done = subprocess.run(
-        [sys.executable, *map(str, argv)],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == expect, done.stdout + done.stderr
-    return done
+@pytest.fixture
+def run(fork_server):
+    def call(*argv, cwd, path, registry, expect=0):
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(map(str, path)),
+            "KERNFORGE_REGISTRY": str(registry),
+            "KERNELS_CACHE": str(registry),
+            "HF_HUB_OFFLINE": "1",
+        }
+        environment.pop("LOCAL_KERNELS", None)
+        done = fork_server.run([sys.executable, *map(str, argv)], cwd=cwd, env=environment)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    return call
 
 
 def unpack(wheel, into):
@@ -131,7 +127,7 @@ def registry(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_an_installed_application_finds_its_lock(name, site, registry, tmp_path):
+def test_an_installed_application_finds_its_lock(name, site, registry, tmp_path, run):
     requires, backend, extra, in_metadata = BACKENDS[name]
     pytest.importorskip(backend.partition(".")[0])
     project = tmp_path / "project"
@@ -166,7 +162,7 @@ def test_an_installed_application_finds_its_lock(name, site, registry, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["setuptools", "hatchling"])
-def test_a_build_with_a_lock_of_another_state_is_refused(name, site, registry, tmp_path):
+def test_a_build_with_a_lock_of_another_state_is_refused(name, site, registry, tmp_path, run):
     requires, backend, extra, _ = BACKENDS[name]
     (tmp_path / "src/lock_app").mkdir(parents=True)
     (tmp_path / "src/lock_app/__init__.py").write_text(APP)

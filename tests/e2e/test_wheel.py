@@ -23,7 +23,6 @@ pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
 KERNEL = ROOT / "kernels" / "img2gray"
 GUIDE = ROOT / "docs" / "how-to" / "release" / "ship-as-wheels.md"
-CLI = [sys.executable, "-m", "kernforge"]
 UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 TORCH_LIBRARIES = frozenset({"libc10.so", "libtorch.so", "libtorch_cpu.so"})
 LOCAL = "img2gray==1.2.0+torchabi2.10.cpu"
@@ -64,19 +63,18 @@ def ok(*argv, **env):
 
 
 @pytest.fixture(scope="module")
-def builds(tmp_path_factory, kept_home):
+def builds(tmp_path_factory, kernforge_cli):
     """Built CPU variants of two kernels, by kernel."""
     root = tmp_path_factory.mktemp("wheel")
     found = {}
     for name, project in (("img2gray", KERNEL), ("times_two", projects.write(root / "times-two"))):
         found[name] = root / "builds" / name
-        argv = [*CLI, "build", project, "--out", found[name], "--variant", "*stable*-cpu-*"]
-        ok(*argv, KERNFORGE_HOME=str(kept_home))
+        kernforge_cli("build", project, "--out", found[name], "--variant", "*stable*-cpu-*")
     return found
 
 
 @pytest.fixture(scope="module")
-def index(builds, tmp_path_factory):
+def index(builds, kernforge_cli, tmp_path_factory):
     """A package index of both kernels: img2gray as if it were built for several backends."""
     root = tmp_path_factory.mktemp("index")
     variants = root / "img2gray"
@@ -84,9 +82,9 @@ def index(builds, tmp_path_factory):
     for name in (stable.name, stable.name.replace("-cpu-", "-cu130-"), "torch29-cpu-x86_64-linux"):
         shutil.copytree(stable, variants / name)
     out = root / "index"
-    said = ok(*CLI, "wheel", variants, "--as-version", "1.2.0", "--out", out, "--json")
-    assert len(json.loads(said)["wheels"]) == 3
-    ok(*CLI, "wheel", builds["times_two"], "--out", out, "--index")
+    said = kernforge_cli("wheel", variants, "--as-version", "1.2.0", "--out", out, "--json")
+    assert len(json.loads(said.stdout)["wheels"]) == 3
+    kernforge_cli("wheel", builds["times_two"], "--out", out, "--index")
     return out
 
 
@@ -139,11 +137,11 @@ def test_an_application_pins_its_builds(index, environment, tmp_path):
 
 
 @pytest.mark.skipif(UV is None, reason="uv is not installed")
-def test_an_application_takes_one_backends_index(builds, tmp_path):
+def test_an_application_takes_one_backends_index(builds, kernforge_cli, tmp_path):
     """The project of the guide; torch is a stand-in, because its own index is far away."""
     kernels = tmp_path / "dist" / "cpu"
-    wheel = [*CLI, "wheel", builds["img2gray"], "--as-version", "1.2.3", "--out", kernels]
-    ok(*wheel, "--index")
+    wheel = ("wheel", builds["img2gray"], "--as-version", "1.2.3", "--out", kernels)
+    kernforge_cli(*wheel, "--index")
     others = tmp_path / "others"
     for name, version in (("torch", "2.13.0"), ("img2gray", "1.9.0")):
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()

@@ -22,6 +22,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.fork_server import stand_in
+
 SRC = Path(__file__).parents[2] / "src"
 _FENCE = re.compile(r"(?:^<!-- ([^>]+) -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NEEDS_A_MARK = {"console", "python", "diff", "toml"}
@@ -72,19 +74,26 @@ class Walk:
         page: what is read.
         top: the folder to begin in.
         home: the KERNFORGE_HOME.
+        fork_server: forks the Python programs; they start as a user's where there is none.
     """
 
-    def __init__(self, page, top, home):
+    def __init__(self, page, top, home, fork_server=None):
         self.page = page
         self.here = top
         self.top = top
         tools = top.parent / f"{top.name}-tools"
         tools.mkdir(exist_ok=True)
         # What the page installs must be installed already: pip fetches nothing and says so.
-        for name, before in (("kernforge", ""), ("pip", "PIP_NO_INDEX=1 ")):
-            program = tools / name
-            program.write_text(f'#!/bin/sh\n{before}exec "{sys.executable}" -m {name} "$@"\n')
-            program.chmod(0o755)
+        python = shlex.quote(sys.executable)
+        forked = shlex.join(stand_in(fork_server.address) if fork_server else [sys.executable])
+        for name, text in {
+            "kernforge": f'exec {forked} -m kernforge "$@"',
+            "pip": f'PIP_NO_INDEX=1 exec {python} -m pip "$@"',
+            "python": f'case "$1" in\n-[mc] | *.py) exec {forked} "$@" ;;\nesac\nexec {python} "$@"',
+        }.items():
+            (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tools / name).chmod(0o755)
+        self._python = [str(tools / "python")]
         self.state = tools / "state"
         paths = [str(SRC), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         self.env = {
@@ -107,7 +116,7 @@ class Walk:
                 self._change(block)
             elif block.mark == "run" and (block.detail == "gpu") is gpu:
                 if block.language == "python":
-                    self._run([sys.executable, "-c", block.text], block, "...", 0)
+                    self._run([*self._python, "-c", block.text], block, "...", 0)
                 else:
                     self._commands(block)
 

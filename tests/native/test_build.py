@@ -30,16 +30,13 @@ void* heavy() { return new S<60>(); }
 """
 
 
-@pytest.fixture
-def kernforge_cli(kept_home):
-    def call(*arguments, expect=0, home=kept_home, prefix=(), env=None):
-        argv = [*prefix, sys.executable, "-m", "kernforge", *map(str, arguments)]
-        environment = {**os.environ, "KERNFORGE_HOME": str(home), **(env or {})}
-        done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done
-
-    return call
+def within(prefix, home, *arguments, expect=0):
+    """``kernforge ARGUMENTS`` by a program that gives it another machine."""
+    argv = [*prefix, sys.executable, "-m", "kernforge", *map(str, arguments)]
+    env = {**os.environ, "KERNFORGE_HOME": str(home)}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done
 
 
 def test_a_stable_abi_project_builds_checks_and_runs(kernforge_cli, tmp_path):
@@ -112,7 +109,7 @@ def test_cuda_is_built_with_the_locked_compiler_and_no_other(kernforge_cli, tmp_
     assert metadata["backend"] == {"type": "cuda", "archs": ["9.0"]}
 
 
-def test_with_a_warm_store_the_network_may_be_cut_off(kernforge_cli, tmp_path):
+def test_with_a_warm_store_the_network_may_be_cut_off(kernforge_cli, kept_home, tmp_path):
     root = projects.write(tmp_path, backends=("cpu", "cuda"))
     kernforge_cli("lock-toolchain", root)
     kernforge_cli("build", root)
@@ -120,7 +117,7 @@ def test_with_a_warm_store_the_network_may_be_cut_off(kernforge_cli, tmp_path):
     cut = ("unshare", "--map-root-user", "--net")
     if subprocess.run([*cut, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine allows no network namespaces")
-    kernforge_cli("build", root, "--locked", prefix=cut)
+    within(cut, kept_home, "build", root, "--locked")
 
 
 def test_without_a_network_and_store_the_error_says_what_to_do(kernforge_cli, tmp_path):
@@ -132,7 +129,7 @@ def test_without_a_network_and_store_the_error_says_what_to_do(kernforge_cli, tm
     assert not (root / "kernforge.lock").exists()
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(kernforge_cli, tmp_path):
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
     root = projects.write(tmp_path / "project")
     home = tmp_path / "home"
     home.mkdir()
@@ -140,7 +137,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(kernforge_cli, tmp_path):
     prefix = ("unshare", "--map-root-user", "--mount", "sh", "-c", small, "sh")
     if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine allows no mount namespaces")
-    done = kernforge_cli("build", root, expect=11, home=home, prefix=prefix)
+    done = within(prefix, home, "build", root, expect=11)
     assert "No space left on device" in done.stderr
     assert "KERNFORGE_HOME" in done.stderr
     assert not (root / "build").exists()

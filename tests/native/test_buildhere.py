@@ -44,7 +44,7 @@ def series():
 
 
 @pytest.fixture(scope="module")
-def shared(kept_home, tmp_path_factory):
+def shared(kept_home, tmp_path_factory, call):
     """Where a project of the full ABI is published, for another torch alone."""
     place = tmp_path_factory.mktemp("shared")
     files.make_dir(kept_home / "store/toolchains")
@@ -69,18 +69,21 @@ def place(shared, tmp_path):
     return tmp_path / "place"
 
 
-def call(place, *arguments, expect=0, **more):
-    environment = {
-        **os.environ,
-        **more,
-        "KERNFORGE_HOME": str(place / "home"),
-        "KERNFORGE_REGISTRY": str(place / "registry"),
-        "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
-    }
-    argv = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == expect, done.stdout + done.stderr
-    return done
+@pytest.fixture(scope="module")
+def call(fork_server):
+    def start(place, *arguments, expect=0, **more):
+        environment = {
+            **os.environ,
+            **more,
+            "KERNFORGE_HOME": str(place / "home"),
+            "KERNFORGE_REGISTRY": str(place / "registry"),
+            "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
+        }
+        done = fork_server.run([sys.executable, *map(str, arguments)], env=environment)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    return start
 
 
 def source_of(place):
@@ -88,7 +91,7 @@ def source_of(place):
     return registry.source(REPO, registry.ref(REPO, "v1"))
 
 
-def test_the_variant_that_is_lacking_is_built_once_and_kept(place):
+def test_the_variant_that_is_lacking_is_built_once_and_kept(place, call):
     assert {path.name for path in source_of(place).iterdir()} == {
         *("build.toml", "kernforge.lock", "times_two.cpp", "times_two.cu", "times_two.h"),
         "torch-ext",
@@ -108,7 +111,7 @@ def test_the_variant_that_is_lacking_is_built_once_and_kept(place):
     assert not list((place / "home/built/work").iterdir())
 
 
-def test_a_source_that_is_not_the_published_variants_is_not_built(place):
+def test_a_source_that_is_not_the_published_variants_is_not_built(place, call):
     source = source_of(place) / "times_two.cpp"
     text = source.read_text()
     source.unlink()
@@ -117,7 +120,7 @@ def test_a_source_that_is_not_the_published_variants_is_not_built(place):
     assert "IntegrityError: the source of owner/times-two at" in refused.stderr
 
 
-def test_a_project_that_cannot_serve_this_machine_says_so(place):
+def test_a_project_that_cannot_serve_this_machine_says_so(place, call):
     _, other = series()
     manifest = place / "project/build.toml"
     dotted = f"{other[0]}.{other[1:]}"
@@ -129,7 +132,7 @@ def test_a_project_that_cannot_serve_this_machine_says_so(place):
     assert "NoVariantError: the source of owner/times-two has no variant for cpu" in refused.stderr
 
 
-def test_a_variant_that_names_its_repository_is_enough(place):
+def test_a_variant_that_names_its_repository_is_enough(place, call):
     publish = ("-m", "kernforge", "publish", place / "project", "--repo-id", REPO)
     call(place, *publish, "--version", "1.1.0", "--no-with-source")
     assert source_of(place) is None
@@ -144,7 +147,7 @@ def test_a_variant_that_names_its_repository_is_enough(place):
     assert Path(path).is_relative_to(place / "home/built")
 
 
-def test_without_an_index_the_machines_own_torch_lends_its_headers(place):
+def test_without_an_index_the_machines_own_torch_lends_its_headers(place, call):
     (place / "home/store/toolchains").unlink()
     nowhere = {
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple",

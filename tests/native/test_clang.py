@@ -4,7 +4,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -42,14 +41,17 @@ void more(float* x, int n) {
 )
 
 
-def kernforge(home, *arguments, expect=0):
-    argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
-    env = {**os.environ, "KERNFORGE_HOME": str(home)}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-    if "no configured package index has" in done.stderr:
-        pytest.skip(f"the package index lacks a wheel: {done.stderr.splitlines()[-2]}")
-    assert done.returncode == expect, done.stdout + done.stderr
-    return done
+@pytest.fixture(scope="module")
+def kernforge(fork_server):
+    def call(home, *arguments, expect=0):
+        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
+        done = fork_server.run(argv, env={**os.environ, "KERNFORGE_HOME": str(home)})
+        if "no configured package index has" in done.stderr:
+            pytest.skip(f"the package index lacks a wheel: {done.stderr.splitlines()[-2]}")
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    return call
 
 
 def write(root):
@@ -61,7 +63,7 @@ def write(root):
 
 
 @pytest.fixture(scope="module")
-def built(kept_home, tmp_path_factory):
+def built(kept_home, tmp_path_factory, kernforge):
     root = write(tmp_path_factory.mktemp("first") / "project")
     options = ("--cuda-compiler", "clang", "--variant", VARIANT, "--sandbox", "required")
     return root, kernforge(kept_home, "build", root, *options)
@@ -81,12 +83,12 @@ def test_it_builds_and_passes_the_checks(built):
     assert b"libcudart.so" not in data
 
 
-def test_the_lock_alone_chooses_clang_again(built, kept_home):
+def test_the_lock_alone_chooses_clang_again(built, kept_home, kernforge):
     done = kernforge(kept_home, "build", built[0], "--variant", VARIANT, "--locked")
     assert "0 actions ran" in done.stdout
 
 
-def test_elsewhere_without_a_sandbox_it_gives_the_same_bytes(built, kept_home, tmp_path):
+def test_elsewhere_without_a_sandbox_it_gives_the_same_bytes(built, kept_home, tmp_path, kernforge):
     home = tmp_path / "home"
     (home / "store").mkdir(parents=True)
     (home / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
@@ -99,7 +101,9 @@ def test_elsewhere_without_a_sandbox_it_gives_the_same_bytes(built, kept_home, t
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
 
 
-def test_a_flag_of_nvccs_alone_is_refused_before_anything_is_compiled(built, kept_home, tmp_path):
+def test_a_flag_of_nvccs_alone_is_refused_before_anything_is_compiled(
+    built, kept_home, tmp_path, kernforge
+):
     root = write(tmp_path / "project")
     shutil.copy(built[0] / "kernforge.lock", root)
     manifest = root / "build.toml"

@@ -3,9 +3,6 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -18,18 +15,6 @@ CPU = "torch-stable-abi210-cpu-x86_64-linux"
 # Some seconds of compiling, so that a worker can be killed in the midst of it.
 SLOW = projects.CPP + "#include <regex>\ntemplate <int N> struct S { std::regex r; S<N - 1> s; };\n"
 SLOW += "template <> struct S<0> {};\nvoid* slow() { return new S<40>(); }\n"
-
-
-@pytest.fixture
-def kernforge_cli(kept_home):
-    def call(*arguments, expect=0, home=kept_home, program=("-m", "kernforge")):
-        argv = [sys.executable, *program, *map(str, arguments)]
-        env = {**os.environ, "KERNFORGE_HOME": str(home)}
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done
-
-    return call
 
 
 @pytest.fixture

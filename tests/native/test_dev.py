@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``kernforge dev`` as a process that watches a real project: edits, mistakes, interruptions."""
 
+import functools
 import json
 import os
 import queue
@@ -243,15 +244,15 @@ def test_a_change_ends_the_round_and_the_next_does_both(project, home):
     assert left_over(project) == []
 
 
-def once(project, home, *options):
+@pytest.fixture
+def once(fork_server, home):
+    return functools.partial(_once, fork_server, home)
+
+
+def _once(fork_server, home, project, *options):
+    """A forked ``kernforge dev --once``; what it says of its round."""
     argv = [sys.executable, "-m", "kernforge", "dev", str(project), "--once", "--json", *options]
-    done = subprocess.run(
-        argv,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "KERNFORGE_HOME": str(home)},
-        check=False,
-    )
+    done = fork_server.run(argv, env={**os.environ, "KERNFORGE_HOME": str(home)})
     (line,) = done.stdout.splitlines()
     told = json.loads(line)
     assert told["exit_code"] == done.returncode, done.stderr
@@ -269,7 +270,7 @@ void times_two_cpu(const float* x, float* y, int64_t n) {
 """
 
 
-def test_one_round_measures_beside_the_last_good_build(project, home):
+def test_one_round_measures_beside_the_last_good_build(project, home, once):
     (project / "benchmarks").mkdir()
     (project / "benchmarks" / "workloads.py").write_text(WORKLOADS)
     (project / "benchmarks" / "candidates.py").write_text(CANDIDATES)
@@ -277,7 +278,7 @@ def test_one_round_measures_beside_the_last_good_build(project, home):
     # On a machine that others keep busy a time may be refused, rightly: then it is taken again.
     for _ in range(3):
         source.write_text(REPEATED.replace("TIMES", "400"))
-        first = once(project, home, "--no-test")
+        first = once(project, "--no-test")
         assert {row["workload"] for row in first["times"]} == {"small"}, (
             first["error"],
             first["not_measured"],
@@ -285,7 +286,7 @@ def test_one_round_measures_beside_the_last_good_build(project, home):
         assert {row["mode"] for row in first["times"]} == {"cold", "hot"}
         # Five times the work is slower beyond doubt.
         source.write_text(REPEATED.replace("TIMES", "2000"))
-        slower = once(project, home, "--no-test")
+        slower = once(project, "--no-test")
         hot = next(row for row in slower["times"] if row["mode"] == "hot")
         assert hot["refused"] or hot["low_ns"] > 0
         if hot["ratio"] is not None:
@@ -313,38 +314,38 @@ def test_measuring_is_ended_with_all_its_processes(project, home):
     assert left_over(project) == []
 
 
-def test_the_exit_code_says_what_is_wrong(project, home):
+def test_the_exit_code_says_what_is_wrong(project, home, once):
     edit(project / "build.toml", "version = 1", 'version = "one"')
-    assert once(project, home, "--no-bench")["error"]["error"] == "ManifestError"
+    assert once(project, "--no-bench")["error"]["error"] == "ManifestError"
     edit(project / "build.toml", 'version = "one"', "version = 1")
     edit(project / "times_two.h", "#include <cstdint>", '#include "nowhere.h"')
-    told = once(project, home, "--no-bench")
+    told = once(project, "--no-bench")
     assert told["exit_code"] == 5
     files = {d["file"] for d in told["build"]["diagnostics"]}
     assert "times_two.h" in files
     assert told["last_good"] is None
 
 
-def test_a_round_that_skips_every_test_says_so_and_is_no_last_good_build(project, home):
+def test_a_round_that_skips_every_test_says_so_and_is_no_last_good_build(project, home, once):
     for path, mark in (("test_twice.py", "import pytest\n"), ("test_other.py", "import pytest\n")):
         source = project / "tests" / path
         text = source.read_text().removeprefix(mark)
         source.write_text(f"{mark}pytestmark = pytest.mark.skip('no such GPU')\n{text}")
-    told = once(project, home)
+    told = once(project)
     assert (told["exit_code"], told["ok"], told["error"]) == (13, True, None)
     assert told["tests"]["left_out"] == {CPU: "every test was skipped: no such GPU"}
     assert told["not_measured"] == "no test ran"
     assert told["last_good"] is None
     (project / "tests" / "test_other.py").write_text(OTHER)
-    told = once(project, home, "--no-bench")
+    told = once(project, "--no-bench")
     assert (told["exit_code"], told["tests"]["left_out"]) == (0, {})
     assert told["last_good"]["round"] == 1
 
 
-def test_device_code_is_told_of_and_a_mistake_in_it_shown(tmp_path, home):
+def test_device_code_is_told_of_and_a_mistake_in_it_shown(tmp_path, home, once):
     root = projects.write(tmp_path / "times-two-cuda", backends=("cuda",))
     options = ("--variant", "*-cu130-*", "--arch", "9.0", "--no-bench")
-    told = once(root, home, *options)
+    told = once(root, *options)
     assert told["ok"], told
     (kernel,) = told["kernels"]
     assert kernel["name"] == "times_two_kernel(float const*, float*, long)"
@@ -354,7 +355,7 @@ def test_device_code_is_told_of_and_a_mistake_in_it_shown(tmp_path, home):
     (why,) = told["tests"]["left_out"].values()
     assert why in {"no GPU here", "not for this machine"} or told["tests"]["variants"]
     edit(root / "times_two.cu", "y[i] = 2 * x[i];", "y[i] = 2 * xx[i];")
-    broken = once(root, home, *options)
+    broken = once(root, *options)
     assert broken["exit_code"] == 5
     said = broken["build"]["diagnostics"][0]
     assert (said["file"], said["line"]) == ("times_two.cu", 4)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `export` writes is built by the tools that it is for; what `shell` sets is used by programs."""
 
+import functools
 import importlib.util
 import json
 import os
@@ -44,16 +45,10 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(times_two, times_two);
 
 
 @pytest.fixture
-def kernforge_cli(kept_home):
-    def call(*arguments, expect=0):
-        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
-        path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
-        env = {**os.environ, "KERNFORGE_HOME": str(kept_home), "PATH": path}
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done
-
-    return call
+def kernforge_cli(kernforge_cli):
+    """With this environment's tools on the path."""
+    path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
+    return functools.partial(kernforge_cli, env={"PATH": path})
 
 
 def _pip(*arguments):
@@ -64,39 +59,44 @@ def _pip(*arguments):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _python(code, path):
-    env = {**os.environ, "PYTHONPATH": str(path)}
-    argv = [sys.executable, "-c", code]
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
+@pytest.fixture
+def python(fork_server):
+    """A function that runs a program with a directory on its path and returns what it prints."""
+
+    def call(code, path):
+        argv = [sys.executable, "-c", code]
+        done = fork_server.run(argv, env={**os.environ, "PYTHONPATH": str(path)})
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    return call
 
 
 CODE = "import torch, times_two; print(times_two.times_two(torch.arange(3.0)).tolist())"
 
 
 @needs_cmake
-def test_pip_installs_an_exported_project(kernforge_cli, tmp_path):
+def test_pip_installs_an_exported_project(kernforge_cli, tmp_path, python):
     root = projects.write(tmp_path / "p", backends=("cpu", "cuda"), stable=False)
     kernforge_cli("export", root, "--to", tmp_path / "out", "--only", "cmake", "--only", "python")
     _pip("--target", tmp_path / "site", tmp_path / "out")
-    assert _python(CODE, tmp_path / "site") == "[0.0, 2.0, 4.0]"
+    assert python(CODE, tmp_path / "site") == "[0.0, 2.0, 4.0]"
     (wheel,) = tmp_path.glob("site/*.dist-info/WHEEL")
     assert "cp39-abi3-linux" in wheel.read_text()
 
 
 @needs_cmake
-def test_pip_installs_a_kernel_that_includes_headers_of_kernforge(kernforge_cli, tmp_path):
+def test_pip_installs_a_kernel_that_includes_headers_of_kernforge(kernforge_cli, tmp_path, python):
     kernel = Path(__file__).parents[2] / "kernels" / "relu-scale"
     kernforge_cli("export", kernel, "--to", tmp_path / "out", "--only", "cmake", "--only", "python")
     _pip("--target", tmp_path / "site", tmp_path / "out")
     call = "relu_scale.relu_scale(torch.tensor([-1.0, 2.0]), 3.0)"
     code = f"import torch, relu_scale; print({call}.tolist())"
-    assert _python(code, tmp_path / "site") == "[0.0, 6.0]"
+    assert python(code, tmp_path / "site") == "[0.0, 6.0]"
 
 
 @needs_cmake
-def test_an_editable_install_runs_the_sources_where_they_lie(kernforge_cli, tmp_path):
+def test_an_editable_install_runs_the_sources_where_they_lie(kernforge_cli, tmp_path, python):
     root = projects.write(tmp_path)
     kernforge_cli("export", root, "--only", "cmake", "--only", "python")
     # What pip does for -e, without touching this environment.
@@ -105,12 +105,12 @@ def test_an_editable_install_runs_the_sources_where_they_lie(kernforge_cli, tmp_
     subprocess.run(
         argv, cwd=root, check=True, capture_output=True, env={**os.environ, "PATH": path}
     )
-    assert _python(CODE, root / "torch-ext") == "[0.0, 2.0, 4.0]"
+    assert python(CODE, root / "torch-ext") == "[0.0, 2.0, 4.0]"
     (root / "torch-ext/times_two/__init__.py").write_text("def times_two(x): return x")
-    assert _python(CODE, root / "torch-ext") == "[0.0, 1.0, 2.0]"
+    assert python(CODE, root / "torch-ext") == "[0.0, 1.0, 2.0]"
 
 
-def test_pip_installs_a_project_of_python_alone(kernforge_cli, tmp_path):
+def test_pip_installs_a_project_of_python_alone(kernforge_cli, tmp_path, python):
     root = tmp_path / "p"
     (root / "torch-ext/times_two").mkdir(parents=True)
     (root / "build.toml").write_text(NOARCH)
@@ -119,11 +119,11 @@ def test_pip_installs_a_project_of_python_alone(kernforge_cli, tmp_path):
     assert not (tmp_path / "out/CMakeLists.txt").exists()
     _pip("--target", tmp_path / "site", tmp_path / "out")
     code = "import times_two; print(times_two.ops.name)"
-    assert _python(code, tmp_path / "site").startswith("_times_two_cpu_")
+    assert python(code, tmp_path / "site").startswith("_times_two_cpu_")
 
 
 @needs_cmake
-def test_pip_installs_a_tvm_ffi_project(kernforge_cli, tmp_path):
+def test_pip_installs_a_tvm_ffi_project(kernforge_cli, tmp_path, python):
     root = tmp_path / "p"
     package = root / "tvm-ffi-ext/times_two"
     package.mkdir(parents=True)
@@ -133,7 +133,7 @@ def test_pip_installs_a_tvm_ffi_project(kernforge_cli, tmp_path):
     kernforge_cli("export", root, "--to", tmp_path / "out", "--only", "cmake", "--only", "python")
     _pip("--target", tmp_path / "site", tmp_path / "out")
     code = "import times_two; print(times_two.ops.times_two(21))"
-    assert _python(code, tmp_path / "site") == "42"
+    assert python(code, tmp_path / "site") == "42"
 
 
 @needs_cmake

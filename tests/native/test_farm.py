@@ -25,20 +25,6 @@ KILLS = 15
 
 
 @pytest.fixture
-def kernforge_cli(kept_home):
-    def call(*arguments, home=kept_home, env=None, cwd=None):
-        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
-        environment = {**os.environ, "KERNFORGE_HOME": str(home), **(env or {})}
-        done = subprocess.run(
-            argv, capture_output=True, text=True, env=environment, cwd=cwd, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done
-
-    return call
-
-
-@pytest.fixture
 def warm_home(kernforge_cli, kept_home, tmp_path):
     """A home of this test's own, with the toolchain at hand."""
     other = projects.write(tmp_path / "other")

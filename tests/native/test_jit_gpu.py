@@ -247,7 +247,7 @@ def test_a_project_whose_device_code_was_refuted_is_loaded_again(x, home, projec
     right = nvrtc.compile_program
 
     def wrong(program, roots):
-        return right(replace(program, text=program.text.replace("+ 3.0f", "+ 5.0f")), roots)
+        return right(replace(program, text=program.text.replace("+ 3;", "+ 5;")), roots)
 
     monkeypatch.setattr(nvrtc, "compile_program", wrong)
     edited = project(plus(3))

@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -44,21 +43,13 @@ REPO = "me/llama-parts"
 COMPILED = Mode.INFERENCE | Mode.TORCH_COMPILE
 
 
-def command(home, *arguments):
-    subprocess.run(
-        [sys.executable, "-m", "kernforge", *map(str, arguments), "--quiet"],
-        check=True,
-        env={**os.environ, "KERNFORGE_HOME": str(home)},
-    )
-
-
 @pytest.fixture(scope="module")
-def registry(kept_home, tmp_path_factory):
+def registry(kernforge_cli, tmp_path_factory):
     """A registry with the kernel, built and published as a user does."""
     root = tmp_path_factory.mktemp("llama")
     project = llama_parts.write(root / "project")
-    command(kept_home, "build", project)
-    command(kept_home, "publish", project, "--registry", root / "registry", "--repo-id", REPO)
+    kernforge_cli("build", project)
+    kernforge_cli("publish", project, "--registry", root / "registry", "--repo-id", REPO)
     return root / "registry"
 
 
@@ -203,7 +194,7 @@ def test_a_deep_copy_runs_the_kernel_on_its_own_weights_and_can_be_restored(mapp
     assert len(ops_of(model, X)) == 7
 
 
-def test_a_pickled_model_comes_back_without_the_kernel(mapped, tmp_path):
+def test_a_pickled_model_comes_back_without_the_kernel(mapped, fork_server, tmp_path):
     model = kernelize(llama_model.MLP(32), mode=Mode.INFERENCE)
     buffer = io.BytesIO()
     torch.save(model, buffer)
@@ -216,8 +207,8 @@ def test_a_pickled_model_comes_back_without_the_kernel(mapped, tmp_path):
     )
     argv = [sys.executable, "-c", program, str(tmp_path / "model.pt")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=True)
-    assert done.stdout.strip() == "False"
+    done = fork_server.run(argv, env=env)
+    assert done.stdout.strip() == "False", done.stderr
     twin = torch.load(buffer, weights_only=False)
     assert ops_of(twin, X) == []
     assert kernelize_report(twin).layers[0].reason == "not kernelized"
@@ -297,7 +288,7 @@ print(json.dumps([model(x).tolist(), [m.forward.__func__.__module__ for m in mod
 """
 
 
-def test_the_hubs_client_kernelizes_the_same_from_the_same_registry(mapped, registry):
+def test_the_hubs_client_kernelizes_the_same_from_the_same_registry(mapped, registry, fork_server):
     pytest.importorskip("kernels")
     env = {
         **os.environ,
@@ -307,7 +298,7 @@ def test_the_hubs_client_kernelizes_the_same_from_the_same_registry(mapped, regi
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     argv = [sys.executable, "-c", THEIRS, REPO]
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    done = fork_server.run(argv, env=env)
     assert done.returncode == 0, done.stderr
     outputs, modules = json.loads(done.stdout.splitlines()[-1])
     assert all(name.startswith("_llama_parts_cpu_") for name in modules)

@@ -42,19 +42,14 @@ def test_one_is_skipped():
 
 
 @pytest.fixture
-def run_test(kept_home, tmp_path):
+def run_test(kernforge_cli, tmp_path):
     root = projects.write(tmp_path / "project")
     (root / "tests").mkdir(exist_ok=True)
     (root / "tests" / "test_it.py").write_text(TESTS)
 
     def call(*arguments, expect):
-        argv = [sys.executable, "-m", "kernforge", "test", root, "--variant", CPU, *arguments]
-        env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
-        done = subprocess.run(
-            [*map(str, argv), "--json"], capture_output=True, text=True, env=env, check=False
-        )
-        assert done.returncode == expect, done.stdout + done.stderr
-        return json.loads(done.stdout)
+        asked = ("test", root, "--variant", CPU, *arguments, "--json")
+        return json.loads(kernforge_cli(*asked, expect=expect).stdout)
 
     call.root = root
     return call
@@ -185,6 +180,7 @@ def test_a_worker_that_offers_what_is_asked_tests_it(run_test, tmp_path, kept_ho
     try:
         cluster.add("plain")
         cluster.add("device", GPU=1)
+        wait_for(lambda: offered(cluster.address), "the worker")
         away = ("--scheduler", cluster.address, "--worker-resource")
         run_test(*away, "TPU=1", expect=10)
         (told,) = run_test(*away, "GPU=1", expect=0)["variants"]

@@ -2,10 +2,8 @@
 """``kernforge reproduce``: identical, or which file, section and action; and what it refuses."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,18 +20,6 @@ pytestmark = pytest.mark.native
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
 
 
-@pytest.fixture(scope="module")
-def cli(kept_home):
-    def call(*arguments, expect=0, **env):
-        argv = [sys.executable, "-m", "kernforge", *map(str, arguments)]
-        environment = {**os.environ, "KERNFORGE_HOME": str(kept_home), **env}
-        done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done
-
-    return call
-
-
 def git(root: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
     argv = ("git", "-C", str(root), *identity, *arguments)
@@ -41,15 +27,15 @@ def git(root: Path, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def first(cli, tmp_path_factory):
+def first(kernforge_cli, tmp_path_factory):
     """A repository with a committed project in a folder, built."""
     top = tmp_path_factory.mktemp("first") / "repository"
     root = projects.write(top / "kernels" / "one")
     git(top, "init", "--quiet")
-    cli("lock-toolchain", root)
+    kernforge_cli("lock-toolchain", root)
     git(top, "add", ".")
     git(top, "commit", "--quiet", "-m", "first")
-    cli("build", root)
+    kernforge_cli("build", root)
     return top
 
 
@@ -68,40 +54,43 @@ def seal(variant: Path, **changes) -> None:
     path.write_bytes(metadata.to_json())
 
 
-def test_an_artifact_is_built_again_from_its_commit_and_lock_alone(cli, built):
+def test_an_artifact_is_built_again_from_its_commit_and_lock_alone(kernforge_cli, built):
     root, artifact = built
     # Neither the sources nor the lock that lie there now are what it was built from.
     (root / "times_two.cpp").write_text("#error edited since\n")
     (root / "kernforge.lock").unlink()
     git(root, "commit", "--quiet", "-am", "second")
-    verdicts = json.loads(cli("reproduce", artifact, "--source", root, "--json").stdout)
+    verdicts = json.loads(kernforge_cli("reproduce", artifact, "--source", root, "--json").stdout)
     assert verdicts == [{"variant": CPU, "identical": True, "differences": [], "notes": []}]
 
 
-def test_one_built_without_a_sandbox_is_identical_but_for_that(cli, built, tmp_path):
+def test_one_built_without_a_sandbox_is_identical_but_for_that(
+    kernforge_cli, kept_home, built, tmp_path
+):
     root, _ = built
     fresh = tmp_path / "home"
     (fresh / "store").mkdir(parents=True)
-    kept = Path(cli.__closure__[0].cell_contents) / "store" / "toolchains"
-    (fresh / "store" / "toolchains").symlink_to(kept)
-    cli("build", root, "--sandbox", "off", "--out", tmp_path / "off", KERNFORGE_HOME=str(fresh))
-    (verdict,) = json.loads(cli("reproduce", tmp_path / "off", "--source", root, "--json").stdout)
+    (fresh / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
+    kernforge_cli("build", root, "--sandbox", "off", "--out", tmp_path / "off", home=fresh)
+    (verdict,) = json.loads(
+        kernforge_cli("reproduce", tmp_path / "off", "--source", root, "--json").stdout
+    )
     assert verdict["identical"]
     assert "isolation there: none, here: namespaces" in verdict["notes"][0]
 
 
-def test_a_file_that_was_changed_is_found_though_its_digest_was_changed_too(cli, built):
+def test_a_file_that_was_changed_is_found_though_its_digest_was_changed_too(kernforge_cli, built):
     root, artifact = built
     (artifact / "__init__.py").write_text("import os  # evil\n" + projects.PACKAGE)
     seal(artifact)
-    done = cli("reproduce", artifact, "--source", root, "--json", expect=6)
+    done = kernforge_cli("reproduce", artifact, "--source", root, "--json", expect=6)
     document = json.loads(done.stdout)
     found = {one["file"]: one for one in document[0]["differences"]}
     assert set(found) == {"__init__.py", "metadata.json"}
     assert found["__init__.py"]["offset"] == 0
 
 
-def test_a_patched_binary_is_named_with_its_section(cli, built):
+def test_a_patched_binary_is_named_with_its_section(kernforge_cli, built):
     root, artifact = built
     (module,) = artifact.glob("*.so")
     data = bytearray(module.read_bytes())
@@ -110,18 +99,18 @@ def test_a_patched_binary_is_named_with_its_section(cli, built):
     data[at] ^= 1
     module.write_bytes(data)
     seal(artifact)
-    done = cli("reproduce", artifact, "--source", root, expect=6)
+    done = kernforge_cli("reproduce", artifact, "--source", root, expect=6)
     assert "section .text, byte 40" in done.stdout
     assert "changed after it was linked" in done.stdout
 
 
-def test_a_file_that_fits_no_digest_is_refused_at_once(cli, built):
+def test_a_file_that_fits_no_digest_is_refused_at_once(kernforge_cli, built):
     _, artifact = built
     (artifact / "__init__.py").write_text("")
-    assert "changed: __init__.py" in cli("reproduce", artifact, expect=9).stderr
+    assert "changed: __init__.py" in kernforge_cli("reproduce", artifact, expect=9).stderr
 
 
-def test_another_compiler_is_named_by_its_part(cli, built):
+def test_another_compiler_is_named_by_its_part(kernforge_cli, built):
     root, artifact = built
     path = artifact / provenance.FILE
     document = json.loads(path.read_text())
@@ -129,38 +118,40 @@ def test_another_compiler_is_named_by_its_part(cli, built):
     lock["compiler"]["parts"]["as"] = "0" * 64
     path.write_text(json.dumps(document))
     seal(artifact)
-    done = cli("reproduce", artifact, "--source", root, expect=4)
+    done = kernforge_cli("reproduce", artifact, "--source", root, expect=4)
     assert "built with another compiler" in done.stderr
     assert "as differ here" in done.stderr
 
 
-def test_sources_that_cannot_be_had_are_an_error_that_says_which(cli, built, tmp_path):
+def test_sources_that_cannot_be_had_are_an_error_that_says_which(kernforge_cli, built, tmp_path):
     root, artifact = built
-    assert "names no repository" in cli("reproduce", artifact, expect=2).stderr
+    assert "names no repository" in kernforge_cli("reproduce", artifact, expect=2).stderr
     other = projects.write(tmp_path / "other")
     git(other, "init", "--quiet")
     git(other, "add", ".")
     git(other, "commit", "--quiet", "-m", "unrelated")
-    done = cli("reproduce", artifact, "--source", other, expect=2)
+    done = kernforge_cli("reproduce", artifact, "--source", other, expect=2)
     assert f"has no commit {git(root, 'rev-parse', 'HEAD')}" in done.stderr
 
 
-def test_what_was_built_from_uncommitted_changes_needs_these_changes(cli, built, tmp_path):
+def test_what_was_built_from_uncommitted_changes_needs_these_changes(
+    kernforge_cli, built, tmp_path
+):
     root, _ = built
     (root / "times_two.cpp").write_text(projects.CPP + "// not committed\n")
-    cli("build", root, "--out", tmp_path / "dirty")
-    done = cli("reproduce", tmp_path / "dirty", expect=2)
+    kernforge_cli("build", root, "--out", tmp_path / "dirty")
+    done = kernforge_cli("reproduce", tmp_path / "dirty", expect=2)
     assert "not built from a commit alone" in done.stderr
     assert "changes that no commit holds" in done.stderr
-    assert "identical" in cli("reproduce", tmp_path / "dirty", "--source", root).stdout
+    assert "identical" in kernforge_cli("reproduce", tmp_path / "dirty", "--source", root).stdout
     (root / "times_two.cpp").write_text(projects.CPP)
-    done = cli("reproduce", tmp_path / "dirty", "--source", root, expect=2)
+    done = kernforge_cli("reproduce", tmp_path / "dirty", "--source", root, expect=2)
     assert "does not hold the sources" in done.stderr
 
 
-def test_a_published_kernel_is_built_again_from_its_repo_id(cli, built, tmp_path):
+def test_a_published_kernel_is_built_again_from_its_repo_id(kernforge_cli, built, tmp_path):
     root, _ = built
     registry = tmp_path / "registry"
-    cli("publish", root, "--registry", registry, "--repo-id", "me/one")
-    done = cli("reproduce", "me/one", "--registry", registry, "--source", root)
+    kernforge_cli("publish", root, "--registry", registry, "--repo-id", "me/one")
+    done = kernforge_cli("reproduce", "me/one", "--registry", registry, "--source", root)
     assert f"{CPU}: identical" in done.stdout

@@ -2,12 +2,11 @@
 """What is read off machine code, held against ptxas, NVIDIA's own calculator, and a GPU."""
 
 import ctypes
+import functools
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -85,20 +84,14 @@ USED = re.compile(
 
 
 @pytest.fixture(scope="module")
-def toolkit(kept_home):
+def toolkit(kernforge_cli):
     """Root of a CUDA toolkit: a whole one of the machine, or the one from wheels."""
     if nvcc := shutil.which("nvcc"):
         installed = Path(nvcc).resolve().parents[1]
         if (installed / "include" / "cuda_occupancy.h").is_file():
             return installed
-    argv = [sys.executable, "-m", "kernforge", "shell", "--project", KERNELS / "img2gray"]
-    done = subprocess.run(
-        [*map(str, argv), "--variant", "*-cu130-*", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "KERNFORGE_HOME": str(kept_home)},
-    )
+    shell = ("shell", "--project", KERNELS / "img2gray", "--variant", "*-cu130-*", "--json")
+    done = kernforge_cli(*shell)
     return Path(json.loads(done.stdout)["environment"]["CUDA_HOME"])
 
 
@@ -187,18 +180,10 @@ def test_damaged_machine_code_is_read_or_refused(toolkit, tmp_path):
     assert refused > 100
 
 
-def test_the_command_tells_them_as_text_and_json(toolkit, tmp_path):
+def test_the_command_tells_them_as_text_and_json(toolkit, kernforge_cli, tmp_path):
     (tmp_path / "k.cu").write_text(SOURCE)
     compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c")
-    argv = [sys.executable, "-m", "kernforge", "resources"]
-
-    def ask(what, *more, expect=0):
-        done = subprocess.run(
-            [*argv, str(what), *more], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == expect, done.stderr
-        return done
-
+    ask = functools.partial(kernforge_cli, "resources")
     (told,) = json.loads(ask(tmp_path / "k.o", "--json").stdout)
     kernels = {one["symbol"]: one for one in told["kernels"]}
     assert len(kernels) == 5

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real builds with toolkits and frameworks beyond the package index's CUDA and torch."""
 
+import functools
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -46,29 +46,20 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(times_two, times_two);
 
 
 @pytest.fixture
-def build(kept_home):
-    def call(*arguments, expect=0):
-        argv = [sys.executable, "-m", "kernforge", "build", *map(str, arguments)]
-        env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
-        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done
-
-    return call
+def build(kernforge_cli):
+    return functools.partial(kernforge_cli, "build")
 
 
-def test_an_old_lock_gets_the_libraries_that_it_lacks_and_keeps_its_release(kept_home, tmp_path):
+def test_an_old_lock_gets_the_libraries_that_it_lacks_and_keeps_its_release(build, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",), stable=False)
-    argv = [sys.executable, "-m", "kernforge", "build", str(root), "--dry-run"]
-    argv += ["--variant", "torch210-*-cu130-*"]
-    env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
-    subprocess.run(argv, env=env, check=True, stdout=subprocess.DEVNULL)
+    plan = (root, "--dry-run", "--variant", "torch210-*-cu130-*")
+    build(*plan)
     path = root / "kernforge.lock"
     whole = json.loads(path.read_text())
     old = json.loads(path.read_text())
     old["cuda"]["13.0"]["libraries"] = old["cuda"]["13.0"]["libraries"][:4]
     path.write_text(json.dumps(old))
-    subprocess.run(argv, env=env, check=True, stdout=subprocess.DEVNULL)
+    build(*plan)
     assert json.loads(path.read_text()) == whole
 
 

@@ -3,7 +3,9 @@
 
 Importing torch takes one and a half seconds of a core, more than most of what tests start does. A
 program that is started here is a process of its own, with the files, environment, directory and
-session that it is given; what it needs beside torch it imports itself. It ends with the fork server.
+session that it is given. The command ``python -m kernforge`` finds kernforge imported as well, and the
+Python programs that it starts are forked, too. All of them end with who asked for them, or with the fork
+server.
 """
 
 import contextlib
@@ -17,10 +19,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-_PROGRAM = Path(__file__).with_name("fork_server_main.py")
-_ADDRESS = "KERNFORGE_TEST_FORK_SERVER"
-_WORKERS = "kernforge.bench."
+_HERE = Path(__file__).parent
+_PROGRAM, _STAND_IN = _HERE / "fork_server_main.py", _HERE / "forked.py"
+_HEEDED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 _Popen = subprocess.Popen
+address = ""
+"""Of the fork server that this process asks."""
 
 
 class ForkServer:
@@ -31,9 +35,8 @@ class ForkServer:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(f"\0{self.address}")
             listener.listen(64)
-            number = listener.fileno()
-            argv = [sys.executable, str(_PROGRAM), str(number)]
-            self._process = _Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(number,))
+            argv = [sys.executable, str(_PROGRAM), self.address, str(listener.fileno())]
+            self._process = _Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(listener.fileno(),))
 
     def close(self) -> None:
         """Kill it, and with it all that it forked."""
@@ -41,15 +44,17 @@ class ForkServer:
         self._process.wait()
 
     def fork_workers(self, patch: object) -> None:
-        """While it is patched, benchmarks of this process have their workers forked."""
-        patch.setenv(_ADDRESS, self.address)
+        """While it is patched, the Python programs that kernforge starts in this process are forked."""
+        patch.setattr("support.fork_server.address", self.address)
         patch.setattr(subprocess, "Popen", popen)
 
     def run(self, argv, *, env=None, cwd=None) -> subprocess.CompletedProcess:
         """As ``subprocess.run`` with ``capture_output`` and ``text``."""
-        env = {**(os.environ if env is None else env), _ADDRESS: self.address}
+        assert _may_be_forked(argv, env)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            process = ForkedProcess(argv, cwd=cwd, env=env, stdout=out, stderr=err)
+            process = ForkedProcess(
+                argv, cwd=cwd, env=env, stdout=out, stderr=err, server=self.address
+            )
             try:
                 code = process.wait()
             finally:
@@ -63,20 +68,19 @@ class ForkedProcess:
     """What is used of ``subprocess.Popen``; it leads a session and reads nothing."""
 
     def __init__(
-        self, argv, *, stdout, stderr, cwd=None, env=None, pass_fds=(), **_stated: object
+        self, argv, *, stdout, stderr, cwd=None, env=None, pass_fds=(), server="", **_stated: object
     ) -> None:
         assert argv[0] == sys.executable
-        env = dict(os.environ if env is None else env)
         self.args, self.returncode = argv, None
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._connection.connect(f"\0{env[_ADDRESS]}")
+        self._connection.connect(f"\0{server or address}")
         with Path(os.devnull).open() as nothing:
             files = {0: nothing.fileno(), 1: stdout.fileno(), 2: stderr.fileno()}
             files |= {number: number for number in pass_fds}
             request = {
                 "argv": list(map(str, argv[1:])),
                 "cwd": str(cwd or Path.cwd()),
-                "env": env,
+                "env": dict(os.environ if env is None else env),
                 "files": list(files),
             }
             socket.send_fds(self._connection, [json.dumps(request).encode()], [*files.values()])
@@ -107,6 +111,35 @@ class ForkedProcess:
 
 
 def popen(argv, **options):
-    """``subprocess.Popen``, but the workers of a benchmark are forked."""
-    forked = argv[1] == "-m" and argv[2].startswith(_WORKERS)
-    return (ForkedProcess if forked else _Popen)(argv, **options)
+    """``subprocess.Popen``, but Python programs are forked.
+
+    One that is talked with over pipes is stopped and continued, so it is the forked process itself. Of
+    the others the caller waits for its own child: one that waits for the forked process in its place.
+    """
+    if not _is_kernforges_own(argv) or not _may_be_forked(argv, options.get("env")):
+        return _Popen(argv, **options)
+    if options.get("pass_fds"):
+        return ForkedProcess(argv, **options)
+    return _Popen([*stand_in(address), *argv[1:]], **options)
+
+
+def stand_in(server: str) -> list[str]:
+    """What starts a forked program as ``python`` starts one, and is a child of who starts it."""
+    return [sys.executable, "-I", "-S", str(_STAND_IN), server]
+
+
+def _is_kernforges_own(argv) -> bool:
+    """Whether it is a module of kernforge or a program that kernforge wrote; pytest asks for its parent."""
+    option = argv[1] if argv[0] == sys.executable else ""
+    return option in ("-c", "-B") or (option == "-m" and argv[2].startswith("kernforge."))
+
+
+def _may_be_forked(argv, env) -> bool:
+    """Whether a program is Python's, and Python is not told to start otherwise than the fork server."""
+    option = argv[1] if argv[0] == sys.executable else "-"
+    env = os.environ if env is None else env
+    return (not option.startswith("-") or option in ("-m", "-c", "-B")) and all(
+        env.get(name) == os.environ.get(name)
+        for name in {*env, *os.environ}
+        if name.startswith(("PYTHON", "OMP_")) and name not in _HEEDED
+    )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that has torch imported and forks itself; the program of ``support.fork_server``.
+"""The process that has torch and kernforge imported and forks itself.
 
-Its argument is the number of a listening socket. Each connection asks for one Python program: it gets
-the process id, and the status when the program has ended.
+Its arguments are an address and the number of the socket that listens there. Each connection asks for one
+Python program: it gets the process id, and the status when the program has ended. A program whose
+connection is closed is killed.
 """
 
 from __future__ import annotations
@@ -20,14 +21,22 @@ import runpy
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
+import fork_server
+
 _PDEATHSIG = 1  # prctl(2)
 _MOST_FILES = 32
 _FREE = 500  # Numbers of files from here on are not asked for.
+_IMPORTED = (
+    *("torch", "requests", "rich.console", "tomlkit"),
+    *("kernforge.cli.main", "kernforge.build.api", "kernforge.check.api", "kernforge.publish.api"),
+    *("kernforge.bench.api", "kernforge.bench.engine.judge", "kernforge.testing.project_tests"),
+)
 
 
 def _die_with_parent() -> None:
@@ -36,34 +45,51 @@ def _die_with_parent() -> None:
 
 def serve(listener: socket.socket) -> dict[str, Any]:
     """Fork for every connection; returns what is asked for, in the new process alone."""
-    watch = selectors.DefaultSelector()
-    woken, wakes = socket.socketpair()
-    wakes.setblocking(False)
-    woken.setblocking(False)
-    signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+    ended, ends = socket.socketpair()
+    for each in (ended, ends):
+        each.setblocking(False)
+    signal.set_wakeup_fd(ends.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    watch.register(listener, selectors.EVENT_READ)
-    watch.register(woken, selectors.EVENT_READ)
+    watch = selectors.DefaultSelector()
+    for each in (listener, ended):
+        watch.register(each, selectors.EVENT_READ)
     clients: dict[int, socket.socket] = {}
     while True:
         for key, _ in watch.select():
-            if key.fileobj is woken:
-                woken.recv(4096)
-                _reap(clients)
-                continue
-            client, _ = listener.accept()
-            request, files = _received(client)
-            pid = os.fork()
-            if pid == 0:
-                watch.close()
-                for each in (listener, woken, wakes, client, *clients.values()):
-                    each.close()
-                _become(request, files)
-                return request
-            for number in files:
-                os.close(number)
-            clients[pid] = client
-            client.send(str(pid).encode())
+            if key.fileobj is ended:
+                ended.recv(4096)
+                _tell_status(clients, watch)
+            elif key.fileobj is listener:
+                client, _ = listener.accept()
+                request, files = _received(client)
+                pid = os.fork()
+                if pid == 0:
+                    watch.close()
+                    for each in (listener, ended, ends, client, *clients.values()):
+                        each.close()
+                    _become(request, files)
+                    return request
+                _keep(client, pid, files)
+                clients[pid] = client
+                watch.register(client, selectors.EVENT_READ, pid)
+            else:
+                _kill(key, watch)
+
+
+def _keep(client: socket.socket, pid: int, files: list[int]) -> None:
+    """Tell a process id; the files are the process's alone."""
+    for number in files:
+        os.close(number)
+    with contextlib.suppress(OSError):
+        client.send(str(pid).encode())
+
+
+def _kill(key: selectors.SelectorKey, watch: selectors.BaseSelector) -> None:
+    """Kill the session of one whose client has something to say: that it has ended."""
+    if key.fileobj in (each.fileobj for each in watch.get_map().values()):
+        watch.unregister(key.fileobj)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(key.data, signal.SIGKILL)
 
 
 def _received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -76,14 +102,16 @@ def _received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return json.loads(data), list(numbers)
 
 
-def _reap(clients: dict[int, socket.socket]) -> None:
+def _tell_status(clients: dict[int, socket.socket], watch: selectors.BaseSelector) -> None:
     """Tell the status of every program that has ended."""
     while clients:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        # Who asked may have ended.
-        with clients.pop(pid) as client, contextlib.suppress(OSError):
+        client = clients.pop(pid)
+        with contextlib.suppress(KeyError):
+            watch.unregister(client)
+        with client, contextlib.suppress(OSError):  # who asked may have ended
             client.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
@@ -92,6 +120,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     _die_with_parent()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
     high = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _FREE) for number in files]
     for number in files:
@@ -121,18 +150,34 @@ def _leave() -> None:
         os._exit(_status[0])
 
 
+def _is_the_imported_one() -> bool:
+    """Whether the kernforge on the search path is the one that was imported."""
+    places = (Path(path, "kernforge", "__init__.py") for path in sys.path)
+    return next(filter(Path.is_file, places)) == Path(sys.modules["kernforge"].__file__)
+
+
 def perform(argv: list[str], installed: list[str]) -> None:
     """Do what ``python ARGV`` does.
 
     Args:
-        argv: ``-m MODULE``, ``-c TEXT`` or a path, and the program's arguments.
+        argv: ``-m MODULE``, ``-c TEXT`` or a path after an optional ``-B``, and the program's
+            arguments. Only modules of kernforge find kernforge imported.
         installed: the end of ``sys.path``, which no environment changes.
     """
     atexit.register(_leave)  # First, so that it runs last.
+    sys.dont_write_bytecode = argv[0] == "-B" or bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    if argv[0] == "-B":
+        argv = argv[1:]
     first, *rest = argv
     place = Path.cwd() if first in ("-m", "-c") else Path(first).absolute().parent
     sys.path[:] = [str(place), *_search_path(), *installed]
+    own = first == "-m" and rest[0].partition(".")[0] == "kernforge"
+    if not own or not _is_the_imported_one():
+        for name in [each for each in sys.modules if each.partition(".")[0] == "kernforge"]:
+            del sys.modules[name]
     if first == "-m":
+        if own:
+            subprocess.Popen = fork_server.popen
         sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     elif first == "-c":
@@ -144,10 +189,12 @@ def perform(argv: list[str], installed: list[str]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
-def main(listener: socket.socket) -> None:
+def main(address: str, listener: socket.socket) -> None:
     """Serve; in a new process, do as it is asked and end as Python does."""
     _die_with_parent()
-    importlib.import_module("torch")
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    fork_server.address = address
     installed = [path for path in sys.path[1:] if path not in _search_path()]
     gc.freeze()  # A collection would copy all that is shared.
     try:
@@ -159,4 +206,4 @@ def main(listener: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))
+    main(sys.argv[1], socket.socket(fileno=int(sys.argv[2])))
