@@ -19,6 +19,7 @@ import docs_results
 from kernforge import errors
 from kernforge.cli import main as cli_main
 from kernforge.manifest import schema
+from kernforge.system.environment import Environment, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,21 @@ def errors_page() -> str:
     )
 
 
+_ENVIRONMENT = """# Environment variables
+
+Variables that replace the default of an option are named in [commands](commands.md). pip's
+variables and `.netrc` apply to the package index.
+
+| variable | meaning |
+|---|---|"""
+
+
+def environment_page() -> str:
+    """Every variable with its meaning."""
+    found = [v for v in vars(Environment).values() if isinstance(v, Variable)]
+    return "\n".join((_ENVIRONMENT, *(f"| `{v.name}` | {v.meaning} |" for v in found), ""))
+
+
 def decisions_page() -> str:
     """The index of the decisions."""
     rows = []
@@ -116,6 +132,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "manifest.md": schema.reference_markdown(),
         REFERENCE / "commands.md": cli_page(),
         REFERENCE / "errors.md": errors_page(),
+        REFERENCE / "environment.md": environment_page(),
         REFERENCE / "build.schema.json": json.dumps(schema.json_schema(), indent=2) + "\n",
         ROOT / "README.md": f"{before}{START}\n{docs_results.headlines(results)}{END}{after}",
     }

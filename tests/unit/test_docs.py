@@ -90,3 +90,8 @@ def test_readme_is_short_and_has_one_table_of_results():
     table = text.partition("<!-- results:start -->")[2].partition("<!-- results:end -->")[0]
     rows = [line for line in table.splitlines() if line.startswith("|")]
     assert 2 < len(rows) <= 2 + 8
+
+
+def test_decisions_are_numbered_without_gaps():
+    numbers = [int(path.name[:4]) for path in sorted((DOCS / "decisions").glob("[0-9]*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))

@@ -41,7 +41,7 @@ def test_kernels_that_are_launched_early_wait(path):
 
 @pytest.mark.parametrize("path", HEADERS, ids=lambda p: p.name)
 def test_a_header_that_is_brought_is_whole_and_names_no_op_namespace(path):
-    """The plan of a unit does not look into it for the name: decision 36."""
+    """The plan of a unit does not look into it for the name: decision 19."""
     text = path.read_text()
     assert "#pragma once" in text
     assert "EXTENSION_NAME" not in text

@@ -6,7 +6,7 @@ front end. What is lacking comes from elsewhere: clang from ``ziglang``, whose p
 clang with its NVPTX back end; clang's own headers, those for CUDA among them, from ``clang-tidy``
 of the same clang; ``fatbinary`` from CUDA 13's nvcc; and the static runtime from CUDA 12.9's
 wheel, the only one of CUDA 12 that carries it, which serves every earlier 12. See
-docs/decisions/0022.
+docs/decisions/0012.
 """
 
 from __future__ import annotations
