@@ -206,3 +206,8 @@ def test_a_package_is_a_docstring(package):
 def test_no_module_bears_a_public_name():
     top = {name.partition(".")[0] for name in MODULES}
     assert not top & set(kernforge.__all__), "its first import would replace the public name"
+
+
+def test_no_class_name_is_borne_by_two_classes():
+    names = [n.name for m in MODULES for n in ast.walk(_tree(m)) if isinstance(n, ast.ClassDef)]
+    assert not {name for name in names if names.count(name) > 1}

@@ -149,7 +149,7 @@ REQUESTS: tuple[type[Request], ...] = get_args(Request)
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Acknowledged:
     """The request is done."""
 
 
@@ -188,7 +188,7 @@ class Refused:
     why: str
 
 
-Reply: TypeAlias = Done | Times | Skipped | Refused
+Reply: TypeAlias = Acknowledged | Times | Skipped | Refused
 
 # -- lines -----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kernforge.bench.engine import doubts, messages, workload
 from kernforge.bench.engine.cuda_driver import Driver
 from kernforge.bench.engine.exchange import DeviceBuffer, Exchange, HostBuffer, Scratch
-from kernforge.bench.engine.messages import Done, MessageError, Refused, Times, WorkerStart
+from kernforge.bench.engine.messages import Acknowledged, MessageError, Refused, Times, WorkerStart
 from kernforge.bench.engine.workload import COPY, NOTHING, PRODUCT, SIDE, Candidate, Settings
 from kernforge.system.process import Command, PipedProcess
 
@@ -123,7 +123,7 @@ class CandidateProcess:
         )
 
     def ask(
-        self, seconds: float, request: Request, kinds: tuple[type[Reply], ...] = (Done,)
+        self, seconds: float, request: Request, kinds: tuple[type[Reply], ...] = (Acknowledged,)
     ) -> Reply | None:
         """The reply to a request; None when there is none, and the candidate is refused.
 
@@ -135,7 +135,9 @@ class CandidateProcess:
         self.pipes.send(messages.encode(request))
         return self.hear(seconds, kinds)
 
-    def hear(self, seconds: float, kinds: tuple[type[Reply], ...] = (Done,)) -> Reply | None:
+    def hear(
+        self, seconds: float, kinds: tuple[type[Reply], ...] = (Acknowledged,)
+    ) -> Reply | None:
         """The next reply, as ``ask`` returns it."""
         reply, wrong = None, ""
         if (line := self.pipes.receive(seconds)) is not None:

@@ -19,10 +19,10 @@ from kernforge.bench.engine import timer as engine_timer
 from kernforge.bench.engine import workload as engine_workload
 from kernforge.bench.engine.contender import Contender, RefusedError
 from kernforge.bench.engine.messages import (
+    Acknowledged,
     BeginWorkload,
     CollectInputs,
     CollectResults,
-    Done,
     JudgePipe,
     Measure,
     Prepare,
@@ -363,7 +363,7 @@ def _obey(turn: Turn, request: Request) -> Reply:
             turn.inputs()
         case ReleaseMemory():
             turn.release()
-    return Done()
+    return Acknowledged()
 
 
 def _reply(turn: Turn, request: Request) -> Reply:
@@ -399,7 +399,7 @@ def serve(argv: list[str], open_turn: Callable[[WorkerStart, Engine], Turn]) -> 
         why = f"could not be loaded: {type(error).__name__}: {error}"
         judge.send(Refused(why=why[:_LONGEST]))
         return
-    judge.send(Done())
+    judge.send(Acknowledged())
     for request in judge:
         judge.send(_reply(turn, request))
 

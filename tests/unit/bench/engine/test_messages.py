@@ -8,12 +8,12 @@ import pytest
 from kernforge.bench.engine import messages
 from kernforge.bench.engine.messages import (
     REQUESTS,
+    Acknowledged,
     Argument,
     BeginWorkload,
     BufferAddress,
     CollectInputs,
     CollectResults,
-    Done,
     Measure,
     MessageError,
     Prepare,
@@ -26,7 +26,7 @@ from kernforge.bench.engine.messages import (
 from kernforge.bench.engine.workload import Candidate, Layout, Tensor
 from kernforge.bench.hub import oracle
 
-REPLIES = (Done, Times, Skipped, Refused)
+REPLIES = (Acknowledged, Times, Skipped, Refused)
 TENSOR = Tensor(shape=(3, 4), dtype="uint8", low=0, high=9)
 MESSAGES = [
     WorkerStart(
@@ -50,7 +50,7 @@ MESSAGES = [
     CollectResults(),
     CollectInputs(),
     ReleaseMemory(),
-    Done(),
+    Acknowledged(),
     Times(times=(0.0, 1.5)),
     Skipped(why="a reason", in_all_modes=True),
     Refused(why="a reason\nof two lines"),
@@ -95,7 +95,7 @@ def times(value):
         '{"times": [1.0]}',
         '{"kind": "Times"}',
         '{"kind": "Times", "times": [1.0], "more": 1}',
-        '{"kind": "Done", "times": [1.0]}',
+        '{"kind": "Acknowledged", "times": [1.0]}',
         times(None),
         times(1.0),
         times({"0": 1.0}),
