@@ -3,6 +3,7 @@
 
 import functools
 import os
+import signal
 
 import pytest
 
@@ -11,6 +12,11 @@ from kernforge.system import garbage
 # Threads of torch that wait for each other shall sleep: on a machine that has other work, such as
 # a second worker of pytest, they take its cores from those that compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Tests interrupt what they start. A background job of a shell ignores SIGINT, and so would all
+# that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Where kernforge is on PYTHONPATH and not installed, pytest finds its plugin here.
 pytest_plugins = ["kernforge.testing.plugin"]

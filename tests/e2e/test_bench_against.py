@@ -101,7 +101,9 @@ def test_a_version_that_is_not_published_is_said_before_anything_is_measured(pro
     assert "candidates" not in done.stderr
 
 
-def test_a_peer_may_leave_a_workload_out_and_a_directory_is_measured_beside_the_kernel(project):
+def test_a_peer_may_leave_a_workload_out_and_a_directory_is_measured_beside_the_kernel(
+    project, bench
+):
     candidates = project / "benchmarks" / "candidates.py"
     candidates.write_text(CANDIDATES + "PEERS = {'never': lambda *_: NotImplemented}\n")
     done = bench(project, "fast", "--allow", "0.5", "--against", project / "slow")
