@@ -66,7 +66,8 @@ class WarmPytest:
             FileNotFoundError: the program does not exist.
         """
         warm = self._next.result() if self._next and command.argv[:3] == _PYTEST else None
-        if warm is None or warm.receive(_READY_S) is None:
+        # It may have been killed with the round before, just after ``prepare`` saw it running.
+        if warm is None or warm.ended() is not None or warm.receive(_READY_S) is None:
             self._drop()
             return run(command)
         start = time.monotonic()
