@@ -2,7 +2,7 @@
 """Every error that a user can get.
 
 - KernforgeError        1   something went wrong that no class below names
-  - UsageError          2   the command line or a call asks for something impossible
+  - UsageError          2   the command line or the arguments of a call are not valid
     - RequestError          a call of the loader does; also a ValueError
     - MissingPackageError   a required Python package is missing; also an ImportError
     - LayerError            a layer, a mapping and a mode do not fit together; also a ValueError
@@ -61,13 +61,13 @@ class KernforgeError(Exception):
 
 
 class UsageError(KernforgeError):
-    """The command line or a call asks for something impossible."""
+    """The command line or the arguments of a call are not valid."""
 
     exit_code = 2
 
 
 class RequestError(UsageError, ValueError):
-    """A call of the loader asks for something impossible."""
+    """The arguments of a call of the loader are not valid."""
 
 
 class MissingPackageError(UsageError, ImportError):

@@ -77,7 +77,7 @@ def load(  # noqa: PLR0917 - torch's signature
     Raises:
         BuildError: a compiler failed; the message is what it wrote.
         ToolchainError: a compiler or toolkit is missing.
-        UsageError: the call asks for something impossible.
+        UsageError: the arguments are not valid.
     """
     if sources is None:
         from kernforge.jit.project import load_project  # noqa: PLC0415 - only who has one
@@ -161,7 +161,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
     Raises:
         BuildError: a compiler failed; the message is what it wrote.
         ToolchainError: a compiler or toolkit is missing.
-        UsageError: the call asks for something impossible.
+        UsageError: the arguments are not valid.
     """
     jit_request.refuse_sycl(extra_sycl_cflags or sycl_sources, with_sycl)
     process = jit_session.PROCESS
@@ -221,7 +221,7 @@ def load_request(session: JitSession, request: JitRequest, *, verbose: bool = Fa
     Raises:
         BuildError: a compiler failed; the message is what it wrote.
         ToolchainError: a compiler or toolkit is missing.
-        UsageError: the request is for something impossible.
+        UsageError: the request is not valid.
     """
     cached = session.answers.get(request)
     if not _is_current(cached, session):
