@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way around torch.ops (kernforge/direct.h) is one for plain tensors, and nobody can tell by the result."""
+"""The way around torch.ops (kernforge/direct.h) is one for plain tensors, and the result is the same."""
 
 from __future__ import annotations
 

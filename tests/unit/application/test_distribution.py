@@ -58,6 +58,6 @@ def test_a_lock_that_would_not_arrive_is_told_with_the_remedy():
     missing = find_route(document("uv_build"), lambda _path: False)
     assert not missing.arrives
     assert "[tool.kernforge.lock] package" in missing.text
-    assert find_route({}, lambda _path: False).arrives  # a project that nobody installs
+    assert find_route({}, lambda _path: False).arrives  # a project that is not installed
     with pytest.raises(UsageError, match="'nowhere', which is not a package"):
         find_route({"tool": {"kernforge": {"lock": {"package": "nowhere"}}}}, lambda _path: False)

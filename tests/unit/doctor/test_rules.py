@@ -144,7 +144,7 @@ def test_each_gpu_that_the_list_of_architectures_lacks_is_named():
     assert [(f.rule, f.severity, "A100" in f.message) for f in found] == [
         ("arch-list", "error", True)
     ]
-    # Without a GPU nobody can say which the list is for.
+    # Without a GPU it is unknown which one the list is for.
     cpu = replace(HEALTHY, torch=TorchFacts(version="2.13.0+cpu"), gpu_devices=False, driver=None)
     assert diagnose(replace(cpu, arch_list="7.5 8.0")) == ()
 
