@@ -140,7 +140,8 @@ READ_VARIABLES = {
     *("system.environment", "testing.plugin", "dev.warm_pytest_main"),
     "export.python",  # text of a setup.py that it writes
     *("build.api", "build.cluster.worker", "build.from_source", "build.workspace", "check.api"),
-    *("cli.build", "cli.options", "cli.test", "cli.tools", "dev.build", "dev.warm_pytest"),
+    *("cli.commands.build", "cli.options", "cli.commands.test", "cli.commands.tools"),
+    *("dev.build", "dev.warm_pytest"),
     *("testing.gpu", "testing.project_tests", "toolchain.index.index", "toolchain.installed"),
 }
 

@@ -12,13 +12,13 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from kernforge._version import __version__
-from kernforge.cli import (
+from kernforge.cli import interrupts
+from kernforge.cli.commands import (
     application,
     bench,
     build,
     completion,
     dev,
-    interrupts,
     project,
     publish,
     test,

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from kernforge.cli import main
-from kernforge.cli.completion import SHELLS, script
+from kernforge.cli.commands.completion import SHELLS, script
 
 pytest.importorskip("shtab")
 # What each shell offers for a line; the last word is the one being completed.

@@ -9,7 +9,7 @@ import pytest
 
 from kernforge import errors
 from kernforge.cli import main
-from kernforge.cli import project as cli_project
+from kernforge.cli.commands import project as cli_project
 from kernforge.system import console
 
 VERBS = (
