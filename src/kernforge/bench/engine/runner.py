@@ -48,7 +48,6 @@ class CandidateProcess:
             process reported, and the number of calls.
         prepared: of the same turns, nanoseconds that the process worked until its inputs were
             prepared, nanoseconds that it reported, and the number of calls.
-        unevenness: of each hot turn, mean over median of its times.
     """
 
     candidate: Candidate
@@ -64,14 +63,13 @@ class CandidateProcess:
     turns: dict[str, list[TimedTurn]] = field(default_factory=dict)
     untimed: list[tuple[float, float, int]] = field(default_factory=list)
     prepared: list[tuple[float, float, int]] = field(default_factory=list)
-    unevenness: list[float] = field(default_factory=list)
 
     def begin(self, parts: Layout) -> None:
         """Forget the workload before; a candidate whose process is dead stays refused."""
         self.exchange = Exchange(self.shared, parts, self.scratch)
         self.call_s, self.checked = 0.0, 0
         self.skipped, self.turns = {}, {}
-        self.untimed, self.prepared, self.unevenness = [], [], []
+        self.untimed, self.prepared = [], []
         if not self.dead:
             self.refused = ""
 
@@ -93,9 +91,6 @@ class CandidateProcess:
                 judge's clock is too coarse.
         """
         self.turns.setdefault(mode, []).append(turn)
-        uneven = doubts.unevenness(turn.times)
-        if mode == "hot" and uneven is not None:
-            self.unevenness.append(uneven)
         if judged:
             reported = statistics.fmean(turn.times) * turn.calls
             self.untimed.append((judged[1], reported, turn.calls))
@@ -119,7 +114,7 @@ class CandidateProcess:
             doubts.hidden_time(self.untimed, nothing.untimed)
             or doubts.computed_ahead(self.prepared, nothing.prepared)
             or doubts.distinguished(self.times())
-            or doubts.uneven(self.unevenness)
+            or doubts.uneven([turn.times for turn in self.turns.get("hot", [])])
         )
 
     def ask(
