@@ -15,6 +15,7 @@ from kernforge._version import __version__
 from kernforge.cli import interrupts
 from kernforge.cli.commands import (
     application,
+    authoring,
     bench,
     build,
     completion,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _COMMANDS = (
+    authoring,
     project,
     build,
     dev,

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge new``: a kernel project that builds, passes its tests and is ready to be changed.
+"""``kernforge new`` and ``init``: a kernel project that builds, passes its tests and can be changed.
 
-The files are in ``templates/``: ``common`` for every project, and a folder for each backend.
-Three words in their names and texts stand for what the user chose: ``__HUB_NAME__``,
-``__PYTHON_NAME__`` and ``__LICENSE__``; ``__BACKENDS__`` is the list in build.toml. A backend's
-``build.toml`` is appended to the common one.
+The files are in ``templates/``: ``common`` for every project and a folder for each backend;
+``gradient`` has the same folders with the files that differ with a backward kernel, ``minimal``
+those of the smallest project, ``ci`` workflows and images. Some words in their names and texts
+stand for what the user chose: ``__HUB_NAME__``, ``__PYTHON_NAME__`` and ``__LICENSE__``;
+``__BACKENDS__`` is the list in build.toml. A backend's ``build.toml`` is appended to the common one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import importlib.resources
 import keyword
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from kernforge.errors import UsageError
 from kernforge.system.files import publish_tree, staging, write_new
@@ -24,7 +26,15 @@ if TYPE_CHECKING:
 
 BACKENDS = ("cpu", "cuda")
 """What a new project can be made for."""
+MANIFEST = "build.toml"
+Layout = Literal["full", "gradient", "minimal"]
+"""Which files a project starts with: ``gradient`` is ``full`` with a backward kernel."""
 
+_LAYERS: Mapping[Layout, tuple[str, ...]] = {
+    "full": ("",),
+    "gradient": ("", "gradient/"),
+    "minimal": ("minimal/",),
+}
 # The rule of build.toml's general.name.
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 # SPDX expressions; nothing that would end a TOML string or a comment.
@@ -33,12 +43,26 @@ _LICENSE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9.+() ]*")
 _TAKEN = frozenset({"add_op_namespace_prefix", "annotations", "ops", "torch"})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """What ``init`` did in a directory.
+
+    Attributes:
+        written: new files.
+        kept: files that were there and are as they were.
+    """
+
+    written: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
 def scaffold(
     name: str,
     *,
     dest: Path,
     backends: tuple[str, ...] = ("cuda", "cpu"),
     license: str = "Apache-2.0",  # noqa: A002 - the word that build.toml uses
+    layout: Layout = "full",
 ) -> tuple[Path, ...]:
     """Write a new kernel project; it appears whole or not at all.
 
@@ -48,6 +72,7 @@ def scaffold(
         dest: the project's directory, which must not exist yet or must be empty.
         backends: some of ``BACKENDS``.
         license: an SPDX expression.
+        layout: which files.
 
     Returns:
         The files, in the order of their names.
@@ -55,15 +80,8 @@ def scaffold(
     Raises:
         UsageError: the name, a backend or the license is not usable, or something is at ``dest``.
     """
-    chosen = _check(name, backends=backends, license=license)
+    files = _project(name, backends=backends, license=license, layout=layout)
     _check_free(dest)
-    words = {
-        "__HUB_NAME__": name,
-        "__PYTHON_NAME__": name.replace("-", "_"),
-        "__LICENSE__": license,
-        "__BACKENDS__": ", ".join(f'"{backend}"' for backend in chosen),
-    }
-    files = render(chosen, words=words)
     with staging(dest.absolute().parent) as stage:
         tree = stage / "project"
         for path, text in files.items():
@@ -73,16 +91,120 @@ def scaffold(
     return tuple(dest / path for path in files)
 
 
-def render(backends: tuple[str, ...], *, words: Mapping[str, str]) -> dict[str, str]:
-    """The project's files, path to text, in the order of their paths."""
+def fill(
+    name: str,
+    *,
+    dest: Path,
+    backends: tuple[str, ...] = ("cuda", "cpu"),
+    license: str = "Apache-2.0",  # noqa: A002
+    layout: Layout = "full",
+) -> Filled:
+    """Make a directory that exists a kernel project; no file that is there is changed.
+
+    Args:
+        name: as for ``scaffold``.
+        dest: the directory.
+        backends: some of ``BACKENDS``.
+        license: an SPDX expression.
+        layout: which files.
+
+    Raises:
+        UsageError: the name, a backend or the license is not usable, ``dest`` is not a directory or
+            is a project already, or a file is where a directory must be.
+    """
+    files = _project(name, backends=backends, license=license, layout=layout)
+    if not dest.is_dir():
+        raise UsageError(
+            f"there is no directory {dest}",
+            hint=f"`kernforge new {name}` makes one, or make it first",
+        )
+    if (dest / MANIFEST).exists():
+        raise UsageError(
+            f"{dest / MANIFEST} exists already: {dest} is a kernel project",
+            hint="`kernforge add-op NAME` adds an operator to it",
+        )
+    return add_files(files, dest)
+
+
+def add_files(files: Mapping[str, str], dest: Path) -> Filled:
+    """Write the files that are not there yet, by path relative to ``dest``.
+
+    Raises:
+        UsageError: a file is where a directory must be.
+    """
+    for path in files:
+        for part in (dest / path).relative_to(dest).parents:
+            if (dest / part).exists() and not (dest / part).is_dir():
+                raise UsageError(
+                    f"{dest / part} is a file, and {path} needs a directory there",
+                    hint="rename the file, or choose another directory",
+                )
+    kept = {path for path in files if (dest / path).exists() or (dest / path).is_symlink()}
+    # build.toml comes last: with it the directory is a project.
+    for path in sorted(files.keys() - kept, key=lambda path: (path == MANIFEST, path)):
+        write_new(dest / path, files[path])
+    return Filled(
+        written=tuple(dest / path for path in sorted(files.keys() - kept)),
+        kept=tuple(dest / path for path in sorted(kept)),
+    )
+
+
+def name_for(directory: Path) -> str:
+    """The kernel's name that a directory suggests: its own, in lower case and with dashes.
+
+    Raises:
+        UsageError: nothing of it can be used.
+    """
+    plain = directory.resolve().name
+    name = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"the directory's name, {plain!r}, is not a kernel name",
+            hint="name the kernel with --name, such as --name my-kernel",
+        )
+    return name
+
+
+def render(parts: tuple[str, ...], *, words: Mapping[str, str]) -> dict[str, str]:
+    """The files of some folders of the templates, path to text, in the order of their paths.
+
+    A file of a later folder takes the place of an earlier one's; a ``build.toml`` is appended.
+    """
     root = importlib.resources.files("kernforge") / "templates"
     files: dict[str, str] = {}
-    for part in ("common", *backends):
-        for path, text in _texts(root / part, prefix=""):
-            target = _fill(path, words).replace("gitignore", ".gitignore")
-            # Only build.toml is in several parts.
-            files[target] = files.get(target, "") + _fill(text, words)
+    for part in parts:
+        for path, text in _texts(root.joinpath(*part.split("/")), prefix=""):
+            target = re.sub(r"(^|/)dot-", r"\1.", fill_words(path, words))
+            before = files.get(target, "") if target == MANIFEST else ""
+            files[target] = before + fill_words(text, words)
     return dict(sorted(files.items()))
+
+
+def fill_words(text: str, words: Mapping[str, str]) -> str:
+    """The text with the user's words in the place of the template's."""
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
+def _project(
+    name: str,
+    *,
+    backends: tuple[str, ...],
+    license: str,  # noqa: A002
+    layout: Layout,
+) -> dict[str, str]:
+    chosen = _check(name, backends=backends, license=license)
+    words = {
+        "__HUB_NAME__": name,
+        "__PYTHON_NAME__": name.replace("-", "_"),
+        "__LICENSE__": license,
+        "__BACKENDS__": ", ".join(f'"{backend}"' for backend in chosen),
+    }
+    layers = _LAYERS[layout]
+    return render(
+        tuple(f"{layer}{part}" for layer in layers for part in ("common", *chosen)), words=words
+    )
 
 
 def _texts(folder: Traversable, *, prefix: str) -> Iterator[tuple[str, str]]:
@@ -93,26 +215,17 @@ def _texts(folder: Traversable, *, prefix: str) -> Iterator[tuple[str, str]]:
             yield prefix + entry.name, entry.read_text(encoding="utf-8")
 
 
-def _fill(text: str, words: Mapping[str, str]) -> str:
-    for word, value in words.items():
-        text = text.replace(word, value)
-    return text
-
-
 def _check(name: str, *, backends: tuple[str, ...], license: str) -> tuple[str, ...]:  # noqa: A002
     """The backends in one order; raises what ``scaffold`` says."""
     if not _NAME.fullmatch(name):
+        near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         raise UsageError(
             f"{name!r} is not a kernel name",
             hint="a name has lower-case letters, digits and dashes, at least two of them; "
-            "it begins with a letter and does not end with a dash",
+            "it begins with a letter and does not end with a dash"
+            + (f": {near}, for instance" if _NAME.fullmatch(near) else ""),
         )
-    python_name = name.replace("-", "_")
-    if keyword.iskeyword(python_name) or python_name in _TAKEN:
-        raise UsageError(
-            f"{python_name!r} cannot be the name of a function next to others in a Python module",
-            hint="choose another name, such as 'my-" + name + "'",
-        )
+    check_function(name.replace("-", "_"))
     unknown = [backend for backend in backends if backend not in BACKENDS]
     if unknown or not backends:
         raise UsageError(
@@ -129,6 +242,19 @@ def _check(name: str, *, backends: tuple[str, ...], license: str) -> tuple[str, 
     return tuple(backend for backend in BACKENDS if backend in backends)
 
 
+def check_function(name: str) -> None:
+    """Refuse a name that no function of a kernel's package can have.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if keyword.iskeyword(name) or name in _TAKEN:
+        raise UsageError(
+            f"{name!r} cannot be the name of a function next to others in a Python module",
+            hint="choose another name, such as 'my-" + name.replace("_", "-") + "'",
+        )
+
+
 def _check_free(dest: Path) -> None:
     if dest.is_symlink() or (dest.exists() and (not dest.is_dir() or any(dest.iterdir()))):
         raise _occupied(dest)
@@ -138,7 +264,8 @@ def _occupied(dest: Path) -> UsageError:
     """What stands in the way, by name."""
     found = sorted(path.name for path in dest.iterdir()) if dest.is_dir() else []
     shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")  # noqa: PLR2004
+    into = f"; `kernforge init {dest}` fills a directory and overwrites nothing" if found else ""
     return UsageError(
         f"{dest} exists already" + (f" and holds {shown}" if found else ""),
-        hint="choose another name or directory, or remove it first",
+        hint=f"choose another name or directory, or remove it first{into}",
     )

@@ -3,16 +3,18 @@
 
 import ast
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from kernforge.errors import UsageError
 from kernforge.manifest.document import check_files, parse
-from kernforge.project.scaffold import scaffold
+from kernforge.project.scaffold import fill, name_for, scaffold
 
 
 def _project(tmp_path, **options):
@@ -60,8 +62,9 @@ def test_python_and_hub_names(tmp_path):
         ast.parse(files[path], filename=path)
 
 
-def test_the_python_files_pass_the_linter(tmp_path):
-    dest, _ = _project(tmp_path)
+@pytest.mark.parametrize("layout", ["full", "gradient", "minimal"])
+def test_the_python_files_pass_the_linter(tmp_path, layout):
+    dest, _ = _project(tmp_path, layout=layout)
     rules = "--select=E,F,W,B,I,UP,SIM,RET,PTH,PT"
     command = ["ruff", "check", "--isolated", "--line-length=100", rules, "--no-cache", str(dest)]
     done = subprocess.run(
@@ -70,6 +73,79 @@ def test_the_python_files_pass_the_linter(tmp_path):
     if "No module named ruff" in done.stderr:
         pytest.skip("ruff is not installed")
     assert done.returncode == 0, done.stdout
+
+
+def test_the_minimal_project_has_five_files(tmp_path):
+    _, files = _project(tmp_path, layout="minimal")
+    assert sorted(files) == [
+        "build.toml",
+        "my_relu.cu",
+        "tests/test_my_relu.py",
+        "torch-ext/my_relu/__init__.py",
+        "torch-ext/torch_binding.cpp",
+    ]
+    assert check_files(parse(files["build.toml"]), files) == []
+
+
+def test_the_gradient_layout_has_the_same_files_with_a_backward_kernel(tmp_path):
+    _, full = _project(tmp_path / "full")
+    _, gradient = _project(tmp_path / "gradient", layout="gradient")
+    assert gradient.keys() == full.keys()
+    assert gradient["build.toml"] == full["build.toml"]
+    assert "register_autograd" in gradient["torch-ext/my_relu/__init__.py"]
+    for path in ("my_relu.cu", "my_relu_cpu.cpp", "my_relu.h", "torch-ext/torch_binding.cpp"):
+        assert "backward" in gradient[path], path
+
+
+@pytest.mark.parametrize("layout", ["full", "gradient", "minimal"])
+def test_the_c_files_are_formatted(tmp_path, layout):
+    dest = tmp_path / "project"
+    # The columns of a template depend on the length of the name: one as long as the placeholder.
+    paths = scaffold("a-fifteen-chars", dest=dest, layout=layout)
+    sources = [str(path) for path in paths if path.suffix in {".cu", ".cpp", ".h"}]
+    style = f"-style=file:{Path(__file__).parents[3] / '.clang-format'}"
+    command = ["clang-format", "--dry-run", "-Werror", style, *sources]
+    if shutil.which("clang-format") is None:
+        pytest.skip("clang-format is not installed")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_existing_directory_is_filled_and_keeps_its_files(tmp_path):
+    dest = tmp_path / "My_Project"
+    (dest / "tests").mkdir(parents=True)
+    (dest / "README.md").write_text("mine")
+    (dest / "tests" / "test_mine.py").write_text("mine")
+    filled = fill(name_for(dest), dest=dest)
+    assert filled.kept == (dest / "README.md",)
+    assert (dest / "README.md").read_text() == "mine"
+    assert all(path.is_file() for path in filled.written)
+    assert parse((dest / "build.toml").read_text()).general.name == "my-project"
+    with pytest.raises(UsageError, match="is a kernel project"):
+        fill("my-project", dest=dest)
+
+
+def test_a_file_in_the_place_of_a_directory_is_named(tmp_path):
+    (tmp_path / "tests").write_text("")
+    with pytest.raises(UsageError, match=r"tests is a file, and tests/test_my_op\.py needs"):
+        fill("my-op", dest=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["tests"]
+    with pytest.raises(UsageError, match="there is no directory"):
+        fill("my-op", dest=tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"),
+    [("My_Dir", "my-dir"), ("relu", "relu"), ("a.b  c", "a-b-c"), ("-x1-", "x1")],
+)
+def test_the_name_that_a_directory_suggests(tmp_path, directory, name):
+    assert name_for(tmp_path / directory) == name
+
+
+@pytest.mark.parametrize("directory", ["1st", "___", "x"])
+def test_a_directory_that_suggests_none_is_refused(tmp_path, directory):
+    with pytest.raises(UsageError, match="is not a kernel name"):
+        name_for(tmp_path / directory)
 
 
 @pytest.mark.parametrize(

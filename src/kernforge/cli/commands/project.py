@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that write and describe a project: new, variants, lock-toolchain, migrate, schema."""
+"""Commands that describe a project: variants, lock-toolchain, migrate, schema."""
 
 from __future__ import annotations
 
@@ -18,25 +18,6 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs, _new, "new", "write a new kernel project that can be built at once", "my-kernel"
-    )
-    verb.add_argument("name", help="lower-case letters, digits and dashes")
-    verb.add_argument(
-        "--dir",
-        type=Path,
-        default=Path(),
-        help="parent directory of the project (default: current directory)",
-    )
-    verb.add_argument(
-        "--backends",
-        nargs="+",
-        default=["cuda", "cpu"],
-        choices=["cuda", "cpu"],
-        help="default: both",
-    )
-    verb.add_argument("--license", default="Apache-2.0", help="SPDX name (default: Apache-2.0)")
-
     verb = options.add_verb(
         verbs, _variants, "variants", "list the variants of a project, with reasons", ""
     )
@@ -69,22 +50,6 @@ def add(verbs: options.Verbs) -> None:
         verbs, _schema, "schema", "print build.toml's JSON schema", "--out schema.json"
     )
     verb.add_argument("--out", type=Path, help="file to write the schema to")
-
-
-def _new(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.project import scaffold  # noqa: PLC0415
-
-    written = scaffold.scaffold(
-        arguments.name,
-        dest=arguments.dir / arguments.name,
-        backends=tuple(arguments.backends),
-        license=arguments.license,
-    )
-    root = arguments.dir / arguments.name
-    console.result(
-        {"project": str(root), "files": [str(path) for path in written]},
-        f"{root}: {len(written)} files\nnext: kernforge build {root}",
-    )
 
 
 def _variants(arguments: argparse.Namespace, console: Console) -> None:

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: __LICENSE__
+//
+// y = max(x, 0) * scale, element by element, and its gradient: what the kernels and the binding
+// share.
+// No torch header in here: that is what keeps a kernel's compile time at a second or two.
+
+#pragma once
+
+#include <cstdint>
+
+#include "kernforge/dtype.h"
+
+#if defined(CUDA_KERNEL) || defined(__CUDACC__)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace __PYTHON_NAME___kernel {
+
+using kernforge::DType;
+
+// `count` elements that lie side by side; y may be x.
+void run_cpu(const void* x, void* y, double scale, DType dtype, int64_t count);
+
+// dx = x > 0 ? grad * scale : 0, where grad is the gradient of y.
+void run_cpu_backward(const void* grad, const void* x, void* dx, double scale, DType dtype,
+                      int64_t count);
+
+#if defined(CUDA_KERNEL) || defined(__CUDACC__)
+// The same on the current device, asynchronously on the stream.
+cudaError_t launch(const void* x, void* y, double scale, DType dtype, int64_t count,
+                   cudaStream_t stream);
+cudaError_t launch_backward(const void* grad, const void* x, void* dx, double scale, DType dtype,
+                            int64_t count, cudaStream_t stream);
+#endif
+
+}  // namespace __PYTHON_NAME___kernel

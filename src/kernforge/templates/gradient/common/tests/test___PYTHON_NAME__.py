@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: __LICENSE__
+"""The kernel against its reference.
+
+`op_tests` makes a test for each of its checks: values, special values, views, what lies around the
+memory, gradient, determinism, torch.compile, streams, graphs. `pytest -k views` runs one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernforge.testing import assert_near, op_tests
+
+
+def _load(name):
+    path = Path(__file__).parents[1] / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"__PYTHON_NAME___{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+cases = _load("cases")
+reference = _load("reference")
+
+TestKernel = op_tests(
+    op="__PYTHON_NAME__",
+    reference=reference.__PYTHON_NAME__,
+    inputs=lambda draw, shape: (draw(shape), 1.7),
+    shapes=cases.TEST_SHAPES,
+    dtypes=cases.DTYPES,
+    backward=True,
+    elementwise=True,
+    large=(2**31 + 17,),
+)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_16_bit_pattern(kernel, device, dtype):
+    x = torch.arange(-(2**15), 2**15).to(torch.int16).view(getattr(torch, dtype)).to(device)
+    want = reference.__PYTHON_NAME__(x, 1.0)
+    assert_near(kernel.__PYTHON_NAME__(x, 1.0), want, want.to(x.dtype))
+
+
+def test_the_gradient_at_special_values(kernel, device):
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([0.0, -0.0, inf, -inf, nan, -1.0, 1.0], device=device, requires_grad=True)
+    kernel.__PYTHON_NAME__(x, 2.0).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 2.0]
+
+
+def test_another_dtype_is_refused(kernel, device):
+    with pytest.raises(ValueError, match=r"bfloat16 or float64, got Int"):
+        kernel.__PYTHON_NAME__(torch.ones(3, dtype=torch.int32, device=device))

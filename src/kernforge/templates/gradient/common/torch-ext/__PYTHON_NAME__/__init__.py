@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: __LICENSE__
+"""Scaled ReLU, ``max(x, 0) * scale``, with its gradient."""
+
+from __future__ import annotations
+
+import torch
+
+from ._ops import add_op_namespace_prefix, ops
+
+__all__ = ["__PYTHON_NAME__"]
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    """``max(x, 0) * scale`` for each element, rounded once; half types compute in float32.
+
+    Differentiable once in ``x``; the gradient at 0 is 0.
+
+    Args:
+        x: float32, float16, bfloat16 or float64, of any shape; copied where it is not contiguous.
+        scale: what the positive elements are multiplied by.
+
+    Returns:
+        A new contiguous tensor of the same shape and dtype.
+
+    Raises:
+        ValueError: the dtype is another one.
+    """
+    return ops.__PYTHON_NAME__(x, scale)
+
+
+# What torch.compile needs to know: the result's shape and dtype, without running anything.
+@torch.library.register_fake(add_op_namespace_prefix("__PYTHON_NAME__"))
+def _fake(x: torch.Tensor, scale: float) -> torch.Tensor:  # noqa: ARG001
+    torch._check(  # noqa: SLF001
+        x.dtype in _DTYPES,
+        lambda: f"__PYTHON_NAME__: x must be float32, float16, bfloat16 or float64, got {x.dtype}",
+    )
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake(add_op_namespace_prefix("__PYTHON_NAME___backward"))
+def _backward_fake(grad: torch.Tensor, x: torch.Tensor, scale: float) -> torch.Tensor:  # noqa: ARG001
+    return x.new_empty(x.shape)
+
+
+# The gradient: what the forward pass keeps, and what the backward pass does with it.
+def _keep(ctx, inputs, output) -> None:  # noqa: ANN001, ARG001
+    x, ctx.scale = inputs
+    ctx.save_for_backward(x)
+
+
+def _backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN001
+    (x,) = ctx.saved_tensors
+    return ops.__PYTHON_NAME___backward(grad, x, ctx.scale), None
+
+
+torch.library.register_autograd(
+    add_op_namespace_prefix("__PYTHON_NAME__"), _backward, setup_context=_keep
+)
