@@ -11,7 +11,7 @@ from kernforge.system import digest
 from kernforge.system.process import run
 
 
-def action(title, script, *, needs=(), outputs=("out",), shell="sh"):
+def action(title, script, *, needs=(), outputs=("out",), shell="/bin/sh"):
     """An action that runs a shell script, or a Python program, in its directory."""
     inputs = tuple(
         Input(path=f"in/{n}", origin="action", name=f"{one.key}/{one.outputs[0]}", digest=one.key)

@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ _STAGING_PREFIX = "tmp-"
 _WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
 _NOT_ALLOWED = "check the owner, or set KERNFORGE_HOME or --out to another directory"
 _HINTS = {
+    errno.EEXIST: "something is there that could not be removed: remove it, and try again",
     errno.ENOTDIR: _WRONG_KIND,
     errno.ENOSPC: "free some space, or set KERNFORGE_HOME or --out to a directory on another disk",
     errno.EDQUOT: "the quota is used up: free some space, or set KERNFORGE_HOME or --out elsewhere",
@@ -132,6 +134,24 @@ def make_dir(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
+def new_dir(parent: Path, prefix: str) -> Path:
+    """Make an empty directory with a name that no other has, open to this user only."""
+    with disk_errors(f"writing under {parent}"):
+        parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+
+
+def make_new_dir(path: Path) -> None:
+    """Make an empty directory at a path where nothing may be.
+
+    Raises:
+        StorageError: something is there.
+    """
+    with disk_errors(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700)
+
+
 def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644) -> None:
     """Write a complete file under its final name, or nothing."""
     with atomic_stream(path, mode=mode) as stream:
@@ -205,15 +225,6 @@ def copy_atomic(source: Path, target: Path) -> None:
         raise storage_error(error) from error
 
 
-def link_or_copy(source: Path, target: Path) -> None:
-    """Make ``target`` a hard link to ``source``, or a copy if the disk cannot link."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        copy_file(source, target)
-
-
 def symlink(target: str, path: Path) -> None:
     """Create a symbolic link, replacing an old one atomically."""
     with disk_errors(f"writing {path}"):
@@ -225,11 +236,48 @@ def symlink(target: str, path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file or a directory; nothing happens if it does not exist."""
-    if path.is_symlink() or path.is_file():
+    """Remove a file or a directory; nothing happens if it does not exist.
+
+    A program may have left directories that it closed, or thousands inside each other.
+    """
+    if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
-    else:
+        return
+    with contextlib.suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
+    if path.is_dir():
+        with contextlib.suppress(OSError):
+            _remove_stubborn(path)
+
+
+def _remove_stubborn(path: Path) -> None:
+    """Remove a tree of any depth: each directory in it is moved to its top, opened and emptied."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    path.chmod(0o700)
+    top = os.open(path, flags)
+    try:
+        todo = ["."]
+        while todo:
+            inside = todo.pop()
+            here = os.open(inside, flags, dir_fd=top)
+            try:
+                for name in os.listdir(here):  # noqa: PTH208 - of a descriptor
+                    if name in todo:
+                        continue
+                    if not stat.S_ISDIR(os.lstat(name, dir_fd=here).st_mode):
+                        os.unlink(name, dir_fd=here)
+                        continue
+                    new = f"{_STAGING_PREFIX}{uuid.uuid4().hex}"
+                    os.chmod(name, 0o700, dir_fd=here)  # one that is closed cannot be moved
+                    os.rename(name, new, src_dir_fd=here, dst_dir_fd=top)
+                    todo.append(new)
+            finally:
+                os.close(here)
+            if inside != ".":
+                os.rmdir(inside, dir_fd=top)
+    finally:
+        os.close(top)
+    path.rmdir()
 
 
 @contextlib.contextmanager
@@ -252,7 +300,7 @@ def claimed(path: Path) -> Iterator[bool]:
     """Hold an empty directory of this user at exactly this path; yields whether that succeeded.
 
     The function waits for other processes of this user. It fails for a directory of another user,
-    for a link, and if the parent is not writable. The caller removes the directory at the end; a
+    for a link, if the parent is not writable, and if what was left cannot be removed. The caller removes the directory at the end; a
     directory that was left is emptied by the next caller.
     """
     handle = _claim(path)
@@ -260,7 +308,7 @@ def claimed(path: Path) -> Iterator[bool]:
         if handle is not None:
             for entry in path.iterdir():
                 remove_tree(entry)
-        yield handle is not None
+        yield handle is not None and not any(path.iterdir())
     finally:
         if handle is not None:
             os.close(handle)

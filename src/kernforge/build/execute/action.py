@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run one action, in a directory that holds its inputs and nothing else.
 
-Its outputs enter the store by one rename. The directory of one that failed stays, with a script
-that runs it again by hand.
+Its outputs enter the store by one rename. The directory of one that failed stays, and beside it a
+script that runs it again by hand. The action can write its directory and everything in it, so that
+this process writes there before it runs and never after, and reads it as ``untrusted``.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from kernforge.build.execute import results, sandbox
 from kernforge.build.execute.outcome import Done, Failure
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.build.execute.sandbox import ActionDirectory, Sandbox
+from kernforge.build.execute.sandbox import WORK, ActionDirectory, Sandbox
 from kernforge.build.plan import graph
-from kernforge.errors import BuildError
-from kernforge.system import files
+from kernforge.errors import BuildError, IntegrityError
+from kernforge.system import files, untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 LOG = "kernforge-log.txt"
 """File of a result that holds what the program printed."""
-_AGAIN = "again.sh"
 _PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 
 
@@ -107,17 +107,16 @@ class ActionRun:
 
     def _run(self, action: Action, tree: Path) -> Completed:
         with self._directory(action) as directory:
-            done = self._run_in(action, directory)
-            for output in action.outputs:
-                files.copy_file(directory.work / output, tree / output)
+            done = self._run_in(action, directory, tree)
             if log := (done.stdout + done.stderr).strip():
                 files.write_new(tree / LOG, log + "\n")
-            files.write_new(tree / results.FILE, json.dumps(self._how(action, directory), indent=1))
+            how = self._how(action, directory, tree)
+            files.write_new(tree / results.FILE, json.dumps(how, indent=1))
             # The directory of an action that failed stays, so that its command can be repeated there.
             files.remove_tree(directory.path)
         return done
 
-    def _how(self, action: Action, directory: ActionDirectory) -> dict[str, Any]:
+    def _how(self, action: Action, directory: ActionDirectory, tree: Path) -> dict[str, Any]:
         """How an action and all that it needed were run."""
         known: dict[str, Any] = {}
         for key in sorted(graph.needs(action)):
@@ -125,7 +124,7 @@ class ActionRun:
         known[action.key] = {
             "isolated": self._context.sandbox.isolates,
             "fixed": directory.inside == sandbox.fixed_path(action.key),
-            "outputs": {name: files.sha256_file(directory.work / name) for name in action.outputs},
+            "outputs": {name: files.sha256_file(tree / name) for name in action.outputs},
         }
         return known
 
@@ -133,24 +132,28 @@ class ActionRun:
     def _directory(self, action: Action) -> Iterator[ActionDirectory]:
         """A directory for one action: seen under the fixed path, or really there, or elsewhere."""
         trees = {name: self._context.trees[name] for name in action.trees}
-        spare = self._context.work / action.key[:24]
-        fixed = Path(sandbox.fixed_path(action.key))
+        name = action.key[: sandbox.KEY_LENGTH]
+        fixed = sandbox.fixed_path(action.key)
+        for old in self._context.work.glob(f"{name}*"):
+            files.remove_tree(old)
         if self._context.sandbox.isolates:
-            yield self._fill(action, ActionDirectory(path=spare, inside=str(fixed), trees=trees))
+            # A new directory each time: an action may have made its last one hard to remove.
+            path = files.new_dir(self._context.work, f"{name}-")
+            yield self._fill(action, ActionDirectory(path=path, inside=fixed, trees=trees))
             return
-        with files.claimed(fixed) as ours:
-            path = fixed if ours else spare
+        with files.claimed(Path(fixed)) as ours:
+            path = Path(fixed) if ours else self._context.work / name
+            if not ours:
+                files.make_new_dir(path)
             yield self._fill(action, ActionDirectory(path=path, inside=str(path), trees=trees))
 
     def _fill(self, action: Action, directory: ActionDirectory) -> ActionDirectory:
-        """Put the inputs into an action's directory, and its trees next to them."""
-        files.remove_tree(directory.work)
+        """Put the inputs into an action's empty directory, and its trees next to them."""
         for file in action.inputs:
             self._place(file, directory.work / file.path)
         # Line tables hold the time of a source.
         files.make_dir(directory.work)
         files.set_times(directory.work, sandbox.EPOCH)
-        files.remove_tree(directory.path / "tmp")
         files.make_dir(directory.path / "tmp")
         for name, real in directory.mounted().items():
             seen = directory.path / "roots" / name
@@ -160,7 +163,7 @@ class ActionRun:
                 files.symlink(real, seen)
         return directory
 
-    def _run_in(self, action: Action, directory: ActionDirectory) -> Completed:
+    def _run_in(self, action: Action, directory: ActionDirectory, tree: Path) -> Completed:
         paths = {name: directory.tree(name) for name in directory.trees} | {
             "threads": str(self._threads)
         }
@@ -173,10 +176,11 @@ class ActionRun:
                 f"{argv[0]} is not there", hint="the store is damaged: remove KERNFORGE_HOME/store"
             ) from error
         done = replace(done, returncode=sandbox.returncode(self._context.sandbox, done.returncode))
-        missing = [name for name in action.outputs if not (directory.work / name).is_file()]
-        if done.returncode != 0 or done.timed_out or missing:
-            files.write_new(directory.path / _AGAIN, sandbox.by_hand(command))
-            raise _FailedError(_failure(action, f"sh {directory.path / _AGAIN}", done, missing))
+        problems = _take_outputs(action, directory, tree)
+        if done.returncode != 0 or done.timed_out or problems:
+            again = self._context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
+            files.write_atomic(again, sandbox.by_hand(command))
+            raise _FailedError(_failure(action, f"sh {again}", done, problems))
         return done
 
     def _place(self, file: Input, path: Path) -> None:
@@ -186,13 +190,27 @@ class ActionRun:
             files.write_new(path, self._plan.texts[file.name])
         else:
             key, _, output = file.name.partition("/")
-            files.link_or_copy(self._context.store.path(STORE_KIND, key) / output, path)
+            # Not a hard link: the action could write through it into the store.
+            files.copy_file(self._context.store.path(STORE_KIND, key) / output, path)
 
 
-def _failure(action: Action, repeat: str, done: Completed, missing: list[str]) -> Failure:
+def _take_outputs(action: Action, directory: ActionDirectory, tree: Path) -> list[str]:
+    """Copy what an action made into a tree of ours; returns what is wrong with it."""
+    problems = []
+    for name in action.outputs:
+        try:
+            untrusted.copy_out(directory.path, f"{WORK}/{name}", tree / name)
+        except FileNotFoundError:
+            problems.append(f"it did not write {name}")
+        except IntegrityError as error:
+            problems.append(error.message)
+    return problems
+
+
+def _failure(action: Action, repeat: str, done: Completed, problems: list[str]) -> Failure:
     output = (done.stdout + done.stderr).strip()
     if done.returncode == 0 and not done.timed_out:
-        output += f"\n{action.argv[0]} succeeded without writing {', '.join(missing)}"
+        output += f"\n{action.argv[0]} succeeded, but {'; '.join(problems)}"
     if done.returncode < 0:
         output += f"\nkilled by signal {-done.returncode}" + (
             ": out of memory? Try fewer --jobs" if done.returncode == -9 else ""  # noqa: PLR2004

@@ -36,11 +36,14 @@ EPOCH = 315_532_800
 
 DIRECTORIES = ("/var/tmp", "kernforge-*")
 """Where the directories of actions are, and the pattern of their names."""
+KEY_LENGTH = 24
+"""Characters of an action's key in the name of its directory."""
+WORK = "work"
+"""The part of an action's directory that holds its inputs and outputs."""
 _PLACE = "/var/tmp/kernforge-"  # made exclusively, and refused when it is another's
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_KEY_LENGTH = 24
 # A directory that is part of the host compiler's installation: its files are found relative to the
 # others', so it is seen where it is.
 _IN_PLACE = "gcc"
@@ -107,7 +110,7 @@ class ActionDirectory:
     @property
     def work(self) -> Path:
         """Where inputs are put and outputs are found."""
-        return self.path / "work"
+        return self.path / WORK
 
     def tree(self, name: str) -> str:
         """Path of a toolchain's tree as the action sees it; the host compiler stays where it is."""
@@ -120,7 +123,7 @@ class ActionDirectory:
 
 def fixed_path(key: str) -> str:
     """The path under which the action with this key runs on every machine."""
-    return f"{_PLACE}{key[:_KEY_LENGTH]}"
+    return f"{_PLACE}{key[:KEY_LENGTH]}"
 
 
 def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
@@ -196,7 +199,7 @@ def command(sandbox: Sandbox, directory: ActionDirectory, argv: tuple[str, ...])
     if not sandbox.isolates:
         return Command(argv=argv, cwd=directory.work, env=env)
     mounts = _mounts(directory, directory.trees)
-    inside = f"{directory.inside}/work"
+    inside = f"{directory.inside}/{WORK}"
     return Command(argv=_prefix(sandbox, mounts, inside) + argv, cwd=directory.work, env=env)
 
 
