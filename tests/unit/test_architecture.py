@@ -37,7 +37,6 @@ DOORS = {
     "distributed": ["build.cluster.*"],
     "elftools": ["binary.*"],
     "fcntl": ["system.files", "system.disk"],
-    "filelock": ["system.files"],
     "fsspec": ["store.remote"],
     "huggingface_hub": ["registry.hub_client", "publish.hub"],
     "pynvml": ["bench.engine.nvml"],

@@ -86,7 +86,7 @@ def test_importing_kernforge_imports_nothing_else():
 
 def test_the_loader_imports_no_torch_until_a_kernel_is_asked_for():
     roots = {n.partition(".")[0] for n in modules_after("from kernforge import get_kernel")}
-    assert not roots & {"torch", "numpy", "pydantic", "requests", "packaging", "filelock"}
+    assert not roots & {"torch", "numpy", "pydantic", "requests", "packaging"}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _AGAIN_S = 0.3
+_SIGNALS_AT_ONCE = 64
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
 
@@ -20,11 +24,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 def raised() -> Iterator[None]:
     """Raise KeyboardInterrupt in the block when a signal asks the process to end.
 
-    A library may catch the exception: torch does at some moments of its import, and the command
-    would continue. So the exception is raised again until the block ends, except while code cleans
-    up after it. An interrupt that is ignored, as with ``nohup``, stays ignored.
+    Python's handler of a signal runs in the main thread, after its present step. A signal does not end
+    a wait for a lock if another thread receives it, or if it comes just before the wait begins: the
+    command would not end before the lock is free. And a library may catch the exception: torch does
+    at some moments of its import, and the command would continue. So a thread wakes the main thread,
+    and the exception is raised again until the block ends, except while code cleans up after it. An
+    interrupt that is ignored, as with ``nohup``, stays ignored.
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    waker = threading.Thread(target=_wake, args=(reads,), name="kernforge-signals", daemon=True)
+    waker.start()
+    before_fd = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _raise)
     signal.signal(signal.SIGALRM, _raise_again)
     if before[signal.SIGINT] is signal.default_int_handler:
@@ -32,18 +44,37 @@ def raised() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.set_wakeup_fd(before_fd)
+        os.close(writes)
+        waker.join()
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
+def _wake(reads: int) -> None:
+    """Send SIGALRM to the main thread again and again after the first signal that asks to end.
+
+    Args:
+        reads: the end of a pipe that gets the number of each signal; closed at the end of the pipe.
+    """
+    main = threading.main_thread().ident or 0
+    asked = False
+    with open(reads, "rb", buffering=0) as stream:
+        while True:
+            if not select.select([stream], [], [], _AGAIN_S if asked else None)[0]:
+                signal.pthread_kill(main, signal.SIGALRM)
+            elif numbers := stream.read(_SIGNALS_AT_ONCE):
+                asked = asked or bool({signal.SIGINT, signal.SIGTERM}.intersection(numbers))
+            else:
+                return
+
+
 def _raise(_signal: int, _frame: FrameType | None) -> None:
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
     raise KeyboardInterrupt
 
 
 def _raise_again(_signal: int, _frame: FrameType | None) -> None:
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
     error = sys.exc_info()[1]
     while error is not None:
         if isinstance(error, KeyboardInterrupt):

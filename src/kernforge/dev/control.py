@@ -7,12 +7,12 @@ raises an error; the store is consistent at any moment.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from kernforge.system.process import kill_all
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Mapping
 
 _SLEEP_S = 0.02
@@ -26,7 +26,8 @@ class Stop:
     """Ends a round."""
 
     def __init__(self) -> None:
-        self._stopped = threading.Event()
+        # No Event: an interrupt inside its methods could leave its lock held.
+        self._stopped = False
 
     def check(self) -> None:
         """Raise an error if the round must end.
@@ -34,12 +35,12 @@ class Stop:
         Raises:
             StoppedError: the round must end.
         """
-        if self._stopped.is_set():
+        if self._stopped:
             raise StoppedError
 
     def end(self, thread: threading.Thread) -> None:
         """End the round that runs in a thread, and wait for it."""
-        self._stopped.set()
+        self._stopped = True
         # More than once: the round may start another program after the first call.
         while thread.is_alive():
             kill_all()
@@ -63,10 +64,10 @@ class RoundEvents:
         self._notify(state, text)
 
     def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
-        """A download begins."""
+        """A download begins; the returned function ends it if the round must end."""
         size = f" ({total / 1e6:.0f} MB)" if total else ""
         self._notify("fetching", f"{what}{size}")
-        return lambda _count: None
+        return lambda _count: self._stop.check()
 
     def note(self, text: str) -> None:
         """A note for the user."""

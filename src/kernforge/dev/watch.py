@@ -62,8 +62,11 @@ def once(options: DevOptions, watcher: Watcher) -> int:
     Raises:
         KeyboardInterrupt: the user interrupted; all programs were ended.
     """
-    messages: queue.Queue[_Message] = queue.Queue()
-    with _session(options) as session, _RoundRunner(session, watcher, messages) as runner:
+    messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+    with (
+        _session(options) as session,
+        _RoundRunner(session, watcher, messages, again=False) as runner,
+    ):
         runner.start(rounds.EVERYTHING, (), {})
         return _round(messages.get()).exit_code
 
@@ -76,7 +79,7 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
     """
     import watchfiles  # noqa: PLC0415 - an extra's
 
-    messages: queue.Queue[_Message] = queue.Queue()
+    messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
     end = threading.Event()
 
     def put_changes() -> None:
@@ -116,11 +119,11 @@ def _unwatched(root: Path, error: Exception) -> StorageError:
 
 
 def _rounds(
-    session: Session, root: Path, watcher: Watcher, messages: queue.Queue[_Message]
+    session: Session, root: Path, watcher: Watcher, messages: queue.SimpleQueue[_Message]
 ) -> None:
     """Run rounds until an error or an interrupt."""
     done: Mapping[str, str] = {}
-    with _RoundRunner(session, watcher, messages) as runner:
+    with _RoundRunner(session, watcher, messages, again=True) as runner:
         runner.start(rounds.EVERYTHING, (), snapshot(root))
         while True:
             message = messages.get()
@@ -128,7 +131,6 @@ def _rounds(
                 _round(message)
                 done = runner.seen
                 watcher.state("idle", "")
-                session.prepare()
                 continue
             now = snapshot(root)
             if runner.busy and now == runner.seen:
@@ -147,14 +149,26 @@ def _rounds(
 class _RoundRunner:
     """Runs rounds, one at a time, in threads.
 
+    An interrupt reaches the main thread at any moment, also between a lock that it has taken and the
+    block that releases it. So the main thread does nothing that takes Python's locks.
+
     Args:
         session: session of the rounds.
         watcher: gets the state and the results.
         messages: gets each finished round.
+        again: whether there will be a round after each round.
     """
 
-    def __init__(self, session: Session, watcher: Watcher, messages: queue.Queue[_Message]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        watcher: Watcher,
+        messages: queue.SimpleQueue[_Message],
+        *,
+        again: bool,
+    ) -> None:
         self._session, self._watcher, self._messages = session, watcher, messages
+        self._again = again
         self._thread: threading.Thread | None = None
         self._stop = Stop()
         self._number = 0
@@ -188,11 +202,14 @@ class _RoundRunner:
 
     def _run(self, number: int, work: Work, changed: tuple[str, ...], stop: Stop) -> None:
         try:
+            stop.check()  # before this thread counted as running
             result = self._session.run(
                 number, changed, work, RoundEvents(self._watcher.state, stop), stop
             )
             self._watcher.round(result, self._session.good)
             self._messages.put(result)
+            if self._again:
+                self._session.prepare()
         except StoppedError:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread

@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _STAGING_PREFIX = "tmp-"
+# Between two attempts to get a lock.
+_SHORTEST_S, _LONGEST_S = 0.001, 0.05
 _WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
 _NOT_ALLOWED = "check the owner, or set KERNFORGE_HOME or --out to another directory"
 _HINTS = {
-    errno.EEXIST: "something is there that could not be removed: remove it, and try again",
+    errno.EEXIST: "check the path: it may be a file instead of a directory; or remove what is there",
     errno.ENOTDIR: _WRONG_KIND,
     errno.ENOSPC: "free some space, or set KERNFORGE_HOME or --out to a directory on another disk",
     errno.EDQUOT: "the quota is used up: free some space, or set KERNFORGE_HOME or --out elsewhere",
@@ -282,17 +285,13 @@ def _remove_stubborn(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an advisory lock file; the operating system releases it when the process ends."""
-    from filelock import FileLock  # noqa: PLC0415 - the loader must import in milliseconds
+    """Hold an advisory lock file; the operating system releases it when the process ends.
 
-    with disk_errors(f"locking {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        lock.acquire()
-    try:
+    Raises:
+        InterruptedError: see ``cancel_waits``.
+    """
+    with gate(path, alone=True):
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
@@ -333,7 +332,7 @@ def _claim(path: Path) -> int | None:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
             continue
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        _lock(handle, fcntl.LOCK_EX, path)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), path.lstat()):
                 return handle
@@ -371,20 +370,45 @@ def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
         path: the lock file.
         alone: whether the lock is exclusive.
         wait: whether to wait for other holders.
+
+    Raises:
+        InterruptedError: see ``cancel_waits``.
     """
     with disk_errors(f"locking {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        mode = (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | (0 if wait else fcntl.LOCK_NB)
-        try:
-            fcntl.flock(handle, mode)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+        yield _lock(handle, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, path, wait=wait)
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, mode: int, path: Path, *, wait: bool = True) -> bool:
+    """Lock an open file; returns whether that succeeded."""
+    cancelled, pause = _cancelled, _SHORTEST_S
+    while True:
+        try:
+            fcntl.flock(handle, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not wait:
+                return False
+            if cancelled != _cancelled:
+                raise InterruptedError(
+                    errno.EINTR, "interrupted while another process uses it", str(path)
+                ) from None
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_S)
+        else:
+            return True
+
+
+_cancelled = 0
+
+
+def cancel_waits() -> None:
+    """End every wait of another thread for a lock; it raises InterruptedError."""
+    global _cancelled  # noqa: PLW0603 - one value of the process, as its programs are
+    _cancelled += 1
 
 
 def touch(path: Path) -> None:

@@ -282,10 +282,11 @@ _tidying: dict[int, float] = {}
 
 
 def kill_all() -> None:
-    """Kill every running program; for an interrupt in another thread.
+    """Kill every running program, and end waits for locks; for an interrupt in another thread.
 
     A program that tidies up gets SIGTERM, and a call some seconds later kills it.
     """
+    files.cancel_waits()
     for process in tuple(_running):
         asked_at = _tidying.get(process.pid)
         if asked_at == 0:

@@ -3,19 +3,24 @@
 
 import contextlib
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from kernforge.cli import interrupts
 
+# Longer than any of these tests takes.
+WAIT_S = 60
+
 
 def wait():
-    """Longer than any of these tests takes; an interrupt ends it."""
-    time.sleep(60)
+    """An interrupt ends it."""
+    time.sleep(WAIT_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -37,6 +42,23 @@ def test_an_interrupt_that_a_library_swallows_comes_again():
 
     with pytest.raises(KeyboardInterrupt), interrupts.raised():
         work()
+
+
+def test_a_signal_that_another_thread_receives_ends_a_wait():
+    """As one does that comes just before the wait begins: Python's handler does not run in a wait."""
+
+    def work():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            queue.SimpleQueue().get(timeout=WAIT_S)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), interrupts.raised():
+        work()
+    assert time.monotonic() - start < WAIT_S, "the wait was over before"
 
 
 def test_what_cleans_up_is_left_alone():

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Locks that processes and threads wait for."""
+
+import threading
+
+import pytest
+
+from kernforge.system import files, process
+
+
+def test_a_lock_is_held_by_one_thread_at_a_time(tmp_path):
+    order = []
+
+    def second():
+        with files.locked(tmp_path / "lock"):
+            order.append("second")
+
+    with files.locked(tmp_path / "lock"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.1)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+@pytest.mark.parametrize("hold", [files.locked, files.claimed])
+def test_an_interrupt_in_another_thread_ends_a_wait(tmp_path, hold):
+    errors = []
+    waits = threading.Event()
+
+    def wait():
+        waits.set()
+        try:
+            with hold(tmp_path / "lock"):
+                pass
+        except InterruptedError as error:
+            errors.append(error)
+
+    with hold(tmp_path / "lock"):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        waits.wait()
+        # As its users do: the wait may begin after a call.
+        while thread.is_alive():
+            process.kill_all()
+            thread.join(0.02)
+    (error,) = errors
+    assert error.filename == str(tmp_path / "lock")
+    with hold(tmp_path / "lock"):
+        pass
