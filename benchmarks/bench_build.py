@@ -28,7 +28,7 @@ import torch
 from machine import describe
 
 from kernforge.project import targets
-from kernforge.system.paths import home
+from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 
 ROOT = Path(__file__).parents[1]
@@ -173,7 +173,7 @@ def prepare(directory: Path, half: Half, arguments: argparse.Namespace) -> Place
     store = directory / "home"
     (store / "store").mkdir(parents=True)
     # Toolchains are fetched once and are no part of a build; results start from nothing.
-    shelf = (arguments.store or home()) / "store" / "toolchains"
+    shelf = (arguments.store or Environment.read().home) / "store" / "toolchains"
     shelf.mkdir(parents=True, exist_ok=True)
     (store / "store" / "toolchains").symlink_to(shelf.absolute())
     options, env = tuple(arguments.options), {}

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from machine import describe
 
-from kernforge.system.paths import home
+from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 
 RESULT = Path(__file__).parent / "results" / "scaling.json"
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--lock", type=Path, help="a kernforge.lock for the project")
     parser.add_argument("--cuda-home", type=Path, help="a toolkit, which must be 13.0")
     arguments = parser.parse_args()
-    base = arguments.store or home()
+    base = arguments.store or Environment.read().home
     options = ["--cuda-home", str(arguments.cuda_home)] if arguments.cuda_home else []
     options += ["--variant", "*-cpu-*" if arguments.backend == "cpu" else "*-cu130-*"]
     cases = []

@@ -10,6 +10,7 @@ machine's disk are left out, so that the figures are what a stranger would see.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from dataclasses import replace
@@ -47,7 +48,7 @@ class Silent:
 
 def fresh(home: Path) -> tuple[Index, Wheels, Toolchains]:
     """An index of http addresses alone, and a store with nothing in it."""
-    config = Index.from_environment().config
+    config = Index.from_environment(os.environ).config
     remote = tuple(url for url in config.index_urls if url.startswith("http"))
     config = replace(config, index_urls=remote, find_links=())
     index = Index(config, Transport(config))

@@ -23,8 +23,7 @@ from pathlib import Path
 from kernforge.build import locking, workspace
 from kernforge.project import api as project
 from kernforge.project import targets
-from kernforge.system.paths import home
-from kernforge.system.process import run
+from kernforge.system.environment import Environment
 from kernforge.toolchain import lockfile, resolver
 from kernforge.toolchain.provision import Toolchains
 
@@ -50,7 +49,7 @@ class Quiet:
 
 def torch_headers() -> tuple[lockfile.Lock, list[Path]]:
     """A lock of every torch, and the trees of their headers in the store."""
-    bench = workspace.open_workspace(project.read(KERNEL, run), Quiet())
+    bench = workspace.open_workspace(project.read_project(KERNEL), Quiet(), Environment.read())
     series = frozenset(str(v) for v in targets.torch_releases())
     wanted = resolver.Needs(cuda=frozenset(), torch=series)
     compiler = locking.locked_compiler(bench)
@@ -61,7 +60,7 @@ def torch_headers() -> tuple[lockfile.Lock, list[Path]]:
 
 def pack(archive: Path, trees: list[Path], locked: lockfile.Lock) -> None:
     """Write the trees and the lock, equal files as hard links."""
-    root = home()
+    root = Environment.read().home
     seen: dict[str, str] = {}
     text = archive.parent / lockfile.FILE_NAME
     text.write_text(locked.to_json())

@@ -83,8 +83,8 @@ def errors_page() -> str:
 
 _ENVIRONMENT = """# Environment variables
 
-Variables that replace the default of an option are named in [commands](commands.md). pip's
-variables and `.netrc` apply to the package index.
+Some replace the default of an option: [commands](commands.md) says which. pip's variables and
+`.netrc` apply to the package index.
 
 | variable | meaning |
 |---|---|"""

@@ -81,7 +81,7 @@ def home(kept_home, tmp_path, monkeypatch):
     monkeypatch.setenv("KERNFORGE_HOME", str(kept_home))
     yield kept_home
     for root in tmp_path.iterdir():
-        shutil.rmtree(watch.place(root), ignore_errors=True)
+        shutil.rmtree(watch.place(root, kept_home), ignore_errors=True)
 
 
 class Dev:
@@ -152,7 +152,7 @@ class Dev:
 
 def left_over(project):
     """What a session leaves that is no last good build and no cache of pytest."""
-    place = watch.place(project)
+    place = watch.place(project, Path(os.environ["KERNFORGE_HOME"]))
     return sorted(path.name for path in place.iterdir() if path.name not in {"good", "pytest"})
 
 

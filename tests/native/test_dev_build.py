@@ -13,6 +13,7 @@ from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.jit.device import nvrtc
 from kernforge.project import scaffold
+from kernforge.system.environment import Environment
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
@@ -43,9 +44,15 @@ def editor(root, name, tmp_path, home):
         scratch.mkdir()
         place = scratch / "place"
         options = DevOptions(
-            root=root, place=place, variants=("*-cu130-*",), arch=("9.0",), test=False, bench=False
+            root=root,
+            place=place,
+            environment=Environment.read(),
+            variants=("*-cu130-*",),
+            arch=("9.0",),
+            test=False,
+            bench=False,
         )
-        return Session(options, scratch, WarmPytest(root, scratch))
+        return Session(options, scratch, WarmPytest(root, scratch, options.environment))
 
     session = start()
 

@@ -19,6 +19,7 @@ from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.errors import ToolchainError
 from kernforge.loader import host
+from kernforge.system.environment import Environment
 
 torch = pytest.importorskip("torch")
 
@@ -39,13 +40,19 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
     root = tmp_path / "toy"
     source = root / "toy.cu"
     text = source.read_text()
-    local = from_source.lent_parts(host.probe(), ToolchainError("nothing is fetched here"))
+    environment = Environment.read()
+    why = ToolchainError("nothing is fetched here")
     options = DevOptions(
-        root=root, place=tmp_path / "place", local_parts=local, pytest=PYTEST, bench=False
+        root=root,
+        place=tmp_path / "place",
+        environment=environment,
+        local_parts=from_source.lent_parts(host.probe(), environment, why),
+        pytest=PYTEST,
+        bench=False,
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with WarmPytest(root, scratch) as spare:
+    with WarmPytest(root, scratch, environment) as spare:
         session = Session(options, scratch, spare)
 
         def round_of(old, new):

@@ -10,6 +10,7 @@ import pytest
 
 from kernforge.dev import warm_pytest_main
 from kernforge.dev.warm_pytest import WarmPytest
+from kernforge.system.environment import Environment
 from kernforge.system.process import Command, kill_all, run
 
 pytestmark = pytest.mark.native
@@ -55,7 +56,7 @@ def project(tmp_path):
 @pytest.fixture
 def spare(project, tmp_path, monkeypatch):
     monkeypatch.setenv("OF_ANOTHER", "yes")
-    with WarmPytest(project, tmp_path) as one:
+    with WarmPytest(project, tmp_path, Environment.read()) as one:
         yield one
 
 

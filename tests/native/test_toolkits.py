@@ -4,6 +4,7 @@
 import functools
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -101,7 +102,9 @@ def as_archive(root, component, members):
 def real_cuda12(kept_home):
     """Trees of what the package index has of CUDA 12.9: the runtime and the C++ core libraries."""
     store = Store(kept_home / "store")
-    wheels = Wheels(Index.from_environment, store.root / "downloads", Quiet())
+    wheels = Wheels(
+        functools.partial(Index.from_environment, os.environ), store.root / "downloads", Quiet()
+    )
 
     def tree(project, version):
         def fill(root):

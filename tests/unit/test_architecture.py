@@ -4,6 +4,7 @@
 import ast
 import fnmatch
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,7 @@ SIDE_EFFECTS = {"os", "platform", "time", "torch", *DOORS} - {"elftools"}
 # All that an application which loads kernels meets; a new module is refused until it is added.
 LOADER_HALF = [
     *("errors", "_version", "artifact", "loader", "layers", "registry", "system", "trust"),
-    *("system.digest", "system.environment", "system.extras", "system.files", "system.paths"),
+    *("system.digest", "system.environment", "system.extras", "system.files"),
     *("artifact.integrity", "artifact.metadata", "artifact.python_depends", "artifact.variant"),
     "artifact.version",
     *("trust.admission", "trust.policy", "trust.signature"),
@@ -135,20 +136,26 @@ def test_pure_modules_do_no_io(module):
 
 
 # The modules that may mention the process's environment variables; others take an `Environment`.
-READ_VARIABLES = {
-    *("system.environment", "testing.plugin", "dev.warm_pytest_main"),
+OS_ENVIRON = {
+    "system.environment",
+    "system.process",  # what a program inherits
+    "testing.plugin",  # takes out what is not for the tests' own programs
+    "dev.warm_pytest_main",  # becomes the pytest of another environment
     "export.python",  # text of a setup.py that it writes
-    *("build.api", "build.cluster.worker", "build.from_source", "build.workspace", "check.api"),
-    *("cli.commands.build", "cli.options", "cli.commands.test", "cli.commands.tools"),
-    *("dev.build", "dev.warm_pytest"),
-    *("testing.gpu", "testing.project_tests", "toolchain.index.index", "toolchain.installed"),
+}
+# Where a process or a call of the public API begins: the environment is read and handed on.
+ENTRANCES = {
+    *("cli.main", "build.cluster.worker", "testing.remote", "testing.plugin", "jit.session"),
+    *("loader.api", "layers.kernelize", "registry.api"),
 }
 
 
-def test_only_some_modules_read_variables():
-    reading = {name for name, path in MODULES.items() if "os.environ" in path.read_text()}
-    assert reading <= READ_VARIABLES, "take a kernforge.system.environment.Environment"
-    assert not [name for name, path in MODULES.items() if "os.getenv" in path.read_text()]
+def test_variables_are_read_where_a_process_or_a_public_call_begins():
+    texts = {name: path.read_text() for name, path in MODULES.items()}
+    reading = {name for name, text in texts.items() if re.search(r"os\.(environ|getenv)\b", text)}
+    assert reading == OS_ENVIRON, "take a kernforge.system.environment.Environment"
+    taking = {n for n, text in texts.items() if re.search(r"Environment\.(read|live)\b", text)}
+    assert taking == ENTRANCES, "let the caller hand on its Environment"
 
 
 def test_torch_is_imported_late(module):

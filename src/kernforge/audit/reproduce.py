@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kernforge.build.workspace import Workspace
     from kernforge.project.api import Project
     from kernforge.registry.api import Registry
+    from kernforge.system.environment import Environment
     from kernforge.toolchain.index.wheels import Progress
 
 
@@ -83,12 +84,14 @@ class ReproduceOptions:
     """How to build again.
 
     Attributes:
+        environment: the variables of this process.
         sandbox: whether actions are kept to their inputs.
         jobs: threads of all compilers together.
         progress: listens to downloads.
         events: listens to the builds.
     """
 
+    environment: Environment
     sandbox: Mode
     jobs: int
     progress: Progress
@@ -155,7 +158,7 @@ def _again(
 ) -> Verdict:
     statement = variant.statement
     project = _project(variant, source, workplace / "source")
-    workspace = build_workspace.open_workspace(project, options.progress)
+    workspace = build_workspace.open_workspace(project, options.progress, options.environment)
     if statement.actions:
         _refuse_other_toolchain(workspace, statement)
     workspace = replace(workspace, store=_fresh_store(workspace.store, home))

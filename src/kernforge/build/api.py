@@ -7,7 +7,6 @@ This is the only place where these steps follow each other. Every caller hands i
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -293,7 +292,7 @@ def prepare_sandbox(
 
 def choose_sandbox(workspace: Workspace, mode: Mode) -> Sandbox:
     """How this machine keeps actions to their inputs; see ``sandbox.probe``."""
-    return sandbox.probe(mode, workspace.compiler.path, run, os.environ.get("PATH", ""))
+    return sandbox.probe(mode, workspace.compiler.path, run, workspace.search_path)
 
 
 def _trees(workspace: Workspace, planned: PlannedBuild, request: BuildRequest) -> Mapping[str, str]:

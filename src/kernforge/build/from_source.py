@@ -13,7 +13,6 @@ imports this module, and with it the author's half of the package.
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +39,6 @@ from kernforge.project import checkout
 from kernforge.project.api import read_project
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
-from kernforge.system.paths import home
 from kernforge.toolchain import installed, lockfile
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
 
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from kernforge.loader.host import Host
     from kernforge.project.targets import Target
     from kernforge.registry.api import Registry
+    from kernforge.system.environment import Environment
 
 DIRECTORY = "built"
 
@@ -60,12 +59,16 @@ _LOG = logging.getLogger("kernforge")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceBuildRequest:
-    """What to build: a commit, for a host, with device code for ``only`` these capabilities."""
+    """What to build: a commit, for a host, with device code for ``only`` these capabilities.
+
+    ``environment`` is that of the process that asked for it.
+    """
 
     repo_id: str
     commit: str
     host: Host
     only: tuple[str, ...]
+    environment: Environment
 
     @property
     def ref(self) -> str:
@@ -73,7 +76,9 @@ class SourceBuildRequest:
         return "-".join((self.commit, str(self.host.backend), *self.only))
 
 
-def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Built | None:
+def build_here(
+    registry: Registry, repo_id: str, commit: str, host: Host, environment: Environment
+) -> Built | None:
     """The variant of a commit that fits a host: from what was built before, or built now.
 
     Processes that want the same one build it once.
@@ -83,6 +88,7 @@ def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Bui
         repo_id: ``owner/name``.
         commit: the one whose source to build.
         host: what for; on CUDA, device code is made for its current GPU alone.
+        environment: the variables of this process.
 
     Returns:
         None where nothing says what the source is.
@@ -95,13 +101,16 @@ def build_here(registry: Registry, repo_id: str, commit: str, host: Host) -> Bui
         ToolchainError: there is no C++ compiler, or no index has what the lock lacks.
         NetworkError: no index can be reached, and this machine has no CUDA toolkit of its own.
     """
-    kept = DirectoryRegistry(home() / DIRECTORY)
-    wanted = SourceBuildRequest(repo_id=repo_id, commit=commit, host=host, only=_device(host))
+    directory = environment.home / DIRECTORY
+    kept = DirectoryRegistry(directory)
+    wanted = SourceBuildRequest(
+        repo_id=repo_id, commit=commit, host=host, only=_device(host), environment=environment
+    )
     with kept.writing(repo_id):
         found = _kept(kept, wanted)
         if found is not None:
             return found
-        with files.staging(home() / DIRECTORY / "work") as work:
+        with files.staging(directory / "work") as work:
             statement = _statement(registry, repo_id, commit)
             root = _source(registry, wanted, statement, work / "source")
             if root is None:
@@ -151,7 +160,9 @@ def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, 
     """Build the one variant of a project; its path below ``out``."""
 
     def attempt(options: LocalPartsOptions, name: str) -> Path:
-        workspace = build_workspace.open_workspace(read_project(root), LogEvents(), options)
+        workspace = build_workspace.open_workspace(
+            read_project(root), LogEvents(), wanted.environment, options
+        )
         target = fitting_target(workspace, wanted.host, f"the source of {wanted.repo_id}")
         request = BuildRequest(targets=(target,), only=wanted.only, out=out / name)
         planned = build.plan_project(workspace, request)
@@ -168,7 +179,7 @@ def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, 
     try:
         return attempt(NO_LOCAL_PARTS, "locked")
     except NetworkError as error:
-        parts = lent_parts(wanted.host, error)
+        parts = lent_parts(wanted.host, wanted.environment, error)
         _LOG.warning("%s; %s", error.message, LENT)
     return attempt(parts, "local")
 
@@ -208,7 +219,7 @@ def fitting_target(workspace: Workspace, host: Host, what: str) -> Target:
     )
 
 
-def lent_parts(host: Host, why: KernforgeError) -> LocalPartsOptions:
+def lent_parts(host: Host, environment: Environment, why: KernforgeError) -> LocalPartsOptions:
     """What this machine has itself in the place of what a lock names.
 
     Raises:
@@ -216,8 +227,9 @@ def lent_parts(host: Host, why: KernforgeError) -> LocalPartsOptions:
     """
     import torch  # noqa: PLC0415 - it is loaded: a kernel for it is
 
-    toolkit = installed.find_cuda(os.environ) if host.backend.name == "cuda" else None
-    if host.backend.name == "cuda" and toolkit is None:
+    on_cuda = host.backend.name == "cuda"
+    toolkit = installed.find_cuda(environment.variables) if on_cuda else None
+    if on_cuda and toolkit is None:
         raise NetworkError(
             f"{why.message}, and there is no CUDA toolkit on this machine",
             hint="reach a package index, or install a toolkit and name it in CUDA_HOME",

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from kernforge.errors import UsageError
 from kernforge.project import source_files, targets, units
 from kernforge.store import eviction
 from kernforge.store.local import Store
-from kernforge.system.paths import home
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, lockfile, releases
 from kernforge.toolchain.index.index import Index
@@ -22,13 +20,13 @@ from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, find_local_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from kernforge.project.api import Project
     from kernforge.project.targets import TargetCandidate
     from kernforge.project.units import Sources
     from kernforge.store.remote import SharedStore
+    from kernforge.system.environment import Environment
     from kernforge.toolchain.host_compiler import Compiler
     from kernforge.toolchain.index.wheels import Progress
     from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
@@ -51,6 +49,7 @@ class Workspace:
         wheels: the user's package indexes.
         cpu: this machine's processor.
         local_parts: what the user provides to the toolchain.
+        search_path: the ``PATH`` of this process.
     """
 
     project: Project
@@ -62,6 +61,7 @@ class Workspace:
     wheels: Wheels
     cpu: str
     local_parts: LocalParts
+    search_path: str
 
 
 def this_cpu() -> str:
@@ -82,6 +82,7 @@ def this_cpu() -> str:
 def open_workspace(
     project: Project,
     progress: Progress,
+    environment: Environment,
     options: LocalPartsOptions = NO_LOCAL_PARTS,
     *,
     shared: SharedStore | None = None,
@@ -93,6 +94,7 @@ def open_workspace(
     Args:
         project: the project.
         progress: listens to downloads.
+        environment: the variables of this process.
         options: what the user provides that the package index does not carry.
         shared: the store's second level.
         cxx: the C++ compiler, where it was found before.
@@ -104,38 +106,42 @@ def open_workspace(
             ``KERNFORGE_STORE_SIZE`` is not a size.
     """
     cpu = this_cpu()
-    store = Store(home() / "store", shared)
-    index = functools.cache(Index.from_environment)
-    found = local_parts or project_parts(project, progress, options, index)
+    store = Store(environment.home / "store", shared)
+    variables = environment.variables
+    index = functools.cache(functools.partial(Index.from_environment, variables))
+    found = local_parts or project_parts(project, progress, environment, options)
     return Workspace(
         project=project,
         sources=source_files.read(project),
         candidates=candidates(project, cpu, found),
-        compiler=cxx or host_compiler.find(os.environ, run),
+        compiler=cxx or host_compiler.find(variables, run),
         store=store,
-        store_limit=eviction.limit(os.environ),
+        store_limit=eviction.limit(environment),
         wheels=Wheels(index, store.root / "downloads", progress),
         cpu=cpu,
         local_parts=found,
+        search_path=variables.get("PATH", ""),
     )
 
 
 def project_parts(
     project: Project,
     progress: Progress,
+    environment: Environment,
     options: LocalPartsOptions,
-    index: Callable[[], Index] = Index.from_environment,
 ) -> LocalParts:
     """What the user provides that this project can use.
 
     Raises:
         UsageError: something is not there or not what it should be.
     """
+    variables = environment.variables
     return find_local_parts(
         options,
         units.cutlass(project.manifest),
-        connect=lambda: index().transport,
-        downloads=home() / "store" / "downloads",
+        variables,
+        connect=functools.cache(lambda: Index.from_environment(variables).transport),
+        downloads=environment.home / "store" / "downloads",
         progress=progress,
     )
 

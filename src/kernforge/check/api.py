@@ -8,7 +8,6 @@ and the two rules that need another program are run: abi3audit, and the import i
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shlex
 import sys
@@ -264,9 +263,8 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
     }
     # -B, or the import would leave bytecode inside the variant; BIND_NOW finds every symbol.
     argv = (python, "-B", "-c", _IMPORT, json.dumps(request))
-    env = {**os.environ, "LD_BIND_NOW": "1"}
     try:
-        done = run(Command(argv=argv, env=env, timeout=_TIMEOUT_S))
+        done = run(Command(argv=argv, added={"LD_BIND_NOW": "1"}, timeout=_TIMEOUT_S))
     except FileNotFoundError:
         yield _skipped(checked, f"there is no interpreter {python}", "name one that exists")
         return

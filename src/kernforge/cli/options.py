@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernforge.errors import StorageError, UsageError
 from kernforge.system.machine import cores
@@ -89,30 +88,26 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--cuda-home",
         metavar="DIR",
-        default=os.environ.get("KERNFORGE_CUDA_HOME"),
         help="directory of an installed CUDA toolkit to build with (default: KERNFORGE_CUDA_HOME)",
     )
     verb.add_argument(
         "--cuda-redist",
         metavar="URL",
-        default=os.environ.get("KERNFORGE_CUDA_REDIST"),
         help="URL of NVIDIA's redistrib_*.json files and archives, for CUDA before 13 "
         "(default: KERNFORGE_CUDA_REDIST)",
     )
     verb.add_argument(
         "--cuda-compiler",
         choices=("nvcc", "clang"),
-        default=os.environ.get("KERNFORGE_CUDA_COMPILER") or None,
         help="clang compiles CUDA 12.6, 12.8 and 12.9 with only the package index's wheels; "
         "experimental (default: KERNFORGE_CUDA_COMPILER, otherwise the compiler of kernforge.lock)",
     )
-    source = os.environ.get("CUTLASS_SRC_DIR")
     verb.add_argument(
         "--depends",
         metavar="NAME=PATH",
         action="append",
         type=named_path,
-        default=[("", Path(source))] if source else [],
+        default=[],
         help="a checkout or an archive of a dependency of build.toml, such as cutlass_4_0=PATH "
         "(default: CUTLASS_SRC_DIR for every CUTLASS)",
     )
@@ -163,6 +158,11 @@ def passphrase(environment: Environment, *, twice: bool = False) -> str:
     return words
 
 
+def given(option: str | None, variable: str | None) -> str | None:
+    """An option, else the variable that is its default; an empty text leaves it out."""
+    return (variable if option is None else option) or None
+
+
 def named_path(text: str) -> tuple[str, Path]:
     """Argument type: ``NAME=PATH``."""
     name, equals, path = text.partition("=")
@@ -210,19 +210,24 @@ def workspace(
 
     second = SharedStore(shared, console.note) if shared else None
     project = read_project(arguments.project)
-    return build_workspace.open_workspace(project, console, local_parts(arguments), shared=second)
+    return build_workspace.open_workspace(
+        project, console, arguments.environment, local_parts(arguments), shared=second
+    )
 
 
 def local_parts(arguments: argparse.Namespace) -> LocalPartsOptions:
     """What the user provides to the toolchain."""
     from kernforge.toolchain.local_parts import LocalPartsOptions  # noqa: PLC0415
 
-    home, redist = arguments.cuda_home, arguments.cuda_redist
+    environment: Environment = arguments.environment
+    cuda_home = given(arguments.cuda_home, environment.kernforge_cuda_home)
+    cutlass = environment.cutlass_src_dir
+    compiler: Any = given(arguments.cuda_compiler, environment.kernforge_cuda_compiler)
     return LocalPartsOptions(
-        cuda_home=Path(home) if home else None,
-        cuda_redist=redist or None,
-        depends=dict(arguments.depends),
-        cuda_compiler=arguments.cuda_compiler or "",
+        cuda_home=Path(cuda_home) if cuda_home else None,
+        cuda_redist=given(arguments.cuda_redist, environment.kernforge_cuda_redist),
+        depends=({"": Path(cutlass)} if cutlass else {}) | dict(arguments.depends),
+        cuda_compiler=compiler or "",
     )
 
 

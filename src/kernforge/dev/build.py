@@ -8,7 +8,6 @@ it would disturb tests and measurements.
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.binary import kernel_usage
@@ -35,15 +34,15 @@ if TYPE_CHECKING:
     from kernforge.project.targets import Target
     from kernforge.store.local import Store
     from kernforge.toolchain.host_compiler import Compiler
-    from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
+    from kernforge.toolchain.local_parts import LocalParts
 
 
-Kept: TypeAlias = dict[tuple[str | None, ...], tuple["Compiler", "LocalParts"]]
-"""Compiler and local parts that a session has found, by manifest, ``CXX`` and ``PATH``."""
+Kept: TypeAlias = dict[str, tuple["Compiler", "LocalParts"]]
+"""Compiler and local parts that a session has found, by the manifest's content."""
 
 
 def open_workspace(
-    project: Project, events: RoundEvents, options: LocalPartsOptions, kept: Kept
+    project: Project, events: RoundEvents, options: DevOptions, kept: Kept
 ) -> Workspace:
     """Examine the machine, the local parts of the toolchain and the project's files.
 
@@ -53,17 +52,22 @@ def open_workspace(
     Args:
         project: the project.
         events: gets the progress of downloads.
-        options: options for the local parts of the toolchain.
+        options: options of the session.
         kept: compilers and local parts that were found before.
 
     Raises:
         ToolchainError: there is no C++ compiler.
         UsageError: a part that the user provides is missing or invalid.
     """
-    key = (project.manifest.content, os.environ.get("CXX"), os.environ.get("PATH"))
+    key, parts = project.manifest.content, options.local_parts
     cxx, local_parts = kept.get(key, (None, None))
     workspace = build_workspace.open_workspace(
-        project, events, options, cxx=cxx, local_parts=None if options.depends else local_parts
+        project,
+        events,
+        options.environment,
+        parts,
+        cxx=cxx,
+        local_parts=None if parts.depends else local_parts,
     )
     kept[key] = (workspace.compiler, workspace.local_parts)
     return workspace

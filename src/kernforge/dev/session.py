@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kernforge.dev.control import RoundEvents, Stop
     from kernforge.dev.rounds import Work
     from kernforge.dev.warm_pytest import WarmPytest
+    from kernforge.system.environment import Environment
     from kernforge.toolchain.local_parts import LocalPartsOptions
 
 _FIGURES = "figures.json"
@@ -51,6 +52,7 @@ class DevOptions:
     Attributes:
         root: directory of the project.
         place: directory for the builds and figures of the project.
+        environment: the variables of this process.
         variants: names or patterns; empty for the best variant for this process.
         arch: compute capabilities to compile for; empty for this machine's GPU.
         local_parts: options for the local parts of the toolchain.
@@ -65,6 +67,7 @@ class DevOptions:
 
     root: Path
     place: Path
+    environment: Environment
     variants: tuple[str, ...] = ()
     arch: tuple[str, ...] = ()
     local_parts: LocalPartsOptions = NO_LOCAL_PARTS
@@ -171,7 +174,7 @@ class Session:
     def _build(self, result: Round, events: RoundEvents, stop: Stop) -> None:
         events.state("compiling")
         project = read_project(self._options.root)
-        workspace = dev_build.open_workspace(project, events, self._options.local_parts, self._kept)
+        workspace = dev_build.open_workspace(project, events, self._options, self._kept)
         request = dev_build.request(workspace, self._options, events, self._device)
         planned = build_api.plan_project(workspace, request)
         links = [artifact.extension or "" for artifact in planned.plan.artifacts]
@@ -233,6 +236,7 @@ class Session:
                 root,
                 path,
                 options.pytest,
+                environment=options.environment,
                 only=existing,
                 cache=options.place / "pytest",
                 runner=self._warm_pytest.run,

@@ -9,7 +9,6 @@ process. If there is no such process, or it was ended with a round, pytest is st
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +17,12 @@ from typing import TYPE_CHECKING, Self
 
 from kernforge.system import files
 from kernforge.system.process import Command, Completed, PipedProcess, run
-from kernforge.testing.project_tests import environment
+from kernforge.testing import project_tests
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from kernforge.system.environment import Environment
 
 _PROGRAM = Path(__file__).with_name("warm_pytest_main.py")
 _PYTEST = (sys.executable, "-m", "pytest")
@@ -34,10 +35,11 @@ class WarmPytest:
     Args:
         project: directory in which the tests run.
         scratch: directory for the output of the tests.
+        environment: the variables of this process.
     """
 
-    def __init__(self, project: Path, scratch: Path) -> None:
-        self._project, self._scratch = project, scratch
+    def __init__(self, project: Path, scratch: Path, environment: Environment) -> None:
+        self._project, self._scratch, self._environment = project, scratch, environment
         # Tests may ask to end with the thread that started them: this thread stays.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="kernforge-warm-pytest")
         self._next: Future[PipedProcess] | None = None
@@ -55,7 +57,9 @@ class WarmPytest:
             self._drop()
         if self._next is None:
             command = Command(
-                argv=(sys.executable, str(_PROGRAM)), cwd=self._project, env=environment()
+                argv=(sys.executable, str(_PROGRAM)),
+                cwd=self._project,
+                env=project_tests.variables(self._environment),
             )
             self._next = self._starter.submit(PipedProcess, command)
 
@@ -75,7 +79,7 @@ class WarmPytest:
         order = {
             "arguments": command.argv[3:],
             "cwd": str(command.cwd or self._project),
-            "env": dict(os.environ if command.env is None else command.env),
+            "env": command.variables(),
             **{name: str(path) for name, path in output_files.items()},
         }
         warm.send(json.dumps(order))

@@ -22,7 +22,6 @@ from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.errors import StorageError
 from kernforge.store.local import Store
 from kernforge.system import digest, files
-from kernforge.system.paths import home
 from kernforge.toolchain.lockfile import FILE_NAME as LOCK
 
 if TYPE_CHECKING:
@@ -51,9 +50,9 @@ class Watcher(Protocol):
         ...
 
 
-def place(root: Path) -> Path:
-    """The directory of a project's last good build."""
-    return home() / "dev" / f"{root.name}-{digest.sha256(str(root))[:12]}"
+def place(root: Path, home: Path) -> Path:
+    """The directory below ``KERNFORGE_HOME`` of a project's last good build."""
+    return home / "dev" / f"{root.name}-{digest.sha256(str(root))[:12]}"
 
 
 def once(options: DevOptions, watcher: Watcher) -> int:
@@ -228,8 +227,11 @@ def _round(message: _Message) -> Round:
 @contextlib.contextmanager
 def _session(options: DevOptions) -> Iterator[Session]:
     # Directories of killed sessions; a running session touches its directory in every round.
-    Store(home() / "store").sweep(options.place, "tmp-*")
-    with files.staging(options.place) as scratch, WarmPytest(options.root, scratch) as warm_pytest:
+    Store(options.environment.home / "store").sweep(options.place, "tmp-*")
+    with (
+        files.staging(options.place) as scratch,
+        WarmPytest(options.root, scratch, options.environment) as warm_pytest,
+    ):
         yield Session(options, scratch, warm_pytest)
 
 

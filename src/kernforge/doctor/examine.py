@@ -21,13 +21,13 @@ from kernforge.doctor.facts import Directory, IndexFacts, MachineFacts, Nvcc, To
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError
 from kernforge.loader import host
 from kernforge.system import disk, extras, files, machine
-from kernforge.system.paths import home
 from kernforge.system.process import Command
 from kernforge.toolchain import host_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from kernforge.system.environment import Environment
     from kernforge.system.process import Runner
 
 _TORCH_TIMEOUT_S = 120.0
@@ -52,18 +52,18 @@ _LOCAL = frozenset(
 _STORE_KINDS = ("toolchains", "actions")
 
 
-def examine(env: Mapping[str, str], runner: Runner, *, ask_network: bool = True) -> MachineFacts:
+def examine(environment: Environment, runner: Runner, *, ask_network: bool = True) -> MachineFacts:
     """Collect the facts.
 
     Args:
-        env: the process environment.
+        environment: that of this process.
         runner: starts programs.
         ask_network: whether to contact the package indexes.
 
     Raises:
         StorageError: no directory for temporary files is writable, so that no program can run.
     """
-    store = home() / "store"
+    env, store = environment.variables, environment.home / "store"
     temporary = _temporary(env)
     gcc, compiler, gcc_trouble = _compiler(env, runner)
     python = Path(sysconfig.get_path("include"))
@@ -94,7 +94,7 @@ def examine(env: Mapping[str, str], runner: Runner, *, ask_network: bool = True)
         memory=machine.available_memory(),
         sandbox=isolation,
         locks=tuple(_torch_locks(env)),
-        indexes=_indexes() if ask_network else None,
+        indexes=_indexes(env) if ask_network else None,
         damaged=tuple(map(str, _damaged(store))),
         foreign=tuple(map(str, _foreign(store))),
         missing=tuple(name for name in extras.EXTRAS["build"] if not host.has_module(name)),
@@ -218,12 +218,12 @@ def _torch_locks(env: Mapping[str, str]) -> Iterator[TorchLock]:
             yield TorchLock(path=str(path), held=disk.is_open(path) if local else None)
 
 
-def _indexes() -> tuple[IndexFacts, ...]:
+def _indexes(env: Mapping[str, str]) -> tuple[IndexFacts, ...]:
     from kernforge.toolchain.index.http import bare  # noqa: PLC0415
     from kernforge.toolchain.index.index import Index  # noqa: PLC0415 - pip's files are read here
 
     try:
-        opened = Index.from_environment()
+        opened = Index.from_environment(env)
     except KernforgeError as error:
         return (IndexFacts(url="pip's configuration", trouble=error.message),)
     answers = []

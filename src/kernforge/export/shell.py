@@ -13,7 +13,6 @@ from kernforge.build import api as build
 from kernforge.build import trees as build_trees
 from kernforge.build.api import BuildRequest
 from kernforge.system import digest, files
-from kernforge.system.paths import home
 from kernforge.system.process import Command, attached
 from kernforge.toolchain import tree_names
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from kernforge.build.workspace import Workspace
     from kernforge.project.targets import Target
+    from kernforge.system.environment import Environment
 
 _RC = """[ -f ~/.bashrc ] && . ~/.bashrc
 {exports}
@@ -54,13 +54,14 @@ class Setting:
         return values
 
 
-def setting(workspace: Workspace, target: Target, out: Path) -> Setting:
+def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> Setting:
     """The environment of a variant; its toolchain is fetched.
 
     Args:
         workspace: the project on this machine.
         target: the variant.
         out: directory of built variants.
+        links: directory for a link that gives the built variant its package's name.
 
     Raises:
         ToolchainError: no index has the toolchain.
@@ -86,7 +87,7 @@ def setting(workspace: Workspace, target: Target, out: Path) -> Setting:
         before |= {"PATH": (f"{cuda}/bin",), "LIBRARY_PATH": (f"{cuda}/lib64",)}
     built = out / target.name
     if (built / "metadata.json").is_file():
-        before["PYTHONPATH"] = (str(_importable(workspace, built)),)
+        before["PYTHONPATH"] = (str(_importable(workspace, built, links)),)
     return Setting(
         variant=target.name,
         values=values,
@@ -107,31 +108,32 @@ def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
     return build_trees.tree_paths(workspace, names, planned.lock)
 
 
-def _importable(workspace: Workspace, built: Path) -> Path:
+def _importable(workspace: Workspace, built: Path, links: Path) -> Path:
     """A directory from which the built package can be imported under its name."""
     manifest = workspace.project.manifest
-    directory = home() / "shells" / digest.key("shell", built=str(built.resolve()))[:16]
+    directory = links / digest.key("shell", built=str(built.resolve()))[:16]
     name = manifest.general.python_name
     files.symlink(str(built.resolve()), directory / name)
     return directory
 
 
-def enter(setting: Setting, command: Sequence[str], env: Mapping[str, str]) -> int:
+def enter(setting: Setting, command: Sequence[str], environment: Environment) -> int:
     """Run a command or the user's shell with the setting; returns its exit code.
 
     Raises:
         FileNotFoundError: the program does not exist.
     """
+    env = environment.variables
     values = setting.merged(env)
     if command:
-        return attached(Command(argv=tuple(command), env={**env, **values}))
+        return attached(Command(argv=tuple(command), env=env, added=values))
     shell = env.get("SHELL") or "/bin/sh"
     if Path(shell).name != "bash":
         prompt = f"({setting.variant}) $ "
-        return attached(Command(argv=(shell,), env={**env, **values, "PS1": prompt}))
+        return attached(Command(argv=(shell,), env=env, added={**values, "PS1": prompt}))
     # The user's file may set these variables too, so these values come after it.
     exports = "\n".join(f"export {n}={shlex.quote(v)}" for n, v in values.items())
-    with files.staging(home() / "shells") as directory:
+    with files.staging(environment.home / "shells") as directory:
         files.write_new(directory / "rc", _RC.format(exports=exports))
         argv = (shell, "--rcfile", str(directory / "rc"), "-i")
-        return attached(Command(argv=argv, env={**env, **values}))
+        return attached(Command(argv=argv, env=env, added=values))

@@ -203,7 +203,7 @@ def _find_cuda(
     wanted = torch.version.cuda
     path = installed.find_cuda(environment.variables)
     if path is not None:
-        toolkit = installed.identify_cuda(path, run)
+        toolkit = installed.identify_cuda(path, environment.variables, run)
         if wanted is None or toolkit.version.major == Version2.parse(wanted).major:
             locked = LockedToolkit(release=toolkit.release, directory=toolkit.digest)
             name = str(toolkit.version)
@@ -214,13 +214,21 @@ def _find_cuda(
                 f"{path} is CUDA {toolkit.release}, and torch is built for CUDA {wanted}",
                 hint="name a toolkit of that major version, or none: then it comes from wheels",
             )
-    return _cuda_from_wheels(wanted or _DEFAULT_CUDA, lock, store, progress, libraries=libraries)
+    wanted = wanted or _DEFAULT_CUDA
+    return _cuda_from_wheels(environment, wanted, lock, store, progress, libraries=libraries)
 
 
 def _cuda_from_wheels(
-    name: str, lock: Lock, store: Store, progress: Progress, *, libraries: bool
+    environment: Environment,
+    name: str,
+    lock: Lock,
+    store: Store,
+    progress: Progress,
+    *,
+    libraries: bool,
 ) -> tuple[Version2, Lock, dict[str, str]]:
-    wheels = Wheels(functools.cache(Index.from_environment), store.root / "downloads", progress)
+    index = functools.cache(functools.partial(Index.from_environment, environment.variables))
+    wheels = Wheels(index, store.root / "downloads", progress)
     path = store.root.parent / "jit" / f"cuda-{name}.lock"
     kept = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
     needs = resolver.Needs(cuda=frozenset({name}), torch=frozenset(), libraries=libraries)

@@ -169,9 +169,7 @@ def _compile(
         if not edited:
             swap.learn_objects(session.device, module, toolchain)
         if store.made:
-            eviction.keep(
-                store, eviction.limit(session.environment.variables), every_s=TRIM_EVERY_S
-            )
+            eviction.keep(store, eviction.limit(session.environment), every_s=TRIM_EVERY_S)
     return _show_warnings(edited or module, store, console, user_files)
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kernforge.jit.session import JitSession
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
+    from kernforge.system.environment import Environment
     from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
 
 _log = logging.getLogger("kernforge")
@@ -145,7 +146,12 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> t
         options: LocalPartsOptions, local_parts: LocalParts | None = None
     ) -> tuple[Path, Path]:
         workspace = build_workspace.open_workspace(
-            project, console, options, cxx=compiler, local_parts=local_parts
+            project,
+            console,
+            session.environment,
+            options,
+            cxx=compiler,
+            local_parts=local_parts,
         )
         built = _build(session, workspace, console)
         session.local_parts[key] = workspace.local_parts
@@ -154,20 +160,21 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> t
     if local_parts := session.local_parts.get(key):
         return attempt(NO_LOCAL_PARTS, local_parts)
     try:
-        return attempt(_lent_parts(project))
+        return attempt(_lent_parts(project, session.environment))
     except (NetworkError, ToolchainError) as error:
-        options = from_source.lent_parts(host.probe(), error)
+        options = from_source.lent_parts(host.probe(), session.environment, error)
         _log.warning("%s; %s", error.message, from_source.LENT)
     return attempt(options)
 
 
-def _lent_parts(project: Project) -> LocalPartsOptions:
+def _lent_parts(project: Project, environment: Environment) -> LocalPartsOptions:
     """What this machine lent to the project's lock when that was written."""
     lock = build_workspace.read_lock(project.root)
     named = any(name.startswith("torch-") for name in lock.headers) if lock else False
     if not named:
         return NO_LOCAL_PARTS
-    return from_source.lent_parts(host.probe(), ToolchainError("the lock names an installed torch"))
+    why = ToolchainError("the lock names an installed torch")
+    return from_source.lent_parts(host.probe(), environment, why)
 
 
 def _build(session: JitSession, workspace: Workspace, console: Console) -> tuple[Path, Path]:

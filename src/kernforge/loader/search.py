@@ -97,7 +97,9 @@ class Search:
 class Builder(Protocol):
     """Builds a variant that a registry lacks."""
 
-    def __call__(self, registry: Registry, repo_id: str, commit: str, host: Host) -> Built | None:
+    def __call__(
+        self, registry: Registry, repo_id: str, commit: str, host: Host, environment: Environment
+    ) -> Built | None:
         """Build the variant of a commit that fits a host, or find it; None without its source."""
         ...
 
@@ -299,7 +301,7 @@ def _build_variant(
         environment=search.environment,
         trust_remote_code=search.trust_remote_code,
     )
-    built = search.builder(registry, repo_id, commit, host)
+    built = search.builder(registry, repo_id, commit, host, search.environment)
     if built is None:
         raise _nothing_fits_error(search, repo_id, commit, resolution, host)
     metadata = Metadata.from_json((built.path / FILE).read_bytes(), source=str(built.path / FILE))

@@ -17,10 +17,11 @@ from kernforge.system import files
 from kernforge.system.machine import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from kernforge.store.local import Store
+    from kernforge.system.environment import Environment
 
 DEFAULT_SIZE = 30 * 10**9
 STORE_KINDS = ("toolchains", "actions", "findings")
@@ -79,13 +80,13 @@ class Removed:
     kept: int
 
 
-def limit(env: Mapping[str, str]) -> int:
+def limit(environment: Environment) -> int:
     """Bytes that the store may take: ``KERNFORGE_STORE_SIZE``, else 30 GB.
 
     Raises:
         UsageError: the variable is not a size.
     """
-    text = env.get("KERNFORGE_STORE_SIZE")
+    text = environment.kernforge_store_size
     if not text:
         return DEFAULT_SIZE
     try:

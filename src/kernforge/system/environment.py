@@ -54,6 +54,12 @@ class Environment:
     variables: Mapping[str, str]
 
     kernforge_home = Variable("KERNFORGE_HOME", "directory of kernforge's store and other files")
+    kernforge_store_size = Variable(
+        "KERNFORGE_STORE_SIZE", "bytes that the store may take, as `100GB`; 30 GB by default"
+    )
+    kernforge_shared_store = Variable(
+        "KERNFORGE_SHARED_STORE", "URL of the store that `build` and `test` share with others"
+    )
     kernforge_registry = Variable("KERNFORGE_REGISTRY", "path or URL of the default registry")
     kernforge_trust = Variable("KERNFORGE_TRUST", "file of the user's trust policy")
     local_kernels = Variable(
@@ -84,6 +90,18 @@ class Environment:
 
     cuda_home = Variable("CUDA_HOME", "directory of the installed CUDA toolkit")
     cuda_path = Variable("CUDA_PATH", "the same, if `CUDA_HOME` is not set")
+    kernforge_cuda_home = Variable(
+        "KERNFORGE_CUDA_HOME", "directory of an installed CUDA toolkit that projects are built with"
+    )
+    kernforge_cuda_redist = Variable(
+        "KERNFORGE_CUDA_REDIST", "URL of NVIDIA's `redistrib_*.json` files, for CUDA before 13"
+    )
+    kernforge_cuda_compiler = Variable(
+        "KERNFORGE_CUDA_COMPILER", "what compiles CUDA before 13: `nvcc` or `clang`"
+    )
+    cutlass_src_dir = Variable(
+        "CUTLASS_SRC_DIR", "directory or archive of CUTLASS, for projects that depend on it"
+    )
     torch_cuda_arch_list = Variable(
         "TORCH_CUDA_ARCH_LIST", "what `kernforge.load` compiles for, as `9.0;10.0+PTX`"
     )
@@ -93,6 +111,14 @@ class Environment:
     )
     kernforge_jit_hint = Variable(
         "KERNFORGE_JIT_HINT", "0: `kernforge.load` says nothing of what compiles slowly"
+    )
+
+    kernforge_kernel_dir = Variable(
+        "KERNFORGE_KERNEL_DIR",
+        "variant or directory of variants that pytest tests; `build/` of the project by default",
+    )
+    kernforge_sanitizer = Variable(
+        "KERNFORGE_SANITIZER", "path of compute-sanitizer, for `pytest --sanitizer`"
     )
 
     @classmethod

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Protocol
 
 from kernforge.system import files
@@ -36,7 +36,8 @@ class Command:
     Attributes:
         argv: program and arguments.
         cwd: working directory; None for that of this process.
-        env: the whole environment of the program; None inherits that of this process.
+        env: the environment of the program; None inherits that of this process.
+        added: variables that are set besides those of ``env``.
         timeout: seconds after which the program is killed; None for no limit.
         tidies: whether the program ends processes that it started in other process groups when it
             gets SIGTERM; it gets some seconds for that.
@@ -46,9 +47,14 @@ class Command:
     argv: tuple[str, ...]
     cwd: Path | None = None
     env: Mapping[str, str] | None = None
+    added: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     tidies: bool = False
     nice: int = 0
+
+    def variables(self) -> dict[str, str]:
+        """The whole environment of the program."""
+        return {**(os.environ if self.env is None else self.env), **self.added}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +112,7 @@ def run(command: Command) -> Completed:
         process = subprocess.Popen(
             command.argv,
             cwd=command.cwd,
-            env=None if command.env is None else dict(command.env),
+            env=command.variables(),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -171,7 +177,7 @@ class PipedProcess:
             self._process = subprocess.Popen(
                 (*command.argv, str(their_in), str(their_out)),
                 cwd=command.cwd,
-                env=None if command.env is None else dict(command.env),
+                env=command.variables(),
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
@@ -262,8 +268,7 @@ def attached(command: Command) -> int:
     Raises:
         FileNotFoundError: the program does not exist.
     """
-    env = None if command.env is None else dict(command.env)
-    with subprocess.Popen(command.argv, cwd=command.cwd, env=env) as process:
+    with subprocess.Popen(command.argv, cwd=command.cwd, env=command.variables()) as process:
         # Set after the start, because the program would inherit an ignored signal.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:

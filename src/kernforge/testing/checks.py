@@ -15,6 +15,7 @@ from kernforge.testing import compare, gpu, guards, large
 from kernforge.testing import torch_contract as torchside
 from kernforge.testing.case import OpDeclaration
 from kernforge.testing.inputs import MIXED, Draw
+from kernforge.testing.plugin import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,7 @@ class Checks:
 
     declared: ClassVar[OpDeclaration]
     _right: ClassVar[dict[Any, bool]] = {}
+    _sanitized = False
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give each check its devices, dtypes, shapes and other parameters."""
@@ -50,7 +52,11 @@ class Checks:
 
     @pytest.fixture(autouse=True)
     def _skip_left_out(self, request: pytest.FixtureRequest) -> None:
-        """Skip checks that the author leaves out or that this machine cannot run, with a reason."""
+        """Skip checks that the author leaves out or that this machine cannot run, with a reason.
+
+        compute-sanitizer checks each allocation; guards and poison would only hide errors from it.
+        """
+        self._sanitized = gpu.SANITIZED_BY in environment(request.config).variables
         name = request.function.__name__.removeprefix("test_")
         if name in self.declared.leave_out:
             pytest.skip(self.declared.leave_out[name])
@@ -78,14 +84,14 @@ class Checks:
         self._skip_if_values_wrong(op, self._draw(dtype, device), self._shape())
         draw = self._draw(dtype, device, special=True)
         case = cases.Case.make(self.declared, draw, self._shape())
-        cases.assert_case(self.declared, case, _call_guarded(op, case))
+        cases.assert_case(self.declared, case, self._call_guarded(op, case))
 
     def test_views(self, op: Any, view: str, dtype: str, device: str) -> None:
         """Arguments that are not contiguous, or that begin after an aligned address."""
         self._skip_if_values_wrong(op, self._draw(dtype, device), self._shape())
         draw = self._draw(dtype, device, layout=view)
         case = cases.Case.make(self.declared, draw, self._shape())
-        cases.assert_case(self.declared, case, _call_guarded(op, case))
+        cases.assert_case(self.declared, case, self._call_guarded(op, case))
 
     def test_mixed_views(self, op: Any, dtype: str, device: str) -> None:
         """One tensor has another layout than the others, each tensor in turn."""
@@ -98,17 +104,19 @@ class Checks:
                 draw = self._draw(dtype, device, layout=layout, only=number)
                 case = cases.Case.make(self.declared, draw, self._shape())
                 try:
-                    cases.assert_case(self.declared, case, _call_guarded(op, case))
+                    cases.assert_case(self.declared, case, self._call_guarded(op, case))
                 except AssertionError as error:
                     raise AssertionError(f"drawn tensor {number} {layout}: {error}") from error
 
-    def test_more_than_2_to_the_31_elements(self, op: Any, device: str) -> None:
+    def test_more_than_2_to_the_31_elements(
+        self, request: pytest.FixtureRequest, op: Any, device: str
+    ) -> None:
         """Indices need 64 bits; skipped without enough memory."""
         if self.declared.large is None:
             pytest.skip("no shape of more than 2^31 elements is declared (large=)")
         draw = self._draw(self.declared.dtypes[0], device)
         self._skip_if_values_wrong(op, draw, self._shape())
-        with large.exclusive(device):
+        with large.exclusive(device, environment(request.config).home / "locks"):
             large.skip_without_memory(self.declared, op, draw, self._shape())
             large.assert_large(self.declared, op, draw)
 
@@ -125,12 +133,12 @@ class Checks:
         """Values around the arguments, here NaN or -1, do not change the result."""
         self._skip_if_values_wrong(op, self._draw(dtype, device), shape)
         case = cases.guarded(self.declared, self._draw(dtype, device), shape, 0xFF).case
-        cases.assert_case(self.declared, case, _call_guarded(op, case))
+        cases.assert_case(self.declared, case, self._call_guarded(op, case))
 
     def test_inputs_untouched(self, op: Any, dtype: str, device: str) -> None:
         """The call changes no bit of an argument that is not a result."""
         case = cases.Case.make(self.declared, self._draw(dtype, device), self._shape())
-        _call_guarded(op, case)
+        self._call_guarded(op, case)
         if text := case.inputs_changed():
             raise AssertionError(text)
 
@@ -139,7 +147,7 @@ class Checks:
         first: tuple[Any, ...] | None = None
         for run in range(_RUNS):
             case = cases.Case.make(self.declared, self._draw(dtype, device), self._shape())
-            got = case.results(_call_guarded(op, case))
+            got = case.results(self._call_guarded(op, case))
             first = first or tuple(result.clone() for result in got)
             for result, before in zip(got, first, strict=True):
                 compare.assert_bitwise(result, before, what=f"run {run + 1}, compared with run 1")
@@ -215,11 +223,18 @@ class Checks:
     # -- the case --------------------------------------------------------------------------
 
     def _assert_values(self, op: Any, draw: Draw, shape: tuple[int, ...]) -> None:
-        if gpu.sanitized():
+        if self._sanitized:
             case = cases.Case.make(self.declared, draw, shape)
         else:
             case = cases.guarded(self.declared, draw, shape, 0).case
-        cases.assert_case(self.declared, case, _call_guarded(op, case))
+        cases.assert_case(self.declared, case, self._call_guarded(op, case))
+
+    def _call_guarded(self, op: Any, case: cases.Case) -> Any:
+        """The result of a call with guards around new memory; the guards are not checked here."""
+        if self._sanitized:
+            return op(*case.args)
+        returned, _ = guards.watched(lambda: op(*case.args))
+        return returned
 
     def _skip_if_values_wrong(self, op: Any, draw: Draw, shape: tuple[int, ...]) -> None:
         """Skip a check whose case is wrong for contiguous arguments, so that one check fails."""
@@ -300,11 +315,3 @@ def _attribute(kernel: Any, name: str) -> Any:
         raise UsageError(
             f"the tested build has no {name!r} (op=)", hint=f"it has {', '.join(sorted(names))}"
         ) from error
-
-
-def _call_guarded(op: Any, case: cases.Case) -> Any:
-    """The result of a call with guards around new memory; the guards are not checked here."""
-    if gpu.sanitized():
-        return op(*case.args)
-    returned, _ = guards.watched(lambda: op(*case.args))
-    return returned

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernforge.system import files
-from kernforge.system.paths import home
 from kernforge.system.process import Command, run
 from kernforge.testing import case as cases
-from kernforge.testing import guards
+from kernforge.testing import guards, plugin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 
 SANITIZED = ("test_values", "test_views")
 """The checks that run under compute-sanitizer."""
-_SANITIZED = "KERNFORGE_SANITIZED"
+SANITIZED_BY = "KERNFORGE_SANITIZED"
+"""Variable with the tool that tests run under."""
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+) (?:errors?|hazards?)")
 _WAIT_CYCLES = 100_000_000
 _SANITIZER_S = 3000
@@ -63,14 +63,6 @@ def lasting_error() -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error of torch, without its hints."""
     return str(error).strip().partition("\n")[0]
-
-
-def sanitized() -> bool:
-    """Whether this process runs under compute-sanitizer.
-
-    It checks each allocation; guards and poison would only hide errors from it.
-    """
-    return _SANITIZED in os.environ
 
 
 def skip_without_second_gpu() -> None:
@@ -192,17 +184,18 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
         node: node id of a test of the operator.
         config: configuration of this run of pytest, which the other run takes over.
     """
-    program = os.environ.get("KERNFORGE_SANITIZER", "compute-sanitizer")
+    environment = plugin.environment(config)
+    program = environment.kernforge_sanitizer or "compute-sanitizer"
     root, ini = config.rootpath, config.inipath
     options = ("--rootdir", str(root), "-c", str(ini or os.devnull), "-k", "cuda")
     of_class = node.rpartition("::")[0]
     tests = tuple(f"{of_class}::{name}" for name in SANITIZED)
-    env = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", _SANITIZED: tool}
-    with files.staging(home() / "tests") as scratch:
+    added = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", SANITIZED_BY: tool}
+    with files.staging(environment.home / "tests") as scratch:
         log = scratch / "log"
         argv = sanitizer_argv(tool, tests, program=program, log=log, options=options)
         try:
-            done = run(Command(argv=argv, cwd=root, env=env, timeout=_SANITIZER_S))
+            done = run(Command(argv=argv, cwd=root, added=added, timeout=_SANITIZER_S))
         except FileNotFoundError:
             pytest.skip(
                 f"{program} was not found: install the CUDA toolkit, or set KERNFORGE_SANITIZER to "

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernforge.system import files, machine
-from kernforge.system.paths import home
 from kernforge.testing import case as cases
 from kernforge.testing import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -35,13 +35,17 @@ _SHARE = {"cpu": 0.25, "cuda": 0.95}  # of the free memory; other programs use a
 
 
 @contextmanager
-def exclusive(device: str) -> Iterator[None]:
+def exclusive(device: str, locks: Path) -> Iterator[None]:
     """Run one large call at a time on a machine: two at once would not have enough memory.
 
     Tests of several processes wait for each other here. Memory that torch caches is released.
+
+    Args:
+        device: the device of the call.
+        locks: directory of the lock that the processes share.
     """
     kind = device.partition(":")[0]
-    with files.locked(home() / "locks" / f"large-{kind}"):
+    with files.locked(locks / f"large-{kind}"):
         try:
             yield
         finally:

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernforge.system import garbage
+from kernforge.system.environment import Environment
 from kernforge.testing import import_hook
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import ModuleType
 
-KERNEL_DIR = "KERNFORGE_KERNEL_DIR"
-"""Variable with the directory of the tested build."""
-COUNTS = "KERNFORGE_TEST_COUNTS"
-"""Variable with the file for the outcome of every test, for ``kernforge test``."""
 PARENT = "KERNFORGE_TEST_PARENT"
 """Variable with the process id of ``kernforge test``; the tests end with that process."""
+COUNTS = "KERNFORGE_TEST_COUNTS"
+"""Variable with the file for the outcome of every test, for ``kernforge test``."""
+_ENVIRONMENT: pytest.StashKey[Environment] = pytest.StashKey()
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
@@ -44,11 +44,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def environment(config: pytest.Config) -> Environment:
+    """The variables of this process as a run of pytest found them."""
+    if _ENVIRONMENT not in config.stash:
+        config.stash[_ENVIRONMENT] = Environment.read()
+    return config.stash[_ENVIRONMENT]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, and let ``import <name>`` find the tested build."""
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU")
     config.addinivalue_line("markers", "kernels_ci: chosen by the hub's continuous integration")
-    if directory := os.environ.get(KERNEL_DIR):
+    if directory := environment(config).kernforge_kernel_dir:
         import_hook.install(Path(directory))
     if parent := os.environ.pop(PARENT, ""):  # processes of the tests have another parent
         _end_with(int(parent))
@@ -87,18 +94,19 @@ def kernel(request: pytest.FixtureRequest, device: str) -> ModuleType:
     from kernforge.loader.api import get_local_kernel  # noqa: PLC0415
 
     try:
-        return get_local_kernel(_directory(request.path), backend=device.partition(":")[0])
+        return get_local_kernel(_directory(request), backend=device.partition(":")[0])
     except NoVariantError as error:
         pytest.skip(f"no build for {device}: {error.message}")
 
 
-def _directory(test: Path) -> Path:
-    if directory := os.environ.get(KERNEL_DIR):
+def _directory(request: pytest.FixtureRequest) -> Path:
+    test, variable = request.path, Environment.kernforge_kernel_dir.name
+    if directory := environment(request.config).kernforge_kernel_dir:
         return Path(directory)
     for folder in test.parents:
         if (folder / "build.toml").is_file():
             return folder / "build"
-    pytest.fail(f"{test} is not in a project: no build.toml above it, and {KERNEL_DIR} is not set")
+    pytest.fail(f"{test} is not in a project: no build.toml above it, and {variable} is not set")
 
 
 _lost_in: list[str] = []
@@ -161,9 +169,9 @@ def _reason(report: pytest.TestReport) -> str:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the outcomes to the file for ``kernforge test``."""
-    if file := os.environ.get(COUNTS):
+    if file := environment(session.config).variables.get(COUNTS):
         from kernforge.system.files import write_atomic  # noqa: PLC0415
 
         rows = [{"test": t, "outcome": o, "reason": r} for t, (o, r) in _outcomes.items()]

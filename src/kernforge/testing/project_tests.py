@@ -24,12 +24,12 @@ from kernforge.errors import NoVariantError, UsageError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
 from kernforge.system import files
-from kernforge.system.paths import home
 from kernforge.system.process import Command, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kernforge.system.environment import Environment
     from kernforge.system.process import Runner
 
 PLUGIN = "kernforge.testing.plugin"
@@ -132,6 +132,7 @@ def run_variant(
     variant: Path,
     arguments: Sequence[str],
     *,
+    environment: Environment,
     where: str = "here",
     only: Sequence[str] = (),
     cache: Path | None = None,
@@ -143,6 +144,7 @@ def run_variant(
         project: its root; ``tests/`` is run if it is there.
         variant: the built variant's directory.
         arguments: for pytest, as ``-k views``.
+        environment: the variables of this process.
         where: what the result says.
         only: files of tests, from the project's root; all when empty.
         cache: directory in which pytest keeps what failed, to run it first the next time; None
@@ -153,7 +155,7 @@ def run_variant(
         UsageError: there are no tests, or pytest refuses its arguments; with what it printed.
     """
     tests = project / "tests"
-    with files.staging(home() / "tests") as scratch:
+    with files.staging(environment.home / "tests") as scratch:
         outcomes = scratch / "outcomes.json"
         argv = [sys.executable, "-m", "pytest", "-p", PLUGIN]
         argv += ["-o", f"cache_dir={cache}", "--ff"] if cache else ["-p", "no:cacheprovider"]
@@ -161,13 +163,14 @@ def run_variant(
         argv += [str(project / path) for path in only] or [
             str(tests if tests.is_dir() else project)
         ]
-        env = {
-            **environment(),
+        added = {
             "KERNFORGE_KERNEL_DIR": str(variant.absolute()),
             "KERNFORGE_TEST_COUNTS": str(outcomes.absolute()),
             "KERNFORGE_TEST_PARENT": str(os.getpid()),
         }
-        done = runner(Command(argv=tuple(argv), cwd=project, env=env))
+        done = runner(
+            Command(argv=tuple(argv), cwd=project, env=variables(environment), added=added)
+        )
         if done.returncode not in _RAN:
             raise _not_run(project, done.returncode, done.stdout + done.stderr)
         rows = tuple(json.loads(outcomes.read_text()))
@@ -176,11 +179,12 @@ def run_variant(
     )
 
 
-def environment() -> dict[str, str]:
+def variables(environment: Environment) -> dict[str, str]:
     """The variables of a program that runs in the project's directory."""
-    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    found = environment.variables
+    paths = filter(None, found.get("PYTHONPATH", "").split(os.pathsep))
     # Relative ones are meant from here.
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in paths)}
+    return {**found, "PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in paths)}
 
 
 def _not_run(project: Path, status: int, output: str) -> UsageError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kernforge.build.cluster import client, task
 from kernforge.build.cluster.task import IDENTITY
 from kernforge.system import files
-from kernforge.system.paths import home
+from kernforge.system.environment import Environment
 from kernforge.testing import project_tests
 
 if TYPE_CHECKING:
@@ -72,10 +72,15 @@ def unpack_and_test(sent: TestTask) -> Tested:
         UsageError: see ``project_tests.run_variant``.
     """
     task.require_same(sent.kernforge, IDENTITY)
-    with files.staging(home() / "tests") as scratch:
+    environment = Environment.read()
+    with files.staging(environment.home / "tests") as scratch:
         for folder, contents in (("project", sent.project), (sent.name, sent.variant)):
             for path, data in contents.items():
                 files.write_new(scratch / folder / path, data)
         return project_tests.run_variant(
-            scratch / "project", scratch / sent.name, sent.arguments, where=client.this_worker()
+            scratch / "project",
+            scratch / sent.name,
+            sent.arguments,
+            environment=environment,
+            where=client.this_worker(),
         )

@@ -72,8 +72,8 @@ def find_cuda(env: Mapping[str, str]) -> Path | None:
     return None if _missing_in(usual) else usual
 
 
-def identify_cuda(path: Path, runner: Runner) -> CudaHome:
-    """Say which toolkit is in a directory.
+def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> CudaHome:
+    """Say which toolkit is in a directory; its nvcc may be a script that needs ``PATH``.
 
     Raises:
         UsageError: there is none, or a part of it is missing.
@@ -85,8 +85,8 @@ def identify_cuda(path: Path, runner: Runner) -> CudaHome:
             f"{path} is not a CUDA toolkit: it has no {', '.join(missing)}",
             hint="name the directory that holds bin/nvcc, include and lib64",
         )
-    env = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
-    printed = runner(Command(argv=(str(path / "bin" / "nvcc"), "--version"), env=env)).stdout
+    argv = (str(path / "bin" / "nvcc"), "--version")
+    printed = runner(Command(argv=argv, env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})).stdout
     match = _RELEASE.search(printed)
     if match is None:
         raise UsageError(

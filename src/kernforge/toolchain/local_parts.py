@@ -80,6 +80,7 @@ class LocalParts:
 def find_local_parts(
     options: LocalPartsOptions,
     cutlass: str,
+    env: Mapping[str, str],
     *,
     connect: Callable[[], Transport],
     downloads: Path,
@@ -90,6 +91,7 @@ def find_local_parts(
     Args:
         options: where it is.
         cutlass: the CUTLASS that the project depends on; empty without one.
+        env: the variables of this process.
         connect: connects to the network; called at the first use only.
         downloads: directory of unfinished downloads.
         progress: listens to downloads.
@@ -112,7 +114,7 @@ def find_local_parts(
         )
     path = (options.depends.get(cutlass) or options.depends.get("")) if cutlass else None
     return LocalParts(
-        cuda_home=installed.identify_cuda(home, run) if home else None,
+        cuda_home=installed.identify_cuda(home, env, run) if home else None,
         redist=Redist(_address(redist), connect, downloads, progress) if redist else None,
         headers={cutlass: header_libraries.read(path)} if path else {},
         cuda_compiler=options.cuda_compiler,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The course of a build, with a project of Python alone: it needs no compiler."""
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -53,9 +54,12 @@ def workspace(tmp_path):
         compiler=Compiler(path="/usr/bin/g++", identity="g++ 12", target="x86_64-linux-gnu"),
         store=Store(tmp_path / "store"),
         store_limit=10**9,
-        wheels=Wheels(Index.from_environment, tmp_path / "downloads", NullProgress()),
+        wheels=Wheels(
+            functools.partial(Index.from_environment, {}), tmp_path / "downloads", NullProgress()
+        ),
         cpu="x86_64",
         local_parts=LocalParts(),
+        search_path="",
     )
 
 

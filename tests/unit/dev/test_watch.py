@@ -9,6 +9,7 @@ import pytest
 from kernforge.dev import watch as dev_watch
 from kernforge.dev.session import DevOptions
 from kernforge.errors import StorageError
+from kernforge.system.environment import Environment
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
@@ -23,7 +24,13 @@ def test_a_project_that_cannot_be_watched_is_an_error(tmp_path, monkeypatch):
         raise OSError(28, "OS file watch limit reached")
 
     monkeypatch.setattr(pytest.importorskip("watchfiles"), "watch", watch)
-    options = DevOptions(root=tmp_path, place=tmp_path / "place", test=False, bench=False)
+    options = DevOptions(
+        root=tmp_path,
+        place=tmp_path / "place",
+        environment=Environment.read(),
+        test=False,
+        bench=False,
+    )
     monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
     silent = types.SimpleNamespace(state=lambda *_: None, round=lambda *_: None)
     with pytest.raises(StorageError, match=r"cannot be watched: .*limit reached"):

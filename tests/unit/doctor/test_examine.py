@@ -14,6 +14,7 @@ from kernforge.doctor import examine
 from kernforge.doctor.facts import GB
 from kernforge.errors import StorageError
 from kernforge.system import disk
+from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 
 
@@ -76,7 +77,7 @@ def test_a_missing_compiler_is_found_on_the_path(doctor, monkeypatch, tmp_path):
 def test_a_broken_torch_is_told_in_its_own_words(monkeypatch, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    machine = examine.examine({"PATH": os.environ["PATH"]}, run, ask_network=False)
+    machine = examine.examine(Environment({"PATH": os.environ["PATH"]}), run, ask_network=False)
     assert "libcudart.so.13 is missing" in machine.torch.failure
 
 
@@ -126,6 +127,6 @@ def test_an_index_that_does_not_answer_is_found(monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
-    (index,) = examine.examine(os.environ, run).indexes
+    (index,) = examine.examine(Environment.read(), run).indexes
     assert index.trouble
     assert "secret" not in index.url + index.trouble

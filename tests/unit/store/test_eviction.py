@@ -11,6 +11,7 @@ from kernforge.errors import UsageError
 from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system import files
+from kernforge.system.environment import Environment
 
 NOW = time.time()
 LEASED = """
@@ -133,12 +134,12 @@ def test_the_survey_adds_up(tmp_path):
 
 @pytest.mark.parametrize(("text", "size"), [("20GB", 20 * 10**9), ("1.5GiB", 3 * 2**29), ("7", 7)])
 def test_the_limit_is_read_as_people_write_it(text, size):
-    assert eviction.limit({"KERNFORGE_STORE_SIZE": text}) == size
+    assert eviction.limit(Environment({"KERNFORGE_STORE_SIZE": text})) == size
 
 
 def test_a_limit_that_is_no_size_is_a_usage_error():
     with pytest.raises(UsageError, match="KERNFORGE_STORE_SIZE: 'much' is not a size"):
-        eviction.limit({"KERNFORGE_STORE_SIZE": "much"})
+        eviction.limit(Environment({"KERNFORGE_STORE_SIZE": "much"}))
 
 
 def test_who_builds_often_looks_at_the_store_seldom(tmp_path):

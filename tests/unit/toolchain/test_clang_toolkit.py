@@ -192,5 +192,5 @@ def test_the_host_compilers_directory_is_part_of_the_host_compiler(wheels):
 def test_contradicting_wishes_are_refused(brought, message, tmp_path, progress):
     with pytest.raises(UsageError, match=message):
         local_parts.find_local_parts(
-            brought, "", connect=lambda: None, downloads=tmp_path, progress=progress
+            brought, "", {}, connect=lambda: None, downloads=tmp_path, progress=progress
         )

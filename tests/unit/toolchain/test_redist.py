@@ -4,6 +4,7 @@
 import hashlib
 import io
 import json
+import os
 import tarfile
 
 import pytest
@@ -244,7 +245,7 @@ def installed(tmp_path):
 
 
 def test_an_installed_toolkit_is_used_where_it_is(installed, tmp_path):
-    home = identify_cuda(installed, run)
+    home = identify_cuda(installed, os.environ, run)
     assert (home.version, home.release) == (Version2(12, 8), "12.8.1")
     own = LocalParts(cuda_home=home)
     lock = lock_of(own)
@@ -256,14 +257,14 @@ def test_an_installed_toolkit_is_used_where_it_is(installed, tmp_path):
 
 
 def test_a_changed_installation_is_another_toolkit(installed):
-    own = LocalParts(cuda_home=identify_cuda(installed, run))
+    own = LocalParts(cuda_home=identify_cuda(installed, os.environ, run))
     lock = lock_of(own)
     assert not lacking(NEEDS, lock, own).names
     (installed / "include/cub/cub.cuh").write_text("// longer than before")
-    changed = LocalParts(cuda_home=identify_cuda(installed, run))
+    changed = LocalParts(cuda_home=identify_cuda(installed, os.environ, run))
     assert lacking(NEEDS, lock, changed).names == ("CUDA 12.8",)
 
 
 def test_a_directory_without_a_compiler_is_refused(tmp_path):
     with pytest.raises(UsageError, match="bin/nvcc"):
-        identify_cuda(tmp_path, run)
+        identify_cuda(tmp_path, os.environ, run)

@@ -9,6 +9,7 @@ to others.
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,8 @@ class DaskPool:
             candidates=(),
             store=Store(Path()),
             local_parts=replace(workspace.local_parts, redist=None),
-            wheels=Wheels(Index.from_environment, Path(), NullProgress()),
+            wheels=Wheels(functools.partial(Index.from_environment, {}), Path(), NullProgress()),
+            search_path="",
         )
         self._sent_context = replace(context, store=Store(Path()))
 

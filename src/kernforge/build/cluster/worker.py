@@ -8,7 +8,6 @@ would, and gives the result to the shared store, or sends it back when there is 
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,7 @@ from kernforge.errors import KernforgeError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
-from kernforge.system.paths import home
+from kernforge.system.environment import Environment
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, lockfile
 from kernforge.toolchain.index.index import Index
@@ -34,6 +33,7 @@ from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.redist import Redist
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from kernforge.build.cluster.task import ActionTask
@@ -61,7 +61,9 @@ def _work(task: ActionTask, where: str) -> ActionResult:
     cluster_task.require_same(task.kernforge, IDENTITY)
     notes: list[str] = []
     shared = SharedStore(task.shared, notes.append) if task.shared else None
-    store = Store(home() / "store", shared)
+    environment = Environment.read()
+    variables = environment.variables
+    store = Store(environment.home / "store", shared)
     action = task.action
     with store.lease(), files.staging(store.root / "work") as scratch:
         if task.context.sandbox.wanted == "required":
@@ -69,7 +71,8 @@ def _work(task: ActionTask, where: str) -> ActionResult:
             results.forget_unisolated({action.key, *graph.needs(action)}, store)
         _receive_results(task, store)
         project = replace(task.workspace.project, files=_write_sources(task, scratch))
-        index, downloads = functools.cache(Index.from_environment), store.root / "downloads"
+        index = functools.cache(functools.partial(Index.from_environment, variables))
+        downloads = store.root / "downloads"
         redist = (
             Redist(task.redist, lambda: index().transport, downloads, NullProgress())
             if task.redist
@@ -80,8 +83,9 @@ def _work(task: ActionTask, where: str) -> ActionResult:
             project=project,
             store=store,
             local_parts=replace(task.workspace.local_parts, redist=redist),
-            compiler=_same_compiler(task.workspace.compiler),
+            compiler=_same_compiler(task.workspace.compiler, variables),
             wheels=Wheels(index, downloads, NullProgress()),
+            search_path=variables.get("PATH", ""),
         )
         plan = Plan(actions=(action,), artifacts=(), texts=task.texts, sources_id="")
         locked = lockfile.from_json(task.lock)
@@ -119,8 +123,8 @@ def _write_sources(task: ActionTask, scratch: Path) -> dict[str, Path]:
     return found
 
 
-def _same_compiler(wanted: Compiler) -> Compiler:
-    here = _compiler_here()
+def _same_compiler(wanted: Compiler, env: Mapping[str, str]) -> Compiler:
+    here = _compiler_here(env.get("CXX"), env.get("PATH", ""))
     if (here.identity, here.target) != (wanted.identity, wanted.target):
         raise ToolchainError(
             f"the host compiler is {here.identity!r} for {here.target}; the build is for "
@@ -144,8 +148,8 @@ def _same_parts(action: Action, workspace: Workspace, locked: Lock) -> None:
 
 
 @functools.cache
-def _compiler_here() -> Compiler:
-    return host_compiler.find(os.environ, run)
+def _compiler_here(cxx: str | None, path: str) -> Compiler:
+    return host_compiler.find({"PATH": path} | ({"CXX": cxx} if cxx else {}), run)
 
 
 def _threads(wanted: int) -> int:

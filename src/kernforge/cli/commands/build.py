@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +58,6 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--shared-store",
         metavar="URL",
-        default=os.environ.get("KERNFORGE_SHARED_STORE"),
         help="take results from this store too, and write new ones to it: any fsspec URL, such as "
         "file:///mnt/farm or s3://bucket/prefix (default: KERNFORGE_SHARED_STORE)",
     )
@@ -129,7 +127,8 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.build.execute import results  # noqa: PLC0415
     from kernforge.project import targets  # noqa: PLC0415
 
-    workspace = options.workspace(arguments, console, shared=arguments.shared_store)
+    shared = options.given(arguments.shared_store, arguments.environment.kernforge_shared_store)
+    workspace = options.workspace(arguments, console, shared=shared)
     request = BuildRequest(
         targets=targets.choose(workspace.candidates, arguments.variant),
         events=console,
@@ -182,7 +181,6 @@ def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
 
     from kernforge.audit import reproduce  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
-    from kernforge.system.paths import home  # noqa: PLC0415
 
     subjects = reproduce.find(
         arguments.what, registry=options.registry(arguments), version=arguments.version
@@ -194,9 +192,13 @@ def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
             f"{arguments.what} has no variant {pattern!r}", hint="run without --variant"
         )
     settings = reproduce.ReproduceOptions(
-        sandbox=arguments.sandbox, jobs=arguments.jobs, progress=console, events=console
+        environment=arguments.environment,
+        sandbox=arguments.sandbox,
+        jobs=arguments.jobs,
+        progress=console,
+        events=console,
     )
-    with files.staging(home() / "reproduce") as workplace:
+    with files.staging(arguments.environment.home / "reproduce") as workplace:
         verdicts = reproduce.again(
             subjects, source=arguments.source, workplace=workplace, options=settings
         )
@@ -215,9 +217,9 @@ def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
 def _cache(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.store import eviction  # noqa: PLC0415
     from kernforge.store.local import Store  # noqa: PLC0415
-    from kernforge.system.paths import home  # noqa: PLC0415
 
-    store, size = Store(home() / "store"), eviction.limit(os.environ)
+    environment = arguments.environment
+    store, size = Store(environment.home / "store"), eviction.limit(environment)
     removed = None
     if arguments.trim is not None:
         removed = eviction.trim(store, arguments.trim)

@@ -96,7 +96,8 @@ def _dev(arguments: argparse.Namespace, console: Console) -> int | None:
     root = project.find(arguments.project)
     session = DevOptions(
         root=root,
-        place=watch.place(root),
+        place=watch.place(root, arguments.environment.home),
+        environment=arguments.environment,
         variants=tuple(arguments.variant),
         arch=tuple(arguments.arch),
         local_parts=options.local_parts(arguments),

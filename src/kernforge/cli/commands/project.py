@@ -57,7 +57,9 @@ def _variants(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project.api import read_project  # noqa: PLC0415
 
     project = read_project(arguments.project)
-    parts = build_workspace.project_parts(project, console, options.local_parts(arguments))
+    parts = build_workspace.project_parts(
+        project, console, arguments.environment, options.local_parts(arguments)
+    )
     candidates = build_workspace.candidates(project, build_workspace.this_cpu(), parts)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +93,11 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
                 task = remote.pack(root, path, arguments.pytest)
                 results.append(workers.call(remote.unpack_and_test, task))
             else:
-                results.append(project_tests.run_variant(root, path, arguments.pytest))
+                results.append(
+                    project_tests.run_variant(
+                        root, path, arguments.pytest, environment=arguments.environment
+                    )
+                )
     finally:
         if workers:
             workers.close()
@@ -116,7 +119,7 @@ def _variants(
     if arguments.kernel:
         variants = project_tests.built_in(arguments.kernel, arguments.variant)
         return {n: variants[n] for n in (variants if arguments.variant else chosen(list(variants)))}
-    shared = os.environ.get("KERNFORGE_SHARED_STORE")
+    shared = arguments.environment.kernforge_shared_store
     workspace = options.workspace(arguments, console, shared=shared)
     names = arguments.variant or chosen([c.name for c in workspace.candidates if c.target])
     return _build(workspace, project_targets.choose(workspace.candidates, names), arguments)

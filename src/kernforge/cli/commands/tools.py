@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,7 +79,7 @@ def _doctor(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.doctor import examine, rules  # noqa: PLC0415
     from kernforge.system.process import run  # noqa: PLC0415
 
-    machine = examine.examine(os.environ, run, ask_network=not arguments.offline)
+    machine = examine.examine(arguments.environment, run, ask_network=not arguments.offline)
     removed = examine.remove_locks(rules.stale(machine)) if arguments.fix else ()
     findings = [f for f in rules.diagnose(machine) if f.where not in removed]
     console.result(
@@ -136,16 +135,20 @@ def _shell(arguments: argparse.Namespace, console: Console) -> int:
             hint="remove --json or the command",
         )
     workspace = options.workspace(arguments, console)
+    environment = arguments.environment
     patterns = [arguments.variant] if arguments.variant else []
     target = project_targets.choose(workspace.candidates, patterns)[-1]
     with workspace.store.lease():
         setting = shell.setting(
-            workspace, target, arguments.out or workspace.project.root / "build"
+            workspace,
+            target,
+            arguments.out or workspace.project.root / "build",
+            links=environment.home / "shells",
         )
         if setting.built is None:
             console.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
         if arguments.json:
-            merged = setting.merged(os.environ)
+            merged = setting.merged(environment.variables)
             built = str(setting.built) if setting.built else None
             console.result({"variant": setting.variant, "environment": merged, "built": built}, "")
             return 0
@@ -154,7 +157,7 @@ def _shell(arguments: argparse.Namespace, console: Console) -> int:
                 f"{setting.variant}: {', '.join(sorted(setting.merged({})))} are set; `exit` leaves"
             )
         try:
-            return shell.enter(setting, arguments.command, os.environ)
+            return shell.enter(setting, arguments.command, environment)
         except FileNotFoundError as error:
             raise UsageError(
                 f"there is no program {error.filename}", hint="check PATH, or give its path"

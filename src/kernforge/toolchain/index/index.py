@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from kernforge.errors import ToolchainError
 from kernforge.toolchain.index import pip_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from packaging.tags import Tag
     from packaging.utils import BuildTag
@@ -60,15 +59,15 @@ class Index:
         self.wheels = functools.cache(self._wheels)
 
     @classmethod
-    def from_environment(cls) -> Index:
+    def from_environment(cls, env: Mapping[str, str]) -> Index:
         """Indexes of this user: pip's configuration files and ``PIP_*`` variables."""
         from pypi_simple import PYPI_SIMPLE_ENDPOINT  # noqa: PLC0415
 
         from kernforge.toolchain.index.http import Transport  # noqa: PLC0415
 
-        names = pip_config.file_names(os.environ, home=str(Path.home()), prefix=sys.prefix)
+        names = pip_config.file_names(env, home=str(Path.home()), prefix=sys.prefix)
         files = [(name, Path(name).read_text()) for name in names if Path(name).is_file()]
-        config = pip_config.read(files, os.environ, default_index=PYPI_SIMPLE_ENDPOINT)
+        config = pip_config.read(files, env, default_index=PYPI_SIMPLE_ENDPOINT)
         return cls(config, Transport(config))
 
     def find(self, file: str, sha256: str) -> Wheel:
