@@ -134,7 +134,15 @@ def build(kernel: Kernel, backend: str, options: argparse.Namespace) -> Built:
         record.variant, record.why = backend, "; ".join(dict.fromkeys(reasons)) or "no variant"
         return record
     into = options.dir / "kernels" / kernel.label
-    argv = ["build", str(project), "--variant", record.variant, "--json", "--out", f"{into}/build"]
+    argv = [
+        "build",
+        str(project),
+        "--variant",
+        record.variant,
+        "--json",
+        "--build-dir",
+        f"{into}/build",
+    ]
     if options.arch and backend == "cuda" and kernel.name not in {*EXACT_ARCHS, *MUST_FAIL}:
         argv += [part for arch in options.arch for part in ("--arch", arch)]
     start = time.monotonic()

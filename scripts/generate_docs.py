@@ -18,6 +18,7 @@ import docs_results
 
 from kernforge import errors
 from kernforge.cli import main as cli_main
+from kernforge.cli.table import COMMANDS
 from kernforge.manifest import schema
 from kernforge.system.environment import Environment, Variable
 
@@ -36,8 +37,8 @@ def cli_page() -> str:
     parser = cli_main.parser()
     parts = ["# Commands\n", *_help(parser.prog, parser)]
     actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001
-    for name, verb in actions[0].choices.items():
-        parts += _help(f"kernforge {name}", verb)
+    for command in COMMANDS:
+        parts += _help(f"kernforge {command.name}", actions[0].choices[command.name])
     return "\n".join(parts)
 
 

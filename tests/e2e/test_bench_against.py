@@ -52,7 +52,15 @@ def project(tmp_path, write_variant):
 @pytest.fixture
 def bench(fork_server):
     def call(project, kernel, *more):
-        argv = [sys.executable, "-m", "kernforge", "bench", project, "--kernel", project / kernel]
+        argv = [
+            sys.executable,
+            "-m",
+            "kernforge",
+            "bench",
+            project,
+            "--build-dir",
+            project / kernel,
+        ]
         argv += ["--device", "cpu", "--mode", "hot", "--rounds", "8", "--no-eager", "--json"]
         argv += ["--against", f"{REPO}@1.0.0", "--registry", project / "registry", *more]
         return fork_server.run(argv, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -80,7 +80,7 @@ def registry(tmp_path_factory):
                 "kernforge",
                 "publish",
                 project,
-                "--build",
+                "--build-dir",
                 project / "build",
             ]
             argv += ["--registry", root, "--repo-id", f"kernforge/{name}"]

@@ -47,7 +47,7 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_pat
     arch = "{}.{}".format(*torch.cuda.get_device_capability())
     chosen = ("--variant", f"torch-stable-abi*-cu{torch.version.cuda.replace('.', '')}-*")
     call("build", "my-kernel", "--cuda-home", toolkit, "--arch", arch, *chosen)
-    tested = ("--kernel", "my-kernel/build", "--pytest=-m", "--pytest=gpu", "--json")
+    tested = ("--build-dir", "my-kernel/build", "--pytest=-m", "--pytest=gpu", "--json")
     out = call("test", "my-kernel", *tested, *chosen)
     (told,) = json.loads(out)["variants"]
     assert told["counts"]["passed"] >= 20

@@ -69,7 +69,7 @@ def builds(tmp_path_factory, kernforge_cli):
     found = {}
     for name, project in (("img2gray", KERNEL), ("times_two", projects.write(root / "times-two"))):
         found[name] = root / "builds" / name
-        kernforge_cli("build", project, "--out", found[name], "--variant", "*stable*-cpu-*")
+        kernforge_cli("build", project, "--build-dir", found[name], "--variant", "*stable*-cpu-*")
     return found
 
 

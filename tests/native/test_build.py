@@ -80,10 +80,10 @@ def test_an_edited_source_is_compiled_alone_and_both_builds_load(kernforge_cli, 
     series = "".join(torch.__version__.split(".")[:2])
     pattern = CPU if stable else f"torch{series}-cxx11-cpu-*"
     call = ("build", root, "--variant", pattern, "--json")
-    kernforge_cli(*call, "--out", tmp_path / "one")
+    kernforge_cli(*call, "--build-dir", tmp_path / "one")
     never_seen = f"// {time.time_ns()}\n"  # or the store would have it from an earlier run
     (root / "times_two.cpp").write_text(projects.CPP.replace("2 *", "3 *") + never_seen)
-    document = json.loads(kernforge_cli(*call, "--out", tmp_path / "two").stdout)
+    document = json.loads(kernforge_cli(*call, "--build-dir", tmp_path / "two").stdout)
     ran = {one["title"].split()[0] for one in document["actions"]["spent"]}
     assert ran == {"times_two.cpp", "namespace", "link"}
     x = torch.arange(7.0)

@@ -53,12 +53,14 @@ def test_a_cluster_gives_the_bytes_of_a_local_build(
         cluster.add(name, MEMORY=4 * 10**9)
     options = ["--shared-store", f"file://{tmp_path}/far"] if shared else []
     options += ["--no-check", "--variant", CPU, "--json"]
-    away = ["--scheduler", cluster.address, "--out", tmp_path / "away"]
+    away = ["--scheduler", cluster.address, "--build-dir", tmp_path / "away"]
     done = kernforge_cli("build", project, *away, *options, home=tmp_path / "home")
     document = json.loads(done.stdout)
     assert {one["where"] for one in document["actions"]["spent"]} == {"one", "two"}
     assert not (tmp_path / "home" / "store" / "toolchains").exists()  # no compiler was needed here
-    kernforge_cli("build", project, "--out", tmp_path / "here", "--no-check", "--variant", CPU)
+    kernforge_cli(
+        "build", project, "--build-dir", tmp_path / "here", "--no-check", "--variant", CPU
+    )
     assert digests(tmp_path / "away" / CPU) == digests(tmp_path / "here" / CPU)
     if shared:  # and what is in the shared store needs neither cluster nor compiler
         again = kernforge_cli("build", project, *options, home=tmp_path / "third")
@@ -69,7 +71,7 @@ def test_a_worker_that_dies_in_mid_build_is_replaced(kernforge_cli, cluster, pro
     for name in ("one", "two", "three"):
         cluster.add(name)
     ended = []
-    away = ["--scheduler", cluster.address, "--out", tmp_path / "away", "--variant", CPU]
+    away = ["--scheduler", cluster.address, "--build-dir", tmp_path / "away", "--variant", CPU]
 
     def build():
         ended.append(kernforge_cli("build", project, *away, "--json", home=tmp_path / "home"))
@@ -94,7 +96,7 @@ def test_a_worker_that_dies_in_mid_build_is_replaced(kernforge_cli, cluster, pro
         if one["title"] == "times_two.cpp"
     ]
     assert slow["where"] != busy[0]
-    kernforge_cli("build", project, "--out", tmp_path / "here", "--variant", CPU)
+    kernforge_cli("build", project, "--build-dir", tmp_path / "here", "--variant", CPU)
     assert digests(tmp_path / "away" / CPU) == digests(tmp_path / "here" / CPU)
 
 

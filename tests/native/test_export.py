@@ -72,6 +72,7 @@ def python(fork_server):
     return call
 
 
+BY_REPO_ID = "kernforge.get_kernel('me/times-two', version=1, backend='cpu')"
 CODE = "import torch, times_two; print(times_two.times_two(torch.arange(3.0)).tolist())"
 
 
@@ -181,8 +182,13 @@ def test_a_variants_shell_has_its_compilers_headers_and_package(kernforge_cli, t
     shell = ["shell", "--project", root, "--variant"]
     done = kernforge_cli(*shell, CUDA, "--", "sh", "-c", script, expect=7)
     assert "release 13.0" in done.stdout
+    with (root / "build.toml").open("a") as manifest:
+        manifest.write('[general.hub]\nrepo-id = "me/times-two"\n')
     kernforge_cli("build", root, "--variant", "*-cpu-*")
     done = kernforge_cli(*shell, "*-cpu-*", "--", sys.executable, "-c", CODE)
+    assert done.stdout.strip() == "[0.0, 2.0, 4.0]"
+    by_name = f"import kernforge, torch; times_two = {BY_REPO_ID}; {CODE.partition('; ')[2]}"
+    done = kernforge_cli(*shell, "*-cpu-*", "--", sys.executable, "-c", by_name)
     assert done.stdout.strip() == "[0.0, 2.0, 4.0]"
 
 

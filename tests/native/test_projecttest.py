@@ -69,6 +69,31 @@ def test_a_failure_is_an_exit_code_and_its_reason_is_told(run_test):
     assert [(o["outcome"], "1 == 2" in o["reason"]) for o in told["tests"]] == [("failed", True)]
 
 
+PUBLISHED = """
+[general.hub]
+repo-id = "me/times-two"
+"""
+BY_REPO_ID = """import kernforge
+import kernels
+
+def test_the_repo_id_is_the_build(kernel):
+    assert kernforge.get_kernel("me/times-two", version=1) is kernel
+
+def test_the_hubs_client_takes_the_build_too(kernel):
+    found = kernels.get_kernel("me/times-two", version=1)
+    assert found.__file__ == kernel.__file__
+"""
+
+
+def test_what_is_published_does_not_take_the_place_of_the_build(run_test):
+    pytest.importorskip("kernels")
+    with (run_test.root / "build.toml").open("a") as manifest:
+        manifest.write(PUBLISHED)
+    (run_test.root / "tests" / "test_it.py").write_text(BY_REPO_ID)
+    (told,) = run_test(expect=0)["variants"]
+    assert told["counts"]["passed"] == 2
+
+
 def test_a_file_of_tests_that_cannot_be_imported_is_named(run_test):
     (run_test.root / "tests" / "test_bad.py").write_text("import nowhere_at_all\n")
     told = run_test(expect=2)
@@ -149,17 +174,17 @@ def test_a_project_that_takes_no_files_gets_a_way_out(run_test, kept_home):
     run_test(expect=0)
     source = root / "times_two.cpp"
     source.write_text(f"{source.read_text()}// another build\n")
-    assert "`kernforge test --kernel DIR`" in told()["hint"]
+    assert "`kernforge test --build-dir DIR`" in told()["hint"]
 
 
 def test_what_is_built_is_tested_without_building(run_test):
     build = run_test.root / "build"
-    assert "is not a directory" in run_test("--kernel", build, expect=2)["message"]
+    assert "is not a directory" in run_test("--build-dir", build, expect=2)["message"]
     run_test(expect=0)
     (run_test.root / "times_two.cpp").write_text("this is no C++")  # a build would fail
-    (told,) = run_test("--kernel", build, expect=0)["variants"]
+    (told,) = run_test("--build-dir", build, expect=0)["variants"]
     assert (told["variant"], told["counts"]["passed"]) == (CPU, 3)
-    (told,) = run_test("--kernel", build / CPU, expect=0)["variants"]
+    (told,) = run_test("--build-dir", build / CPU, expect=0)["variants"]
     assert told["variant"] == CPU
     with pytest.raises(UsageError, match=r"no variant \*-cu130-\*") as told:
         project_tests.built_in(build, ["*-cu130-*"])
@@ -171,7 +196,7 @@ def test_a_build_that_was_changed_is_refused_before_it_is_tested(run_test):
     build = run_test.root / "build"
     with (build / CPU / "__init__.py").open("a") as file:
         file.write("# tampered")
-    said = run_test("--kernel", build, expect=9)
+    said = run_test("--build-dir", build, expect=9)
     assert "changed: __init__.py" in said["message"]
 
 

@@ -63,7 +63,7 @@ def cluster(tmp_path_factory, kept_home):
 
 def client(project, *arguments):
     """``kernforge test`` where no GPU is seen, as it runs; with what is built of relu-scale."""
-    argv = [sys.executable, "-m", "kernforge", "test", project, "--kernel", BUILT]
+    argv = [sys.executable, "-m", "kernforge", "test", project, "--build-dir", BUILT]
     argv += ["--variant", "*-cu*", *arguments, "--json"]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     pipe = subprocess.PIPE

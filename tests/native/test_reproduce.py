@@ -71,7 +71,7 @@ def test_one_built_without_a_sandbox_is_identical_but_for_that(
     fresh = tmp_path / "home"
     (fresh / "store").mkdir(parents=True)
     (fresh / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
-    kernforge_cli("build", root, "--sandbox", "off", "--out", tmp_path / "off", home=fresh)
+    kernforge_cli("build", root, "--sandbox", "off", "--build-dir", tmp_path / "off", home=fresh)
     (verdict,) = json.loads(
         kernforge_cli("reproduce", tmp_path / "off", "--source", root, "--json").stdout
     )
@@ -139,7 +139,7 @@ def test_what_was_built_from_uncommitted_changes_needs_these_changes(
 ):
     root, _ = built
     (root / "times_two.cpp").write_text(projects.CPP + "// not committed\n")
-    kernforge_cli("build", root, "--out", tmp_path / "dirty")
+    kernforge_cli("build", root, "--build-dir", tmp_path / "dirty")
     done = kernforge_cli("reproduce", tmp_path / "dirty", expect=2)
     assert "not built from a commit alone" in done.stderr
     assert "changes that no commit holds" in done.stderr

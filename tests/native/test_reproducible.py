@@ -253,7 +253,7 @@ def test_a_shared_result_without_a_sandbox_is_made_again_and_replaced(bare, tmp_
     def shared(mode):
         """Build in a new home; how many actions ran, and what the statement says of them."""
         home, out = bare(), tmp_path / "out"
-        argv = [sys.executable, "-m", "kernforge", "build", str(root), "--out", str(out)]
+        argv = [sys.executable, "-m", "kernforge", "build", str(root), "--build-dir", str(out)]
         argv += ["--sandbox", mode, "--shared-store", far, "--no-check", "--json"]
         env = {**os.environ, "KERNFORGE_HOME": str(home)}
         done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from kernforge._version import __version__
-from kernforge.cli import interrupts
+from kernforge.cli import grammar, interrupts, options
 from kernforge.cli.commands import (
     application,
     authoring,
@@ -50,6 +50,7 @@ _COMMANDS = (
     completion,
 )
 
+_WHAT = "GPU kernels for PyTorch, from the first line to production."
 _KINDS: tuple[type[KernforgeError], ...] = (KernforgeError, *KernforgeError.__subclasses__())
 _EXIT_CODES = "exit codes:\n   0  success\n" + "\n".join(
     f"  {kind.exit_code:2}  {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for kind in _KINDS
@@ -60,12 +61,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit."""
     if argv is None:  # This process is the command; otherwise a program or a test calls it.
         garbage.collect_rarely()
-    console = Console()
+    console = Console(as_json="--json" in (sys.argv if argv is None else argv))
     try:
         with interrupts.raised():
-            environment = Environment.read()
-            arguments = parser().parse_args(argv, argparse.Namespace(environment=environment))
-            console = Console(as_json=arguments.json, quiet=getattr(arguments, "quiet", False))
+            top = parser()
+            environment = argparse.Namespace(environment=Environment.read(), grammar=top)
+            arguments = grammar.read(top, argv, environment)
+            console = Console(
+                as_json=arguments.json, quiet=arguments.quiet, verbose=arguments.verbose
+            )
             code = arguments.verb(arguments, console)
             console.close()
     except KernforgeError as error:
@@ -92,17 +96,24 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code or 0)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> grammar.Grammar:
     """The parser of the command line."""
-    top = argparse.ArgumentParser(
+    top = grammar.Grammar(
         prog="kernforge",
-        description="GPU kernels for PyTorch, from the first line to production.",
+        usage="kernforge [options] COMMAND ...",
+        description=f"{_WHAT}\n\n{grammar.overview()}",
         epilog=_EXIT_CODES + "\n 130  an interrupt",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"kernforge {__version__}")
-    top.set_defaults(grammar=top)
-    verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    top.add_argument("-V", "--version", action="version", version=f"kernforge {__version__}")
+    options.add_common(top, default=False)
+    top.set_defaults(verb=_overview)
+    verbs = top.add_subparsers(prog="kernforge", metavar="COMMAND", help=argparse.SUPPRESS)
     for module in _COMMANDS:
         module.add(verbs)
     return top
+
+
+def _overview(arguments: argparse.Namespace, _console: Console) -> None:
+    """Print the help, which lists the commands: none was given."""
+    arguments.grammar.print_help()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kernforge.cli.table import BY_NAME
 from kernforge.errors import StorageError, UsageError
 from kernforge.system.machine import cores
 
@@ -30,28 +31,40 @@ def add_verb(
     verbs: Verbs,
     run: Callable[[argparse.Namespace, Console], int | None],
     name: str,
-    summary: str,
-    example: str,
 ) -> argparse.ArgumentParser:
-    """Add a command, with the options that every command has.
+    """Add a command of ``table.COMMANDS``, with the options that every command has.
 
     Args:
         verbs: the commands.
         run: function of the command; it may return the exit code of a program that it ran.
         name: name of the command.
-        summary: help text, beginning in lower case and without a full stop.
-        example: arguments of an example.
     """
+    command = BY_NAME[name]
+    summary = f"{command.summary[0].upper()}{command.summary[1:]}."
     verb = verbs.add_parser(
         name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog=f"example: {' '.join(filter(None, ('kernforge', name, example)))}",
+        help=command.summary,
+        description=f"{summary} {command.more}".strip(),
+        epilog=f"example: kernforge {name} {command.example}",
     )
-    verb.set_defaults(verb=run)
-    verb.add_argument("--json", action="store_true", help="print the result as one JSON document")
-    verb.add_argument("--quiet", action="store_true", help="print no progress and no notes")
+    verb.set_defaults(verb=run, spoken=verb)
+    add_common(verb, default=argparse.SUPPRESS)
     return verb
+
+
+def add_common(parser: argparse.ArgumentParser, *, default: bool | str) -> None:
+    """Add the options that every command has, before and after its name.
+
+    Args:
+        parser: of the command line, or of one command.
+        default: the value without the option; ``argparse.SUPPRESS`` leaves what was said before.
+    """
+    for names, text in (
+        (("--json",), "print the result as one JSON document"),
+        (("-q", "--quiet"), "print no progress and no notes"),
+        (("-v", "--verbose"), "print every action, and where an error was raised"),
+    ):
+        parser.add_argument(*names, action="store_true", default=default, help=text)
 
 
 def add_project(verb: argparse.ArgumentParser) -> None:
@@ -62,6 +75,28 @@ def add_project(verb: argparse.ArgumentParser) -> None:
         nargs="?",
         default=Path(),
         help="the project (default: current directory)",
+    )
+
+
+def add_build_dir(
+    verb: argparse.ArgumentParser,
+    use: str = "directory of the built variants",
+    *,
+    short: bool = False,
+) -> None:
+    """Add the directory of a project's built variants, which has one name in every command.
+
+    Args:
+        verb: the command.
+        use: help text without the default.
+        short: whether the command writes to it, so that ``-o`` names it too.
+    """
+    verb.add_argument(
+        *(("-o",) if short else ()),
+        "--build-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"{use} (default: PROJECT/build)",
     )
 
 
@@ -116,7 +151,7 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
 def add_jobs(verb: argparse.ArgumentParser) -> None:
     """Add the number of jobs."""
     verb.add_argument(
-        "--jobs",
+        *("-j", "--jobs"),
         type=positive,
         default=cores(),
         help="number of jobs at once (default: number of cores)",

@@ -98,6 +98,7 @@ class Session:
         self._cuda: frozenset[str] = frozenset()
         self._kernels: tuple[kernel_usage.Kernel, ...] = ()
         self._unread = ""
+        self._repo_id: str | None = None
         # Of the present build: whether all tests ran, which failed last, whether it was measured.
         self._complete = self._measured = False
         self._failing: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -174,6 +175,7 @@ class Session:
     def _build(self, result: Round, events: RoundEvents, stop: Stop) -> None:
         events.state("compiling")
         project = read_project(self._options.root)
+        self._repo_id = project.manifest.general.hub.repo_id
         workspace = dev_build.open_workspace(project, events, self._options, self._kept)
         request = dev_build.request(workspace, self._options, events, self._device)
         planned = build_api.plan_project(workspace, request)
@@ -237,6 +239,7 @@ class Session:
                 path,
                 options.pytest,
                 environment=options.environment,
+                repo_id=self._repo_id,
                 only=existing,
                 cache=options.place / "pytest",
                 runner=self._warm_pytest.run,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kernforge.build import api as build
 from kernforge.build import trees as build_trees
 from kernforge.build.api import BuildRequest
+from kernforge.loader.search import with_override
 from kernforge.system import digest, files
 from kernforge.system.process import Command, attached
 from kernforge.toolchain import tree_names
@@ -38,12 +39,14 @@ class Setting:
         values: variables that are set.
         before: entries to put before the user's entries, for variables that are lists of paths.
         built: directory of the built variant; None if it is not built.
+        repo_id: where the project is published, if anywhere: ``get_kernel`` of it gives ``built``.
     """
 
     variant: str
     values: Mapping[str, str]
     before: Mapping[str, tuple[str, ...]]
     built: Path | None
+    repo_id: str | None = None
 
     def merged(self, env: Mapping[str, str]) -> dict[str, str]:
         """The variables, with the user's entries after those of the variant."""
@@ -51,6 +54,9 @@ class Setting:
         for name, entries in self.before.items():
             user_entries = [part for part in env.get(name, "").split(os.pathsep) if part]
             values[name] = os.pathsep.join(dict.fromkeys([*entries, *user_entries]))
+        if self.built and self.repo_id:
+            local = env.get("LOCAL_KERNELS")
+            values["LOCAL_KERNELS"] = with_override(local, self.repo_id, self.built.absolute())
         return values
 
 
@@ -93,6 +99,7 @@ def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> 
         values=values,
         before=before,
         built=built if "PYTHONPATH" in before else None,
+        repo_id=workspace.project.manifest.general.hub.repo_id,
     )
 
 

@@ -118,6 +118,18 @@ def local_override(environment: Environment, repo_id: str) -> Path | None:
     return _parse_overrides(text).get(repo_id) if text else None
 
 
+def with_override(text: str | None, repo_id: str, path: Path) -> str:
+    """``LOCAL_KERNELS`` with one more directory, which counts where the kernel was named before.
+
+    Args:
+        text: the variable; None where it is not set.
+        repo_id: ``owner/name``.
+        path: a directory that ``get_local_kernel`` takes.
+    """
+    # The last entry for a kernel counts, here and in the hub's client.
+    return ":".join(filter(None, (text, f"{repo_id}={path}")))
+
+
 @functools.lru_cache(maxsize=8)
 def _parse_overrides(text: str) -> dict[str, Path]:
     entries = [entry.partition("=") for entry in text.split(":")]

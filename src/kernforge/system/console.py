@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from kernforge.system.tables import size
@@ -32,15 +33,22 @@ class Console:
     Args:
         as_json: whether the result is one JSON document.
         quiet: whether to print no progress and no notes.
+        verbose: whether to print every action, and where an error was raised.
         failures: whether to print a compiler's errors when they occur; False for a caller whose
             own error contains them.
     """
 
     def __init__(
-        self, *, as_json: bool = False, quiet: bool = False, failures: bool = True
+        self,
+        *,
+        as_json: bool = False,
+        quiet: bool = False,
+        verbose: bool = False,
+        failures: bool = True,
     ) -> None:
         self.as_json = as_json
         self._quiet = quiet
+        self._verbose = verbose
         self._failures = failures
         self._watched = sys.stderr.isatty() and not quiet
         self._live: Live | None = None
@@ -82,6 +90,8 @@ class Console:
             if self._result is None or isinstance(self._result, dict):
                 self._result = {**(self._result or {}), **document}
             self.close()
+        if self._verbose:
+            self._print("".join(traceback.format_exception(error)).rstrip())
         self._print(f"error: {error.message}")
         if error.hint:
             self._print(f"hint: {error.hint}")
@@ -132,7 +142,7 @@ class Console:
             self._live.ended(key)
         if failed and self._failures:
             self._print(text)
-        elif not failed and seconds >= _WORTH_A_LINE_S:
+        elif not failed and (self._verbose or seconds >= _WORTH_A_LINE_S):
             self.note(f"  {seconds:5.1f} s  {size(peak_bytes):>8}  {text}")
 
     def finished(self) -> None:

@@ -31,13 +31,13 @@ _STAGING_PREFIX = "tmp-"
 # Between two attempts to get a lock.
 _SHORTEST_S, _LONGEST_S = 0.001, 0.05
 _WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
-_NOT_ALLOWED = "check the owner, or set KERNFORGE_HOME or --out to another directory"
+_NOT_ALLOWED = "check the owner, or set KERNFORGE_HOME or the output directory to another one"
 _HINTS = {
     errno.EEXIST: "check the path: it may be a file instead of a directory; or remove what is there",
     errno.ENOTDIR: _WRONG_KIND,
-    errno.ENOSPC: "free some space, or set KERNFORGE_HOME or --out to a directory on another disk",
-    errno.EDQUOT: "the quota is used up: free some space, or set KERNFORGE_HOME or --out elsewhere",
-    errno.EROFS: "the file system is read-only: set KERNFORGE_HOME or --out to another directory",
+    errno.ENOSPC: "free some space, or set KERNFORGE_HOME or the output directory to one on another disk",
+    errno.EDQUOT: "the quota is used up: free some space, or set KERNFORGE_HOME or the output directory to another one",
+    errno.EROFS: "the file system is read-only: set KERNFORGE_HOME or the output directory to another one",
     errno.EACCES: _NOT_ALLOWED,
     errno.EPERM: _NOT_ALLOWED,
     errno.EFBIG: "raise the limit of file sizes (ulimit -f), or write to another file system",

@@ -23,6 +23,7 @@ from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import NoVariantError, UsageError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
+from kernforge.loader.search import with_override
 from kernforge.system import files
 from kernforge.system.process import Command, run
 
@@ -133,6 +134,7 @@ def run_variant(
     arguments: Sequence[str],
     *,
     environment: Environment,
+    repo_id: str | None = None,
     where: str = "here",
     only: Sequence[str] = (),
     cache: Path | None = None,
@@ -145,6 +147,8 @@ def run_variant(
         variant: the built variant's directory.
         arguments: for pytest, as ``-k views``.
         environment: the variables of this process.
+        repo_id: where the project is published, if anywhere: ``get_kernel`` of it in a test gives
+            the variant.
         where: what the result says.
         only: files of tests, from the project's root; all when empty.
         cache: directory in which pytest keeps what failed, to run it first the next time; None
@@ -168,6 +172,9 @@ def run_variant(
             "KERNFORGE_TEST_COUNTS": str(outcomes.absolute()),
             "KERNFORGE_TEST_PARENT": str(os.getpid()),
         }
+        if repo_id:
+            local = with_override(environment.local_kernels, repo_id, variant.absolute())
+            added["LOCAL_KERNELS"] = local
         done = runner(
             Command(argv=tuple(argv), cwd=project, env=variables(environment), added=added)
         )

@@ -34,6 +34,7 @@ class TestTask:
         name: the variant's.
         variant: content of the variant's files, by path in it.
         arguments: for pytest.
+        repo_id: where the project is published, if anywhere.
     """
 
     kernforge: str
@@ -41,9 +42,12 @@ class TestTask:
     name: str
     variant: Mapping[str, bytes]
     arguments: tuple[str, ...]
+    repo_id: str | None
 
 
-def pack(project: Path, variant: Path, arguments: Sequence[str]) -> TestTask:
+def pack(
+    project: Path, variant: Path, arguments: Sequence[str], repo_id: str | None = None
+) -> TestTask:
     """Read what a worker needs: the project without its builds and hidden files."""
     return TestTask(
         kernforge=IDENTITY,
@@ -51,6 +55,7 @@ def pack(project: Path, variant: Path, arguments: Sequence[str]) -> TestTask:
         name=variant.name,
         variant=_contents(variant),
         arguments=tuple(arguments),
+        repo_id=repo_id,
     )
 
 
@@ -82,5 +87,6 @@ def unpack_and_test(sent: TestTask) -> Tested:
             scratch / sent.name,
             sent.arguments,
             environment=environment,
+            repo_id=sent.repo_id,
             where=client.this_worker(),
         )

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import argparse
+import functools
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from kernforge import errors
-from kernforge.cli import main
+from kernforge.cli import grammar, main
 from kernforge.cli.commands import project as cli_project
+from kernforge.cli.table import BY_NAME, COMMANDS, GROUPS
 from kernforge.system import console
 
-VERBS = (
-    *("new", "variants", "lock-toolchain", "build", "check", "publish", "cache", "migrate"),
-    *("benchmark", "schema", "info", "versions", "verify", "sign", "keygen"),
-)
 MANIFEST = """
 [general]
 name = "my-op"
@@ -50,10 +51,101 @@ def project(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", sorted(BY_NAME))
 def test_every_command_has_help_with_an_example(verb, capsys):
     assert call(verb, "--help") == 0
     assert f"example: kernforge {verb}" in capsys.readouterr().out
+
+
+def test_a_command_alone_shows_all_commands_in_their_groups(capsys):
+    assert call() == 0
+    bare = capsys.readouterr().out
+    call("--help")
+    assert capsys.readouterr().out == bare
+    places = [bare.index(f"\n{title}:\n") for title in GROUPS.values()]
+    assert places == sorted(places)
+    for command in COMMANDS:
+        assert re.search(rf"^  {command.name} +{re.escape(command.summary)}$", bare, re.MULTILINE)
+
+
+def test_every_command_of_the_table_is_there_and_no_other():
+    verbs = next(a for a in main.parser()._actions if isinstance(a.choices, dict))
+    assert sorted(verbs.choices) == sorted(BY_NAME)
+    assert {command.group for command in COMMANDS} == set(GROUPS)
+    assert not {other for command in COMMANDS for other in command.others} & set(BY_NAME)
+
+
+@pytest.mark.parametrize(("said", "meant"), [("biuld", "build"), ("upload", "publish")])
+def test_a_misspelt_command_and_another_tools_word_are_answered(said, meant, capsys):
+    assert call(said) == 2
+    err = capsys.readouterr().err
+    assert f"error: there is no command {said!r}" in err
+    assert f"did you mean `kernforge {meant}`?" in err
+    assert call("xyzzy") == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("build", "--varint=x"), "did you mean --variant?"),
+        (("test", "--sandbox", "atuo"), "did you mean auto?"),
+        (("get",), "`kernforge get --help`"),
+        (("check", "a", "b"), "'b' is one argument too many for kernforge check"),
+        (("--jsn", "check"), "did you mean --json?"),
+    ],
+)
+def test_a_wrong_option_says_what_was_meant(argv, said, capsys):
+    assert call(*argv) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_wrong_command_line_is_json_when_json_is_asked_for(capsys):
+    assert call("--json", "get") == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "UsageError"
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_common_options_may_stand_before_the_command(where, project, capsys):
+    argv = ["variants", str(project)]
+    argv.insert(2 * where, "--json")
+    assert call(*argv) == 0
+    assert isinstance(json.loads(capsys.readouterr().out), list)
+
+
+def test_short_options_are_the_long_ones():
+    read = functools.partial(grammar.read, main.parser(), namespace=argparse.Namespace())
+    told = read(["build", "-q", "-v", "-j", "3", "-o", "x"])
+    assert (told.quiet, told.verbose, told.jobs, told.build_dir) == (True, True, 3, Path("x"))
+    assert read(["-q", "wheel", "-o", "x"]).out == Path("x")
+    assert read(["-q", "wheel"]).quiet
+
+
+def test_the_version_is_short_too(capsys):
+    assert call("-V") == 0
+    assert capsys.readouterr().out.startswith("kernforge ")
+
+
+def test_the_directory_of_built_variants_has_one_name():
+    read = functools.partial(grammar.read, main.parser(), namespace=argparse.Namespace())
+    for verb in ("build", "test", "bench", "publish", "shell"):
+        assert read([verb, "--build-dir", "x"]).build_dir == Path("x")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("bench", "benchmark"), ("get", "download"), ("check", "verify"), ("lock", "lock-toolchain")],
+)
+def test_neighbours_are_told_apart(one, other):
+    assert f"`kernforge {other}`" in BY_NAME[one].more
+    assert f"`kernforge {one}`" in BY_NAME[other].more or other == "lock-toolchain"
+
+
+def test_verbose_says_where_an_error_was_raised(tmp_path, capsys):
+    assert call("-v", "variants", str(tmp_path)) == 2
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+    assert call("variants", str(tmp_path)) == 2
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_the_help_lists_every_exit_code(capsys):

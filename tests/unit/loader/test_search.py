@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
 import pytest
 
 import kernforge
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import NoVariantError, RegistryError, UsageError
+from kernforge.loader import search
 from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.system.digest import sha256
@@ -55,6 +58,14 @@ def test_local_kernels_go_before_the_registry(registry, build, monkeypatch):
     monkeypatch.setenv("LOCAL_KERNELS", "nonsense")
     with pytest.raises(UsageError, match="LOCAL_KERNELS has an entry 'nonsense'"):
         kernforge.get_kernel(REPO, version=1)
+
+
+def test_an_override_that_is_added_counts(registry, build, monkeypatch):
+    first, last = (build(files={"__init__.py": f"N = {n}"}) for n in (1, 2))
+    both = search.with_override(f"{REPO}={first}", REPO, last)
+    monkeypatch.setenv("LOCAL_KERNELS", both)
+    assert kernforge.get_kernel(REPO, version=1).N == 2
+    assert search.with_override(None, "a/b", Path("/x")) == "a/b=/x"
 
 
 def test_a_circle_of_kernels_is_told(registry, build):

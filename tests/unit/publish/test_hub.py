@@ -284,7 +284,7 @@ def test_the_command_says_all_in_one_document(hub, build, tmp_path):
         "[torch-noarch]\n"
     )
     argv = [sys.executable, "-m", "kernforge", "publish", str(project), "--json", "--repo-id", REPO]
-    argv += ["--build", str(build("a")), "--registry", "hf://"]
+    argv += ["--build-dir", str(build("a")), "--registry", "hf://"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

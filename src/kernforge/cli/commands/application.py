@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs,
-        _lock,
-        "lock",
-        "lock the kernels that an application's pyproject.toml requires",
-        "my-app --upgrade me/my-kernel",
-    )
+    verb = options.add_verb(verbs, _lock, "lock")
     options.add_project(verb)
     options.add_registry(verb)
     mode = verb.add_mutually_exclusive_group()
@@ -48,13 +42,7 @@ def add(verbs: options.Verbs) -> None:
         help="write nothing; end with an error if the lock is out of date",
     )
 
-    verb = options.add_verb(
-        verbs,
-        _download,
-        "download",
-        "fetch the kernels that an application locked, or one kernel, before its use",
-        "my-app --to kernels.tar --platform torch2.11-cu130-x86_64-linux",
-    )
+    verb = options.add_verb(verbs, _download, "download")
     verb.add_argument(
         "what",
         nargs="?",
@@ -88,26 +76,14 @@ def add(verbs: options.Verbs) -> None:
     )
     _add_trust(verb)
 
-    verb = options.add_verb(
-        verbs,
-        _get,
-        "get",
-        "fetch and verify the variant of a kernel for this machine, and print its path",
-        "me/my-kernel --version 1",
-    )
+    verb = options.add_verb(verbs, _get, "get")
     verb.add_argument("repo_id", metavar="REPO", help="OWNER/NAME")
     _add_version(verb)
     verb.add_argument("--backend", help="cpu, or the backend of the installed torch (default)")
     options.add_registry(verb)
     _add_trust(verb)
 
-    options.add_verb(
-        verbs,
-        _platform,
-        "platform",
-        "describe this machine, for `kernforge download --platform`",
-        "--json > machine.json",
-    )
+    options.add_verb(verbs, _platform, "platform")
 
 
 def _add_version(verb: argparse.ArgumentParser) -> None:

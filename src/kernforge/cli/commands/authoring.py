@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs, _new, "new", "write a new kernel project that can be built at once", "my-kernel"
-    )
+    verb = options.add_verb(verbs, _new, "new")
     verb.add_argument("name", help="lower-case letters, digits and dashes")
     verb.add_argument(
         "--dir",
@@ -30,13 +28,7 @@ def add(verbs: options.Verbs) -> None:
     )
     _add_choices(verb)
 
-    verb = options.add_verb(
-        verbs,
-        _init,
-        "init",
-        "make an existing directory a kernel project, and overwrite nothing",
-        "--minimal",
-    )
+    verb = options.add_verb(verbs, _init, "init")
     verb.add_argument(
         "directory", type=Path, nargs="?", default=Path(), help="default: current directory"
     )

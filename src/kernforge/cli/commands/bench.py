@@ -40,18 +40,9 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _add_bench(verbs: options.Verbs) -> None:
-    verb = options.add_verb(
-        verbs,
-        _bench,
-        "bench",
-        "measure a project's kernel beside its peers; exits 6 when a candidate is refused, or the "
-        "kernel slower than --baseline or --against",
-        "kernels/img2gray --out now.json --html now.html",
-    )
+    verb = options.add_verb(verbs, _bench, "bench")
     options.add_project(verb)
-    verb.add_argument(
-        "--kernel", type=Path, help="directory of the built kernel (default: PROJECT/build)"
-    )
+    options.add_build_dir(verb)
     verb.add_argument(
         "--against",
         metavar="OWNER/NAME@vN",
@@ -75,7 +66,7 @@ def _add_bench(verbs: options.Verbs) -> None:
         "--no-eager", action="store_true", help="leave torch eager and torch.compile out"
     )
     _add_measuring(verb)
-    verb.add_argument("--out", type=Path, help="write the result there, as JSON")
+    verb.add_argument(*("-o", "--out"), type=Path, help="write the result there, as JSON")
     verb.add_argument("--html", type=Path, help="write one self-contained page there")
     verb.add_argument("--baseline", type=Path, help="a stored result to compare with")
     verb.add_argument(
@@ -84,14 +75,7 @@ def _add_bench(verbs: options.Verbs) -> None:
 
 
 def _add_benchmark(verbs: options.Verbs) -> None:
-    verb = options.add_verb(
-        verbs,
-        _benchmark,
-        "benchmark",
-        "measure a published kernel by its own benchmarks/benchmark*.py; exits 6 when a workload "
-        "is wrong or refused",
-        "me/my-kernel@v1 --out now.json",
-    )
+    verb = options.add_verb(verbs, _benchmark, "benchmark")
     verb.add_argument(
         "repo", metavar="REPO", help="OWNER/NAME@v1, OWNER/NAME@REVISION, or a directory"
     )
@@ -110,8 +94,7 @@ def _add_benchmark(verbs: options.Verbs) -> None:
     _add_measuring(verb)
     verb.add_argument("--no-reference", action="store_true", help="do not time the verify_ methods")
     verb.add_argument(
-        "--out",
-        "--output",
+        *("-o", "--out", "--output"),
         type=Path,
         help="write the result there: the JSON of `kernels benchmark`, and more",
     )
@@ -251,7 +234,7 @@ def _run_classes(arguments: argparse.Namespace, console: Console) -> dict[str, A
     if kernel is None:
         raise UsageError(
             f"{arguments.project} has no build/ to measure",
-            hint="kernforge build first, or name another directory with --kernel",
+            hint="kernforge build first, or name another directory with --build-dir",
         )
     if arguments.html or arguments.sizes:
         raise UsageError(
@@ -270,15 +253,17 @@ def _run_classes(arguments: argparse.Namespace, console: Console) -> dict[str, A
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:
-    if arguments.kernel:
-        if not arguments.kernel.is_dir():
-            raise UsageError(f"{arguments.kernel} is not a directory", hint="kernforge build first")
-        return Path(arguments.kernel)
+    if arguments.build_dir:
+        if not arguments.build_dir.is_dir():
+            raise UsageError(
+                f"{arguments.build_dir} is not a directory", hint="kernforge build first"
+            )
+        return Path(arguments.build_dir)
     built = Path(arguments.project) / "build"
     if not built.is_dir() and (built.parent / "build.toml").is_file():
         raise UsageError(
             f"{built.parent.resolve()} is not built, so there is no kernel to measure",
-            hint="run `kernforge build`, or name a built kernel with --kernel",
+            hint="run `kernforge build`, or name a built kernel with --build-dir",
         )
     return built if built.is_dir() else None
 

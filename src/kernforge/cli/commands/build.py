@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs,
-        _build,
-        "build",
-        "build variants of a project and check them",
-        "--variant 'torch-stable-abi*-cpu-*'",
-    )
+    verb = options.add_verb(verbs, _build, "build")
     options.add_project(verb)
     verb.add_argument(
         "--variant", action="append", default=[], help="a name or a pattern; may be repeated"
@@ -40,9 +34,7 @@ def add(verbs: options.Verbs) -> None:
         help="only for this GPU, such as 9.0; may be repeated",
     )
     options.add_toolchain(verb)
-    verb.add_argument(
-        "--out", type=Path, help="directory for the variants (default: PROJECT/build)"
-    )
+    options.add_build_dir(verb, "directory for the built variants", short=True)
     options.add_jobs(verb)
     verb.add_argument(
         "--memory",
@@ -70,9 +62,7 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--no-check", action="store_true", help="do not check the built variants")
     options.add_sandbox(verb)
 
-    verb = options.add_verb(
-        verbs, _check, "check", "check that built variants will run on users' machines", "build"
-    )
+    verb = options.add_verb(verbs, _check, "check")
     verb.add_argument(
         "dir",
         type=Path,
@@ -81,9 +71,7 @@ def add(verbs: options.Verbs) -> None:
         help="a variant, or a directory of variants (default: build)",
     )
 
-    verb = options.add_verb(
-        verbs, _cache, "cache", "show the contents of the store, and make it smaller", "--trim 10GB"
-    )
+    verb = options.add_verb(verbs, _cache, "cache")
     change = verb.add_mutually_exclusive_group()
     change.add_argument(
         "--trim",
@@ -101,13 +89,7 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    verb = options.add_verb(
-        verbs,
-        _reproduce,
-        "reproduce",
-        "build variants again from their provenance statements, and compare",
-        "build --source .",
-    )
+    verb = options.add_verb(verbs, _reproduce, "reproduce")
     verb.add_argument("what", help="a variant, a directory of variants, or owner/name")
     verb.add_argument(
         "--source",
@@ -135,7 +117,7 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
         lock="frozen" if arguments.locked else "update",
         only=tuple(arguments.arch),
         sandbox=arguments.sandbox,
-        out=arguments.out,
+        out=arguments.build_dir,
         jobs=arguments.jobs,
         memory=arguments.memory,
         pool=_pool(arguments, console),

@@ -23,13 +23,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs,
-        _completion,
-        "completion",
-        "print a script with which your shell completes commands and options",
-        "bash > ~/.local/share/bash-completion/completions/kernforge",
-    )
+    verb = options.add_verb(verbs, _completion, "completion")
     verb.add_argument("shell", choices=SHELLS, help="the shell")
 
 
@@ -47,6 +41,8 @@ def script(grammar: argparse.ArgumentParser, shell: str) -> str:
     import shtab  # noqa: PLC0415 - an extra
 
     for action in _actions(grammar):
+        if isinstance(action.choices, dict):
+            action.help = None  # shtab leaves out what the help leaves out
         if action.type is Path:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     return str(shtab.complete(grammar, shell=shell))

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs,
-        _dev,
-        "dev",
-        "watch a project: after every change build it for this machine, test it and measure it",
-        "my-kernel",
-    )
+    verb = options.add_verb(verbs, _dev, "dev")
     options.add_project(verb)
     verb.add_argument(
         "--variant",
@@ -71,13 +65,7 @@ def add(verbs: options.Verbs) -> None:
     options.add_toolchain(verb)
     options.add_sandbox(verb)
 
-    verb = options.add_verb(
-        verbs,
-        _resources,
-        "resources",
-        "show registers, spills, shared memory and occupancy of built kernels",
-        "build --arch 9.0",
-    )
+    verb = options.add_verb(verbs, _resources, "resources")
     verb.add_argument(
         "what",
         type=Path,

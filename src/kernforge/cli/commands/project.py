@@ -18,19 +18,11 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs, _variants, "variants", "list the variants of a project, with reasons", ""
-    )
+    verb = options.add_verb(verbs, _variants, "variants")
     options.add_project(verb)
     options.add_toolchain(verb)
 
-    verb = options.add_verb(
-        verbs,
-        _lock,
-        "lock-toolchain",
-        "write kernforge.lock, which pins compilers and headers",
-        "--upgrade",
-    )
+    verb = options.add_verb(verbs, _lock, "lock-toolchain")
     options.add_project(verb)
     verb.add_argument(
         "--cuda", action="append", default=[], help="also lock this CUDA version, such as 13.2"
@@ -41,15 +33,11 @@ def add(verbs: options.Verbs) -> None:
     options.add_toolchain(verb)
     verb.add_argument("--upgrade", action="store_true", help="take the newest releases")
 
-    verb = options.add_verb(
-        verbs, _migrate, "migrate", "convert an older build.toml to edition 5", ""
-    )
+    verb = options.add_verb(verbs, _migrate, "migrate")
     options.add_project(verb)
 
-    verb = options.add_verb(
-        verbs, _schema, "schema", "print build.toml's JSON schema", "--out schema.json"
-    )
-    verb.add_argument("--out", type=Path, help="file to write the schema to")
+    verb = options.add_verb(verbs, _schema, "schema")
+    verb.add_argument("-o", "--out", type=Path, help="file to write the schema to")
 
 
 def _variants(arguments: argparse.Namespace, console: Console) -> None:

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs,
-        _publish,
-        "publish",
-        "publish a project's built variants to a registry",
-        "--registry ~/registry --repo-id me/my-kernel",
-    )
+    verb = options.add_verb(verbs, _publish, "publish")
     options.add_project(verb)
     options.add_registry(verb)
     verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
@@ -40,7 +34,7 @@ def add(verbs: options.Verbs) -> None:
         help="publish the sources of the variants too, so that others can build more variants "
         "(default: if the licence is an open one)",
     )
-    verb.add_argument("--build", type=Path, help="directory of variants (default: PROJECT/build)")
+    options.add_build_dir(verb)
     verb.add_argument(
         "--sign",
         type=Path,
@@ -61,13 +55,7 @@ def add(verbs: options.Verbs) -> None:
         "--dry-run", action="store_true", help="print the version and the changes; publish nothing"
     )
 
-    verb = options.add_verb(
-        verbs,
-        _apidiff,
-        "apidiff",
-        "list the changes for users between two versions or builds of a kernel",
-        "me/my-kernel@1.2.0 build",
-    )
+    verb = options.add_verb(verbs, _apidiff, "apidiff")
     verb.add_argument("old", help="OWNER/NAME@VERSION, or a directory of variants")
     verb.add_argument("new", help="OWNER/NAME@VERSION, or a directory of variants")
     options.add_registry(verb)
@@ -92,7 +80,7 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
             f"note: [general.hub] branch = {hub_branch!r} is not used: a version is published on "
             f"{branch}"
         )
-    build = arguments.build or project.root / "build"
+    build = arguments.build_dir or project.root / "build"
     environment: Environment = arguments.environment
     store = registry.open_registry(arguments.registry or environment.default_registry, environment)
     version = arguments.version or projects.tagged_version(project)

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs,
-        _test,
-        "test",
-        "build the variants for this machine and run the project's tests on them",
-        "--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
-    )
+    verb = options.add_verb(verbs, _test, "test")
     options.add_project(verb)
     verb.add_argument(
         "--variant",
@@ -38,10 +32,11 @@ def add(verbs: options.Verbs) -> None:
         help="a name or a pattern; may be repeated (default: the best for the CPU and for the GPU)",
     )
     verb.add_argument(
-        "--kernel",
+        "--build-dir",
         type=Path,
         metavar="DIR",
-        help="build nothing: test this variant or directory of variants (default: build)",
+        help="test what is built there: a variant, or a directory of variants "
+        "(default: build it first)",
     )
     verb.add_argument(
         "--pytest",
@@ -81,7 +76,8 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.testing import project_tests, remote  # noqa: PLC0415
 
-    root = read_project(arguments.project).root
+    project = read_project(arguments.project)
+    root, repo_id = project.root, project.manifest.general.hub.repo_id
     workers = None
     if arguments.scheduler:
         workers = Workers(arguments.scheduler, dict(arguments.worker_resource))
@@ -90,12 +86,16 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
         for name, path in _variants(arguments, console, workers).items():
             console.note(f"testing {name}")
             if workers:
-                task = remote.pack(root, path, arguments.pytest)
+                task = remote.pack(root, path, arguments.pytest, repo_id)
                 results.append(workers.call(remote.unpack_and_test, task))
             else:
                 results.append(
                     project_tests.run_variant(
-                        root, path, arguments.pytest, environment=arguments.environment
+                        root,
+                        path,
+                        arguments.pytest,
+                        environment=arguments.environment,
+                        repo_id=repo_id,
                     )
                 )
     finally:
@@ -116,8 +116,8 @@ def _variants(
         suitable = workers.call(probe, names) if workers else probe(names)
         return list(project_tests.chosen(names, suitable))
 
-    if arguments.kernel:
-        variants = project_tests.built_in(arguments.kernel, arguments.variant)
+    if arguments.build_dir:
+        variants = project_tests.built_in(arguments.build_dir, arguments.variant)
         return {n: variants[n] for n in (variants if arguments.variant else chosen(list(variants)))}
     shared = arguments.environment.kernforge_shared_store
     workspace = options.workspace(arguments, console, shared=shared)
@@ -157,8 +157,8 @@ def _build(
             hint = "run `kernforge build` to see the error"
         elif isinstance(error, StorageError) and lockfile.FILE_NAME not in error.message:
             hint = (
-                "build to another directory with `kernforge build --out DIR`, and test it with "
-                "`kernforge test --kernel DIR`"
+                "build to another directory with `kernforge build --build-dir DIR`, and test it "
+                "with `kernforge test --build-dir DIR`"
             )
         lines = ["the project cannot be built, so it is not tested:", *lines, error.message]
         raise type(error)("\n".join(lines), hint=hint) from error

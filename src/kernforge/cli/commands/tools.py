@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs, _doctor, "doctor", "find problems of this machine for kernels", "--fix"
-    )
+    verb = options.add_verb(verbs, _doctor, "doctor")
     verb.add_argument(
         "--fix",
         action="store_true",
@@ -27,13 +25,7 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("--offline", action="store_true", help="do not contact the package indexes")
 
-    verb = options.add_verb(
-        verbs,
-        _export,
-        "export",
-        "write the files with which CMake, pip, Nix and editors use a project",
-        "--to ../exported",
-    )
+    verb = options.add_verb(verbs, _export, "export")
     options.add_project(verb)
     verb.add_argument(
         "--to", type=Path, metavar="DIR", help="directory to write to (default: the project)"
@@ -53,13 +45,7 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--force", action="store_true", help="replace existing files")
     options.add_toolchain(verb)
 
-    verb = options.add_verb(
-        verbs,
-        _shell,
-        "shell",
-        "open a shell or run a command with a variant's compilers, headers and package",
-        "--variant '*-cu130-*' -- nvcc --version",
-    )
+    verb = options.add_verb(verbs, _shell, "shell")
     verb.add_argument("command", nargs="*", help="command to run, after -- (default: a shell)")
     verb.add_argument(
         "--project",
@@ -69,9 +55,7 @@ def add(verbs: options.Verbs) -> None:
         help="the project (default: current directory)",
     )
     verb.add_argument("--variant", default="", help="a name or a pattern (default: the newest)")
-    verb.add_argument(
-        "--out", type=Path, help="directory of built variants (default: PROJECT/build)"
-    )
+    options.add_build_dir(verb)
     options.add_toolchain(verb)
 
 
@@ -142,7 +126,7 @@ def _shell(arguments: argparse.Namespace, console: Console) -> int:
         setting = shell.setting(
             workspace,
             target,
-            arguments.out or workspace.project.root / "build",
+            arguments.build_dir or workspace.project.root / "build",
             links=environment.home / "shells",
         )
         if setting.built is None:

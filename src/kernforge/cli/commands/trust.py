@@ -21,24 +21,18 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    info = options.add_verb(
-        verbs, _info, "info", "describe a kernel and its variants", "acme/toy --version 1"
-    )
+    info = options.add_verb(verbs, _info, "info")
     _add_kernel(info)
     info.add_argument("--backend", help="show what would load for this backend, such as cpu")
 
-    listed = options.add_verb(
-        verbs, _versions, "versions", "list a kernel's published versions", "acme/toy"
-    )
+    listed = options.add_verb(verbs, _versions, "versions")
     listed.add_argument("what", metavar="REPO", help="owner/name")
     options.add_registry(listed)
 
     _add_verify(verbs)
     _add_sign(verbs)
 
-    keygen = options.add_verb(
-        verbs, _keygen, "keygen", "make an Ed25519 key to sign kernels with", "acme.key"
-    )
+    keygen = options.add_verb(verbs, _keygen, "keygen")
     keygen.add_argument("file", type=Path, help="file of the private key; the public key gets .pub")
     keygen.add_argument(
         "--no-passphrase", action="store_true", help="do not encrypt the private key"
@@ -46,13 +40,7 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _add_verify(verbs: options.Verbs) -> None:
-    verb = options.add_verb(
-        verbs,
-        _verify,
-        "verify",
-        "verify signature, digest and provenance statement of a kernel's variants",
-        "acme/toy --version 1 --key acme.key.pub",
-    )
+    verb = options.add_verb(verbs, _verify, "verify")
     _add_kernel(verb)
     verb.add_argument(
         "--variant", default="*", metavar="GLOB", help="only these variants (default: all)"
@@ -83,9 +71,7 @@ def _add_verify(verbs: options.Verbs) -> None:
 
 
 def _add_sign(verbs: options.Verbs) -> None:
-    verb = options.add_verb(
-        verbs, _sign, "sign", "sign built variants, with a key or an identity", "--key acme.key"
-    )
+    verb = options.add_verb(verbs, _sign, "sign")
     verb.add_argument(
         "dir",
         type=Path,

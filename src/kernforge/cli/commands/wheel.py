@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
-    verb = options.add_verb(
-        verbs,
-        _wheel,
-        "wheel",
-        "make wheels for pip from the variants of a directory or of a published kernel",
-        "me/my-kernel --version '~=1.2' --out dist --index",
-    )
+    verb = options.add_verb(verbs, _wheel, "wheel")
     verb.add_argument(
         "kernel",
         nargs="?",
@@ -53,7 +47,10 @@ def add(verbs: options.Verbs) -> None:
         help="only variants that match, such as '*-cu130-*'; may be repeated",
     )
     verb.add_argument(
-        "--out", type=Path, default=Path("dist"), help="directory for the wheels (default: dist)"
+        *("-o", "--out"),
+        type=Path,
+        default=Path("dist"),
+        help="directory for the wheels (default: dist)",
     )
     verb.add_argument(
         "--index",

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The grammar of the command line: its help in groups, and errors that say what was meant."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from typing import TYPE_CHECKING, NoReturn
+
+from kernforge.cli.table import COMMANDS, GROUPS
+from kernforge.errors import UsageError
+from kernforge.system.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+
+class Grammar(argparse.ArgumentParser):
+    """A parser whose errors are ``UsageError`` with a suggestion."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an error.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(message, hint=f"`{self.prog} --help` shows the arguments and an example")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no public name
+            raise UsageError(f"there is no command {value!r}", hint=_command_hint(str(value)))
+        choices = [str(choice) for choice in action.choices]
+        meant = f"; did you mean {close[0]}?" if (close := _close(str(value), choices)) else ""
+        raise argparse.ArgumentError(action, f"{value!r} is not one of {', '.join(choices)}{meant}")
+
+
+def read(
+    top: Grammar, argv: Sequence[str] | None, namespace: argparse.Namespace
+) -> argparse.Namespace:
+    """Parse a command line.
+
+    Args:
+        top: the parser of all commands; each command has set ``spoken`` to its own parser.
+        argv: the arguments; None takes those of this process.
+        namespace: where the arguments go.
+
+    Raises:
+        UsageError: an argument is wrong, missing or not known.
+    """
+    arguments, rest = top.parse_known_args(argv, namespace)
+    if not rest:
+        return arguments
+    spoken: Grammar = getattr(arguments, "spoken", top)
+    unknown = next((text for text in rest if text.startswith("-")), None)
+    if unknown is None:
+        raise UsageError(
+            f"{rest[0]!r} is one argument too many for {spoken.prog}",
+            hint=f"`{spoken.prog} --help` shows the arguments and an example",
+        )
+    option = unknown.partition("=")[0]
+    known = [text for action in spoken._actions for text in action.option_strings]  # noqa: SLF001
+    close = _close(option, known)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise UsageError(
+        f"{spoken.prog} has no option {option}",
+        hint=f"{hint}`{spoken.prog} --help` lists the options",
+    )
+
+
+def overview() -> str:
+    """All commands in their groups, as text."""
+    width = max(len(command.name) for command in COMMANDS)
+    blocks = []
+    for group, title in GROUPS.items():
+        rows = [(f"  {c.name:{width}}", c.summary) for c in COMMANDS if c.group == group]
+        blocks.append(f"{title}:\n{table(rows)}")
+    return "\n\n".join(blocks)
+
+
+def _command_hint(word: str) -> str:
+    names = {name: command.name for command in COMMANDS for name in (command.name, *command.others)}
+    close = [word] if word in names else _close(word, names)
+    meant = f"did you mean `kernforge {names[close[0]]}`? " if close else ""
+    return f"{meant}`kernforge` lists all commands"
+
+
+def _close(word: str, known: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(word, list(known), n=1)

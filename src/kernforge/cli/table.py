@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of commands: what each is for, in which group, with an example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GROUPS = {
+    "write": "write a kernel",
+    "build": "build it",
+    "publish": "publish it",
+    "use": "use kernels",
+    "machine": "this machine",
+}
+"""The groups of commands with their titles, in the order of the help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A command of the command line.
+
+    Attributes:
+        group: one of ``GROUPS``.
+        name: what a user types.
+        summary: a line for the list of commands, beginning in lower case, without a full stop.
+        example: arguments of an example.
+        more: sentences for the command's own help: above all, how it differs from a neighbour.
+        others: names that other tools have for it, which are answered with a suggestion.
+    """
+
+    group: str
+    name: str
+    summary: str
+    example: str
+    more: str = ""
+    others: tuple[str, ...] = ()
+
+
+COMMANDS = (
+    # -- write
+    Verb(
+        "write",
+        "new",
+        "write a new kernel project that can be built at once",
+        "my-kernel",
+        others=("create", "scaffold", "startproject"),
+    ),
+    Verb(
+        "write",
+        "init",
+        "make an existing directory a kernel project, and overwrite nothing",
+        "--minimal",
+    ),
+    Verb(
+        "write",
+        "dev",
+        "after every change: build, test and measure the project",
+        "my-kernel",
+        "It watches the project and builds for this machine.",
+        others=("watch", "run"),
+    ),
+    Verb(
+        "write",
+        "test",
+        "build for this machine, and run the project's tests on the result",
+        "--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
+        "LOCAL_KERNELS names the result, if build.toml has a repo-id: get_kernel in a test loads it, "
+        "and not what is published.",
+        others=("pytest",),
+    ),
+    Verb(
+        "write",
+        "bench",
+        "measure the kernel of a project beside its peers",
+        "kernels/img2gray --out now.json --html now.html",
+        "It ends with exit code 6 if a candidate is refused, or if the kernel is slower than "
+        "--baseline or --against. `kernforge benchmark` measures a published kernel instead.",
+        others=("measure", "perf"),
+    ),
+    Verb(
+        "write",
+        "resources",
+        "show registers, spills, shared memory and occupancy of kernels",
+        "build --arch 9.0",
+        others=("occupancy", "cuobjdump"),
+    ),
+    Verb(
+        "write",
+        "migrate",
+        "convert an older build.toml to edition 5",
+        "my-kernel",
+        others=("update-build", "upgrade"),
+    ),
+    Verb(
+        "write",
+        "schema",
+        "print the JSON schema of build.toml",
+        "--out schema.json",
+    ),
+    # -- build
+    Verb(
+        "build",
+        "variants",
+        "list the variants of a project, with reasons",
+        "my-kernel",
+        others=("list-variants", "targets", "matrix"),
+    ),
+    Verb(
+        "build",
+        "lock-toolchain",
+        "pin compilers and headers in kernforge.lock, for builds",
+        "--upgrade",
+        "`kernforge lock` pins the kernels of an application instead.",
+        others=("update-toolchain",),
+    ),
+    Verb(
+        "build",
+        "build",
+        "build variants of a project, and check them",
+        "--variant 'torch-stable-abi*-cpu-*'",
+        others=("make", "compile", "build-and-copy", "bundle"),
+    ),
+    Verb(
+        "build",
+        "check",
+        "check that what you built will run on users' machines",
+        "build",
+        "It reads the machine code of a build. `kernforge verify` answers who built a kernel, and "
+        "whether its files were changed since.",
+        others=("check-abi", "lint", "validate"),
+    ),
+    Verb(
+        "build",
+        "shell",
+        "open a shell with a variant's compilers, headers and package",
+        "--variant '*-cu130-*' -- nvcc --version",
+        "It can also run a command instead of the shell.",
+        others=("develop", "devshell", "env"),
+    ),
+    Verb(
+        "build",
+        "export",
+        "write the files with which CMake, pip, Nix and editors use a project",
+        "--to ../exported",
+        others=("create-pyproject", "build2cmake", "cmake"),
+    ),
+    Verb(
+        "build",
+        "reproduce",
+        "build variants again from their provenance, and compare",
+        "build --source .",
+        others=("rebuild",),
+    ),
+    # -- publish
+    Verb(
+        "publish",
+        "publish",
+        "publish the built variants of a project to a registry",
+        "--registry ~/registry --repo-id me/my-kernel",
+        others=("upload", "push", "release"),
+    ),
+    Verb(
+        "publish",
+        "apidiff",
+        "list what changed for users between two versions",
+        "me/my-kernel@1.2.0 build",
+        others=("diff", "compare"),
+    ),
+    Verb(
+        "publish",
+        "keygen",
+        "make an Ed25519 key to sign kernels with",
+        "acme.key",
+    ),
+    Verb(
+        "publish",
+        "sign",
+        "sign built variants, with a key or an identity",
+        "--key acme.key",
+    ),
+    Verb(
+        "publish",
+        "wheel",
+        "make wheels for pip, of a build or of a published kernel",
+        "me/my-kernel --version '~=1.2' --out dist --index",
+        others=("to-wheel", "package"),
+    ),
+    # -- use
+    Verb(
+        "use",
+        "info",
+        "describe a kernel, and say what would load on this machine",
+        "acme/toy --version 1",
+        others=("show", "describe"),
+    ),
+    Verb(
+        "use",
+        "versions",
+        "list the published versions of a kernel",
+        "acme/toy",
+        others=("tags",),
+    ),
+    Verb(
+        "use",
+        "get",
+        "fetch one kernel for this machine, and print its path",
+        "me/my-kernel --version 1",
+        "Its files are verified. `kernforge download` fetches all kernels that an application "
+        "locked, also for other machines, and can copy them.",
+        others=("install", "pull", "fetch", "add"),
+    ),
+    Verb(
+        "use",
+        "lock",
+        "pin the kernels of an application in kernels.lock",
+        "my-app --upgrade me/my-kernel",
+        "It reads the application's pyproject.toml. `kernforge lock-toolchain` pins the compilers "
+        "of a kernel project instead.",
+        others=("freeze",),
+    ),
+    Verb(
+        "use",
+        "download",
+        "fetch the locked kernels of an application, for any machine",
+        "my-app --to kernels.tar --platform torch2.11-cu130-x86_64-linux",
+        "It can also fetch one kernel (OWNER/NAME --version 1). `kernforge get` fetches the one "
+        "variant for this machine and prints its path.",
+        others=("sync", "mirror"),
+    ),
+    Verb(
+        "use",
+        "verify",
+        "verify who built a kernel, and that its files are those",
+        "acme/toy --version 1 --key acme.key.pub",
+        "It verifies signature, digest and provenance statement of each variant. `kernforge check` "
+        "finds what would not run.",
+        others=("audit", "attest"),
+    ),
+    Verb(
+        "use",
+        "benchmark",
+        "measure a published kernel by the benchmarks that it brings",
+        "me/my-kernel@v1 --out now.json",
+        "It runs benchmarks/benchmark*.py, and ends with exit code 6 if a workload is wrong or "
+        "refused. `kernforge bench` measures a project that you write.",
+    ),
+    # -- machine
+    Verb(
+        "machine",
+        "doctor",
+        "find problems of this machine for kernels",
+        "--fix",
+        others=("diagnose", "debug"),
+    ),
+    Verb(
+        "machine",
+        "platform",
+        "describe this machine, for `kernforge download --platform`",
+        "--json > machine.json",
+        others=("host",),
+    ),
+    Verb(
+        "machine",
+        "cache",
+        "show what the store of compilers and results holds, and trim it",
+        "--trim 10GB",
+        others=("gc", "store", "prune"),
+    ),
+    Verb(
+        "machine",
+        "completion",
+        "print a script with which your shell completes commands",
+        "bash > ~/.local/share/bash-completion/completions/kernforge",
+    ),
+)
+
+BY_NAME = {command.name: command for command in COMMANDS}
