@@ -203,9 +203,6 @@ def run(
     """Measure every workload.
 
     Args:
-        work: what is computed.
-        racing: the candidates that compute it.
-        settings: how to measure.
         note: called with a line of text when something happens.
         project: name of the project, for the page.
 
@@ -257,7 +254,6 @@ def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:
     """Where and when it was measured, and what its GPU does not report.
 
     Args:
-        device: ``cpu`` or ``cuda``.
         gpu: the GPU whose clocks were read; None: it is opened now.
     """
     import torch  # noqa: PLC0415

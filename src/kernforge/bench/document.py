@@ -27,10 +27,8 @@ def case(
     """A workload's part of the document.
 
     Args:
-        workload: what was computed.
         found: measurements of all candidates, in these modes at least.
         modes: modes that the document has.
-        device: ``cpu`` or ``cuda``.
 
     Raises:
         UsageError: the copy could not be measured.

@@ -91,9 +91,7 @@ def below_floor(median_ns: float, top: Ceiling, device: str) -> str:
     """Why a time cannot be right; empty when it can.
 
     Args:
-        median_ns: the time.
         top: the machine's ceilings for it.
-        device: ``cpu`` or ``cuda``.
     """
     slack = _SLACK[device] if top.bytes >= _LARGE else _CACHED_SLACK
     least = top.floor_ns / slack

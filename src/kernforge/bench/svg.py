@@ -57,7 +57,6 @@ class Chart:
     """A plot of series, both axes logarithmic.
 
     Attributes:
-        title: what it shows, for who cannot see it.
         across: name of the x axis.
         up: name of the y axis.
         series: at least one with a point; all values above zero.

@@ -171,9 +171,6 @@ class Change:
     """A candidate in two runs.
 
     Attributes:
-        workload: what was computed.
-        mode: how it was called.
-        candidate: who computed it.
         before_ns: median of the earlier run.
         now_ns: median of this run.
         verdict: ``faster`` or ``slower`` when the intervals do not touch, else ``same``.
@@ -235,7 +232,6 @@ def behind(document: dict[str, Any], *, allowed: float = 0.05) -> list[str]:
     """Where the kernel is slower than a published version of it in the same run, beyond doubt.
 
     Args:
-        document: a run with ``--against``.
         allowed: share by which the kernel's median may be longer.
     """
     found = []

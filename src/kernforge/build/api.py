@@ -46,8 +46,6 @@ class PlannedBuild:
     """A build that is planned.
 
     Attributes:
-        lock: the toolchain.
-        plan: what will be run.
         notes: what a user should know of the project, its lock and the toolchain.
     """
 
@@ -78,7 +76,6 @@ class BuildRequest:
     """What to build and how.
 
     Attributes:
-        targets: variants to build.
         events: listens to the build; the log by default.
         lock: ``"update"`` completes kernforge.lock, ``"frozen"`` refuses to, and a ``Lock`` is
             taken as it is.
@@ -93,7 +90,6 @@ class BuildRequest:
         runner: starts the programs of actions.
         edited: may put another plan in the place of the planned one; see ``EditedPlan``.
         origin: what the provenance names as built from, if not the sources in the workspace.
-        check: whether the variants are checked.
         trim_every_s: the store is not held to its limit more often; 0 does so after each build
             that added to it.
     """
@@ -120,9 +116,7 @@ class BuildResult:
     """What came of a build.
 
     Attributes:
-        lock: the toolchain.
         plan: what was run.
-        outcome: how its actions ended.
         variants: directory of each variant that was built, by name.
         findings: of the checks; none where they were not asked for.
     """
@@ -159,8 +153,6 @@ def build_project(
     """Build variants of a project.
 
     Args:
-        workspace: the project on this machine.
-        request: what to build and how.
         planned: what ``plan_project`` returned for this request, for a caller that looks at the
             plan first.
 
@@ -261,9 +253,6 @@ def prepare_sandbox(
     again. Nothing is tried when nothing is left to run.
 
     Args:
-        workspace: the project.
-        plan: what will be built.
-        mode: what the user wants.
         elsewhere: whether other machines run the actions; they isolate as far as each can, so
             that results made without a sandbox are refused only if one is required.
         note: called with the reason why there is no sandbox, and with what was refused.

@@ -84,11 +84,8 @@ def build_here(
     Processes that want the same one build it once.
 
     Args:
-        registry: where the source is published.
-        repo_id: ``owner/name``.
         commit: the one whose source to build.
         host: what for; on CUDA, device code is made for its current GPU alone.
-        environment: the variables of this process.
 
     Returns:
         None where nothing says what the source is.
@@ -189,7 +186,6 @@ def fitting_target(workspace: Workspace, host: Host, what: str) -> Target:
 
     Args:
         workspace: the project; where the user's own toolkit compiles, of its version alone.
-        host: the process.
         what: the project, as a message names it.
 
     Raises:

@@ -123,9 +123,6 @@ def lay_out_variants(
     """Lay out each variant of which the store has all results.
 
     Args:
-        plan: which variants.
-        project: where the files of their package come from.
-        store: where the results of the plan's actions are.
         out: directory that will hold a directory for each variant; an old one of the same name
             is replaced as a whole.
         origin: sources, lock and builder, for the provenance of every variant.
@@ -189,9 +186,6 @@ def metadata(
     """What a build says of itself as far as its manifest decides it: no digest, no provenance.
 
     Args:
-        manifest: the project's.
-        backend: what it is for.
-        ops_name: the op namespace.
         archs: what the device code is for; None where that is not known.
     """
     general = manifest.general

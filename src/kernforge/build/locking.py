@@ -46,7 +46,6 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
     """Bring the project's lock up to what is wanted, and write it if that changed anything.
 
     Args:
-        workspace: the project.
         wanted: what it must have.
         upgrade: look everything up anew instead of keeping what the lock has.
 
@@ -86,8 +85,6 @@ def ensure_lock(
     """The lock for a build; written or completed first unless that is forbidden.
 
     Args:
-        workspace: the project.
-        targets: what will be built.
         frozen: refuse to change the lock, and refuse a host compiler that it does not name.
 
     Returns:

@@ -58,9 +58,7 @@ class Statement:
     """What a reader wants of a statement.
 
     Attributes:
-        variant: the variant's name.
         origin: what it was built from; the lock holds only what this variant used.
-        actions: what was run.
         isolation: ``"namespaces"`` or ``"none"``.
     """
 
@@ -113,8 +111,6 @@ def write(
     """Text of a variant's statement.
 
     Args:
-        variant: its name.
-        origin: what it was built from.
         actions: what was run for it, in order.
         files: base64 SHA-256 of each of its other files by path.
         sandbox: what the actions could see.

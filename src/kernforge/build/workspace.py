@@ -40,15 +40,10 @@ class Workspace:
     """A project on this machine, ready to be planned.
 
     Attributes:
-        project: the kernel project.
         sources: its files as a plan sees them.
         candidates: its variants.
-        compiler: the host's C++ compiler.
-        store: where everything is kept.
         store_limit: bytes that the store may take.
-        wheels: the user's package indexes.
         cpu: this machine's processor.
-        local_parts: what the user provides to the toolchain.
         search_path: the ``PATH`` of this process.
     """
 
@@ -92,9 +87,7 @@ def open_workspace(
     """Look at the machine and at a project's files.
 
     Args:
-        project: the project.
         progress: listens to downloads.
-        environment: the variables of this process.
         options: what the user provides that the package index does not carry.
         shared: the store's second level.
         cxx: the C++ compiler, where it was found before.

@@ -41,7 +41,6 @@ def manylinux(
     """Symbol versions above the ABI floor.
 
     Args:
-        elf: the shared object.
         satisfied: the policy that auditwheel finds for it; empty when it is the floor or older.
         allowed: versions of the floor's policy by prefix, as in ``{"GLIBC": {"2.17", ...}}``.
         where: its path, for the findings.
@@ -68,7 +67,6 @@ def unresolved(elf: Elf, *, where: str, stable: bool = False) -> Iterator[Findin
     """Undefined symbols that no library of the floor, Python or torch is known to define.
 
     Args:
-        elf: the shared object.
         where: its path, for the findings.
         stable: whether torch gives it C names alone, so that a C++ name is the project's own.
     """
@@ -183,7 +181,6 @@ def fat_binary(
     """Device code and what the metadata says of it; loaders choose by the metadata alone.
 
     Args:
-        found: what the file holds.
         archs: ``backend.archs`` of the metadata.
         backend: the metadata's backend.
         where: its path, for the findings.

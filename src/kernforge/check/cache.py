@@ -34,13 +34,7 @@ _TOOLS = ("abi3audit", "auditwheel", "pyelftools", "torch", "apache-tvm-ffi")
 
 
 def check(variant: Path, *, store: Store, run: Runner) -> tuple[Finding, ...]:
-    """Findings of a variant by every rule, with this process's interpreter.
-
-    Args:
-        variant: its directory.
-        store: keeps findings.
-        run: starts programs, if the variant must be checked.
-    """
+    """Findings of a variant by every rule, with this process's interpreter."""
     key = _key(variant)
     if known := store.use(STORE_KIND, key):
         try:

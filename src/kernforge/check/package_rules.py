@@ -42,7 +42,6 @@ def layout(
 
     Args:
         variant: what the directory's name says.
-        metadata: what its metadata says.
         files: paths of all files, relative to the variant, with ``/``, bytecode included.
         where: the variant's directory, for the findings.
     """
@@ -99,10 +98,6 @@ def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
 
     kernel-builder refuses the same: two versions of a kernel in one process would register one
     operator twice, and the second import fails.
-
-    Args:
-        source: a Python file.
-        where: its path, for the findings.
     """
     try:
         tree = ast.parse(source)

@@ -35,9 +35,7 @@ def add_verb(
     """Add a command of ``table.COMMANDS``, with the options that every command has.
 
     Args:
-        verbs: the commands.
         run: function of the command; it may return the exit code of a program that it ran.
-        name: name of the command.
     """
     command = BY_NAME[name]
     summary = f"{command.summary[0].upper()}{command.summary[1:]}."

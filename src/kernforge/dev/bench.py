@@ -37,10 +37,8 @@ def measure(
     """Measure a build, and an older build if there is one.
 
     Args:
-        project: project with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``.
         new: directory of the built variant.
         old: directory of the last good build's variant; None if there is none.
-        device: ``cpu`` or ``cuda``.
         only: names of workloads; empty for the first one.
 
     Returns:

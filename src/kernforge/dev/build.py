@@ -50,9 +50,7 @@ def open_workspace(
     library that a project depends on may be edited like the project.
 
     Args:
-        project: the project.
         events: gets the progress of downloads.
-        options: options of the session.
         kept: compilers and local parts that were found before.
 
     Raises:
@@ -77,12 +75,6 @@ def request(
     workspace: Workspace, options: DevOptions, events: RoundEvents, session: DeviceSession
 ) -> BuildRequest:
     """The request for a round's build.
-
-    Args:
-        workspace: the project on this machine.
-        options: options of the session.
-        events: gets the progress of the build.
-        session: keeps the objects of earlier rounds.
 
     Raises:
         NoVariantError: the project has no variant for this process.

@@ -26,7 +26,6 @@ def document(result: Round, good: GoodBuild | None = None) -> dict[str, Any]:
     """A round as JSON values for programs.
 
     Args:
-        result: the round.
         good: the last good build, whose figures are added.
     """
     return {

@@ -111,7 +111,6 @@ class TimeRatio:
     """A time compared with that of the last good build, both measured in turns in one run.
 
     Attributes:
-        workload: name of the workload.
         mode: cold or hot.
         median_ns: median of this build in nanoseconds.
         low_ns: lower end of the median's 95 % interval.
@@ -141,8 +140,6 @@ class Round:
 
     Attributes:
         number: number of the round, from 1.
-        files: changed files.
-        work: work of the round.
         seconds: seconds of each stage: build, test, bench.
         error: class, message and hint of an error that is not a compiler's; None without one.
         diagnostics: errors of the compilers.
@@ -152,9 +149,7 @@ class Round:
         tested: results of the tests, one for each variant.
         untested: reasons of the variants that were not tested, by name.
         failing: tests of this build that failed before and did not run in this round.
-        kernels: resources of the kernels.
         unread: why the resources of some device code cannot be read; empty if all were read.
-        ratios: times.
         unmeasured: why there are no times; empty if there are.
         exit_code: 0, or the exit code of the error; 13 if every test was skipped.
     """

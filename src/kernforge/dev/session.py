@@ -55,13 +55,7 @@ class DevOptions:
         environment: the variables of this process.
         variants: names or patterns; empty for the best variant for this process.
         arch: compute capabilities to compile for; empty for this machine's GPU.
-        local_parts: options for the local parts of the toolchain.
-        sandbox: isolation of actions.
-        jobs: number of jobs at once.
-        test: whether to run tests.
         cold: whether each round starts a new pytest.
-        bench: whether to measure.
-        pytest: arguments for pytest.
         workloads: workloads to measure; empty for the first one.
     """
 
@@ -84,9 +78,7 @@ class Session:
     """A session of a project: its present build, and the last good build.
 
     Args:
-        options: options of the session.
         scratch: an empty directory for builds that are not good yet.
-        warm_pytest: runs tests.
     """
 
     def __init__(self, options: DevOptions, scratch: Path, warm_pytest: WarmPytest) -> None:
@@ -115,10 +107,6 @@ class Session:
         """Run a round.
 
         Args:
-            number: number of the round.
-            changed: changed files.
-            work: work that the changed files need.
-            events: gets the state of the round.
             stop: may end the round.
 
         Raises:

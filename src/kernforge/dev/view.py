@@ -33,7 +33,6 @@ class View:
     """The state of the session in one line, and below it the result of the last round.
 
     Args:
-        title: title of the view.
         console: console to draw on; standard output by default.
     """
 

@@ -35,7 +35,6 @@ class WarmPytest:
     Args:
         project: directory in which the tests run.
         scratch: directory for the output of the tests.
-        environment: the variables of this process.
     """
 
     def __init__(self, project: Path, scratch: Path, environment: Environment) -> None:

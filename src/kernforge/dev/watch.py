@@ -152,8 +152,6 @@ class _RoundRunner:
     block that releases it. So the main thread does nothing that takes Python's locks.
 
     Args:
-        session: session of the rounds.
-        watcher: gets the state and the results.
         messages: gets each finished round.
         again: whether there will be a round after each round.
     """

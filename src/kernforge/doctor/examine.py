@@ -55,11 +55,6 @@ _STORE_KINDS = ("toolchains", "actions")
 def examine(environment: Environment, runner: Runner, *, ask_network: bool = True) -> MachineFacts:
     """Collect the facts.
 
-    Args:
-        environment: that of this process.
-        runner: starts programs.
-        ask_network: whether to contact the package indexes.
-
     Raises:
         StorageError: no directory for temporary files is writable, so that no program can run.
     """

@@ -37,7 +37,6 @@ class Nvcc:
     """The nvcc that other tools find.
 
     Attributes:
-        path: path of the program.
         version: CUDA version; None if the program does not run.
         newest_gcc: newest major version of GCC that its headers accept; None if unknown.
     """
@@ -53,7 +52,6 @@ class Directory:
 
     Attributes:
         use: purpose of the directory.
-        path: path of the directory.
         free: free space in bytes.
         trouble: why the directory cannot be written; empty if it can.
         instead: what is used instead, and its disadvantage; empty if there is no replacement.
@@ -71,7 +69,6 @@ class TorchLock:
     """A lock file of ``torch.utils.cpp_extension``, whose processes wait as long as it exists.
 
     Attributes:
-        path: path of the file.
         held: whether a process has the file open; None if that cannot be found out.
     """
 
@@ -106,15 +103,10 @@ class MachineFacts:
         static_libstdcxx: whether the compiler has ``libstdc++.a``.
         python_headers: directory where ``Python.h`` should be.
         has_python_headers: whether ``Python.h`` is there.
-        cxxflags: ``CXXFLAGS`` of the environment.
-        max_jobs: ``MAX_JOBS`` of the environment.
-        arch_list: ``TORCH_CUDA_ARCH_LIST`` of the environment.
         nvcc: the nvcc that other tools find; None without one.
-        cuda_home: ``CUDA_HOME`` of the environment.
         has_cuda_home: whether there is a toolkit in ``CUDA_HOME``.
         gpu_devices: whether the system has NVIDIA GPU devices.
         driver: newest CUDA version of the driver; None without a driver.
-        torch: the installed torch; None without one.
         directories: directories that kernforge writes to.
         memory: available memory in bytes.
         sandbox: why actions cannot be isolated, and what to do; empty if they can.

@@ -76,7 +76,6 @@ def texts(project: Project, sources: Sources, kinds: Sequence[str]) -> dict[str,
     """Text of each generated file by its path, except ``compile_commands.json``.
 
     Args:
-        project: the project.
         sources: files of the project, which determine the name of its op namespace.
         kinds: some of ``KINDS``.
     """
@@ -182,9 +181,7 @@ def write(project: Project, texts: dict[str, str], to: Path, *, force: bool) -> 
     """Write the files, and copy the project's files too if the directory is another one.
 
     Args:
-        project: the project.
         texts: text of each generated file by its path.
-        to: directory to write to.
         force: whether to replace existing files with another content.
 
     Returns:

@@ -182,7 +182,6 @@ def text(manifest: Manifest, unique: str, cutlass: str = "") -> str:
     """Text of CMakeLists.txt.
 
     Args:
-        manifest: manifest of a project with sources to compile.
         unique: unique part of the project's op namespace.
         cutlass: release of CUTLASS that it depends on, such as ``3.8.0``; empty without one.
     """

@@ -29,7 +29,6 @@ def entries(
     """One entry for each source, of the first variant that compiles it.
 
     Args:
-        plan: the plan of the variants to edit for.
         roots: the real path of every root that a compile action names.
         directory: the project's root; paths of sources are relative to it.
         bundled: directories of the headers that kernforge brings.

@@ -35,8 +35,6 @@ class Setting:
     """The environment of a variant, which is added to the user's environment.
 
     Attributes:
-        variant: name of the variant.
-        values: variables that are set.
         before: entries to put before the user's entries, for variables that are lists of paths.
         built: directory of the built variant; None if it is not built.
         repo_id: where the project is published, if anywhere: ``get_kernel`` of it gives ``built``.
@@ -64,8 +62,6 @@ def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> 
     """The environment of a variant; its toolchain is fetched.
 
     Args:
-        workspace: the project on this machine.
-        target: the variant.
         out: directory of built variants.
         links: directory for a link that gives the built variant its package's name.
 

@@ -56,12 +56,7 @@ _SHOWN = 5
 
 
 def slow_hint(units: Iterable[ModuleUnit], seconds: float) -> str:
-    """One line on what made a build long; empty if it was not the choice of the sources.
-
-    Args:
-        units: the sources.
-        seconds: what the build took.
-    """
+    """One line on what made a build long; empty if it was not the choice of the sources."""
     if seconds < _LONG_S:
         return ""
     for unit in units:
@@ -111,7 +106,6 @@ def fails_certainly(module: ModulePlan, toolchain: DeviceToolchain, output: str)
 
     Args:
         module: the plan with all headers.
-        toolchain: what compiles it.
         output: what the compilers wrote of the sources with fewer.
     """
     names = unknown_names(output)
@@ -149,7 +143,6 @@ def occurrences(text: bytes, name: str, user_files: Collection[str]) -> int | No
 
     Args:
         text: what the preprocessor wrote, with the definitions of macros.
-        name: the name.
         user_files: paths of the user's files.
     """
     count = 0
@@ -197,7 +190,6 @@ def undefined_error(
     """What is wrong with a project in which a function is undefined.
 
     Args:
-        name: the project's.
         function: the function, as C++ writes it.
         texts: the project's sources and headers, by path.
         kernels: paths of those that are compiled as kernels for this backend.

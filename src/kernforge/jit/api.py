@@ -210,11 +210,6 @@ def load_inline(  # noqa: PLR0917 - torch's signature
 def load_request(session: JitSession, request: JitRequest, *, verbose: bool = False) -> Any:
     """Compile and load what is requested, if this process has not done so already.
 
-    Args:
-        session: what the process has compiled.
-        request: the request.
-        verbose: say what is compiled, on stderr.
-
     Returns:
         The module; the path of the shared object or program if it is not a Python module.
 

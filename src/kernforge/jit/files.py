@@ -105,10 +105,8 @@ def find_closure(
     """Files that a source may read; all paths are absolute, without the leading slash.
 
     Args:
-        source: the source.
         directories: search path.
         first: files that flags include.
-        tree: the machine's files.
 
     Raises:
         UsageError: there is no such source; a file cannot be read; or an include names a macro, and

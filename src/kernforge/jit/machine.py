@@ -80,8 +80,6 @@ def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progres
     """Find what the sources of a module need; once for all modules that need the same.
 
     Args:
-        session: remembers what was found.
-        module: the module.
         progress: shows downloads.
 
     Raises:

@@ -59,9 +59,6 @@ def make_module(
 
     Args:
         session: the process's; the module's op namespaces are taken in it.
-        request: the module.
-        toolchain: what compiles it.
-        console: shows what happens.
         user_files: the user's files, as the request names them.
 
     Returns:

@@ -33,7 +33,6 @@ class LoadedModule:
     """A module in this process.
 
     Attributes:
-        path: the shared object, or the program.
         module: what Python sees; None if it only registers operators.
         namespaces: what ``torch.ops`` shows by name.
     """
@@ -60,11 +59,8 @@ def load_module(
     """Load a shared object into this process.
 
     Args:
-        session: the process's.
-        path: the shared object.
         name: its Python module's.
         namespaces: op namespaces that it registers, by the names that its sources write.
-        torch: the package.
         python: whether it is a Python module.
 
     Raises:

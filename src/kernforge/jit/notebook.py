@@ -95,12 +95,7 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
 
 
 def split_cell(cell: str, *, cuda: bool) -> dict[str, str]:
-    """A cell's C++ and CUDA, each with all lines of the cell; those of the other language are empty.
-
-    Args:
-        cell: the text below the magic.
-        cuda: whether the cell begins with CUDA.
-    """
+    """A cell's C++ and CUDA, each with all lines of the cell; lines of the other are empty."""
     current = "cuda" if cuda else "cpp"
     lines: dict[str, list[str]] = {"cpp": [], "cuda": []}
     for line in cell.splitlines():

@@ -92,11 +92,6 @@ class ModuleRequest:
     Paths in flags are absolute, or in the action's directory.
 
     Attributes:
-        name: the module's.
-        units: its sources.
-        cflags: for the C++ compiler.
-        cuda_cflags: for nvcc.
-        ldflags: for the linker.
         linked: files that the linker reads outside the action's directory -> their stamps.
         includes: search path in the action's directory.
         installed: search path outside it.
@@ -144,8 +139,6 @@ def plan_module(
     """Plan a module.
 
     Args:
-        request: the module.
-        machine: what compiles it.
         objects: actions whose objects are linked in place of those of the units of these paths.
     """
     texts = [text for unit in request.units for text in unit.texts.values()]

@@ -53,7 +53,6 @@ def load_project(session: JitSession, directory: Path, *, verbose: bool = False)
     """Build the project that holds a directory, and import it, unless it is loaded and unchanged.
 
     Args:
-        session: what the process has compiled.
         directory: the project's root, or a directory in it.
         verbose: say what is compiled, on stderr.
 

@@ -43,13 +43,8 @@ class JitRequest:
     """What a caller requests, as plain values.
 
     Attributes:
-        name: the module's.
         sources: absolute paths.
         texts: path and text of each source that is not on the disk.
-        cflags: words for the C++ compiler.
-        cuda_cflags: words for nvcc.
-        ldflags: words for the linker.
-        includes: directories of headers.
         build_directory: where the caller wants the shared object too; empty for nowhere.
         with_cuda: whether C++ sources get CUDA's headers; None: if a source is CUDA.
         is_python_module: False for sources that only register operators.
@@ -77,11 +72,6 @@ def resolve_request(
     request: JitRequest, tree: Tree, environment: Environment
 ) -> tuple[ModuleRequest, tuple[str, ...]]:
     """Read the user's files, and separate the user's flags and directories from the machine's.
-
-    Args:
-        request: the request.
-        tree: reads files, and remembers which.
-        environment: environment variables.
 
     Returns:
         The module to plan, and the user's files in it.
@@ -137,12 +127,7 @@ def resolve_request(
 
 
 def content_key(request: JitRequest, module: ModuleRequest) -> str:
-    """Digest of all that makes a module, whichever op namespaces this process has.
-
-    Args:
-        request: the request.
-        module: the same with its files.
-    """
+    """Digest of all that makes a module, whichever op namespaces this process has."""
     return digest.key(
         "jit-content",
         name=module.name,
@@ -219,7 +204,6 @@ def check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
     """Refuse files that a compiler would hand to the linker, or ignore.
 
     Args:
-        sources: paths.
         cflags: for the C++ compiler; ``-x`` among them says what the sources are.
 
     Raises:
@@ -243,7 +227,6 @@ def check_name(name: str, texts: Iterable[str]) -> None:
     """Refuse a name that no file, or no Python module of these sources, can have.
 
     Args:
-        name: the module's, or the program's.
         texts: the sources, and what they include.
 
     Raises:
@@ -265,10 +248,6 @@ def check_name(name: str, texts: Iterable[str]) -> None:
 
 def check_module(name: str, texts: Iterable[str]) -> None:
     """Refuse sources that cannot become a Python module, whatever a compiler makes of them.
-
-    Args:
-        name: the module's.
-        texts: the sources, and what they include.
 
     Raises:
         UsageError: none of them defines one.

@@ -38,8 +38,6 @@ class CachedModule:
     """What a request has given.
 
     Attributes:
-        seen: the files that it read.
-        loaded: the module.
         placed: path of its copy in the directory that the caller named; empty without one.
     """
 
@@ -55,7 +53,6 @@ class CachedProject:
     Attributes:
         stamps: its files as they were.
         listing: when each of its directories had changed, in nanoseconds.
-        module: its package.
         link: its module in the store.
     """
 

@@ -81,12 +81,7 @@ inline at::Tensor variable(at::Tensor made, bool requires_grad) {
 
 
 def cut(request: ModuleRequest, read: ReadHeader) -> ModuleRequest | None:
-    """The same request with torch's headers cut to what each unit uses; None if none can be cut.
-
-    Args:
-        request: the module.
-        read: reads the installed torch's headers.
-    """
+    """The same request with torch's headers cut to what each unit uses; None if none can be cut."""
     units = tuple(_cut_unit(unit, read) or unit for unit in request.units)
     if units == request.units:
         return None
@@ -123,7 +118,6 @@ def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | N
 
     Args:
         code: the source with its own headers, without comments.
-        read: reads the installed torch's headers.
     """
     types, factories, operators = read(_TYPES), read(_FACTORIES), read(_OPERATORS)
     if types is None or factories is None or operators is None:

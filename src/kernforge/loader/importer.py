@@ -113,8 +113,6 @@ def import_kernel(
     Callers hold ``lock``.
 
     Args:
-        path: the variant's directory.
-        metadata: its document.
         dependencies: the kernels that ``get_kernel_dep`` returns to it, by repo id.
         repo_info: its origin; None for a local kernel.
 

@@ -75,7 +75,6 @@ class KernelLocks:
         """Read a lock of either form.
 
         Args:
-            data: content of the file.
             source: the name of the file in errors.
 
         Raises:

@@ -31,13 +31,6 @@ _COVERED = "torch"  # other variants were never locked
 def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, link_root: Path) -> None:
     """Compare a variant's files with an old lock; nothing is checked for a lock of today.
 
-    Args:
-        locks: the lock.
-        repo_id: ``owner/name``.
-        variant: its name.
-        path: its directory.
-        link_root: where its links may lead.
-
     Raises:
         IntegrityError: the variant did not exist when it was locked, or had other files.
     """

@@ -47,10 +47,7 @@ class Node:
     """A variant of a kernel to load, with those of the kernels that it depends on.
 
     Attributes:
-        path: the variant's directory.
         link_root: where its links may lead.
-        metadata: its document.
-        host: the machine that it was chosen for.
         admission: why the trust policy admits it.
         repo_info: its origin; None for a local directory.
         depends: the variants of its dependencies, by repo id.
@@ -248,14 +245,7 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedVariant:
-    """A published variant that was admitted and is on this machine; its files are not verified.
-
-    Attributes:
-        path: its directory.
-        link_root: where its links may lead.
-        metadata: its document.
-        admission: why the trust policy admits it.
-    """
+    """A published variant that was admitted and is on this machine; its files are not verified."""
 
     path: Path
     link_root: Path

@@ -143,7 +143,6 @@ class Case:
     """One call of an operator: its arguments, and which of them it writes.
 
     Attributes:
-        args: arguments of the call.
         before: copies of the arguments before the call, for the reference.
         written: indices of the arguments that are results.
     """
@@ -159,9 +158,6 @@ class Case:
         """Draw the arguments of a shape.
 
         Args:
-            declared: the operator.
-            draw: makes the tensors.
-            shape: shape of the case.
             keep: whether to copy arguments that are not results, too; without copies they are
                 assumed to be unchanged, which saves memory.
 

@@ -80,7 +80,6 @@ class Difference:
         wanted: expected value of the element.
         ulps: units in the last place between the two, and the allowed number; None if the result
             is not a float or must be equal bit for bit.
-        count: number of wrong elements.
     """
 
     first: int

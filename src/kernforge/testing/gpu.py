@@ -161,10 +161,7 @@ def sanitizer_argv(
 
     Args:
         tool: memcheck, racecheck, initcheck or synccheck.
-        tests: node ids of the tests.
-        program: path of compute-sanitizer.
         log: file for the output of compute-sanitizer; the standard output is pytest's.
-        options: more options of pytest.
     """
     return (
         *(program, "--tool", tool, "--target-processes", "all", "--log-file", str(log)),
@@ -212,9 +209,7 @@ def findings(log: str, status: int, output: str) -> str:
     """Findings of a run under compute-sanitizer; "" if it ended normally without findings.
 
     Args:
-        log: output of compute-sanitizer.
         status: exit status, which is that of the tests.
-        output: output of the tests.
     """
     counts = [int(count) for count in _SUMMARY.findall(log)]
     if any(counts):

@@ -41,7 +41,6 @@ def exclusive(device: str, locks: Path) -> Iterator[None]:
     Tests of several processes wait for each other here. Memory that torch caches is released.
 
     Args:
-        device: the device of the call.
         locks: directory of the lock that the processes share.
     """
     kind = device.partition(":")[0]
@@ -60,8 +59,6 @@ def skip_without_memory(
 
     Args:
         declared: the operator, with ``large``.
-        op: the operator's function.
-        draw: makes the tensors.
         small: a shape that fits; the memory of the large case is computed from it in proportion.
     """
     case = cases.Case.make(declared, draw, small, keep=False)

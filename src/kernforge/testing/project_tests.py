@@ -46,11 +46,9 @@ class Tested:
     """What came of testing one variant.
 
     Attributes:
-        variant: its name.
         where: "here", or the worker's address.
         tests: outcome and reason by test.
         output: what pytest printed.
-        wall_s: seconds.
     """
 
     variant: str
@@ -144,16 +142,12 @@ def run_variant(
 
     Args:
         project: its root; ``tests/`` is run if it is there.
-        variant: the built variant's directory.
         arguments: for pytest, as ``-k views``.
-        environment: the variables of this process.
         repo_id: where the project is published, if anywhere: ``get_kernel`` of it in a test gives
             the variant.
-        where: what the result says.
         only: files of tests, from the project's root; all when empty.
         cache: directory in which pytest keeps what failed, to run it first the next time; None
             keeps nothing.
-        runner: starts pytest.
 
     Raises:
         UsageError: there are no tests, or pytest refuses its arguments; with what it printed.

@@ -33,7 +33,6 @@ class TestTask:
         project: content of the project's files, by path in it.
         name: the variant's.
         variant: content of the variant's files, by path in it.
-        arguments: for pytest.
         repo_id: where the project is published, if anywhere.
     """
 

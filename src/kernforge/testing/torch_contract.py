@@ -204,8 +204,6 @@ def _derivatives(
     """The gradients of a fixed weighted sum of the results, of first or second order.
 
     Args:
-        function: the function to differentiate.
-        args: arguments of the function.
         dtype: dtype of the float arguments; None does not change them.
         order: 1 or 2.
         layout: layout of the weights, which are the incoming gradient.

@@ -47,8 +47,6 @@ def resolve(version: str, wheels: Wheels, cpu: str, libraries: Sequence[str]) ->
 
     Args:
         version: of CUDA, as ``"12.8"``.
-        wheels: the user's indexes.
-        cpu: the building machine's processor.
         libraries: projects of CUDA 13's libraries of which the headers are wanted.
 
     Raises:

@@ -127,7 +127,6 @@ def choose(wanted: Iterable[str] | None, toolkit: Version2) -> tuple[Arch, ...]:
 
     Args:
         wanted: the section's ``cuda-capabilities``; None takes the toolkit's list.
-        toolkit: the CUDA version.
 
     Returns:
         The architectures in ascending order.
@@ -166,7 +165,6 @@ def narrow(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> tuple[Arch, ...]
     """Of the chosen architectures those that serve the GPUs that a build is narrowed to.
 
     Args:
-        chosen: what ``choose`` gave.
         only: capabilities of the GPUs; empty keeps everything.
 
     Returns:

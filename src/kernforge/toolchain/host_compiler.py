@@ -39,7 +39,6 @@ class Compiler:
     """A C++ compiler.
 
     Attributes:
-        path: the program's absolute path.
         identity: first line of ``--version``.
         target: ``-dumpmachine``.
         static_libstdcxx: whether it has a ``libstdc++.a``, which some distributions package apart.
@@ -111,8 +110,6 @@ def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
     Hashing takes about a second, so the answer is kept until the time or size of a file changes.
 
     Args:
-        compiler: the compiler.
-        runner: starts programs.
         memory: directory in which answers are kept.
     """
     name = digest.key("compiler-parts", of=[compiler.path, compiler.identity, compiler.target])

@@ -40,7 +40,6 @@ class CudaHome:
     """An installed toolkit.
 
     Attributes:
-        path: its directory.
         version: major and minor.
         release: its full version.
         digest: of its version.json, of what nvcc says, and of the names and sizes of its files.
@@ -158,7 +157,6 @@ def torch_key(path: Path, release: str, commit: str, records: Path) -> str:
 
     Args:
         path: directory of torch's package.
-        release: its full version.
         commit: of its sources; empty if it does not say.
         records: directory of what is recorded.
     """

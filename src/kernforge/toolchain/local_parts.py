@@ -54,7 +54,6 @@ class LocalParts:
     """Toolkits and headers that the user provides.
 
     Attributes:
-        cuda_home: an installed toolkit.
         redist: an address with NVIDIA's redistributables.
         headers: header libraries by the name in ``depends``.
         cuda_compiler: what the user wants CUDA compiled with where the index has no nvcc.
@@ -89,12 +88,9 @@ def find_local_parts(
     """Look at what the user names.
 
     Args:
-        options: where it is.
         cutlass: the CUTLASS that the project depends on; empty without one.
-        env: the variables of this process.
         connect: connects to the network; called at the first use only.
         downloads: directory of unfinished downloads.
-        progress: listens to downloads.
 
     Raises:
         UsageError: something is not there or not what it should be.

@@ -30,8 +30,6 @@ class LockedWheel:
     """One wheel.
 
     Attributes:
-        file: its file name.
-        sha256: hex hash of the whole file.
         record: hex hash of its RECORD when it is read by ranges; empty when it is read whole.
     """
 
@@ -46,7 +44,6 @@ class LockedArchive:
 
     Attributes:
         path: its archive, relative to the manifests.
-        sha256: hex hash of the archive.
     """
 
     path: str
@@ -58,7 +55,6 @@ class LockedClang:
     """What compiles CUDA in the place of nvcc, each part read by ranges from a wheel.
 
     Attributes:
-        release: clang's version.
         compiler: the wheel with its program.
         headers: the wheel with the headers that belong to it.
         fatbinary: a later nvcc's, for the program that packs machine code.
@@ -106,7 +102,6 @@ class LockedHeaders:
 
     Attributes:
         release: its version; empty where it is not known.
-        wheel: the wheel that carries them.
         digest: hex digest of the user's header files and their names, in the place of a wheel.
     """
 
@@ -173,7 +168,6 @@ class Lock:
 
     Attributes:
         platform: the building machine's kind, as ``"x86_64-linux"``.
-        compiler: the host compiler that was there.
         cuda: toolkits by ``"major.minor"``.
         torch: header releases by ``"major.minor"``.
         headers: other libraries' headers by the name of their tree, as ``"cutlass_3_6"``.
@@ -259,7 +253,6 @@ def part(lock: Lock, roots: Collection[str]) -> Lock:
     """The part of a lock that builds which read these trees need, whatever else it has.
 
     Args:
-        lock: the lock.
         roots: names of trees, as ``flags`` makes them.
     """
 
@@ -304,7 +297,6 @@ def identity(root: str, lock: Lock) -> str:
 
     Args:
         root: name of the tree, as ``flags`` makes them.
-        lock: the toolchain.
 
     Raises:
         ToolchainError: the lock does not have it.

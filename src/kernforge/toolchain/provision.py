@@ -31,13 +31,7 @@ _LIBRARY_HEADERS = "/include/"
 
 
 class Toolchains:
-    """The trees of a lock, each fetched when it is first asked for.
-
-    Args:
-        store: where trees are kept.
-        wheels: where they come from.
-        local_parts: what the user provides.
-    """
+    """The trees of a lock, each fetched when it is first asked for."""
 
     def __init__(self, store: Store, wheels: Wheels, local_parts: LocalParts | None = None) -> None:
         self._store, self._wheels = store, wheels
@@ -93,10 +87,6 @@ class Toolchains:
 
     def headers(self, name: str, headers: LockedHeaders) -> Path:
         """Directory whose ``include`` holds the headers of a library.
-
-        Args:
-            name: what the manifest or the plan calls it.
-            headers: what the lock says of it.
 
         Raises:
             ToolchainError: the lock names files of the user's, and these are not here.

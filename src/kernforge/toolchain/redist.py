@@ -47,7 +47,6 @@ class Redist:
         base: its address, http, https or file.
         connect: opens the door to the network; called at the first use only.
         downloads: where unfinished downloads wait for the next attempt.
-        progress: listens to downloads.
     """
 
     def __init__(

@@ -79,13 +79,7 @@ class Needs:
 
 
 def lacking(needs: Needs, lock: Lock | None, local_parts: LocalParts = _NO_PARTS) -> Needs:
-    """What a lock does not have of what a build needs, or has from elsewhere than the user wants.
-
-    Args:
-        needs: what is wanted.
-        lock: what there is.
-        local_parts: what the user provides.
-    """
+    """What a lock lacks of what a build needs, or has from elsewhere than the user wants."""
     if lock is None:
         return needs
     return Needs(
@@ -144,12 +138,6 @@ def make(
     """Resolve needs to files and hashes.
 
     Args:
-        needs: what is wanted.
-        wheels: the user's indexes.
-        cpu: the building machine's processor, as ``"x86_64"``.
-        compiler: the host compiler that is there.
-        python: the headers of Python that are there, if they are wanted.
-        local_parts: what the user provides.
         old: a lock whose toolkits are completed in their release; without it the newest is taken.
 
     Raises:

@@ -140,13 +140,7 @@ def load_kernel(where: str, *, registry: str | None, backend: str | None, trust:
 
 
 def fetch_kernel(where: str, *, registry: str | None, backend: str | None) -> None:
-    """Fetch and verify what ``load_kernel`` will load, without importing it.
-
-    Args:
-        where: the directory, or the repo id with ``v1``, a version, or a commit.
-        registry: where the repo id is looked up; None: the default registry.
-        backend: ``cpu``, or None for the one that torch is built for.
-    """
+    """Fetch and verify what ``load_kernel`` will load, without importing it."""
     if not Path(where).is_dir():
         repo_id, version = _repo_version(where)
         loader.install_kernel(repo_id, **version, registry=registry, backend=backend)

@@ -32,9 +32,6 @@ class HostBuffer:
     Nothing is left of it when its processes end, however they end, and a container's /dev/shm, often
     64 MB, does not limit its size.
 
-    Args:
-        size: bytes that it shall hold.
-
     Raises:
         UsageError: the machine does not have so much memory.
     """
@@ -82,10 +79,6 @@ class HostBuffer:
 
 class DeviceBuffer:
     """Bytes on the GPU.
-
-    Args:
-        driver: the device's.
-        size: bytes that it shall hold.
 
     Raises:
         MachineError: the GPU does not have so much memory, or its driver cannot share it.

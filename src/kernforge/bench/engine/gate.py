@@ -111,12 +111,7 @@ OPEN:
 
 
 class Gate:
-    """The gate on one stream.
-
-    Args:
-        driver: the device's.
-        stream: the stream that calls are queued on.
-    """
+    """The gate on one stream."""
 
     def __init__(self, driver: Driver, stream: int) -> None:
         import torch  # noqa: PLC0415

@@ -70,9 +70,6 @@ def measure_all(
     Each candidate has one fresh process for all workloads.
 
     Args:
-        workloads: what is computed, one after the other.
-        candidates: what computes it.
-        settings: how often, in which modes, on which device.
         note: called with a line of text when something happens.
         gpu: the GPU whose clocks are read around every turn; None: it is opened here.
 
@@ -325,10 +322,7 @@ class _Trial:
         """One turn: times by the worker's clock and the judge's, and a check of the results.
 
         Args:
-            process: the process that has its turn.
             drawn: inputs of at least so many calls.
-            calls: number of calls.
-            mode: how to call.
             number: number of the round; None: the times are not kept.
         """
         patience, given = self._settings.patience_s, drawn.given[:calls]

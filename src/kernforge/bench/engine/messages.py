@@ -51,7 +51,6 @@ class BufferAddress:
     """Where the memory lies that judge and worker share.
 
     Attributes:
-        size: bytes of it.
         path: the host's memory as a file; empty where it is the GPU's.
         handle: the GPU's memory as CUDA's interprocess handle, in hexadecimal digits.
     """
@@ -67,8 +66,6 @@ class WorkerStart:
 
     Attributes:
         device: ``cpu`` or ``cuda``.
-        candidate: what it runs.
-        buffer: the memory for tensors.
         side: rows and columns of the matrices that a product multiplies.
         cpu: the processor on which timed calls are made; None: any.
     """
@@ -203,7 +200,6 @@ def decode(line: str, kinds: Iterable[type[Kind]]) -> Kind:
 
     Args:
         line: any text; a worker may send anything.
-        kinds: the dataclasses that are expected.
 
     Raises:
         MessageError: the line is not a message of these kinds, or a field is missing, unknown or of
@@ -269,13 +265,7 @@ def _is_finite(value: Any) -> bool:
 
 
 class JudgePipe:
-    """A worker's ends of the pipes to the judge.
-
-    Args:
-        reading: number of the end to read.
-        writing: number of the end to write.
-        kinds: what the judge may send.
-    """
+    """A worker's ends of the pipes to the judge."""
 
     def __init__(self, reading: str, writing: str, kinds: Iterable[type[Any]]) -> None:
         self._requests, self._replies = os.fdopen(int(reading)), os.fdopen(int(writing), "w")

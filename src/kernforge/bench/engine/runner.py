@@ -33,9 +33,6 @@ class CandidateProcess:
     """A candidate's process, and what the judge knows of it.
 
     Attributes:
-        candidate: what it runs.
-        pipes: the running program.
-        shared: the memory for tensors.
         scratch: the judge's memory for copies of it.
         exchange: the memory as tensors of the workload.
         dead: whether it does not reply any more.
@@ -84,8 +81,6 @@ class CandidateProcess:
         """Keep a turn.
 
         Args:
-            mode: how it was called.
-            turn: its times.
             judged: nanoseconds that the process worked until its inputs were prepared, and those of
                 the judge's clock from then until the calls were done; None in a mode for which the
                 judge's clock is too coarse.
@@ -105,11 +100,7 @@ class CandidateProcess:
         return False
 
     def doubt(self, nothing: CandidateProcess) -> str:
-        """Why the times cannot be believed; empty when they can.
-
-        Args:
-            nothing: the process whose calls do nothing.
-        """
+        """Why the times cannot be believed; empty when they can."""
         return (
             doubts.hidden_time(self.untimed, nothing.untimed)
             or doubts.computed_ahead(self.prepared, nothing.prepared)
@@ -120,13 +111,7 @@ class CandidateProcess:
     def ask(
         self, seconds: float, request: Request, kinds: tuple[type[Reply], ...] = (Acknowledged,)
     ) -> Reply | None:
-        """The reply to a request; None when there is none, and the candidate is refused.
-
-        Args:
-            seconds: seconds to wait for the reply.
-            request: what to do.
-            kinds: kinds of reply that are expected.
-        """
+        """The reply to a request; None when there is none, and the candidate is refused."""
         self.pipes.send(messages.encode(request))
         return self.hear(seconds, kinds)
 

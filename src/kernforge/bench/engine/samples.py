@@ -47,7 +47,6 @@ class Reading:
         memory_mhz: clock of the memory, MHz.
         temperature_c: temperature of the chip, degrees Celsius.
         power_w: power that it draws, watts.
-        reasons: names of what holds its clocks back.
     """
 
     sm_mhz: float | None = None
@@ -120,11 +119,6 @@ class Measurement:
     """A candidate with a workload in one mode.
 
     Attributes:
-        candidate: name of the candidate.
-        kind: kind of the candidate.
-        workload: name of the workload.
-        mode: how it was called.
-        kept: the times that count.
         checked: number of calls whose results the judge checked.
         refused: why the candidate is refused; empty when it is not.
         skipped: why the candidate has no such mode; empty when it has.

@@ -26,10 +26,8 @@ class Median:
     """A median of times and its 95 % confidence interval, in the unit of the samples.
 
     Attributes:
-        value: the median.
         low: lower end; -inf when there are too few samples.
         high: upper end; inf when there are too few samples.
-        samples: how many there were.
     """
 
     value: float
@@ -48,10 +46,7 @@ class Spread:
     """The spread of times, in the unit of the samples; quartiles are interpolated linearly.
 
     Attributes:
-        mean: their mean.
         std: their standard deviation, of these samples and not of a population.
-        least: the shortest.
-        most: the longest.
         q1: a quarter is shorter.
         q3: a quarter is longer.
         outliers: how many lie more than 1.5 times ``q3 - q1`` outside of the quartiles.
@@ -174,12 +169,7 @@ class Ratio:
 def paired(
     mine: Mapping[int, Sequence[float]], theirs: Mapping[int, Sequence[float]]
 ) -> Ratio | None:
-    """Two candidates of one run, round by round; None where too few rounds have both.
-
-    Args:
-        mine: times of each round of the candidate whose ratio it is.
-        theirs: times of each round of the candidate that it is compared with.
-    """
+    """Two candidates of one run, round by round; None where too few rounds have both."""
     medians = _ratios(middles(mine), middles(theirs))
     if medians.samples < FEWEST:
         return None

@@ -157,7 +157,6 @@ class Graph:
     """Calls of a candidate as one CUDA graph, whose inputs are copied in before each replay.
 
     Args:
-        call: the candidate.
         given: inputs for as many calls as are timed in a row.
 
     Raises:

@@ -54,11 +54,7 @@ class LeftOutError(Exception):
 
 
 class Engine:
-    """Torch's own functions, and what a call may give back.
-
-    Args:
-        start: what the worker is started with.
-    """
+    """Torch's own functions, and what a call may give back."""
 
     def __init__(self, start: WorkerStart) -> None:
         import torch  # noqa: PLC0415
@@ -235,12 +231,7 @@ class Callee(Protocol):
 
 
 class Turn:
-    """Calls of a candidate with inputs that were prepared.
-
-    Args:
-        engine: the process's.
-        candidate: the candidate.
-    """
+    """Calls of a candidate with inputs that were prepared."""
 
     def __init__(self, engine: Engine, candidate: Callee) -> None:
         self._engine, self._candidate = engine, candidate
@@ -385,7 +376,6 @@ def serve(argv: list[str], open_turn: Callable[[WorkerStart, Engine], Turn]) -> 
 
     Args:
         argv: a ``WorkerStart``, and the numbers of the pipes' ends.
-        open_turn: loads the candidate.
     """
     if sys.platform == "linux":
         # A judge that is killed cannot wake processes that it has stopped: they would stay for good.

@@ -302,10 +302,6 @@ def calls_of(
     """Calls of one turn: enough to fill it, no more than the exchange holds.
 
     Args:
-        call_s: seconds of a call.
-        set_bytes: bytes of a call's tensors.
-        settings: how to measure.
-        mode: how to call.
         set_up: whether every call needs its own object.
         cache_bytes: size of the GPU's L2 cache, which the calls of ``graph-hot`` share.
     """

@@ -29,12 +29,9 @@ class OracleStart:
     """What an oracle is started with.
 
     Attributes:
-        script: path of the script.
         repo: the directory that it is run in.
         kernel: directory of the built kernel, or ``owner/name@version``.
         registry: where kernels are looked up; None: the default one.
-        trust: the user's word that the kernel may be loaded.
-        device: ``cpu`` or ``cuda``.
         exchange: the file for references.
     """
 
@@ -68,9 +65,6 @@ class Compare:
     """Ask the script's own check whether a result is right.
 
     Attributes:
-        dtype: of both tensors.
-        shape: of both tensors.
-        size: bytes of each.
         got: the file with the result.
         right: the file with the reference.
     """
@@ -136,11 +130,7 @@ Reply: TypeAlias = Entries | Probed | Reference | Compared | Failed
 
 
 class Oracle:
-    """A script, and what is right by it.
-
-    Args:
-        start: script, repository, kernel and device.
-    """
+    """A script, and what is right by it."""
 
     def __init__(self, start: OracleStart) -> None:
         load = functools.partial(

@@ -42,7 +42,6 @@ def payload(
 
     Args:
         document: what ``run.run`` returned.
-        device: ``cpu`` or ``cuda``.
         kernel_id: the id in the kernel's metadata; what its build names itself comes last in it.
         scripts_sha: hex SHA-256 of all scripts, one after the other.
         system: what Python's ``platform`` calls the system, with its release.

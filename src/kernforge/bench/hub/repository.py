@@ -30,7 +30,6 @@ class Repo:
     """A repository on this machine.
 
     Attributes:
-        root: its directory.
         kernel: what loads the kernel: a directory, or ``owner/name@commit``.
         id: the id of the build for this machine.
     """
@@ -122,7 +121,6 @@ def local(
         directory: the repository, or a kernel project.
         environment: names the default registry and the trust policies.
         kernel: directory of the build; by default the repository's own.
-        backend: as ``get_kernel`` takes it.
         trusted: the user's word that it may be loaded.
 
     Raises:

@@ -59,7 +59,6 @@ class HubBenchRequest:
         repo: directory of the repository, in which the scripts are run.
         kernel: directory of the built kernel, or ``owner/name@version``.
         registry: where kernels are looked up; None: the default registry.
-        trust: the user's word that they may be loaded.
         against: ``owner/name@version`` of other builds to run the same classes with.
         only: ``Class.workload`` of those to measure; all when empty.
         reference: whether the ``verify_`` methods are timed too.
@@ -99,11 +98,6 @@ def run(
     request: HubBenchRequest, settings: Settings, note: Callable[[str], None]
 ) -> dict[str, Any]:
     """Measure every workload of every script.
-
-    Args:
-        request: what to measure.
-        settings: how to measure.
-        note: called with a line of text when something happens.
 
     Returns:
         The document of ``bench.run``, with ``failed``: workloads whose ``setup`` or ``verify_``
@@ -177,8 +171,6 @@ class _OracleProcess:
     """The process that computes a script's references; a fresh one after it used the kernel.
 
     Args:
-        script: the script.
-        start: starts the process.
         place: a directory for the files of the exchange.
         device: where results are compared.
     """

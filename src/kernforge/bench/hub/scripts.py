@@ -32,7 +32,6 @@ class Script:
     """A script's classes.
 
     Args:
-        path: the script.
         repo: the directory that it is run in.
         kernel: loads the kernel, at its first use.
         device: where tensors lie.
@@ -73,11 +72,7 @@ class Script:
 
 
 class LazyKernel:
-    """A kernel that is loaded when something of it is first used.
-
-    Args:
-        load: loads it.
-    """
+    """A kernel that is loaded when something of it is first used."""
 
     def __init__(self, load: Callable[[], Any]) -> None:
         self._load = load

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 class HubContender:
-    """A workload of a script, in the place of a contender.
-
-    Args:
-        start: the script, the repository, the workload and the kernel.
-    """
+    """A workload of a script, in the place of a contender."""
 
     trusted = False
 
@@ -89,12 +85,7 @@ def _make_the_call(call: _Call) -> Any:
 
 
 class HubTurn(Turn):
-    """Calls of instances that are ready.
-
-    Args:
-        engine: the process's.
-        contender: the workload.
-    """
+    """Calls of instances that are ready."""
 
     def __init__(self, engine: Engine, contender: HubContender) -> None:
         super().__init__(engine, contender)

@@ -62,10 +62,6 @@ def this_worker() -> str:
 def require_same_kernforge(client: Any, workers: Sequence[str]) -> None:
     """Refuse workers whose kernforge is not this one.
 
-    Args:
-        client: from ``connect``.
-        workers: their addresses.
-
     Raises:
         ToolchainError: one has another kernforge, or none.
     """
@@ -92,7 +88,6 @@ class Workers:
     """The workers of a Dask scheduler that offer what tests need.
 
     Args:
-        address: the scheduler's.
         resources: what a worker must offer, as ``{"GPU": 1}``.
         patience_s: how long the last such worker may be gone; a nanny starts one anew.
 

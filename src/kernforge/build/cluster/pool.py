@@ -53,8 +53,6 @@ class DaskPool:
 
     Args:
         address: the scheduler's, as ``tcp://farm:8786``.
-        workspace: the project.
-        planned: what will be built.
         context: what actions are run with; workers isolate them as far as each can.
         note: called with what the workers have to say.
 

@@ -33,13 +33,10 @@ class ActionTask:
 
     Attributes:
         kernforge: identity of the sender.
-        action: what to run.
         texts: generated inputs by digest.
         sources: the project's inputs by path.
         results: packed results of other actions by key, where no shared store has them.
         workspace: the project and the compiler, without what only the sender can use.
-        context: likewise.
-        lock: text of the lock.
         shared: URL of the shared store.
         redist: address of NVIDIA's redistributables.
     """
@@ -88,10 +85,6 @@ class NullProgress:
 
 def require_same(sender: str, worker: str) -> None:
     """Refuse to work with another kernforge.
-
-    Args:
-        sender: ``IDENTITY`` where the task comes from.
-        worker: ``IDENTITY`` where it is done.
 
     Raises:
         ToolchainError: they differ.

@@ -41,9 +41,7 @@ class ActionContext:
     """What actions are run with.
 
     Attributes:
-        store: results by key.
         trees: real path of each toolchain tree by name.
-        runner: starts programs.
         jobs: how many actions run at once.
         sandbox: how an action is kept to its inputs.
     """

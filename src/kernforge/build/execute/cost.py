@@ -36,7 +36,6 @@ class Estimate:
 
     Attributes:
         memory: bytes at its peak.
-        seconds: from start to end.
     """
 
     memory: int
@@ -79,7 +78,6 @@ def identity(action: Action, *, jobs: int) -> str:
     """Name of an action across edits of its sources.
 
     Args:
-        action: the action.
         jobs: nvcc compiles this many architectures at once, which its memory depends on.
     """
     return digest.key(

@@ -42,9 +42,6 @@ def run_actions(
 
     Args:
         plan: what to do; without a project it holds all its inputs.
-        context: what actions are run with.
-        events: listens.
-        project: where sources are.
         pool: runs the actions; by default threads of this process, as many as ``context.jobs``.
 
     Raises:

@@ -49,11 +49,9 @@ class Events(Protocol):
         """An action ended.
 
         Args:
-            key: the action's.
             text: its title and the worker that ran it, or all that is to be said of its failure.
             seconds: how long it ran; 0 when its result was known.
             peak_bytes: the highest memory of its programs.
-            failed: whether it failed.
         """
         ...
 
@@ -157,10 +155,8 @@ class Spent:
 
     Attributes:
         title: what a person calls it.
-        key: its key.
         start_s: when it was handed out, in seconds since the build began.
         wall_s: seconds from start to end.
-        cpu_s: CPU seconds.
         peak_bytes: highest memory.
         where: the worker that ran it; empty for this machine.
     """
@@ -176,14 +172,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An action that failed.
-
-    Attributes:
-        action: which.
-        returncode: the program's exit status.
-        output: what it printed.
-        repeat: a shell line that runs it again by hand.
-    """
+    """An action that failed; ``repeat`` is a shell line that runs it again by hand."""
 
     action: Action
     returncode: int
@@ -193,8 +182,7 @@ class Failure:
     def text(self, where: str = "") -> str:
         """What the program printed, what it was for, and how to see it again.
 
-        Args:
-            where: the worker that ran it; empty for this machine.
+        ``where`` is the worker that ran it, empty for this machine.
         """
         on = f" on {where}" if where else ""
         return "\n".join(
@@ -212,7 +200,6 @@ class Outcome:
     """How the actions of a plan ended.
 
     Attributes:
-        failures: the actions that failed.
         ran: how many actions ran.
         reused: how many results came from the store.
         shared: how many of these came from the shared store.

@@ -73,7 +73,6 @@ class Sandbox:
     """How this machine isolates an action; plain values, so that it can be sent elsewhere.
 
     Attributes:
-        kind: by what; both kinds of isolation give the same mounts and the same bytes.
         reason: why there is none; empty otherwise.
         bwrap: path of bubblewrap, for that kind.
         wanted: what the user asked for, so that another machine can find its own way.
@@ -130,7 +129,6 @@ def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of an action.
 
     Args:
-        inside: see ``ActionDirectory``.
         programs: programs of the toolchain by name; their directories come first in the path.
     """
     directories = [str(Path(program).parent) for program in programs.values()]
@@ -149,9 +147,7 @@ def probe(mode: Mode, compiler: str, runner: Runner, search: str) -> Sandbox:
     """Find out how this machine can isolate, by doing it.
 
     Args:
-        mode: what the user wants.
         compiler: path of the host compiler, which must be visible inside.
-        runner: starts programs.
         search: the PATH in which to look for bubblewrap.
 
     Raises:
@@ -220,10 +216,6 @@ def facts(*, isolated: bool, fixed: bool) -> dict[str, str]:
     """What a statement says of how an artifact's actions ran.
 
     Equal for every kind of isolation and on every machine, so that it is part of the artifact.
-
-    Args:
-        isolated: whether every action was.
-        fixed: whether every action ran in its fixed directory.
     """
     if isolated:
         return {

@@ -109,10 +109,7 @@ def clang(
     """Program and flags of a CUDA unit, without its own.
 
     Args:
-        target: what is built.
-        cuda: its toolkit.
         standard: of C++, as ``"20"``.
-        archs: of its device code.
         path: of the unit in its project, which names its internal symbols.
 
     Raises:
@@ -161,7 +158,6 @@ def translate(nvcc: Sequence[str], source: str) -> tuple[str, ...]:
     """The flags that a manifest gives to nvcc, for clang.
 
     Args:
-        nvcc: ``cuda-flags``.
         source: the unit that they are for.
 
     Raises:

@@ -74,7 +74,6 @@ def defines(target: Target, ops_name: str | None) -> tuple[str, ...]:
     """Definitions for every unit of a target.
 
     Args:
-        target: what is built.
         ops_name: the op namespace; None for a unit that does not mention it, so that its result
             serves every build.
     """

@@ -27,7 +27,6 @@ class Input:
     """A file that an action finds in its directory.
 
     Attributes:
-        path: where, relative to the directory.
         origin: ``"project"``, ``"text"`` or ``"action"``.
         name: the project's path, the text's digest, or ``<action key>/<output>``.
         digest: of the content; for another action's output, of that action's key and its name.
@@ -67,7 +66,6 @@ class Artifact:
     """One variant's directory, as it will be laid out.
 
     Attributes:
-        target: what it is for.
         ops_name: op namespace, extension module and module name.
         extension: key of the link action; None without machine code.
         archs: architectures of its device code.
@@ -87,7 +85,6 @@ class Plan:
 
     Attributes:
         actions: in an order in which each comes after those it needs.
-        artifacts: what comes out.
         texts: generated files by digest.
         sources_id: names the sources that go into any variant.
     """
@@ -127,12 +124,7 @@ def behind(plan: Plan, key: str) -> tuple[Action, ...]:
 
 
 class ActionSet:
-    """Collects a plan's actions, each once, however many targets ask for it.
-
-    Args:
-        sources: the project's files.
-        lock: the toolchain; it must have what the actions name.
-    """
+    """Collects a plan's actions, each once, however many targets ask for it."""
 
     def __init__(self, sources: Sources, lock: Lock) -> None:
         self._sources, self._lock = sources, lock

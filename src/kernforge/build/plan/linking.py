@@ -32,15 +32,7 @@ def link(
     *,
     static_libstdcxx: bool,
 ) -> Action:
-    """Link a target's objects.
-
-    Args:
-        actions: the plan's, to which the link and all that it needs are added.
-        target: what is built.
-        ops_name: the module's name.
-        objects: the compile actions.
-        static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
-    """
+    """Link a target's objects."""
     tvm_ffi = target.variant.framework == "tvm-ffi"
     output = f"{ops_name}.so" if tvm_ffi else f"{ops_name}.abi3.so"
     needed = abi_floor.TVM_FFI if tvm_ffi else abi_floor.torch_sonames(target.backend)

@@ -48,9 +48,6 @@ def make(
     """Plan a build.
 
     Args:
-        manifest: the project's.
-        sources: its files.
-        targets: the variants to build.
         lock: the toolchain; it must have what the targets need.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         only: narrow device code to these GPUs; empty builds for all that the manifest asks for.

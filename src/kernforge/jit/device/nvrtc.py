@@ -35,7 +35,6 @@ def compile_program(program: DeviceProgram, roots: Mapping[str, str]) -> bytes:
     """Machine code of a program, as a cubin.
 
     Args:
-        program: what to compile.
         roots: real path of each toolchain tree by name.
 
     Raises:

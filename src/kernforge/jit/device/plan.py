@@ -153,9 +153,6 @@ def device_part(
     """Plan the compilation of a unit's device code.
 
     Args:
-        unit: the unit.
-        lock: the toolchain.
-        target: what the unit is compiled for.
         split: ``split.split``, or the same with a memory.
 
     Returns:

@@ -47,10 +47,7 @@ def replace_edited(
     """Compile the device code of units of which only that is new, and put it into the plan.
 
     Args:
-        session: what remembers earlier objects.
-        workspace: the project.
         planned: the plan of one variant, as ``kernforge build`` makes it.
-        context: what actions are run with.
         nvrtc: whether NVRTC may compile; see ``swap.swap_device_code``.
 
     Returns:
@@ -81,11 +78,6 @@ def replace_edited(
 
 def module_plan(plan: Plan, manifest: Manifest, sources: Sources) -> ModulePlan | None:
     """A project's plan of one variant as ``swap`` takes it.
-
-    Args:
-        plan: the plan.
-        manifest: the project's.
-        sources: the project's files.
 
     Returns:
         None if the plan has several variants, or if nvcc compiles nothing of it.

@@ -78,7 +78,6 @@ def split(
     """Split a CUDA source or header; None where that is not certain.
 
     Args:
-        text: the source.
         macros: names that it or what it includes defines.
         shared: names of functions that the host may have, however they are defined here.
         exact: whether host code may depend on the numbers of its lines in ways that the text does

@@ -71,9 +71,7 @@ def learn_objects(
     """Remember the objects of a module that nvcc compiled.
 
     Args:
-        session: what remembers them.
         module: the module's plan, all of whose results are in the store.
-        toolchain: what compiled it.
         nvrtc: whether to find out, in the background, if NVRTC gives the same code.
     """
     for unit in module.cuda:
@@ -116,10 +114,7 @@ def swap_device_code(
     """Compile only the device code of edited units.
 
     Args:
-        session: what remembers earlier objects.
         module: the plan of the whole module.
-        toolchain: what compiles it.
-        run_plan: runs actions.
         replan: plans the module with other objects for the units of these paths.
         nvrtc: whether NVRTC may compile; nvcc then compiles the same in the background.
 

@@ -37,7 +37,6 @@ class CudaUnit:
         includes: search path in the action's directory.
         foreign: names of included headers that are not among the texts.
         opaque: whether others may be read as well.
-        action: what compiles it.
     """
 
     path: str
@@ -53,12 +52,9 @@ class ModulePlan:
     """The plan of one module.
 
     Attributes:
-        plan: the actions.
         link: the last of them; its one output is the module.
         header: compiles the header that units would be faster with; None if none would.
         namespaces: op namespaces by the names that the sources write.
-        cuda: the CUDA sources.
-        target: what the plan is for.
     """
 
     plan: Plan
@@ -75,7 +71,6 @@ class DeviceToolchain:
 
     Attributes:
         lock: the identities of compilers and headers.
-        store: where results are kept.
         trees: real path of each tree and program by name.
     """
 

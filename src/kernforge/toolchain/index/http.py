@@ -112,7 +112,6 @@ class Transport:
         """Open a file, or a part of it.
 
         Args:
-            url: its address.
             start: the first byte; negative counts from the end, as in ``bytes=-n``.
             stop: one past the last byte; None reads to the end.
 

@@ -34,12 +34,8 @@ class Wheel:
     """A wheel that an index lists.
 
     Attributes:
-        file: its file name.
-        url: its address.
         sha256: hex hash as the index gives it; empty when it gives none.
-        version: from the file name.
         build: build tag from the file name, for ordering.
-        tags: what it runs on, from the file name.
     """
 
     file: str

@@ -52,7 +52,6 @@ def read(
 
     Args:
         files: (name, text) of each file, the least specific first.
-        env: the process environment.
         default_index: the index when none is configured.
 
     Raises:
@@ -85,7 +84,6 @@ def file_names(env: Mapping[str, str], *, home: str, prefix: str) -> tuple[str, 
     Args:
         env: the process environment; ``PIP_CONFIG_FILE`` adds one, and as ``/dev/null`` leaves
             none.
-        home: the user's home directory.
         prefix: ``sys.prefix``, the root of the virtual environment.
     """
     extra = env.get("PIP_CONFIG_FILE")

@@ -65,8 +65,6 @@ class RemoteWheel:
     """A wheel read by ranges.
 
     Args:
-        transport: the door to the network.
-        url: the wheel's address.
         progress: called with the number of bytes of each answer.
 
     Raises:
