@@ -10,6 +10,7 @@
   - ManifestError       3   build.toml is wrong
   - ToolchainError      4   a compiler, header or lock is missing, wrong or disagrees
   - BuildError          5   a compiler ran and failed
+    - SourceError           a source has a mistake that is seen without a compiler
   - CheckError          6   an artifact violates a rule that users rely on
   - NoVariantError      7   no variant of a kernel fits this machine; also a FileNotFoundError
     - MachineError          a variant fits, but its code cannot run here; also a RuntimeError
@@ -101,6 +102,10 @@ class BuildError(KernforgeError):
     """A compiler ran and failed."""
 
     exit_code = 5
+
+
+class SourceError(BuildError):
+    """A source has a mistake that is seen without a compiler; the message has its line."""
 
 
 class CheckError(KernforgeError):

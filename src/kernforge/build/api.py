@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernforge._version import __version__
-from kernforge.build import layout, locking, trees
+from kernforge.build import layout, locking, source_rules, trees
 from kernforge.build.execute import executor, results, sandbox
 from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.local_pool import LocalPool
@@ -160,6 +160,7 @@ def build_project(
         BuildError: the store is damaged; what a compiler refuses is in the result instead.
         IntegrityError: a file of the toolchain is not what the lock says.
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
+        SourceError: a source has a mistake that is seen without a compiler.
         NetworkError: something is not in the store and no index can be reached.
         StorageError: the disk is full or read-only.
         ToolchainError: no index has what the lock lacks, or a sandbox is required and there is none.
@@ -203,8 +204,7 @@ def build_project(
         )
         if edited.learn and not outcome.failures:
             edited.learn()
-        paths = variants.values() if request.check else ()
-        findings = [f for path in paths for f in cache.check(path, store=store, run=run)]
+        findings = _findings(workspace, request, variants) if request.check else ()
         if store.made or store.fetched:
             eviction.keep(store, workspace.store_limit, every_s=request.trim_every_s)
     return BuildResult(
@@ -212,13 +212,24 @@ def build_project(
         plan=edited.plan,
         outcome=outcome,
         variants=variants,
-        findings=tuple(findings),
+        findings=findings,
     )
+
+
+def _findings(
+    workspace: Workspace, request: BuildRequest, variants: Mapping[str, Path]
+) -> tuple[Finding, ...]:
+    """What the checks find of the variants, and of the sources where they are the cause."""
+    store = workspace.store
+    checked = [f for path in variants.values() for f in cache.check(path, store=store, run=run)]
+    manifest, sources = workspace.project.manifest, workspace.sources
+    return source_rules.with_linkage(checked, manifest, sources, variants, request.targets)
 
 
 def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     """Plan a build, which may write the project's lock; raises what ``build_project`` does."""
     lock, manifest, notes = request.lock, workspace.project.manifest, []
+    source_rules.refuse_mistakes(workspace.project, workspace.sources, request.targets)
     if isinstance(lock, str):
         frozen = lock == "frozen"
         lock, written = locking.ensure_lock(workspace, request.targets, frozen=frozen)

@@ -14,7 +14,7 @@ from kernforge.project import source_files, targets, units
 from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, lockfile, releases
+from kernforge.toolchain import host_compiler, installed, lockfile, releases
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, find_local_parts
@@ -153,7 +153,13 @@ def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[Tar
         has.add(local_parts.cuda_home.version)
     if local_parts.redist:
         has |= {cuda for known in releases.torch_releases().values() for cuda in known}
-    return targets.candidates(project.manifest, cpu=cpu, local_toolkits=has, by_clang=clang - has)
+    return targets.candidates(
+        project.manifest,
+        cpu=cpu,
+        local_toolkits=has,
+        by_clang=clang - has,
+        torch_here=installed.torch_here(),
+    )
 
 
 def read_lock(root: Path) -> Lock | None:

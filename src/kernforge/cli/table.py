@@ -88,7 +88,7 @@ COMMANDS = (
         "write",
         "migrate",
         "convert an older build.toml to edition 5",
-        "my-kernel",
+        "--license Apache-2.0",
         others=("update-build", "upgrade"),
     ),
     Verb(

@@ -70,6 +70,9 @@ __all__ = [
 
 _BOM = "\ufeff"
 _MIGRATE = "run `kernforge migrate`"
+_NO_FRAMEWORK = (
+    f"there is no framework table; expected one of {', '.join(f'[{name}]' for name in FRAMEWORKS)}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +105,7 @@ class Manifest:
 
 
 def parse(text: str, *, source: str = "build.toml") -> Manifest:
-    """Parse a manifest of edition 5, or of edition 4, which is upgraded in memory.
+    """Parse a manifest of edition 5, or of an older one, which is upgraded in memory.
 
     Args:
         text: the content of build.toml.
@@ -115,23 +118,34 @@ def parse(text: str, *, source: str = "build.toml") -> Manifest:
     data = _load(text, source)
     edition, document = _validate(data, text, source)
     framework = document.torch or document.torch_noarch or document.tvm_ffi
-    if edition == Edition.V3 or framework is None:
-        lacks = ", ".join(legacy.lacking(data))
-        raise ManifestError(
-            f"{source}: the file is of edition 3, which is not built: there is no edition, {lacks}",
-            hint=f"{_MIGRATE} to convert it to edition 5, or add the missing keys of edition 4",
-        )
-    note = f"{source} is of edition 4; {_MIGRATE} to convert it to edition 5"
+    if framework is None:
+        raise ManifestError(f"{source}: {_NO_FRAMEWORK}")
     return Manifest(
         general=document.general,
         framework=framework,
         kernels=document.kernel,
-        notes=(note,) if edition == Edition.V4 else (),
+        notes=(_note(data, edition, document, source),) if edition < Edition.V5 else (),
+    )
+
+
+def _note(data: legacy.Data, edition: Edition, document: Document, source: str) -> str:
+    """One line on an old edition, and on what its file does not say."""
+    general = document.general
+    values = {"backends": [*general.backends], "version": general.version}
+    values["license"] = general.license
+    assumed = [
+        f"{key} = {json.dumps(v)}" for key, v in values.items() if key not in data["general"]
+    ]
+    read = f", read as edition 5 with {', '.join(assumed)}" if assumed else ""
+    option = "" if "license" in data["general"] else " --license NAME"
+    return (
+        f"{source} is of edition {int(edition)}{read}; run `kernforge migrate{option}` to convert "
+        "it to edition 5"
     )
 
 
 def edition_of(text: str, *, source: str = "build.toml") -> Edition:
-    """The edition in which a file is valid; a file of edition 3 may lack the license.
+    """The edition in which a file is valid; a file before edition 4 may lack the license.
 
     Args:
         text: the content of build.toml.
@@ -186,6 +200,9 @@ def _validate(data: legacy.Data, text: str, source: str) -> tuple[Edition, Docum
         document, mistakes = _check(data)
     elif edition_key is not None:
         mistakes = [_wrong_edition(edition_key)]
+    elif old := legacy.before_3(data):
+        edition = old
+        document, mistakes = _as_edition_2(data, edition)
     elif legacy.lacking(data) and (document := _as_edition_3(data)):
         edition, mistakes = Edition.V3, []
     else:
@@ -202,10 +219,16 @@ def _as_edition_3(data: legacy.Data) -> Document | None:
     general = data.get("general")
     if not isinstance(general, dict) or legacy.newer_keys(data, Edition.V3):
         return None
-    # Only the rest is checked here: an author must add the license.
-    complete = {**data, "general": {"license": "", **general}}
-    document, mistakes = _check(legacy.upgraded(complete, Edition.V3))
+    document, mistakes = _check(legacy.upgraded(data, Edition.V3))
     return None if mistakes else document
+
+
+def _as_edition_2(data: legacy.Data, edition: Edition) -> tuple[Document | None, list[Mistake]]:
+    """The document of a file of edition 1 or 2, and its mistakes at the places of the file."""
+    mistakes = [Mistake(path=path, problem=text) for path, text in legacy.wrong_values(data)]
+    document, later = _check(legacy.upgraded(data, edition))
+    mistakes += [replace(m, path=legacy.written_path(m.path, data)) for m in later]
+    return document, list(dict.fromkeys(mistakes))
 
 
 def _wrong_edition(value: object) -> Mistake:
@@ -214,7 +237,7 @@ def _wrong_edition(value: object) -> Mistake:
     elif value > Edition.V5:
         problem = "expected 5, the newest that this kernforge can read; upgrade kernforge"
     else:
-        problem = f"expected 5; editions 3 and 4 do not have this key: remove it and {_MIGRATE}"
+        problem = f"expected 5; older editions do not have this key: remove it and {_MIGRATE}"
     return Mistake(path=("general", "edition"), problem=problem)
 
 
@@ -236,8 +259,7 @@ def _check(data: legacy.Data) -> tuple[Document | None, list[Mistake]]:
 def _framework_mistakes(data: legacy.Data) -> Iterator[Mistake]:
     present = [name for name in FRAMEWORKS if name in data]
     if not present:
-        expected = ", ".join(f"[{name}]" for name in FRAMEWORKS)
-        yield Mistake(path=(), problem=f"there is no framework table; expected one of {expected}")
+        yield Mistake(path=(), problem=_NO_FRAMEWORK)
     for name in present[1:]:
         problem = f"a second framework table, after [{present[0]}]; expected one"
         yield Mistake(path=(name,), problem=problem)

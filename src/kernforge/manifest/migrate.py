@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrite a build.toml of edition 3 or 4 as edition 5.
+"""Rewrite a build.toml of an older edition as edition 5.
 
-Lines are added and no line is changed, so that comments, order and spelling stay. The result is
-parsed before it is returned.
+Lines are added, and of editions 1 and 2 the keys that edition 5 does not have are replaced, so that
+comments, order and spelling of the rest stay. The result is parsed before it is returned.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
@@ -21,73 +22,155 @@ from kernforge.manifest.toml_positions import key_lines
 from kernforge.system.files import write_atomic
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 # A header of [general] with nothing but a comment after it.
 _GENERAL = re.compile(r"[ \t]*\[[ \t]*general[ \t]*\][ \t]*(#.*)?")
+# The language of a section of edition 1; alone in its line, or in an inline table.
+_LANGUAGE = re.compile(r"""language[ \t]*=[ \t]*(?:"[^"]*"|'[^']*')""")
 _BOM = "\ufeff"
 
 
-def migrate(text: str, *, source: str = "build.toml") -> tuple[str, list[str]]:
+def migrate(
+    text: str, *, source: str = "build.toml", license_name: str = ""
+) -> tuple[str, list[str]]:
     """Convert a manifest to edition 5.
 
     From 4, the key ``edition`` is added. From 3, also ``version = 1`` if there is no version, and
-    ``[torch-noarch]`` if there is no framework table. The rules are those of kernel-builder 0.17.2
-    with one exception: kernel-builder drops an invalid ``[torch]`` table of edition 3, and this
-    function raises an error that lists its mistakes.
+    ``[torch-noarch]`` if there is no framework table. From 2, the backends are those of the sections,
+    ``universal`` becomes ``[torch-noarch]``, and the bounds of CUDA move to ``[general.cuda]``. From
+    1, ``language`` becomes ``backend``, and ``cuda-hipify`` a section for CUDA and one for ROCm.
+    The rules are kernel-builder's with two exceptions: it drops an invalid ``[torch]`` table of
+    edition 3, where this function raises an error that lists its mistakes, and it drops
+    ``python-depends`` of edition 2, which this function keeps.
 
     Args:
         text: the content of build.toml.
         source: name of the file for messages.
+        license_name: license of a file that names none, best as an SPDX identifier.
 
     Returns:
         The new text, and a note for each change; a text of edition 5 is not changed.
 
     Raises:
-        ManifestError: the file is wrong, or of edition 3 without a license.
+        ManifestError: the file is wrong, or names no license and none is given.
     """
     edition = edition_of(text, source=source)
     if edition == Edition.V5:
         return text, [f"{source} is already of edition 5; nothing is changed"]
     data = tomllib.loads(text.removeprefix(_BOM))
-    if "license" not in data["general"]:
+    if "license" not in data["general"] and not license_name:
         raise ManifestError(
             f"{source}: [general] license: missing; edition 5 requires it",
-            hint='add the license of the kernel, such as license = "Apache-2.0", and migrate again',
+            hint="give the license of the kernel, such as `kernforge migrate --license Apache-2.0`",
         )
-    added = {key: value for key, value in _GENERAL_KEYS.items() if key not in data["general"]}
-    notes = [f"[general] {key} = {value} is added" for key, value in added.items()]
-    result = _with_general_keys(text, added)
-    if not legacy.has_framework(data):
+    general = legacy.upgraded(data, edition)["general"]
+    values = {key: general[key] for key in ("version", "edition", "license", "backends")}
+    added = {key: value for key, value in values.items() if key not in data["general"]}
+    added |= {"license": license_name} if "license" in added else {}
+    notes = [f"[general] {key} = {json.dumps(value)} is added" for key, value in added.items()]
+    result = text
+    if edition <= Edition.V2:
+        result, changes = _of_edition_3(text, data)
+        notes += changes
+    result = _with_general_keys(result, added)
+    if edition == Edition.V3 and not legacy.has_framework(data):
         result = f"{result.rstrip()}\n\n[torch-noarch]\n"
         notes.append("[torch-noarch] is added: edition 3 expressed it by no framework table")
     manifest.parse(result, source=source)
     return result, notes
 
 
-_GENERAL_KEYS = {"version": 1, "edition": int(Edition.V5)}
-
-
-def migrate_file(path: Path) -> list[str]:
+def migrate_file(path: Path, *, license_name: str = "") -> list[str]:
     """Convert a file to edition 5 in place, atomically, if it is of an older edition.
+
+    Args:
+        path: the file.
+        license_name: license of a file that names none.
 
     Returns:
         A note for each change.
 
     Raises:
-        ManifestError: the file is wrong, or of edition 3 without a license; it is not changed.
+        ManifestError: the file is wrong, or names no license and none is given; it is not changed.
         OSError: the file cannot be read.
         StorageError: the file cannot be written.
     """
     # Bytes and not text mode: line ends are not changed.
     text = path.read_bytes().decode()
-    result, notes = migrate(text, source=path.name)
+    result, notes = migrate(text, source=path.name, license_name=license_name)
     if result != text:
         write_atomic(path, result)
     return notes
 
 
-def _with_general_keys(text: str, added: dict[str, int]) -> str:
+def _of_edition_3(text: str, data: legacy.Data) -> tuple[str, list[str]]:
+    """Replace the keys of editions 1 and 2 that edition 3 does not have; a note for each."""
+    notes: list[str] = []
+    new = legacy.upgraded(data, Edition.V2)
+    kernels = new.get("kernel", {})
+    backends = {
+        name: kernels[name]["backend"]
+        for name, old in data.get("kernel", {}).items()
+        if "backend" not in old
+    }
+    document = tomlkit.parse(_with_backends(text.removeprefix(_BOM), backends))
+    general, table = document["general"], data["general"]
+    if "cuda" in new["general"] and new["general"]["cuda"] != table.get("cuda"):
+        bounds = tomlkit.table()
+        bounds.update(new["general"]["cuda"])
+        bounds.add(tomlkit.nl())
+        general["cuda"] = bounds
+        notes.append(
+            "[general] cuda-minver and cuda-maxver are minver and maxver of [general.cuda]"
+        )
+    for key in ("universal", "cuda-minver", "cuda-maxver"):
+        if key in table:
+            general.remove(key)
+            notes += ["[general] universal is removed"] if key == "universal" else []
+    if "torch-noarch" in new:
+        noarch = tomlkit.table()
+        noarch.update(new["torch-noarch"])
+        document.pop("torch", None)
+        document["torch-noarch"] = noarch
+        notes.append("[torch] is [torch-noarch]: the kernel is Python alone")
+    elif "universal" in data["torch"]:
+        document["torch"].remove("universal")
+        notes.append("[torch] universal is removed")
+    for name, section in kernels.items():
+        old = data["kernel"].get(name)
+        if old is None:
+            added = tomlkit.table()
+            added.update(section)
+            document["kernel"][name] = added
+            notes.append(
+                f"[kernel.{name}] is added, with backend = {json.dumps(section['backend'])}"
+            )
+        elif "backend" not in old:
+            for key in sorted(old.keys() - section.keys() - {"language"}):
+                document["kernel"][name].remove(key)
+            notes.append(f"[kernel.{name}] backend = {json.dumps(section['backend'])} is added")
+    return tomlkit.dumps(document), notes
+
+
+def _with_backends(text: str, backends: Mapping[str, str]) -> str:
+    """Name the backend of sections of edition 1, in the place of their language if they have one."""
+    lines = text.split("\n")
+    line_of = key_lines(text)
+    for name in sorted(backends, key=lambda name: line_of["kernel", name], reverse=True):
+        line = line_of.get(("kernel", name, "language"), 0)
+        backend = f"backend = {json.dumps(backends[name])}"
+        if line:
+            lines[line - 1] = _LANGUAGE.sub(backend, lines[line - 1], count=1)
+        else:
+            header = line_of["kernel", name]
+            end = "\r" if lines[header - 1].endswith("\r") else ""
+            lines.insert(header, backend + end)
+    return "\n".join(lines)
+
+
+def _with_general_keys(text: str, added: dict[str, Any]) -> str:
     """Add keys to ``[general]`` after its version or, without a version, after its name."""
     lines = text.split("\n")
     line_of = key_lines(text.removeprefix(_BOM))
@@ -96,11 +179,11 @@ def _with_general_keys(text: str, added: dict[str, int]) -> str:
     if not _GENERAL.fullmatch(lines[header - 1].removeprefix(_BOM).rstrip()):
         return _with_tomlkit(text, added)
     end = "\r" if lines[after - 1].endswith("\r") else ""
-    lines[after:after] = [f"{key} = {value}{end}" for key, value in added.items()]
+    lines[after:after] = [f"{key} = {json.dumps(value)}{end}" for key, value in added.items()]
     return "\n".join(lines)
 
 
-def _with_tomlkit(text: str, added: dict[str, int]) -> str:
+def _with_tomlkit(text: str, added: dict[str, Any]) -> str:
     """Add keys to a file that has ``general.name = ...`` or ``general = {...}``."""
     document = tomlkit.parse(text.removeprefix(_BOM))
     general = document["general"]

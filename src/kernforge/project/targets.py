@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from kernforge.artifact.variant import Backend, Variant
@@ -16,10 +16,11 @@ from kernforge.manifest.document import Torch, TorchNoarch, TvmFfi
 from kernforge.toolchain.releases import CLANG, TOOLKITS, TVM_FFI, torch_releases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from kernforge.manifest.document import Backend as BackendName
     from kernforge.manifest.document import Manifest
+    from kernforge.toolchain.installed import TorchHere
 
 COMPILED = ("cpu", "cuda")
 # Headers older than this lack what a stable-ABI binding registers its operators with.
@@ -88,6 +89,7 @@ def candidates(
     releases: Mapping[Version2, tuple[Version2, ...]] | None = None,
     local_toolkits: Iterable[Version2] = (),
     by_clang: Iterable[Version2] = (),
+    torch_here: TorchHere | None = None,
 ) -> tuple[TargetCandidate, ...]:
     """Every variant that a manifest could mean, each accepted or with the reason why not.
 
@@ -97,11 +99,20 @@ def candidates(
         releases: what ``torch_releases`` gives; tests pass their own.
         local_toolkits: CUDA versions that the user has compilers for, in addition to the index.
         by_clang: CUDA versions that the user, or the lock, wants compiled by clang.
+        torch_here: the torch that is installed here. What is built for one torch is built for this
+            one by default, and where there is none, or no compiler for its CUDA, for the newest.
     """
     known = torch_releases() if releases is None else releases
     clang = frozenset(by_clang)
     toolkits = tuple(sorted({*TOOLKITS, *local_toolkits, *clang}))
-    given = _Given(manifest=manifest, cpu=cpu, releases=known, toolkits=toolkits, clang=clang)
+    given = _Given(
+        manifest=manifest,
+        cpu=cpu,
+        releases=known,
+        toolkits=toolkits,
+        clang=clang,
+        torch_here=torch_here,
+    )
     found: list[TargetCandidate] = []
     for backend in dict.fromkeys(manifest.general.backends):  # one may be listed twice
         found += _for_backend(given, backend)
@@ -117,10 +128,37 @@ class _Given:
     releases: Mapping[Version2, tuple[Version2, ...]]
     toolkits: tuple[Version2, ...]
     clang: frozenset[Version2]
+    torch_here: TorchHere | None
 
     def toolkits_for(self, backend: str) -> tuple[Version2 | None, ...]:
         """With those that could be had by clang."""
         return tuple(sorted({*self.toolkits, *CLANG})) if backend == "cuda" else (None,)
+
+
+def as_locked(
+    considered: Sequence[TargetCandidate], *, torch: Collection[str], cuda: Collection[str]
+) -> tuple[TargetCandidate, ...]:
+    """The same candidates, where variants of one torch are built unasked if a lock has their parts.
+
+    So `build --locked` builds the same everywhere, whatever torch is installed.
+
+    Args:
+        considered: from ``candidates``.
+        torch: series that the lock has.
+        cuda: toolkits that it has.
+    """
+    return tuple(_as_locked(each, torch, cuda) for each in considered)
+
+
+def _as_locked(
+    candidate: TargetCandidate, torch: Collection[str], cuda: Collection[str]
+) -> TargetCandidate:
+    target = candidate.target
+    if target is None or target.variant.framework != "torch" or target.variant.is_noarch:
+        return candidate
+    has = str(target.torch) in torch and (target.cuda is None or str(target.cuda) in cuda)
+    reason = "" if has else "kernforge.lock does not have it; ask for it with --variant"
+    return replace(candidate, default=has, reason=reason)
 
 
 def choose(considered: Sequence[TargetCandidate], patterns: Sequence[str]) -> tuple[Target, ...]:
@@ -214,6 +252,7 @@ def _tvm_ffi(backend: Backend, cpu: str) -> Target:
 def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[TargetCandidate]:
     inside = [t for t in given.releases if not _outside_torch_bounds(framework, t)]
     newest = inside[-_DEFAULT_RELEASES:]
+    here = _for_torch_here(given, framework, backend)
     for torch, published in given.releases.items():
         for cuda in published if backend == "cuda" else (None,):
             variant = Variant.torch(
@@ -228,6 +267,8 @@ def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Tar
                 yield _left_out(str(variant), reason)
                 continue
             unasked = "" if torch in newest else "an older torch; ask for it with --variant"
+            if here:
+                unasked = "" if (torch, cuda) == here else _not_here(here)
             unasked = _BY_CLANG if cuda in given.clang else unasked
             yield TargetCandidate(
                 name=str(variant),
@@ -235,6 +276,33 @@ def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Tar
                 default=not unasked,
                 reason=unasked,
             )
+
+
+def _for_torch_here(
+    given: _Given, framework: Torch, backend: BackendName
+) -> tuple[Version2, Version2 | None] | None:
+    """The torch that is installed here, and the CUDA to build for; None if it cannot be served."""
+    here = given.torch_here
+    if here is None or _outside_torch_bounds(framework, here.version):
+        return None
+    published = given.releases.get(here.version, ())
+    if backend != "cuda":
+        return (here.version, None) if published else None
+    usable = [
+        cuda
+        for cuda in published
+        if not _outside_cuda_bounds(given.manifest, cuda)
+        and not _no_compiler(given, cuda)
+        and cuda not in given.clang
+    ]
+    if here.cuda:
+        usable = [c for c in usable if c[0] == here.cuda[0] and c <= here.cuda][::-1]
+    return (here.version, usable[0]) if usable else None
+
+
+def _not_here(here: tuple[Version2, Version2 | None]) -> str:
+    cuda = f" with CUDA {here[1]}" if here[1] else ""
+    return f"the torch that is installed here is {here[0]}{cuda}; ask for it with --variant"
 
 
 def _no_compiler(given: _Given, cuda: Version2 | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import platform
@@ -33,6 +34,8 @@ _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _PARTS = ("bin", "include", "lib64", "nvvm")
 _NEEDED = ("bin/nvcc", "include/cuda_runtime.h", "lib64/libcudart_static.a")
 _TORCH_VERSION = re.compile(r"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE)
+
+_TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= ['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,37 @@ def identify_torch(path: Path) -> TorchHome:
         release=match[1],
         digest=digest.key("torch-home", version=match[1], sizes=_sizes(path, ("include",))),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchHere:
+    """The torch that this Python would import.
+
+    Attributes:
+        version: major and minor.
+        cuda: the CUDA that it is built for; None for a build without CUDA.
+    """
+
+    version: Version2
+    cuda: Version2 | None
+
+
+def torch_here() -> TorchHere | None:
+    """The torch that this Python would import, read from its files; None if there is none."""
+    spec = None
+    with contextlib.suppress(ValueError):  # a module that a program made has no spec
+        spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    try:
+        text = Path(spec.submodule_search_locations[0], "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    stated, cuda = _TORCH_VERSION.search(text), _TORCH_CUDA.search(text)
+    version = Version2.leading(stated[1]) if stated else None
+    if version is None:
+        return None
+    return TorchHere(version=version, cuda=Version2.leading(cuda[1]) if cuda else None)
 
 
 def torch_key(path: Path, release: str, commit: str, records: Path) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Editions 3 and 4: which is which, and how a broken file is told from an old one."""
+"""Editions 1 to 4: which is which, and how a broken file is told from an old one."""
 
 import pytest
 
@@ -8,6 +8,8 @@ from kernforge.manifest.document import Edition, edition_of, parse
 from kernforge.manifest.editions import lacking, newer_keys, upgraded
 
 GENERAL = '[general]\nname = "ab"\nbackends = ["cpu"]\n'
+NAME = '[general]\nname = "ab"\n'
+SECTION = '[kernel.ab]\nbackend = "cuda"\ndepends = []\nsrc = []\n'
 V4 = f'{GENERAL}version = 1\nlicense = "MIT"\n'
 
 
@@ -22,6 +24,12 @@ V4 = f'{GENERAL}version = 1\nlicense = "MIT"\n'
         (f"{GENERAL}version = 2\n[torch]\n", Edition.V3),
         (f'{GENERAL}license = "MIT"\n[tvm-ffi]\nsrc = []\n', Edition.V3),
         (GENERAL, Edition.V3),
+        (f"{NAME}[torch]\n{SECTION}", Edition.V2),
+        (f"{NAME}universal = false\n[torch]\n{SECTION}", Edition.V2),
+        (f"{NAME}universal = true\n[torch]\n", Edition.V2),
+        (f'{NAME}license = "MIT"\n[torch]\n{SECTION}', Edition.V2),
+        (f"{NAME}[torch]\n{SECTION.replace('backend', 'language')}", Edition.V1),
+        (f"{NAME}[torch]\nuniversal = true\n", Edition.V1),
     ],
 )
 def test_the_edition_is_recognised_by_what_the_file_has(text, edition):
@@ -35,6 +43,23 @@ def test_edition_4_is_read_and_noted():
     (note,) = manifest.notes
     assert note.startswith("x/build.toml is of edition 4")
     assert "kernforge migrate" in note
+
+
+def test_what_an_old_file_does_not_say_is_noted_in_one_line():
+    manifest = parse(f"{NAME}[torch]\n{SECTION}", source="build.toml")
+    (note,) = manifest.notes
+    assert note == (
+        'build.toml is of edition 2, read as edition 5 with backends = ["cuda"], version = 1, '
+        'license = "unknown"; run `kernforge migrate --license NAME` to convert it to edition 5'
+    )
+    assert manifest.general.license == "unknown"
+
+
+def test_hipify_is_for_cuda_and_for_rocm():
+    section = SECTION.replace("backend", "language").replace('"cuda"', '"cuda-hipify"')
+    manifest = parse(f"{NAME}[torch]\n{section}")
+    assert manifest.general.backends == ("cuda", "rocm")
+    assert {*manifest.sections("rocm")} == {"ab_rocm"}
 
 
 def test_where_a_manifest_lies_is_no_part_of_its_content():
@@ -73,7 +98,7 @@ def test_what_edition_3_lets_be_missing_is_named():
 def test_upgrading_fills_in_and_leaves_the_argument_alone():
     data = {"general": {"name": "ab"}}
     assert upgraded(data, Edition.V3) == {
-        "general": {"version": 1, "name": "ab", "edition": 5},
+        "general": {"version": 1, "license": "unknown", "name": "ab", "edition": 5},
         "torch-noarch": {},
     }
     assert upgraded(data, Edition.V4) == {"general": {"name": "ab", "edition": 5}}

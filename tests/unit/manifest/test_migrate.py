@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewriting old manifests: lines are added, everything else stays byte for byte."""
 
+from pathlib import Path
+
 import pytest
 
 from kernforge.errors import ManifestError
@@ -105,7 +107,8 @@ def test_edition_5_stays_as_it_is():
 def test_a_missing_license_is_asked_for():
     with pytest.raises(ManifestError, match=r"x\.toml: \[general\] license: missing") as caught:
         migrate('[general]\nname = "ab"\nbackends = []\n', source="x.toml")
-    assert 'license = "Apache-2.0"' in caught.value.hint
+    assert "kernforge migrate --license Apache-2.0" in caught.value.hint
+    assert 'license = "MIT"' in migrate(V3.replace('license = "MIT"\n', ""), license_name="MIT")[0]
 
 
 def test_a_broken_framework_table_of_edition_3_is_not_dropped():
@@ -126,3 +129,72 @@ def test_a_file_is_rewritten_in_place_or_left_alone(tmp_path):
         migrate_file(path)
     assert path.read_text() == "[general]\n"
     assert [entry.name for entry in tmp_path.iterdir()] == ["build.toml"]
+
+
+CASES = Path(__file__).parents[2] / "data" / "manifests"
+
+
+def test_edition_2_gets_the_backends_of_its_sections_and_loses_universal():
+    text = (CASES / "older-edition-2.toml").read_text()
+    result, notes = migrate(text, license_name="MIT")
+    assert (
+        result
+        == """\
+# The layout of most tutorials.
+[general]
+name = "older-two"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cuda"]
+
+[general.hub]
+repo-id = "o/older-two"
+
+[general.cuda]
+minver = "12.6"
+
+[torch]
+src = ["torch-ext/torch_binding.cpp", "torch-ext/torch_binding.h"]
+
+[kernel.two] # the only one
+backend = "cuda"
+depends = ["torch"]
+src = ["csrc/two.cu"]
+"""
+    )
+    assert len(notes) == 6
+    assert parse(result).content == parse(text).content.replace("'unknown'", "'MIT'")
+
+
+def test_a_universal_kernel_is_python_alone():
+    result, _ = migrate((CASES / "older-edition-2-universal.toml").read_text(), license_name="MIT")
+    assert "[torch]" not in result
+    assert '[torch-noarch]\npyext = ["py", "json"]' in result
+    assert "universal =" not in result
+    assert isinstance(parse(result).framework, TorchNoarch)
+
+
+def test_edition_1_gets_a_backend_for_each_language():
+    text = (CASES / "older-edition-1.toml").read_text()
+    result, _ = migrate(text, license_name="MIT")
+    kernels = parse(result).kernels
+    assert {name: kernel.backend for name, kernel in kernels.items()} == {
+        "one": "cuda",
+        "more": "cuda",
+        "one_rocm": "rocm",
+    }
+    assert kernels["one"].cuda_capabilities == ("8.0",)
+    assert kernels["one_rocm"].rocm_archs == ("gfx942",)
+    assert 'backend = "cuda" # both' in result
+    assert "# A section without a language is CUDA's." in result
+    assert "language =" not in result
+
+
+@pytest.mark.parametrize(
+    "name", ["older-edition-1", "older-edition-2", "older-edition-2-universal"]
+)
+def test_line_ends_of_an_older_file_stay(name):
+    text = (CASES / f"{name}.toml").read_text()
+    result, _ = migrate(text.replace("\n", "\r\n"), license_name="MIT")
+    assert parse(result).content == parse(migrate(text, license_name="MIT")[0]).content

@@ -22,7 +22,9 @@ def test_the_schema_is_of_the_draft_that_it_names():
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in CASES if path.stem not in BEYOND], ids=lambda path: path.stem
+    "path",
+    [p for p in CASES if p.stem not in BEYOND and not p.stem.startswith("older-")],
+    ids=lambda path: path.stem,
 )
 def test_the_schema_judges_as_the_parser_does(path):
     validators = pytest.importorskip("jsonschema")

@@ -5,6 +5,7 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.manifest import document
 from kernforge.project import targets
+from kernforge.toolchain.installed import TorchHere
 
 GENERAL = """
 [general]
@@ -23,10 +24,10 @@ RELEASES = {
 }
 
 
-def considered(backends, rest):
+def considered(backends, rest, **given):
     quoted = ", ".join(f'"{b}"' for b in backends)
     parsed = document.parse(GENERAL.format(backends=quoted) + rest)
-    return targets.candidates(parsed, cpu="x86_64", releases=RELEASES)
+    return targets.candidates(parsed, cpu="x86_64", releases=RELEASES, **given)
 
 
 def test_a_toolkit_of_the_users_makes_its_variants_buildable():
@@ -103,6 +104,42 @@ def test_a_full_abi_project_builds_for_the_two_newest_torches():
         "torch213-cxx11-cu130-x86_64-linux",
         "torch213-cxx11-cu132-x86_64-linux",
     ]
+
+
+def here(torch, cuda):
+    return TorchHere(version=Version2.parse(torch), cuda=Version2.parse(cuda) if cuda else None)
+
+
+@pytest.mark.parametrize(
+    ("torch_here", "rest", "expected"),
+    [
+        (here("2.11", "13.0"), "", ["torch211-cxx11-cpu", "torch211-cxx11-cu130"]),
+        (here("2.12", None), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
+        (here("2.12", "13.2"), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu132"]),
+        (here("2.12", "13.1"), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
+    ],
+)
+def test_a_full_abi_project_builds_for_the_torch_that_is_here(torch_here, rest, expected):
+    found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA, torch_here=torch_here)
+    assert [name.removesuffix("-x86_64-linux") for name in defaults(found)] == expected
+    reasons = {c.reason for c in found if c.target and not c.default}
+    assert all("the torch that is installed here is" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("torch_here", "rest"),
+    [
+        (here("2.12", "12.6"), ""),
+        (here("2.7", "12.6"), ""),
+        (here("2.12", None), 'minver = "2.13"\n'),
+    ],
+    ids=["no nvcc of its CUDA", "an unknown torch", "outside the bounds"],
+)
+def test_a_torch_that_cannot_be_served_leaves_the_newest(torch_here, rest):
+    text = f"[torch]\n{rest}{CUDA}"
+    assert defaults(considered(["cuda"], text, torch_here=torch_here)) == defaults(
+        considered(["cuda"], text)
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,3 +220,14 @@ def test_the_real_table_of_releases_is_in_order():
     releases = targets.torch_releases()
     assert list(releases) == sorted(releases)
     assert releases[2, 11] == (Version2(12, 6), Version2(12, 8), Version2(13, 0))
+
+
+def test_with_a_lock_what_it_has_is_built_unasked():
+    found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA, torch_here=here("2.13", "13.0"))
+    locked = targets.as_locked(found, torch=["2.11"], cuda=["13.0"])
+    assert [name.removesuffix("-x86_64-linux") for name in defaults(locked)] == [
+        "torch211-cxx11-cpu",
+        "torch211-cxx11-cu130",
+    ]
+    stable = considered(["cuda"], STABLE + CUDA)
+    assert targets.as_locked(stable, torch=["2.11"], cuda=[]) == stable

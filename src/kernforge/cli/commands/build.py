@@ -24,7 +24,12 @@ def add(verbs: options.Verbs) -> None:
     verb = options.add_verb(verbs, _build, "build")
     options.add_project(verb)
     verb.add_argument(
-        "--variant", action="append", default=[], help="a name or a pattern; may be repeated"
+        "--variant",
+        action="append",
+        default=[],
+        help="a name or a pattern; may be repeated (default: what serves the torch that is "
+        "installed here, or else the two newest; with --locked what kernforge.lock has; "
+        "`kernforge variants` lists them)",
     )
     verb.add_argument(
         "--arch",
@@ -105,14 +110,19 @@ def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _build(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.build import api as build  # noqa: PLC0415
+    from kernforge.build import coverage  # noqa: PLC0415
     from kernforge.build.api import BuildRequest  # noqa: PLC0415
     from kernforge.build.execute import results  # noqa: PLC0415
+    from kernforge.build.workspace import read_lock  # noqa: PLC0415
     from kernforge.project import targets  # noqa: PLC0415
 
     shared = options.given(arguments.shared_store, arguments.environment.kernforge_shared_store)
     workspace = options.workspace(arguments, console, shared=shared)
+    considered = workspace.candidates
+    if arguments.locked and (lock := read_lock(workspace.project.root)):
+        considered = targets.as_locked(considered, torch=lock.torch.keys(), cuda=lock.cuda.keys())
     request = BuildRequest(
-        targets=targets.choose(workspace.candidates, arguments.variant),
+        targets=targets.choose(considered, arguments.variant),
         events=console,
         lock="frozen" if arguments.locked else "update",
         only=tuple(arguments.arch),
@@ -133,7 +143,10 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
         )
         return
     result = build.build_project(workspace, request)
-    console.result(formats.build_document(result), formats.build_text(result))
+    serves = coverage.coverage(
+        workspace.candidates, result.variants, cpu=workspace.cpu, failed=result.left_out
+    )
+    console.result(formats.build_document(result, serves), formats.build_text(result, serves))
     result.refuse_failures()
     refuse_errors(result.findings)
 

@@ -35,6 +35,11 @@ def add(verbs: options.Verbs) -> None:
 
     verb = options.add_verb(verbs, _migrate, "migrate")
     options.add_project(verb)
+    verb.add_argument(
+        "--license",
+        default="",
+        help="license of the kernel, best an SPDX name, where build.toml names none",
+    )
 
     verb = options.add_verb(verbs, _schema, "schema")
     verb.add_argument("-o", "--out", type=Path, help="file to write the schema to")
@@ -85,7 +90,7 @@ def _migrate(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import api as project  # noqa: PLC0415
 
     path = project.find(arguments.project) / project.MANIFEST
-    notes = migrate.migrate_file(path)
+    notes = migrate.migrate_file(path, license_name=arguments.license)
     console.result({"file": str(path), "notes": notes}, "\n".join([f"{path}: edition 5", *notes]))
 
 

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes in how a kernel project binds its operators, seen in the text of its sources.
+
+Two are found: a module of pybind11, which cannot be built for every Python at once, and operators
+that are registered in one op namespace and called in another.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.source import cpp_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PYBIND = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,")
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?P<word>if|ifdef|ifndef|endif)\b", re.MULTILINE)
+_LIBRARY = re.compile(
+    r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,"
+)
+_MACRO = "TORCH_EXTENSION_NAME"
+_OPS_MODULE = "_ops"
+# A namespace that Python itself fills: torch.library's functions take "namespace::name".
+_IN_PYTHON = re.compile(r"""[\"'](\w+)::\w|\bLibrary\(\s*[\"'](\w+)[\"']""")
+_OF_TORCH = frozenset(
+    {"aten", "prim", "prims", "quantized", "mkldnn", "inductor", "c10d_functional"}
+)
+_NOT_NAMESPACES = frozenset({"load_library", "loaded_libraries", "import_module"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceMistake:
+    """Something wrong in a source.
+
+    Attributes:
+        path: the file, relative to the project.
+        line: its line, counted from 1.
+        problem: what is wrong.
+        fix: what to do.
+    """
+
+    path: str
+    line: int
+    problem: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """An op namespace that a file registers or calls; ``_MACRO`` is that of this build."""
+
+    name: str
+    path: str
+    line: int
+
+
+def pybind_modules(sources: Mapping[str, str]) -> Iterator[SourceMistake]:
+    """Modules of pybind11 in the sources of a kernel project.
+
+    One that is inside a preprocessor condition is left to the compiler.
+
+    Args:
+        sources: text of the sources that are compiled, by path.
+    """
+    for path, text in sources.items():
+        code = cpp_text.code(text)
+        for match in _PYBIND.finditer(code):
+            words = [m["word"] for m in _CONDITION.finditer(code, 0, match.start())]
+            if sum(-1 if word == "endif" else 1 for word in words) > 0:
+                continue
+            yield SourceMistake(
+                path=path,
+                line=cpp_text.line_of(code, match.start()),
+                problem="PYBIND11_MODULE makes a module for one Python and one torch; a kernel "
+                "project registers operators, and one build serves every Python",
+                fix="write TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) { ops.def(...); "
+                "ops.impl(...); } and REGISTER_EXTENSION(TORCH_EXTENSION_NAME) in its place, with "
+                '#include "registration.h"; a project that keeps pybind11 keeps its setup.py',
+            )
+
+
+def unfilled_namespaces(
+    sources: Mapping[str, str], package: Mapping[str, str]
+) -> Iterator[SourceMistake]:
+    """Op namespaces that the package calls and nothing registers, where another is registered in vain.
+
+    Args:
+        sources: text of the sources that are compiled and of their headers, by path.
+        package: text of the package's Python files, by path.
+    """
+    registered = [use for path, text in sources.items() for use in _registered(path, text)]
+    called = [use for path, text in sorted(package.items()) for use in _called(path, text)]
+    in_python = {m[1] or m[2] for text in package.values() for m in _IN_PYTHON.finditer(text)}
+    filled = {use.name for use in registered} | in_python | _OF_TORCH
+    called_names = {use.name for use in called}
+    vain = [use for use in registered if use.name not in called_names]
+    empty = [use for use in called if use.name not in filled]
+    if not vain or not empty:
+        return
+    there, here = vain[0], empty[0]
+    names = _shown(there), _shown(here)
+    yield SourceMistake(
+        path=there.path,
+        line=there.line,
+        problem=f"operators are registered in {names[0]}, and {here.path}:{here.line} calls them in "
+        f"{names[1]}, which nothing registers",
+        fix="write TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops), and take `ops` from ._ops in "
+        "Python: a namespace for each build lets two versions load in one process. Or keep the "
+        f"name, and call torch.ops.{there.name} in Python"
+        if there.name != _MACRO
+        else f"take the operators from the build: `from ._ops import ops` in {here.path}",
+    )
+
+
+def _shown(use: _Use) -> str:
+    if use.name == _MACRO:
+        return "the namespace of the build (TORCH_EXTENSION_NAME, `ops` of ._ops)"
+    return f"torch.ops.{use.name}"
+
+
+def _registered(path: str, text: str) -> Iterator[_Use]:
+    code = cpp_text.code(text)
+    for match in _LIBRARY.finditer(code):
+        line = cpp_text.line_of(code, match.start())
+        if not code.splitlines()[line - 1].lstrip().startswith("#"):  # a macro's definition
+            yield _Use(name=match["name"], path=path, line=line)
+
+
+def _called(path: str, text: str) -> Iterator[_Use]:
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # the import at the check says it better
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = {alias.name for alias in node.names}
+            whole = (node.module or "").rpartition(".")[2] == _OPS_MODULE
+            if whole and names & {"ops", "add_op_namespace_prefix"}:
+                yield _Use(name=_MACRO, path=path, line=node.lineno)
+        elif isinstance(node, ast.Attribute):
+            if ast.unparse(node) == f"{_OPS_MODULE}.ops":
+                yield _Use(name=_MACRO, path=path, line=node.lineno)
+            elif ast.unparse(node.value) == "torch.ops" and node.attr not in _NOT_NAMESPACES:
+                yield _Use(name=node.attr, path=path, line=node.lineno)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes of sources that ``kernforge build`` names with their line and the fix."""
+
+import pytest
+from support import projects
+
+pytestmark = pytest.mark.native
+
+
+def edit(root, path, old, new):
+    text = (root / path).read_text()
+    assert old in text
+    (root / path).write_text(text.replace(old, new))
+
+
+def test_pybind11_is_refused_before_anything_is_compiled(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path)
+    edit(
+        root, "torch-ext/torch_binding.cpp", "REGISTER_EXTENSION(", "PYBIND11_MODULE(x, m) {}\n// ("
+    )
+    done = kernforge_cli("build", root, expect=5)
+    lines = (root / "torch-ext/torch_binding.cpp").read_text().splitlines()
+    number = lines.index("PYBIND11_MODULE(x, m) {}") + 1
+    assert f"torch-ext/torch_binding.cpp:{number}: PYBIND11_MODULE makes a module" in done.stderr
+    assert "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops)" in done.stderr
+    assert not (root / "build").exists()
+
+
+def test_a_namespace_that_nothing_fills_is_refused(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path)
+    edit(
+        root,
+        "torch-ext/torch_binding.cpp",
+        "STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME,",
+        "STABLE_TORCH_LIBRARY(my_ops,",
+    )
+    done = kernforge_cli("build", root, expect=5)
+    assert "operators are registered in torch.ops.my_ops, and torch-ext/times_two/" in done.stderr
+    assert "or keep the name, and call torch.ops.my_ops" in done.stderr.lower()
+
+
+def test_extern_c_on_one_side_is_named_right_after_linking(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path)
+    edit(root, "times_two.cpp", '#include "times_two.h"\n', "#include <cstdint>\n")
+    edit(root, "times_two.cpp", "void times_two_cpu", 'extern "C" void times_two_cpu')
+    done = kernforge_cli("build", root, expect=6)
+    assert (
+        'times_two.h:3: times_two_cpu is declared without extern "C", and times_two.cpp:2 defines it '
+        'with extern "C"'
+    ) in done.stdout
+    assert (
+        "before times_two_cpu in times_two.h:3 too, or remove it in times_two.cpp:2" in done.stdout
+    )
+    assert "unresolved" not in done.stdout
+    assert "undefined symbol" not in done.stdout

@@ -1,0 +1,5 @@
+#pragma once
+
+#include <torch/torch.h>
+
+void img2gray_cuda(torch::Tensor const &input, torch::Tensor &output);
