@@ -21,9 +21,10 @@ from kernforge.build.plan import planner
 from kernforge.build.provenance import Origin
 from kernforge.check import cache
 from kernforge.errors import BuildError
+from kernforge.project.api import folder
 from kernforge.store import eviction
 from kernforge.system.machine import cores
-from kernforge.system.process import Command, run
+from kernforge.system.process import run
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.cuda_arch import Arch
 
@@ -309,12 +310,11 @@ def _trees(workspace: Workspace, planned: PlannedBuild, request: BuildRequest) -
 def _origin(workspace: Workspace, planned: PlannedBuild) -> Origin:
     """What a build starts from, for its provenance."""
     project = workspace.project
-    command = Command(argv=("git", "-C", str(project.root), "rev-parse", "--show-prefix"))
     return Origin(
         sources=planned.plan.sources_id,
         lock=planned.lock,
         version=__version__,
         url=project.manifest.general.source,
         git=project.git,
-        folder=run(command).stdout.strip().strip("/") if project.git else "",
+        folder=folder(project),
     )

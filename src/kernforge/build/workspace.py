@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.project import source_files, targets, units
+from kernforge.project.api import read_document
 from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system.process import run
@@ -168,5 +169,7 @@ def read_lock(root: Path) -> Lock | None:
     Raises:
         ToolchainError: it is damaged.
     """
-    path = root / lockfile.FILE_NAME
-    return lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
+    data = read_document(root, lockfile.FILE_NAME)
+    if data is None:
+        return None
+    return lockfile.from_json(data.decode(errors="replace"), source=str(root / lockfile.FILE_NAME))

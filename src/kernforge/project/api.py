@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.artifact.metadata import GitState
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest import document as manifests
 from kernforge.manifest.document import TorchNoarch
-from kernforge.system.process import Command, run
+from kernforge.project import git
+from kernforge.system import untrusted
+from kernforge.system.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from kernforge.artifact.metadata import GitState
     from kernforge.manifest.document import Manifest
     from kernforge.system.process import Runner
 
@@ -27,6 +29,7 @@ MANIFEST = "build.toml"
 # What holds no sources: caches anywhere, results at the top.
 _SKIPPED = {"node_modules", "__pycache__"}
 _RESULTS = {"build", "dist", "result"}
+_LARGEST_DOCUMENT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,7 @@ def read_project(directory: Path) -> Project:
     """Read the project that holds a directory.
 
     Raises:
+        IntegrityError: a link leads out of it, or something in it is not a file.
         ManifestError: its build.toml is wrong, or names a file that is not there.
         UsageError: there is none.
     """
@@ -88,11 +92,12 @@ def read(root: Path, runner: Runner) -> Project:
     """Read a project.
 
     Raises:
+        IntegrityError: a link leads out of it, or something in it is not a file.
         ManifestError: its build.toml is wrong, or names a file that is not there.
     """
-    path = root / MANIFEST
+    path, root = root / MANIFEST, root.resolve()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = (read_document(root, MANIFEST) or b"").decode()
     except UnicodeDecodeError as error:
         raise ManifestError(f"{path} is not UTF-8: {error}") from error
     manifest = manifests.parse(text, source=str(path))
@@ -107,6 +112,22 @@ def read(root: Path, runner: Runner) -> Project:
         files=found,
         git=_git_state(root, runner),
     )
+
+
+def read_document(root: Path, name: str) -> bytes | None:
+    """A document at the top of a project; None where there is none.
+
+    Raises:
+        IntegrityError: it is not a regular file of the project, or too large for a document.
+    """
+    path = root.resolve() / name
+    if not path.is_symlink() and not path.exists():
+        return None
+    real = untrusted.inside(root.resolve(), path)
+    if real is None:
+        return None
+    below = real.relative_to(root.resolve()).as_posix()
+    return untrusted.read_bytes(root.resolve(), below, limit=_LARGEST_DOCUMENT, hard_links=True)
 
 
 def _named(manifest: Manifest) -> set[str]:
@@ -131,39 +152,40 @@ def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
         names[:] = sorted(name for name in names if holds_sources(directory, name))
         for name in sorted(files):
             path = Path(directory, name)
-            # A pipe would be read for ever, a link to nothing not at all.
-            if not name.startswith(".") and not name.endswith(".pyc") and path.is_file():
+            # A link may lead to another file of the project; one to nothing is not read at all.
+            read = not name.startswith(".") and not name.endswith(".pyc")
+            if read and untrusted.inside(root, path):
                 yield path.relative_to(root).as_posix(), path
 
 
 def _git_state(root: Path, runner: Runner) -> GitState | None:
-    def git(*argv: str) -> str | None:
-        try:
-            done = runner(Command(argv=("git", "-C", str(root), *argv)))
-        except FileNotFoundError:
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
+    repository = git.find(root)
+    return git.state(repository, root, runner) if repository else None
 
-    commit = git("rev-parse", "HEAD")
-    if not commit:
-        return None
-    return GitState(commit=commit, dirty=bool(git("status", "--porcelain", "-uno", "--", ".")))
+
+def folder(project: Project) -> str:
+    """Path of a project below the top of its git checkout; empty at the top, and outside of one."""
+    repository = git.find(project.root) if project.git else None
+    if repository is None or project.root.resolve() == repository.top:
+        return ""
+    return project.root.resolve().relative_to(repository.top).as_posix()
 
 
 def tagged_version(project: Project) -> str | None:
     """Version that a git tag ``vX.Y.Z`` gives to the commit that is checked out, if one does."""
-    if project.git is None or project.git.dirty:
+    repository = git.find(project.root)
+    if repository is None or project.git is None or project.git.dirty:
         return None
-    tags = run(Command(argv=("git", "-C", str(project.root), "tag", "--points-at", "HEAD"))).stdout
     pattern = rf"v({project.manifest.general.version}\.\d+\.\d+)"
-    found = [match[1] for tag in tags.split() if (match := re.fullmatch(pattern, tag))]
+    names = git.tags(repository, run)
+    found = [match[1] for tag in names if (match := re.fullmatch(pattern, tag))]
     return max(found, key=lambda version: tuple(map(int, version.split("."))), default=None)
 
 
 def card(project: Project) -> str | None:
     """Text of the project's CARD.md, unless it is a template that another tool must fill."""
-    path = project.root / "CARD.md"
-    text = path.read_text() if path.is_file() else None
+    data = read_document(project.root, "CARD.md")
+    text = None if data is None else data.decode()
     return None if text is None or "{%" in text else text
 
 

@@ -3,22 +3,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
-from kernforge.system.process import Command, Completed, run
+from kernforge.project import git
+from kernforge.system.process import Completed, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _HINT = "give --source a checkout that has the commit that the artifact was built from"
+# A transport may start any program: git has one, ext::, that does nothing else.
+_TRANSPORTS = ("https", "http", "ssh", "git", "file")
+_ADDRESS = re.compile(rf"(?:{'|'.join(_TRANSPORTS)})://[^-].*|(?:[\w.-]+@)?[\w.-]+:[^:].*")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+# What reaches a repository: the user's agent and proxies.
+_NETWORK = ("SSH_AUTH_SOCK", "*_proxy", "*_PROXY", "GIT_SSL_*", "SSL_CERT_*", "GIT_SSH*")
 
 
 def top(path: Path) -> Path | None:
     """Top of the git checkout that holds a directory; None where there is none."""
-    done = _git("-C", str(path), "rev-parse", "--show-toplevel")
-    return Path(done.stdout.strip()) if done.returncode == 0 else None
+    found = git.find(path)
+    return found.top if found else None
 
 
 def clone(repository: str | None, commit: str, into: Path) -> None:
     """Clone a repository and check a commit out.
+
+    No program of the repository's is started: no hook, and no transport but git's own.
 
     Args:
         repository: its address, or the path of a checkout; None where it is not known.
@@ -34,9 +49,28 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
             hint=f"give --source a checkout that has commit {commit}",
         )
     url = repository.removeprefix("git+")
-    _require(f"{url} cannot be cloned", "clone", "--quiet", "--no-checkout", "--", url, str(into))
-    problem = f"{url} has no commit {commit}"
-    _require(problem, "-C", str(into), "checkout", "--quiet", "--detach", commit)
+    if not _COMMIT.fullmatch(commit):
+        raise UsageError(f"{commit!r} is not a commit", hint=_HINT)
+    with _place(url) as place:
+        options = ("--quiet", "--no-checkout", "--template=", "--no-recurse-submodules")
+        _require(f"{url} cannot be cloned", "clone", *options, "--", place, str(into))
+        problem = f"{url} has no commit {commit}"
+        _require(problem, "-C", str(into), "checkout", "--quiet", "--detach", commit)
+
+
+@contextlib.contextmanager
+def _place(url: str) -> Iterator[str]:
+    """What git clones: an address, or a repository of ours that lends a checkout's objects."""
+    if Path(url).is_dir() and (found := git.find(Path(url))):
+        with git.lent(found, run) as directory:
+            yield str(directory)
+    elif Path(url).exists() or _ADDRESS.fullmatch(url):
+        yield url
+    else:
+        raise UsageError(
+            f"{url} cannot be cloned: it is not an address that git may be given here",
+            hint=f"name a repository as {', '.join(f'{t}://' for t in _TRANSPORTS)} or a directory",
+        )
 
 
 def _require(problem: str, *arguments: str) -> None:
@@ -49,6 +83,6 @@ def _require(problem: str, *arguments: str) -> None:
 def _git(*arguments: str) -> Completed:
     """What git prints; on a machine without git it fails."""
     try:
-        return run(Command(argv=("git", *arguments)))
+        return run(git.command(*arguments, transports=_TRANSPORTS, inherited=_NETWORK))
     except FileNotFoundError:
         return Completed(returncode=127, stdout="", stderr="git is not installed")

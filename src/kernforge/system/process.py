@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import IO, TYPE_CHECKING, Protocol
 
 from kernforge.system import files
@@ -37,6 +38,7 @@ class Command:
         argv: program and arguments.
         cwd: working directory; None for that of this process.
         env: the environment of the program; None inherits that of this process.
+        inherited: patterns of names of what it inherits then.
         added: variables that are set besides those of ``env``.
         timeout: seconds after which the program is killed; None for no limit.
         tidies: whether the program ends processes that it started in other process groups when it
@@ -47,6 +49,7 @@ class Command:
     argv: tuple[str, ...]
     cwd: Path | None = None
     env: Mapping[str, str] | None = None
+    inherited: tuple[str, ...] = ("*",)
     added: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     tidies: bool = False
@@ -54,7 +57,11 @@ class Command:
 
     def variables(self) -> dict[str, str]:
         """The whole environment of the program."""
-        return {**(os.environ if self.env is None else self.env), **self.added}
+        if self.env is not None:
+            return {**self.env, **self.added}
+        ours = os.environ
+        kept = {n: ours[n] for n in ours if any(fnmatchcase(n, p) for p in self.inherited)}
+        return {**kept, **self.added}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

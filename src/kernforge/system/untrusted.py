@@ -33,10 +33,12 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_HINT = "only a regular file is taken from there; nothing was read through it"
+_HINT = "only regular files are read there; nothing was read through it"
 
 
-def copy_out(root: Path, name: str, target: Path, *, limit: int = OUTPUT_LIMIT) -> None:
+def copy_out(
+    root: Path, name: str, target: Path, *, limit: int = OUTPUT_LIMIT, hard_links: bool = False
+) -> None:
     """Copy a file with its execute bit out of a tree, to a path that only this user can write.
 
     Args:
@@ -44,25 +46,60 @@ def copy_out(root: Path, name: str, target: Path, *, limit: int = OUTPUT_LIMIT) 
         name: path in the tree, whose every component others may have replaced.
         target: a new file; its parent directories are made.
         limit: bytes that the file may have.
+        hard_links: whether the file may have other names, as in a clone of a repository.
 
     Raises:
         FileNotFoundError: there is no such file.
         IntegrityError: it is not a regular file, or a link leads to it, or it is too large.
     """
-    with opened(root, name, limit=limit) as descriptor:
+    with opened(root, name, limit=limit, hard_links=hard_links) as descriptor:
         executable = bool(os.fstat(descriptor).st_mode & 0o100)
         chunks = _chunks(descriptor, limit, f"{root}/{name}")
         files.write_chunks(target, chunks, executable=executable)
 
 
-def read_bytes(root: Path, name: str, *, limit: int) -> bytes:
+def read_bytes(root: Path, name: str, *, limit: int, hard_links: bool = False) -> bytes:
     """The content of a file of a tree; arguments and errors are those of ``copy_out``."""
-    with opened(root, name, limit=limit) as descriptor:
+    with opened(root, name, limit=limit, hard_links=hard_links) as descriptor:
         return b"".join(_chunks(descriptor, limit, f"{root}/{name}"))
 
 
+def inside(root: Path, path: Path) -> Path | None:
+    """The regular file that a path of a tree stands for, whose links lead inside the tree only.
+
+    Args:
+        root: the tree's real directory.
+        path: a path below it, as a walk finds it that follows no links.
+
+    Returns:
+        None for a link to nothing inside the tree.
+
+    Raises:
+        IntegrityError: it is a device, a pipe or a socket, or a link leads out of the tree.
+    """
+    status = path.lstat()
+    if stat.S_ISREG(status.st_mode):
+        return path
+    if not stat.S_ISLNK(status.st_mode):
+        _refuse_odd(status, str(path), last=True)
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(root):
+        raise IntegrityError(
+            f"{path} is a link to {path.readlink()}, which is outside of {root}",
+            hint="put a copy of that file in its place",
+        )
+    try:
+        status = real.lstat()
+    except OSError:
+        return None
+    if not stat.S_ISDIR(status.st_mode):
+        _refuse_odd(status, f"{path} -> {real}", last=True)
+        return real
+    return None
+
+
 @contextlib.contextmanager
-def opened(root: Path, name: str, *, limit: int) -> Iterator[int]:
+def opened(root: Path, name: str, *, limit: int, hard_links: bool = False) -> Iterator[int]:
     """A descriptor of a file of a tree; arguments and errors are those of ``copy_out``."""
     parts = PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts:
@@ -76,7 +113,8 @@ def opened(root: Path, name: str, *, limit: int) -> Iterator[int]:
             above = descriptor
             where = "/".join((str(root), *parts[: number + 1]))
             try:
-                _refuse_odd(os.stat(part, dir_fd=above, follow_symlinks=False), where, last=last)
+                status = os.stat(part, dir_fd=above, follow_symlinks=False)
+                _refuse_odd(status, where, last=last)
                 descriptor = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
             except OSError as error:
                 if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}:
@@ -85,6 +123,8 @@ def opened(root: Path, name: str, *, limit: int) -> Iterator[int]:
             os.close(above)
         status = os.fstat(descriptor)
         _refuse_odd(status, f"{root}/{name}", last=True)
+        if status.st_nlink > 1 and not hard_links:
+            raise IntegrityError(f"{root}/{name} is a hard link: it has other names", hint=_HINT)
         if status.st_size > limit:
             raise _too_large(f"{root}/{name}", limit)
         yield descriptor
@@ -95,8 +135,6 @@ def opened(root: Path, name: str, *, limit: int) -> Iterator[int]:
 def _refuse_odd(status: os.stat_result, where: str, *, last: bool) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind == (stat.S_IFREG if last else stat.S_IFDIR):
-        if last and status.st_nlink > 1:
-            raise IntegrityError(f"{where} is a hard link: it has other names", hint=_HINT)
         return
     found = _KINDS.get(kind, "a file" if kind == stat.S_IFREG else "of an unknown kind")
     wanted = "a regular file" if last else "a directory"

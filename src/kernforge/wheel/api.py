@@ -287,12 +287,18 @@ def _texts(source: VariantSource) -> Texts:
     """The card and the licences of a variant's directory, or of its project or snapshot."""
     parent = source.path.parent
     root = parent.parent if parent.name == "build" else parent
+    bounds = (root.resolve(), source.link_root.resolve())
+
+    def stays(path: Path) -> bool:
+        """Whether a path is a file, and no link to one elsewhere on this machine."""
+        return path.is_file() and any(path.resolve().is_relative_to(bound) for bound in bounds)
+
     candidates = (root / name for name in _CARDS)
-    cards = [path.read_text("utf-8", errors="replace") for path in candidates if path.is_file()]
+    cards = [path.read_text("utf-8", errors="replace") for path in candidates if stays(path)]
     licences: dict[str, bytes] = {}
     for directory in (source.path, root):
         for path in sorted(directory.iterdir()):
-            if path.is_file() and _LICENCE.fullmatch(path.name) and path.suffix != ".py":
+            if _LICENCE.fullmatch(path.name) and path.suffix != ".py" and stays(path):
                 licences.setdefault(path.name, path.read_bytes())
     return Texts(
         # A template that another tool fills is not a card.

@@ -8,8 +8,10 @@ from kernforge.project import checkout
 def test_without_git_a_directory_is_no_checkout_and_a_commit_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checkout.top(tmp_path) is None
-    with pytest.raises(UsageError, match="somewhere cannot be cloned: git is not installed"):
-        checkout.clone("somewhere", "0" * 40, tmp_path / "new")
+    with pytest.raises(
+        UsageError, match="https://somewhere cannot be cloned: git is not installed"
+    ):
+        checkout.clone("https://somewhere", "0" * 40, tmp_path / "new")
 
 
 def test_a_repository_that_is_not_known_is_asked_for(tmp_path):
