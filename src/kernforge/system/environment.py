@@ -103,9 +103,27 @@ class Environment:
         "CUTLASS_SRC_DIR", "directory or archive of CUTLASS, for projects that depend on it"
     )
     torch_cuda_arch_list = Variable(
-        "TORCH_CUDA_ARCH_LIST", "what `kernforge.load` compiles for, as `9.0;10.0+PTX`"
+        "TORCH_CUDA_ARCH_LIST",
+        "what `kernforge.load` and setup.py projects compile for, as `9.0;10.0+PTX`",
     )
-    max_jobs = Variable("MAX_JOBS", "compilers that `kernforge.load` runs at once")
+    max_jobs = Variable(
+        "MAX_JOBS", "compilers that `kernforge.load` and setup.py projects run at once"
+    )
+    kernforge_torch = Variable(
+        "KERNFORGE_TORCH",
+        "torch that a setup.py project is built for, as `2.11`; by default the installed one",
+    )
+    kernforge_cuda = Variable(
+        "KERNFORGE_CUDA",
+        "CUDA of the torch that a setup.py project is built for, as `13.0`, or `cpu`",
+    )
+    kernforge_python = Variable(
+        "KERNFORGE_PYTHON", "Python that a setup.py project is built for, as `3.12`"
+    )
+    kernforge_stand_in = Variable(
+        "KERNFORGE_STAND_IN",
+        "directory of the package that `kernforge pip` and `kernforge wheel` put in torch's place",
+    )
     kernforge_jit_slim = Variable(
         "KERNFORGE_JIT_SLIM", "0: `kernforge.load` compiles torch's headers as they are"
     )

@@ -234,7 +234,17 @@ def identify_python() -> LockedPython:
     Raises:
         ToolchainError: they are not installed.
     """
-    top = python_headers()
+    return identify_headers(python_headers(), platform.python_version())
+
+
+@functools.cache
+def identify_headers(top: Path, release: str) -> LockedPython:
+    """The headers of a Python as a lock records them.
+
+    Args:
+        top: directory with ``Python.h``.
+        release: full version of that Python.
+    """
     found = {str(path.relative_to(top)): path for path in top.rglob("*") if path.is_file()}
     # Debian's pyconfig.h only includes another one, among the system's headers.
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
@@ -242,10 +252,7 @@ def identify_python() -> LockedPython:
     if multiarch and apart.is_file():
         found[f"{multiarch}/pyconfig.h"] = apart
     contents = {name: files.sha256_file(path) for name, path in found.items()}
-    return LockedPython(
-        release=platform.python_version(),
-        headers=digest.key("python-headers", files=contents),
-    )
+    return LockedPython(release=release, headers=digest.key("python-headers", files=contents))
 
 
 def _sizes(root: Path, parts: Iterable[str], *, follow: bool = False) -> dict[str, int]:

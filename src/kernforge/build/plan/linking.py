@@ -38,7 +38,7 @@ def link(
     needed = abi_floor.TVM_FFI if tvm_ffi else abi_floor.torch_sonames(target.backend)
     names = [f"objects/{number}.o" for number in range(len(objects))]
     inputs = [actions.output(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
-    inputs.append(_compat(actions, target))
+    inputs.append(compat(actions, target))
     inputs += stubs(actions, abi_floor.system_stubs(target.variant.cpu), target, of="the ABI floor")
     inputs += stubs(actions, abi_floor.empty_stubs(needed), target, of=", ".join(needed))
     runtime: tuple[str, ...] = ()
@@ -61,7 +61,8 @@ def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
     return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target)
 
 
-def _compat(actions: ActionSet, target: Target) -> Input:
+def compat(actions: ActionSet, target: Target) -> Input:
+    """What newer headers need in addition to the floor's libraries, compiled."""
     text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
     argv = abi_floor.compat_argv(cxx=tree_names.CXX, out_dir=".")
     action = actions.add("the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target)

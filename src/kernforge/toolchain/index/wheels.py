@@ -37,10 +37,13 @@ class Wheels:
         index: makes the connection to the user's indexes; called at the first use only, so that
             a warm store needs no network.
         downloads: where unfinished downloads wait for the next attempt.
+
+    Attributes:
+        progress: listens to downloads.
     """
 
     def __init__(self, index: Callable[[], Index], downloads: Path, progress: Progress) -> None:
-        self._connect, self._downloads, self._progress = index, downloads, progress
+        self._connect, self._downloads, self.progress = index, downloads, progress
         self._parts: dict[str, Archive] = {}
         self._index: Index | None = None
 
@@ -93,18 +96,18 @@ class Wheels:
         url = self.index.find(file, sha256).url
         if url.startswith("file:"):
             return self.whole(file, sha256)
-        advance = self._progress.fetching(f"parts of {file}", None)
+        advance = self.progress.fetching(f"parts of {file}", None)
         try:
             return RemoteWheel(self.index.transport, url, advance)
         except RangesUnsupportedError:
-            self._progress.note(f"the index cannot send parts of {file}: fetching the whole wheel")
+            self.progress.note(f"the index cannot send parts of {file}: fetching the whole wheel")
             return self.whole(file, sha256)
 
     def _download(self, url: str, part: Path, file: str) -> None:
         have = part.stat().st_size if part.is_file() else 0
         body = self.index.transport.body(url, start=have)
         goes_on = body.ranged and body.start == have
-        advance = self._progress.fetching(file, body.total)
+        advance = self.progress.fetching(file, body.total)
         advance(have if goes_on else 0)
         files.write_stream(part, body.chunks, append=goes_on, advance=advance)
 

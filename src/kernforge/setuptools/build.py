@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile the extensions of a setup.py: read their sources, plan, run what the store does not have."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.binary import elf
+from kernforge.build.execute import action as execute_action
+from kernforge.build.execute import executor
+from kernforge.build.execute.action import ActionContext
+from kernforge.build.execute.results import STORE_KIND
+from kernforge.build.workspace import this_cpu
+from kernforge.errors import BuildError
+from kernforge.jit import flags, torch_headers
+from kernforge.jit import machine as jit_machine
+from kernforge.jit.make import header_reader
+from kernforge.jit.plan import ModuleRequest, ModuleUnit
+from kernforge.setuptools import link_errors, machine
+from kernforge.setuptools.machine import (
+    ExtensionNeeds,
+    arch_flags,
+    toolkit_directory,
+    torch_directory,
+)
+from kernforge.setuptools.plan import (
+    ExtensionSources,
+    included_first,
+    linked_objects,
+    plan_extensions,
+    read_path,
+)
+from kernforge.setuptools.sources import NAME, ProjectFiles, check_suffixes
+from kernforge.setuptools.target import find_target
+from kernforge.store import eviction
+from kernforge.system import digest, files
+from kernforge.system.process import run
+from kernforge.toolchain import tree_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernforge.build.execute.outcome import Failure
+    from kernforge.build.plan.graph import Action
+    from kernforge.setuptools.machine import ExtensionToolchain
+    from kernforge.setuptools.plan import ExtensionPlan, ExtensionRequest
+    from kernforge.setuptools.sources import ExtensionUnit
+    from kernforge.store.local import Store
+    from kernforge.system.console import Console
+    from kernforge.system.environment import Environment
+
+__all__ = [
+    "arch_flags",
+    "build_extensions",
+    "read_sources",
+    "this_cpu",
+    "toolkit_directory",
+    "torch_directory",
+]
+_TRIM_EVERY_S = 60.0
+_log = logging.getLogger("kernforge")
+
+
+def build_extensions(
+    requests: Sequence[ExtensionRequest], here: Path, environment: Environment, console: Console
+) -> dict[str, Path]:
+    """Compile extensions for the target of the environment.
+
+    Args:
+        requests: the extensions.
+        here: directory of setup.py.
+        environment: environment variables.
+        console: shows what happens.
+
+    Returns:
+        The shared object in the store of each extension, by its name.
+
+    Raises:
+        BuildError: a compiler failed, or a function that is called is not defined.
+        NetworkError: a part of the toolchain is lacking, and no index can be reached.
+        ToolchainError: a compiler, a toolkit or Python's headers are missing.
+        UsageError: a source is not there or in a language that is not compiled here.
+    """
+    if not requests:
+        return {}
+    wanted = find_target(environment)
+    console.note(
+        f"building for {wanted} ({wanted.why})" if wanted.why else f"building for {wanted}"
+    )
+    installed = machine.installed_directories(environment)
+    read = [read_sources(request, here, installed) for request in requests]
+    needs = ExtensionNeeds.of(read)
+    toolchain = machine.find_toolchain(wanted, needs, environment, console)
+    context = ActionContext(
+        store=toolchain.store,
+        trees=toolchain.trees,
+        runner=run,
+        jobs=jit_machine.jobs(environment),
+    )
+    with toolchain.store.lease():
+        planned = _run(read, toolchain, context, environment, console)
+        _show_warnings(planned, toolchain.store, console, read[0].files)
+        made = {each.request.name: _linked(each, planned, toolchain.store) for each in read}
+        if toolchain.store.made:
+            limit = eviction.limit(environment)
+            eviction.keep(toolchain.store, limit, every_s=_TRIM_EVERY_S)
+    return made
+
+
+def _run(
+    read: Sequence[ExtensionSources],
+    toolchain: ExtensionToolchain,
+    context: ActionContext,
+    environment: Environment,
+    console: Console,
+) -> ExtensionPlan:
+    """Compile extensions: with torch's headers cut to what each source uses, else as they are.
+
+    Returns:
+        The plan that was carried out.
+    """
+    store = context.store
+    if environment.kernforge_jit_slim == "0":
+        planned = plan_extensions(read, toolchain.machine)
+        _raise_failures(executor.run_actions(planned.plan, context, console).failures, read)
+        return planned
+    planned = plan_extensions(_cut_headers(read, toolchain, frozenset()), toolchain.machine)
+    whole = frozenset(a.title for a in planned.plan.actions if store.has(STORE_KIND, _mark(a)))
+    while True:
+        cut = _cut_headers(read, toolchain, whole)
+        planned = plan_extensions(cut, toolchain.machine)
+        failures = executor.run_actions(planned.plan, context, console).failures
+        short = [f for f in failures if _fell_short(f, whole)]
+        if not short or len(short) < len(failures):
+            _raise_failures(failures, read)
+            return planned
+        for failure in short:
+            _log.info("%s is compiled with torch's headers as they are", failure.action.title)
+            store.tree(STORE_KIND, _mark(failure.action), _write_mark)
+        whole |= {failure.action.title for failure in short}
+
+
+def _cut_headers(
+    read: Sequence[ExtensionSources], toolchain: ExtensionToolchain, whole: frozenset[str]
+) -> list[ExtensionSources]:
+    """Extensions with torch's headers cut, but for sources that are known to need all of them."""
+    torch = toolchain.trees.get(tree_names.torch_root(toolchain.machine.target.torch))
+    if torch is None:
+        return list(read)
+    reader = header_reader(Path(torch) / "include", {})
+
+    def unit(given: ExtensionUnit) -> ExtensionUnit:
+        module = ModuleUnit(path=given.path, texts=given.texts, closure=given.closure)
+        request = ModuleRequest(name="", units=(module,))
+        cut = None if given.title in whole else torch_headers.cut(request, reader)
+        if cut is None:
+            return given
+        return replace(given, texts=cut.units[0].texts, closure=cut.units[0].closure)
+
+    return [replace(each, units=tuple(map(unit, each.units))) for each in read]
+
+
+def _fell_short(failure: Failure, whole: frozenset[str]) -> bool:
+    """Whether a source may compile with the whole of torch's headers, and has not been tried so."""
+    cut = any(file.path.startswith(torch_headers.DIRECTORY) for file in failure.action.inputs)
+    return cut and failure.action.title not in whole and torch_headers.fell_short(failure.output)
+
+
+def _mark(action: Action) -> str:
+    """Key of the note that a source does not compile with cut headers."""
+    return digest.key("setuptools-whole", action=action.key)
+
+
+def _write_mark(tree: Path) -> None:
+    files.write_new(tree / "whole", "")
+
+
+def read_sources(
+    request: ExtensionRequest, here: Path, installed: tuple[str, ...] = ()
+) -> ExtensionSources:
+    """Read the files that an extension is compiled from.
+
+    Args:
+        request: the extension.
+        here: directory of setup.py.
+        installed: directories whose content is part of the toolchain.
+
+    Raises:
+        UsageError: a source is not there or in a language that is not compiled here.
+    """
+    check_suffixes(request.name, request.sources)
+    root = str(here.absolute())
+    project = ProjectFiles.around(root, (*request.sources, *request.includes), installed)
+    directories, first = read_path(request, project), included_first(request, project)
+    own = {path for path in directories if not _is_large(path, project)}
+    searched = tuple(path for path in directories if path in own)
+    paths = (
+        flags.absolute(project.virtual(source), project.virtual_here).lstrip("/")
+        for source in request.sources
+    )
+    units = tuple(project.unit(path, searched, first) for path in paths)
+    words = flags.linker_flags((*request.link_args, *_library_words(request)), root)
+    named = (*linked_objects(request, project), *flags.linked_files(words))
+    linked = tuple((path, files.sha256_file(Path(path))) for path in named if Path(path).is_file())
+    return ExtensionSources(request=request, units=units, files=project, linked=linked)
+
+
+def _is_large(path: str, project: ProjectFiles) -> bool:
+    """Whether a directory of headers is part of the toolchain."""
+    return project.is_installed(f"/{path}")
+
+
+def _library_words(request: ExtensionRequest) -> tuple[str, ...]:
+    directories = (f"-L{path}" for path in request.library_dirs)
+    return (*directories, *(f"-l{name}" for name in request.libraries))
+
+
+def _linked(extension: ExtensionSources, planned: ExtensionPlan, store: Store) -> Path:
+    """An extension's shared object, after a look for functions that nothing defines."""
+    link = planned.links[extension.request.name]
+    path = store.path(STORE_KIND, link.key) / link.outputs[0]
+    texts = {
+        _shown(name, extension.files): text
+        for unit in extension.units
+        for name, text in unit.texts.items()
+    }
+    library = elf.parse(path.read_bytes())
+    if error := link_errors.undefined(extension.request.name, library, texts):
+        raise error
+    return path
+
+
+# -- what the compilers wrote --------------------------------------------------------------
+
+
+def _show_warnings(
+    planned: ExtensionPlan, store: Store, console: Console, project: ProjectFiles
+) -> None:
+    for action in planned.plan.actions:
+        log = store.path(STORE_KIND, action.key) / execute_action.LOG
+        if log.is_file():
+            console.note(_with_user_paths(log.read_text(errors="replace").rstrip(), project))
+
+
+def _raise_failures(failures: Sequence[Failure], read: Sequence[ExtensionSources]) -> None:
+    """Raise an error that says what the compilers wrote, if one failed."""
+    if not failures:
+        return
+    project = read[0].files
+    titles = sorted(failure.action.title for failure in failures)
+    texts = [_with_user_paths(failure.output, project) for failure in failures]
+    repeat = "\n".join(failure.repeat for failure in failures)
+    what = ", ".join(
+        f"{title.removeprefix('link ')} cannot be linked"
+        if title.startswith("link ")
+        else f"{title} cannot be compiled"
+        for title in titles
+    )
+    raise BuildError("\n".join((what, *texts)), hint=f"repeat it by hand:\n{repeat}")
+
+
+def _with_user_paths(text: str, project: ProjectFiles) -> str:
+    """What a compiler wrote, with paths as the setup.py writes them."""
+    above = posixpath.relpath(project.base, project.here)
+    start = "" if above == "." else f"{above}/"
+    return re.sub(rf"(?<![\w/.-]){NAME}/", start, text)
+
+
+def _shown(path: str, project: ProjectFiles) -> str:
+    return _with_user_paths(path, project)

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes that a setup.py uses: those of ``torch.utils.cpp_extension`` (2.13) by name and arguments."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import setuptools
+from setuptools import errors
+from setuptools.command.build_ext import build_ext
+
+from kernforge.errors import KernforgeError
+from kernforge.setuptools import build, target
+from kernforge.setuptools.plan import ExtensionRequest
+from kernforge.setuptools.sources import SUFFIXES
+from kernforge.system import files
+from kernforge.system.console import Console
+from kernforge.system.environment import Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernforge.setuptools.plan import Kind
+
+COMMON_NVCC_FLAGS = [
+    *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
+    *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
+    "--expt-relaxed-constexpr",
+]
+"""Flags of every CUDA source, as torch's; a setup.py may change the list."""
+_COMPILERS = ("cxx", "nvcc", "nvcc_dlink")
+
+
+class TorchExtension(setuptools.Extension):
+    """An extension that is compiled against torch.
+
+    Attributes:
+        kind: ``cuda`` or ``cpp``.
+    """
+
+    kind: Kind = "cpp"
+
+
+def CppExtension(name: str, sources: Sequence[str], *args: Any, **kwargs: Any) -> TorchExtension:  # noqa: N802 - torch's name
+    """An extension in C++; the arguments are those of ``setuptools.Extension``.
+
+    Args:
+        name: of the module, with its packages, as ``"my_package.my_ops"``.
+        sources: paths of C++ sources.
+        args: as for ``setuptools.Extension``.
+        kwargs: likewise; ``extra_compile_args`` may also be a dictionary with ``cxx`` and ``nvcc``.
+    """
+    return _extension("cpp", name, sources, args, kwargs)
+
+
+def CUDAExtension(name: str, sources: Sequence[str], *args: Any, **kwargs: Any) -> TorchExtension:  # noqa: N802 - torch's name
+    """An extension in C++ and CUDA; the arguments are those of ``setuptools.Extension``.
+
+    Args:
+        name: of the module, with its packages, as ``"my_package.my_ops"``.
+        sources: paths of C++ and CUDA sources.
+        args: as for ``setuptools.Extension``.
+        kwargs: likewise; ``extra_compile_args`` may also be a dictionary with ``cxx``, ``nvcc`` and
+            ``nvcc_dlink``; ``dlink`` and ``dlink_libraries`` link device code.
+    """
+    libraries = list(kwargs.pop("dlink_libraries", ()))
+    if kwargs.pop("dlink", False) or libraries:
+        given = kwargs.get("extra_compile_args") or {}
+        compilers = dict(given) if isinstance(given, dict) else {"cxx": given, "nvcc": given}
+        words = [*compilers.get("nvcc_dlink", ()), "-dlink"]
+        words += [f"-L{path}" for path in kwargs.get("library_dirs") or ()]
+        words += [f"-l{library}" for library in libraries]
+        kwargs["extra_compile_args"] = {**compilers, "nvcc_dlink": words}
+    return _extension("cuda", name, sources, args, kwargs)
+
+
+def _extension(
+    kind: Kind, name: str, sources: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
+) -> TorchExtension:
+    kwargs["language"] = "c++"
+    made = TorchExtension(name, list(map(os.fspath, sources)), *args, **kwargs)
+    made.kind = kind
+    return made
+
+
+class BuildExtension(build_ext):
+    """The command ``build_ext``: all extensions of a setup.py are compiled in parallel, within memory.
+
+    ``use_ninja`` is accepted and has no meaning. With ``no_python_abi_suffix`` the shared object is
+    ``name.so``.
+    """
+
+    @classmethod
+    def with_options(cls, **options: Any) -> type[BuildExtension]:
+        """A subclass whose constructor has these options."""
+
+        class BuildExtensionWithOptions(cls):  # type: ignore[misc, valid-type]
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                kwargs.update(options)
+                super().__init__(*args, **kwargs)
+
+        return BuildExtensionWithOptions
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.no_python_abi_suffix: bool = kwargs.get("no_python_abi_suffix", False)
+        self.use_ninja: bool = kwargs.get("use_ninja", True)
+        self._built: dict[str, Path] = {}
+
+    def build_extensions(self) -> None:
+        """Compile all extensions; then each is put where it belongs."""
+        self.check_extensions_list(self.extensions)
+        requests = [
+            request_of(each, Path(self.get_ext_filename(self.get_ext_fullname(each.name))).name)
+            for each in self.extensions
+            if _is_compiled_here(each)
+        ]
+        console = Console(failures=False)
+        try:
+            self._built = build.build_extensions(requests, Path.cwd(), Environment.read(), console)
+        except KernforgeError as error:
+            # setuptools ends with its message and without a traceback.
+            raise errors.CompileError(str(error)) from error
+        super().build_extensions()
+
+    def build_extension(self, ext: setuptools.Extension) -> None:
+        """Put a compiled extension where it belongs; one in another language is setuptools' to build."""
+        made = self._built.get(ext.name)
+        if made is None:
+            super().build_extension(ext)
+            return
+        path = Path(self.get_ext_fullpath(ext.name))
+        files.make_dir(path.parent)
+        files.copy_atomic(made, path)
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """File name of an extension for the Python that it is built for."""
+        name: str = super().get_ext_filename(fullname)
+        environment = Environment.live()
+        own = sysconfig.get_config_var("EXT_SUFFIX")
+        if (python := environment.kernforge_python) and own and name.endswith(own):
+            suffix = target.extension_suffix(target.parse_python(python), build.this_cpu())
+            name = name.removesuffix(own) + suffix
+        if self.no_python_abi_suffix:
+            parts = name.split(".")
+            name = ".".join((*parts[:-2], parts[-1])) if len(parts) > 2 else name  # noqa: PLR2004
+        return name
+
+
+def request_of(extension: setuptools.Extension, file: str) -> ExtensionRequest:
+    """An extension as plain values.
+
+    Args:
+        extension: any, made by these functions or by setuptools.
+        file: name of the shared object.
+    """
+    given: Any = extension.extra_compile_args or []
+    compilers = given if isinstance(given, dict) else {"cxx": given, "nvcc": given}
+    cxx, nvcc, dlink = (compilers.get(name) for name in _COMPILERS)
+    kind: Kind = extension.kind if isinstance(extension, TorchExtension) else "plain"
+    return ExtensionRequest(
+        name=extension.name,
+        kind=kind,
+        sources=_texts(extension.sources),
+        includes=_texts(extension.include_dirs),
+        macros=tuple(_macros(extension.define_macros, extension.undef_macros)),
+        cxx_args=_texts(cxx),
+        nvcc_args=_texts(nvcc),
+        nvcc_defaults=tuple(COMMON_NVCC_FLAGS),
+        dlink_args=None if dlink is None else _texts(dlink),
+        link_args=_texts(extension.extra_link_args),
+        objects=_texts(extension.extra_objects),
+        libraries=_texts(extension.libraries),
+        library_dirs=_texts(extension.library_dirs),
+        rpaths=_texts(extension.runtime_library_dirs),
+        limited_api=bool(extension.py_limited_api),
+        file=file,
+    )
+
+
+def include_paths(device_type: str | bool = "cpu", **_: Any) -> list[str]:  # noqa: FBT001 - torch's
+    """Directories of torch's headers, and of CUDA's.
+
+    Args:
+        device_type: ``"cpu"`` or ``"cuda"``; torch before 2.6 took a boolean.
+    """
+    environment, console = Environment.read(), Console()
+    wanted = target.find_target(environment)
+    torch = build.torch_directory(wanted, environment, console) / "include"
+    found = [str(torch), str(torch / "torch/csrc/api/include")]
+    if device_type is True or device_type == "cuda":
+        found.append(str(build.toolkit_directory(wanted, environment, console) / "include"))
+    return found
+
+
+def library_paths(device_type: str | bool = "cpu", **_: Any) -> list[str]:  # noqa: FBT001 - torch's
+    """Directories of CUDA's libraries; torch's own are not linked.
+
+    Args:
+        device_type: ``"cpu"`` or ``"cuda"``; torch before 2.6 took a boolean.
+    """
+    if device_type is not True and device_type != "cuda":
+        return []
+    environment, console = Environment.read(), Console()
+    wanted = target.find_target(environment)
+    return [str(build.toolkit_directory(wanted, environment, console) / "lib64")]
+
+
+def arch_flags() -> list[str]:
+    """Flags for nvcc that say what device code is compiled for."""
+    environment = Environment.read()
+    return list(build.arch_flags(target.find_target(environment), environment, Console()))
+
+
+def __getattr__(name: str) -> object:
+    """``CUDA_HOME``, which is looked for, or fetched, when it is used."""
+    if name != "CUDA_HOME":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    environment = Environment.read()
+    wanted = target.find_target(environment)
+    if wanted.cuda is None and wanted.installed is None:
+        return None
+    return str(build.toolkit_directory(wanted, environment, Console()))
+
+
+def _is_compiled_here(extension: setuptools.Extension) -> bool:
+    if isinstance(extension, TorchExtension):
+        return True
+    return bool(extension.sources) and all(s.endswith(SUFFIXES) for s in extension.sources)
+
+
+def _macros(
+    defined: Iterable[tuple[str, str | None]] | None, undefined: Iterable[str] | None
+) -> Iterable[str]:
+    for name, value in defined or ():
+        yield f"-D{name}" if value is None else f"-D{name}={value}"
+    yield from (f"-U{name}" for name in undefined or ())
+
+
+def _texts(given: Iterable[Any] | None) -> tuple[str, ...]:
+    return tuple(
+        os.fspath(each) if isinstance(each, os.PathLike) else str(each) for each in given or ()
+    )

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that an extension calls and nothing defines, which the linker does not refuse.
+
+A module takes symbols from the process that loads it, torch's among them, so that a missing launcher
+shows only at its import.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kernforge.binary.symbols import demangled
+from kernforge.errors import BuildError
+from kernforge.source import cpp_text, linkage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernforge.binary.elf import Elf
+
+# Names that torch, its headers and the C++ library have, in whichever instance.
+_OTHERS = re.compile(
+    r"(?:(?:vtable|typeinfo|typeinfo name|guard variable|VTT|construction vtable) for )?"
+    r"(?:\w[\w<>:,*& ]* )?(?:at|c10|torch|caffe2|pybind11|std|__gnu_cxx|__cxxabiv1|cutlass|cute)::"
+    r"|operator (?:new|delete)"
+)
+
+
+def undefined(name: str, library: Elf, texts: Mapping[str, str]) -> BuildError | None:
+    """What is wrong with a module in which a function of its own sources is undefined.
+
+    Args:
+        name: the module's.
+        library: the module as it was linked.
+        texts: its sources and headers, by the path that the user knows.
+
+    Returns:
+        None if all that it lacks is other libraries' to provide.
+    """
+    wanted = [s.name for s in library.undefined if not s.version and not s.weak]
+    written = {symbol: demangled(symbol) for symbol in wanted}
+    for found in linkage.one_sided(written.values(), texts):
+        return BuildError(f"{name} cannot be imported: {found.message}", hint=found.hint)
+    for symbol, text in written.items():
+        if not symbol.startswith("_Z") or _OTHERS.match(text):
+            continue
+        if place := _named(text, texts):
+            return BuildError(
+                f"{name} cannot be imported: {text} is named in {place}, and no source defines it",
+                hint="define it in a source of this extension (namespace and arguments are part of its "
+                "name), or add the source that does to its list of sources",
+            )
+    return None
+
+
+def _named(function: str, texts: Mapping[str, str]) -> str:
+    """Where a function is first named, as ``file:line``; empty if nowhere."""
+    bare = function.partition("(")[0].rpartition("::")[2].rpartition(" ")[2].partition("<")[0]
+    word = re.compile(rf"\b{re.escape(bare)}\s*[(<]")
+    for path, text in texts.items():
+        code = cpp_text.code(text)
+        if match := word.search(code):
+            return f"{path}:{cpp_text.line_of(code, match.start())}"
+    return ""

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine compiles extensions with: compiler, headers of torch and Python, a CUDA toolkit.
+
+Which wheels these are is kept in a lock in kernforge's own directory, one for each torch and CUDA, so
+that a warm store needs no network. If the index cannot serve and torch is installed, its own headers
+do.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import shlex
+import sysconfig
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.binary import abi_floor
+from kernforge.build.workspace import this_cpu
+from kernforge.errors import ManifestError, NetworkError, ToolchainError, UsageError
+from kernforge.setuptools import python_headers
+from kernforge.setuptools.plan import ExtensionMachine
+from kernforge.store.local import Store
+from kernforge.system import files
+from kernforge.system.process import Command, run
+from kernforge.toolchain import cuda_arch, host_compiler, lockfile, resolver, tree_names
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions, find_local_parts
+from kernforge.toolchain.provision import Toolchains
+from kernforge.toolchain.releases import TOOLKITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kernforge.artifact.version import Version2
+    from kernforge.setuptools.plan import ExtensionSources
+    from kernforge.setuptools.target import TorchTarget
+    from kernforge.system.environment import Environment
+    from kernforge.toolchain.index.wheels import Progress
+    from kernforge.toolchain.lockfile import Lock
+
+_log = logging.getLogger("kernforge")
+_SYSTEM = "/usr"
+_PLAIN_SONAME = 12  # before, the runtime's soname has the minor version too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtensionToolchain:
+    """What compiles extensions.
+
+    Attributes:
+        machine: what planning takes.
+        store: where results are.
+        trees: real path of each tree of the toolchain.
+    """
+
+    machine: ExtensionMachine
+    store: Store
+    trees: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtensionNeeds:
+    """What extensions may read: headers of torch, of CUDA, of its libraries, of Python.
+
+    Attributes:
+        device: whether flags must say which GPUs to compile for.
+    """
+
+    torch: bool = False
+    cuda: bool = False
+    libraries: bool = False
+    python: bool = False
+    device: bool = False
+
+    @classmethod
+    def of(cls, extensions: Iterable[ExtensionSources]) -> ExtensionNeeds:
+        """What some extensions need."""
+        listed = tuple(extensions)
+        cuda = any(each.has_cuda for each in listed)
+        return cls(
+            torch=any(e.reads_torch for e in listed if e.request.kind != "plain"),
+            cuda=cuda,
+            libraries=cuda and any(each.reads_cuda_libraries for each in listed),
+            python=any(each.reads_python for each in listed),
+            device=any(each.has_device and not each.names_arch for each in listed),
+        )
+
+
+def installed_directories(environment: Environment) -> tuple[str, ...]:
+    """Directories whose content is part of the toolchain, wherever a setup.py names them."""
+    store = environment.home / "store" / "toolchains"
+    named = (environment.cuda_home, environment.cuda_path, environment.kernforge_stand_in)
+    own = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
+    return tuple(dict.fromkeys(filter(None, (_SYSTEM, str(store), *named, *own))))
+
+
+def find_toolchain(
+    target: TorchTarget, needs: ExtensionNeeds, environment: Environment, progress: Progress
+) -> ExtensionToolchain:
+    """Find what compiles extensions, and bring it here.
+
+    Args:
+        target: what they are built for.
+        needs: what they read.
+        environment: environment variables.
+        progress: shows downloads.
+
+    Raises:
+        NetworkError: something is lacking, and no index can be reached.
+        ToolchainError: a compiler, a toolkit or Python's headers are missing.
+        UsageError: ``TORCH_CUDA_ARCH_LIST`` is not one.
+    """
+    store = Store(environment.home / "store")
+    index = functools.cache(functools.partial(Index.from_environment, environment.variables))
+    wheels = Wheels(index, store.root / "downloads", progress)
+    compiler = host_compiler.find(environment.variables, run)
+    cuda = toolkit_version(target) if needs.cuda else None
+    wanted = resolver.Needs(
+        cuda=frozenset({str(cuda)} if cuda else ()),
+        torch=frozenset({str(target.torch)} if needs.torch else ()),
+        libraries=needs.libraries,
+    )
+    lock, parts = _lock(target, wanted, environment, wheels)
+    lock = replace(lock, compiler=host_compiler.locked(compiler, run, store.root / "compilers"))
+    trees = {"cxx": compiler.path, "gcc": compiler.directory}
+    toolchains = Toolchains(store, wheels, parts)
+    if needs.torch:
+        trees[tree_names.torch_root(target.torch)] = str(
+            parts.torch.path
+            if parts.torch
+            else toolchains.torch_headers(lock.torch[str(target.torch)].wheel)
+        )
+    if needs.python:
+        headers = python_headers.find(target.python, environment.variables)
+        lock, trees["python"] = replace(lock, python=headers.locked()), str(headers.path)
+    if cuda:
+        toolkit = lockfile.toolkit(lock, cuda)
+        trees[tree_names.cuda_root(cuda)] = str(toolchains.toolkit(toolkit))
+        for wheel in toolkit.libraries if needs.libraries else ():
+            root = tree_names.library_root(cuda, wheel.file.partition("-")[0])
+            trees[root] = str(toolchains.library_headers(wheel))
+        if not needs.libraries:
+            toolkit = replace(toolkit, libraries=())
+            lock = replace(lock, cuda={**lock.cuda, str(cuda): toolkit})
+    archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
+    named = find_archs(cuda, environment, progress) if cuda and is_narrowed(environment) else ()
+    variables = environment.variables
+    machine = ExtensionMachine(
+        target=target,
+        cpu=this_cpu(),
+        lock=lock,
+        cuda=cuda,
+        archs=tuple(word for arch in archs for word in arch.gencode()),
+        only=frozenset(f"{arch.major}{arch.minor}" for arch in named),
+        sonames=_sonames(target),
+        runtime=_runtime(target),
+        static_libstdcxx=compiler.static_libstdcxx,
+        cxx_flags=_words(variables, "CPPFLAGS", "CFLAGS", "CXXFLAGS"),
+        nvcc_flags=_words(variables, "NVCC_APPEND_FLAGS"),
+        link_flags=_words(variables, "LDFLAGS"),
+        trees=tuple(_named_trees(trees, environment)),
+    )
+    return ExtensionToolchain(machine=machine, store=store, trees=trees)
+
+
+def toolkit_version(target: TorchTarget) -> Version2:
+    """The toolkit that compiles device code for a target; for a CPU build of torch, any does."""
+    return target.cuda or TOOLKITS[0]
+
+
+def toolkit_directory(target: TorchTarget, environment: Environment, progress: Progress) -> Path:
+    """Directory of the toolkit for a target, for a setup.py that looks into it.
+
+    Raises:
+        NetworkError: it is not here, and no index can be reached.
+        ToolchainError: no index has it.
+    """
+    needs = ExtensionNeeds(cuda=True)
+    found = find_toolchain(target, needs, environment, progress)
+    return Path(found.trees[tree_names.cuda_root(toolkit_version(target))])
+
+
+def torch_directory(target: TorchTarget, environment: Environment, progress: Progress) -> Path:
+    """Directory whose ``include`` holds the headers of a target's torch.
+
+    Raises:
+        NetworkError: it is not here, and no index can be reached.
+        ToolchainError: no index has it.
+    """
+    found = find_toolchain(target, ExtensionNeeds(torch=True), environment, progress)
+    return Path(found.trees[tree_names.torch_root(target.torch)])
+
+
+def arch_flags(
+    target: TorchTarget, environment: Environment, progress: Progress
+) -> tuple[str, ...]:
+    """Flags for nvcc that say what device code is compiled for; none for a CPU build of torch.
+
+    Raises:
+        UsageError: ``TORCH_CUDA_ARCH_LIST`` is not one.
+    """
+    if target.cuda is None:
+        return ()
+    archs = find_archs(target.cuda, environment, progress)
+    return tuple(word for arch in archs for word in arch.gencode())
+
+
+# -- the lock ------------------------------------------------------------------------------
+
+
+def _lock(
+    target: TorchTarget,
+    wanted: resolver.Needs,
+    environment: Environment,
+    wheels: Wheels,
+) -> tuple[Lock, LocalParts]:
+    """What the index has, or the installed torch's headers where it does not serve."""
+    options = _local_options(environment)
+    cuda = "-".join(("cuda", *wanted.cuda)) if wanted.cuda else "cpu"
+    path = environment.home / "setuptools" / f"torch-{target.torch}-{cuda}.lock"
+    try:
+        return _complete(path, wanted, options, wheels, environment)
+    except (NetworkError, ToolchainError) as error:
+        if not target.installed or not wanted.torch:
+            raise
+        _log.warning("%s; the headers of the installed torch are used", error.message)
+    options = replace(options, torch_home=target.installed.path)
+    return _complete(path.with_suffix(".installed.lock"), wanted, options, wheels, environment)
+
+
+def _complete(
+    path: Path,
+    wanted: resolver.Needs,
+    options: LocalPartsOptions,
+    wheels: Wheels,
+    environment: Environment,
+) -> tuple[Lock, LocalParts]:
+    parts = find_local_parts(
+        options,
+        "",
+        environment.variables,
+        connect=lambda: wheels.index.transport,
+        downloads=environment.home / "store" / "downloads",
+        progress=wheels.progress,
+    )
+    old = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
+    missing = resolver.lacking(wanted, old, parts)
+    if old and not missing.names:
+        return old, parts
+    # The compiler is that of the moment: the file keeps what came from the index.
+    unknown = lockfile.LockedCompiler(identity="", target="")
+    new = resolver.make(
+        missing, wheels, cpu=this_cpu(), compiler=unknown, local_parts=parts, old=old
+    )
+    new = old.merged(new) if old else new
+    files.write_atomic(path, new.to_json())
+    return new, parts
+
+
+def _local_options(environment: Environment) -> LocalPartsOptions:
+    """What the user provides, as for ``kernforge build``."""
+    variables = environment.variables
+    home = variables.get("KERNFORGE_CUDA_HOME")
+    compiler = variables.get("KERNFORGE_CUDA_COMPILER")
+    if compiler == "clang":
+        raise ToolchainError(
+            "setup.py projects are compiled by nvcc, and KERNFORGE_CUDA_COMPILER is clang",
+            hint="unset it; name an installed toolkit of CUDA 12 in KERNFORGE_CUDA_HOME",
+        )
+    return LocalPartsOptions(
+        cuda_home=Path(home) if home else None,
+        cuda_redist=variables.get("KERNFORGE_CUDA_REDIST") or None,
+        cuda_compiler="nvcc" if compiler == "nvcc" else "",
+    )
+
+
+# -- what the target says ------------------------------------------------------------------
+
+
+def _sonames(target: TorchTarget) -> tuple[str, ...]:
+    """Torch's libraries that the loading process has, in load order."""
+    named = abi_floor.torch_sonames("cuda" if target.cuda or target.installed else "cpu")
+    if target.installed is None:
+        return named
+    libraries = target.installed.path / "lib"
+    return tuple(name for name in named if (libraries / name).is_file())
+
+
+def _runtime(target: TorchTarget) -> str:
+    """Soname of the CUDA runtime that torch loads: extensions share it, as torch's own do."""
+    if target.cuda is None or target.cuda.major < _PLAIN_SONAME:
+        return ""
+    return f"libcudart.so.{target.cuda.major}"
+
+
+def find_archs(
+    cuda: Version2, environment: Environment, progress: Progress
+) -> tuple[cuda_arch.Arch, ...]:
+    """What ``TORCH_CUDA_ARCH_LIST`` names, else this machine's GPUs, else all of the toolkit."""
+    if is_narrowed(environment):
+        try:
+            return cuda_arch.listed((environment.torch_cuda_arch_list or "").strip())
+        except ManifestError as error:
+            raise UsageError(error.message, hint=error.hint) from error
+    if found := visible_gpus():
+        return found
+    listed = cuda_arch.defaults(cuda)
+    progress.note(
+        f"there is no GPU here: compiling for {', '.join(map(str, listed))} "
+        "(TORCH_CUDA_ARCH_LIST, as 9.0, names fewer)"
+    )
+    return listed
+
+
+def is_narrowed(environment: Environment) -> bool:
+    """Whether ``TORCH_CUDA_ARCH_LIST`` names what to compile for."""
+    return (environment.torch_cuda_arch_list or "").strip() not in {"", "native"}
+
+
+def visible_gpus() -> tuple[cuda_arch.Arch, ...]:
+    """Compute capabilities of this machine's GPUs, as the driver's own program says."""
+    argv = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
+    try:
+        done = run(Command(argv=argv, timeout=20))
+    except FileNotFoundError:
+        return ()
+    if done.returncode != 0:
+        return ()
+    try:
+        return tuple(sorted({cuda_arch.Arch.parse(line) for line in done.stdout.split()}))
+    except ManifestError:
+        return ()
+
+
+def _named_trees(trees: dict[str, str], environment: Environment) -> Iterable[tuple[str, str]]:
+    """Directories that a setup.py may name, and the trees they are."""
+    for name, path in trees.items():
+        if name not in {"cxx", "gcc"}:
+            yield path, tree_names.tree(name)
+    torch = next((tree_names.tree(name) for name in trees if name.startswith("torch-")), "")
+    if torch and environment.kernforge_stand_in:
+        yield environment.kernforge_stand_in, torch
+    for name in ("include", "platinclude"):
+        if "python" in trees:
+            yield sysconfig.get_path(name), tree_names.tree("python")
+
+
+def _words(variables: Mapping[str, str], *names: str) -> tuple[str, ...]:
+
+    return tuple(word for name in names for word in shlex.split(variables.get(name, "")))

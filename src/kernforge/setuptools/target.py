@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which torch, CUDA and Python an extension is built for.
+
+``KERNFORGE_TORCH``, ``KERNFORGE_CUDA`` and ``KERNFORGE_PYTHON`` say it; ``kernforge pip`` and
+``kernforge wheel`` set them. Else it is the torch that is installed where the extension will be: pip
+hides it from an isolated build, so that it is looked for in the directories of this Python too. It
+is not imported. Without one, it is the newest release that is known.
+"""
+
+from __future__ import annotations
+
+import re
+import site
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.artifact.version import Version2
+from kernforge.errors import UsageError
+from kernforge.toolchain.releases import TOOLKITS, torch_releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernforge.system.environment import Environment
+
+STAND_IN = "kernforge-stand-in"
+"""A file of this name marks a torch package as the one that answers setup.py files."""
+NO_CUDA = "cpu"
+_VERSION = re.compile(r"^__version__\b[^=\n]*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
+_CUDA = re.compile(r"^cuda\b[^=\n]*= *(?:['\"]([\d.]+)['\"]|None)", re.MULTILINE)
+_PYTHON = re.compile(r"3\.(\d+)(t?)")
+_RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledTorch:
+    """A torch package that lies on this machine.
+
+    Attributes:
+        path: its directory.
+        release: its full version, as ``"2.13.0+cpu"``.
+        cuda: the CUDA that it was built with; None for a CPU build.
+    """
+
+    path: Path
+    release: str
+    cuda: Version2 | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchTarget:
+    """What an extension is built for.
+
+    Attributes:
+        torch: release series of torch.
+        cuda: CUDA that torch was built with; None for a CPU build of torch.
+        python: Python that imports the extension, as ``"3.12"`` or ``"3.14t"``.
+        installed: the torch that is meant, if it lies here; None for a release of the index.
+        why: in words, where the choice comes from.
+    """
+
+    torch: Version2
+    cuda: Version2 | None
+    python: str
+    installed: InstalledTorch | None = None
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"torch {self.torch}, {f'CUDA {self.cuda}' if self.cuda else 'CPU'}, Python {self.python}"
+
+    @property
+    def release(self) -> str:
+        """The version that torch itself would say, as ``"2.11.0+cu130"``."""
+        if self.installed:
+            return self.installed.release
+        build = f"cu{self.cuda.major}{self.cuda.minor}" if self.cuda else NO_CUDA
+        return f"{self.torch}.0+{build}"
+
+
+def running_python() -> str:
+    """The running Python, as targets name it."""
+    threads = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    return f"{sys.version_info.major}.{sys.version_info.minor}{threads}"
+
+
+def find_target(environment: Environment) -> TorchTarget:
+    """What the environment asks for, else what is installed, else the newest release.
+
+    Raises:
+        UsageError: a variable does not name a version.
+    """
+    python = parse_python(environment.kernforge_python or running_python())
+    cuda = environment.kernforge_cuda
+    if named := environment.kernforge_torch:
+        return named_target(named, cuda, python, why="KERNFORGE_TORCH")
+    if installed := find_installed(_places()):
+        version = Version2.leading(installed.release) or Version2(0, 0)
+        built_for = parse_cuda(cuda) if cuda else installed.cuda
+        return TorchTarget(
+            torch=version,
+            cuda=built_for,
+            python=python,
+            installed=installed,
+            why=f"installed in {installed.path.parent}",
+        )
+    newest = max(torch_releases())
+    return named_target(str(newest), cuda, python, why="the newest; none is installed")
+
+
+def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") -> TorchTarget:
+    """A release of the index as a target.
+
+    Args:
+        torch: as ``"2.11"`` or ``"2.11.0"``.
+        cuda: as ``"13.0"``, or ``"cpu"``; None takes the newest of that release that is compiled here.
+        python: as ``parse_python`` gives it.
+        why: where the choice comes from.
+
+    Raises:
+        UsageError: it is not a version, or torch was not published for that CUDA.
+    """
+    match = _RELEASE.fullmatch(torch.partition("+")[0])
+    if not match:
+        raise UsageError(f"{torch!r} is not a release of torch", hint="write it like 2.11")
+    version = Version2(int(match[1]), int(match[2]))
+    published = torch_releases().get(version)
+    local = torch.partition("+")[2]
+    if cuda is None and local:
+        cuda = local
+    if cuda is not None:
+        wanted = parse_cuda(cuda)
+        if wanted and published and wanted not in published:
+            raise UsageError(
+                f"torch {version} was not published for CUDA {wanted}",
+                hint=f"it was for {', '.join(map(str, published))}; cpu is a build without CUDA",
+            )
+        return TorchTarget(torch=version, cuda=wanted, python=python, why=why)
+    known = published or TOOLKITS[:1]
+    compiled = [each for each in known if each in TOOLKITS]
+    return TorchTarget(torch=version, cuda=max(compiled or known), python=python, why=why)
+
+
+def parse_cuda(text: str) -> Version2 | None:
+    """``"13.0"`` or ``"cu130"``; None for ``"cpu"``.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text.lower() in {NO_CUDA, "none"}:
+        return None
+    digits = re.fullmatch(r"cu(\d+)(\d)", text)
+    if digits:
+        return Version2(int(digits[1]), int(digits[2]))
+    match = re.fullmatch(r"(\d+)\.(\d+)", text)
+    if not match:
+        raise UsageError(f"{text!r} is not a CUDA version", hint="write it like 13.0, or cpu")
+    return Version2(int(match[1]), int(match[2]))
+
+
+def parse_python(text: str) -> str:
+    """A version of Python, as ``"3.12"`` or ``"3.14t"``.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    if not _PYTHON.fullmatch(text):
+        raise UsageError(f"{text!r} is not a version of Python", hint="write it like 3.12 or 3.14t")
+    return text
+
+
+def extension_suffix(python: str, cpu: str) -> str:
+    """What the file name of an extension ends with, as ``".cpython-312-x86_64-linux-gnu.so"``."""
+    return f".cpython-{python.replace('.', '')}-{cpu}-linux-gnu.so"
+
+
+def python_tag(python: str) -> tuple[str, str]:
+    """Python and ABI tag of a wheel with an extension, as ``("cp312", "cp312")``."""
+    digits = python.replace(".", "")
+    return f"cp{digits.removesuffix('t')}", f"cp{digits}"
+
+
+def find_installed(places: Iterator[str]) -> InstalledTorch | None:
+    """The first torch in some directories of packages; a stand-in does not count."""
+    for place in places:
+        package = Path(place) / "torch"
+        about = package / "version.py"
+        if not about.is_file() or (package / STAND_IN).exists():
+            continue
+        text = about.read_text(errors="replace")
+        version, cuda = _VERSION.search(text), _CUDA.search(text)
+        if version:
+            number = Version2.parse(cuda[1]) if cuda and cuda[1] else None
+            return InstalledTorch(path=package, release=version[1], cuda=number)
+    return None
+
+
+def _places() -> Iterator[str]:
+    """Directories of packages, in the order of imports, and those that an isolated build hides."""
+    yield from (path for path in sys.path if path)
+    yield from (sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    yield from site.getsitepackages()
+    yield site.getusersitepackages()

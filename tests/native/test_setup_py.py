@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Projects with a setup.py, of the tutorials and others, built by real setuptools, pip and compilers."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+
+ROOT = Path(__file__).parents[2]
+TUTORIALS = ROOT / "tests" / "tutorials"
+THEIRS, OURS = "from torch.utils.cpp_extension import", "from kernforge.setuptools import"
+# A module without torch's headers compiles in a second.
+PLAIN = """
+#include <Python.h>
+#include "value.h"
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE + BONUS); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "plain", nullptr, 0, methods};
+PyMODINIT_FUNC PyInit_plain() { return PyModule_Create(&definition); }
+"""
+PLAIN_SETUP = """
+from setuptools import setup
+from kernforge.setuptools import BuildExtension, CppExtension
+
+setup(
+    name="plain",
+    version="1.0",
+    ext_modules=[
+        CppExtension(
+            "plain",
+            ["csrc/plain.cpp"],
+            include_dirs=["include"],
+            define_macros=[("BONUS", "2")],
+            undef_macros=["VALUE"],
+            extra_compile_args={"cxx": ["-O1"]},
+        )
+    ],
+    cmdclass={"build_ext": BuildExtension.with_options(use_ninja=False)},
+)
+"""
+
+
+@pytest.fixture
+def environment(kept_home):
+    variables = {**os.environ, "KERNFORGE_HOME": str(kept_home), "TORCH_CUDA_ARCH_LIST": "9.0"}
+    variables["PYTHONPATH"] = str(ROOT / "src")
+    return variables
+
+
+def run(*argv, cwd, env, expect=0):
+    done = subprocess.run(
+        list(map(str, argv)), cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0) == (expect == 0), done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def tutorial(name, place, *, ours=True):
+    """A copy of a tutorial's project; with one import changed if it is to be ours."""
+    shutil.copytree(TUTORIALS / name, place)
+    setup = place / "setup.py"
+    if ours:
+        setup.write_text(setup.read_text().replace(THEIRS, OURS))
+    return place
+
+
+@pytest.fixture
+def plain(tmp_path):
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "include").mkdir()
+    (tmp_path / "csrc/plain.cpp").write_text(PLAIN)
+    (tmp_path / "include/value.h").write_text("#define VALUE 40\n")
+    (tmp_path / "setup.py").write_text(PLAIN_SETUP)
+    return tmp_path
+
+
+def test_build_ext_inplace_compiles_with_all_arguments_and_reuses(plain, environment):
+    first = run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=plain, env=environment)
+    printed = run(
+        sys.executable,
+        "-c",
+        "import torch, plain; print(plain.value())",
+        cwd=plain,
+        env=environment,
+    )
+    assert printed.split() == ["42"]
+    assert "building for torch" in first
+    # A change of a header is seen, and so is its way back.
+    (plain / "include/value.h").write_text("#define VALUE 50\n")
+    run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=plain, env=environment)
+    printed = run(
+        sys.executable,
+        "-c",
+        "import torch, plain; print(plain.value())",
+        cwd=plain,
+        env=environment,
+    )
+    assert printed.split() == ["52"]
+
+
+def test_a_wheel_by_pep_517(plain, environment, tmp_path):
+    argv = (
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        tmp_path / "dist",
+    )
+    run(*argv, cwd=plain, env=environment)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    assert wheel.name.startswith("plain-1.0-cp")
+
+
+def test_a_compilers_error_names_the_users_file_without_a_traceback(plain, environment):
+    (plain / "csrc/plain.cpp").write_text(PLAIN.replace("VALUE + BONUS", "VALUE + BONUZ"))
+    argv = (sys.executable, "setup.py", "build_ext", "--inplace")
+    printed = run(*argv, cwd=plain, env=environment, expect=1)
+    assert "csrc/plain.cpp:4:" in printed
+    assert "src/csrc" not in printed
+    assert "Traceback" not in printed
+
+
+def test_a_source_that_is_not_there(plain, environment):
+    (plain / "csrc/plain.cpp").unlink()
+    argv = (sys.executable, "setup.py", "build_ext", "--inplace")
+    printed = run(*argv, cwd=plain, env=environment, expect=1)
+    assert f"there is no source {plain}/csrc/plain.cpp" in printed
+    assert "Traceback" not in printed
+
+
+def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, environment):
+    project = tutorial("my_extension", tmp_path / "project")
+    argv = (sys.executable, "setup.py", "build_ext", "--inplace")
+    printed = run(*argv, cwd=project, env=environment, expect=1)
+    assert 'my_op.cpp:3: launch_fused_relu_scale is declared without extern "C"' in printed
+    assert 'my_op.cu:11 defines it with extern "C"' in printed
+    assert 'write extern "C" before launch_fused_relu_scale in my_op.cpp:3 too' in printed
+    binding = project / "my_op.cpp"
+    binding.write_text(binding.read_text().replace("\nvoid launch", '\nextern "C" void launch'))
+    run(*argv, cwd=project, env=environment)
+    code = "import torch, my_ops; my_ops.fused_relu_scale(torch.ones(4), 2.0)"
+    printed = run(sys.executable, "-c", code, cwd=project, env=environment, expect=1)
+    assert "input must be a CUDA tensor" in printed
+
+
+def test_a_project_of_many_operators(tmp_path, environment):
+    project = tutorial("cuda_ops_project", tmp_path / "project")
+    argv = (sys.executable, "setup.py", "build_ext", "--inplace")
+    run(*argv, cwd=project, env=environment)
+    made = sorted(path.name.partition(".")[0] for path in project.glob("cuda_ops/*.so"))
+    assert made == ["relu", "vector_add"]
+    code = "import torch; from cuda_ops import relu; relu.forward(torch.ones(4))"
+    printed = run(sys.executable, "-c", code, cwd=project, env=environment, expect=1)
+    assert "a must be a CUDA tensor" in printed
+
+
+def test_autograd_in_device_code(tmp_path, environment):
+    project = tutorial("custom_ops", tmp_path / "project")
+    run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=project, env=environment)
+    code = "import torch, cuda_add; cuda_add.add(torch.ones(4), torch.ones(4))"
+    printed = run(sys.executable, "-c", code, cwd=project, env=environment, expect=1)
+    assert "inputs must be CUDA tensors" in printed
