@@ -17,6 +17,7 @@ from kernforge.loader.search import find_commit
 from kernforge.registry.api import Registry, member_for
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import check_repo_id, majors, versions
+from kernforge.system.tables import size as size_text
 from kernforge.trust import signature
 from kernforge.trust.policy import Subject
 
@@ -238,7 +239,6 @@ def _kind(bundle: bytes | None) -> str | None:
         return "unreadable"
 
 
-_MB = 1_000_000
 _SHOWN = ("name", "version", "license", "upstream", "source", "kernels_minver")
 
 
@@ -257,7 +257,7 @@ def as_text(info: dict[str, Any]) -> str:
     lines.append("  signatures: " + ", ".join(f"{kind} ({n})" for kind, n in kinds.items()))
     lines.append(f"  would load here: {info['would_load'] or 'none'}")
     for row in info["variants"]:
-        size = "" if row["bytes"] is None else f", {row['bytes'] / _MB:.2f} MB"
+        size = "" if row["bytes"] is None else f", {size_text(row['bytes'])}"
         archs = f", {' '.join(row['archs'])}" if row["archs"] else ""
         verdict = "fits" if row["fits"] else row["reason"]
         lines.append(f"    {row['name']}{size}{archs}: {verdict}")

@@ -15,6 +15,7 @@ from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.build import provenance
 from kernforge.errors import IntegrityError, KernforgeError, TrustError
+from kernforge.system.tables import counted
 from kernforge.trust import admission, signature
 from kernforge.trust.policy import COMMUNITY, Admit, Signer, Subject, matching_rules
 
@@ -229,7 +230,7 @@ def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) ->
     only_signers = all(result in of_signers for results in wrong.values() for result in results)
     kind: type[KernforgeError] = TrustError if only_signers else IntegrityError
     raise kind(
-        f"{len(wrong)} of {len(verdicts)} variants are not verified: "
+        f"{len(wrong)} of {counted(len(verdicts), 'variant')} could not be verified: "
         + ", ".join(f"{name} ({results[0]})" for name, results in wrong.items()),
         hint="see the report for the reason of each",
     )
@@ -259,7 +260,11 @@ def as_text(verdicts: Sequence[Verified]) -> str:
     lines = []
     for verdict in verdicts:
         signer = f"signed by {verdict.signer}" if verdict.signer else "no proven signer"
-        files = "files not proven" if verdict.files is None else f"{verdict.files} files as built"
+        files = (
+            "files not proven"
+            if verdict.files is None
+            else f"{counted(verdict.files, 'file')} as built"
+        )
         mark = "❌" if verdict.problems else "✅"
         lines.append(f"{mark} {verdict.variant}: {signer}; {files}; {statement[verdict.statement]}")
         lines += [f"   built from {verdict.source}"] if verdict.source else []

@@ -25,6 +25,7 @@ from kernforge.project.api import folder
 from kernforge.store import eviction
 from kernforge.system.machine import cores
 from kernforge.system.process import run
+from kernforge.system.tables import counted, size
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.cuda_arch import Arch
 
@@ -142,7 +143,7 @@ class BuildResult:
         """
         if self.outcome.failures:
             raise BuildError(
-                f"{len(self.outcome.failures)} of {len(self.plan.actions)} actions failed, so "
+                f"{len(self.outcome.failures)} of {counted(len(self.plan.actions), 'action')} failed, so "
                 f"{', '.join(self.left_out)} could not be built",
                 hint="the compiler's own words are above",
             )
@@ -303,7 +304,7 @@ def _trees(workspace: Workspace, planned: PlannedBuild, request: BuildRequest) -
         return {}
     paths = trees.fetch_trees(workspace, planned.plan, planned.lock)
     if received := workspace.wheels.received:
-        request.events.note(f"{received / 1e6:.0f} MB came over the network")
+        request.events.note(f"{size(received)} came over the network")
     return paths
 
 

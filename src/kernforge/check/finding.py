@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernforge.errors import CheckError
+from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +43,6 @@ def refuse_errors(findings: Iterable[Finding]) -> None:
     wrong = [finding for finding in findings if finding.severity == "error"]
     if wrong:
         raise CheckError(
-            f"{len(wrong)} findings: the artifact would not work everywhere that its name promises",
+            f"{counted(len(wrong), 'finding')}: the artifact would not work everywhere that its name promises",
             hint="each finding above says how to fix it",
         )

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kernforge.system.tables import size, table
+from kernforge.system.tables import counted, size, table
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -88,7 +88,7 @@ def spent_document(outcome: Outcome) -> dict[str, Any]:
 def spent_text(outcome: Outcome) -> str:
     """The number of actions and the longest ones, as text."""
     lines = [
-        f"{outcome.ran} actions ran in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} CPU-s), "
+        f"{counted(outcome.ran, 'action')} ran in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} CPU-s), "
         f"{outcome.reused} from the store"
         + (f", {outcome.shared} of them from the shared store" if outcome.shared else "")
     ]
@@ -128,7 +128,9 @@ def cache_text(root: Path, kinds: Sequence[KindUsage], limit: int, removed: Remo
     lines = [f"{root}: {size(total) or '0 MB'} of {size(limit)}"]
     if removed:
         kept = f"; {removed.kept} more are in use by a running build" if removed.kept else ""
-        lines.append(f"removed {removed.entries} entries, {size(removed.size) or '0 MB'}{kept}")
+        lines.append(
+            f"removed {counted(removed.entries, 'entry', 'entries')}, {size(removed.size) or '0 MB'}{kept}"
+        )
     return "\n".join([*lines, table(rows, head=("kind", "entries", "size", "oldest use"))])
 
 

@@ -269,12 +269,17 @@ def can_write(path: Path) -> None:
 
     Raises:
         StorageError: the directory is not writable.
-        UsageError: the path is a directory.
+        UsageError: the path is a directory, or its directory does not exist.
     """
     from kernforge.system import disk  # noqa: PLC0415
 
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file to write")
+    if not path.parent.exists():
+        raise UsageError(
+            f"there is no directory {path.parent} to write {path.name} to",
+            hint="check the path, or make the directory first",
+        )
     if trouble := disk.room(path.parent)[1]:
         raise StorageError(
             f"{path} cannot be written: {trouble}", hint="name a file in a writable directory"

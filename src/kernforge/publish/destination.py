@@ -7,22 +7,49 @@ a reader sees the old version or the new one, and an interrupted publication lea
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from kernforge.registry.names import BENCHMARKS, SOURCE, Version3, tag_of, versions
+from kernforge.system import files
 from kernforge.system.digest import sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from kernforge.publish.version import Contents
     from kernforge.registry.api import Registry
     from kernforge.registry.directory import DirectoryRegistry
+    from kernforge.system.environment import Environment
 
 CARD = "README.md"
+
+
+def own_registry(environment: Environment, note: Callable[[str], None]) -> Path:
+    """The directory of the user's own registry, to publish to.
+
+    What an older kernforge published in the user's cache is moved there first. Where it cannot be
+    moved in one step, it stays the place to publish to, so that versions follow on each other.
+
+    Args:
+        environment: says where it is.
+        note: tells the user what was moved.
+    """
+    own, former = environment.own_registry, environment.former_registry
+    if former is None or own.exists() or not former.is_dir():
+        return own
+    try:
+        files.publish_tree(former, own)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        note(f"your registry is {former}, in a cache: move it to {own}")
+        return former
+    note(f"your registry was moved from {former}, a cache, to {own}")
+    return own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Protocol
 
-from kernforge.errors import RegistryError, RequestError
+from kernforge.errors import MissingPackageError, RegistryError, RequestError
 from kernforge.registry import hub_endpoint
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import COMMIT, versions
@@ -128,12 +128,14 @@ def open_default(environment: Environment) -> Registry:
     """The registry for a caller who names none.
 
     It is ``KERNFORGE_REGISTRY`` and nothing else where that is set. Otherwise the user's own
-    directory, and the hub for kernels that the directory does not hold.
+    directory (and the one where it lay once, if there is one), and the hub for kernels that the
+    directory does not hold.
     """
     if chosen := environment.kernforge_registry:
         return open_registry(chosen, environment)
-    local = open_registry(environment.default_registry, environment)
-    return Chain((local, open_registry("hf://", environment)))
+    former = environment.former_registry
+    own = [environment.own_registry, *([former] if former and former.is_dir() else [])]
+    return Chain((*(_directory(str(path)) for path in own), open_registry("hf://", environment)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -227,10 +229,25 @@ class Chain:
         self.url = ", then ".join(registry.url for registry in registries)
 
     def member(self, repo_id: str) -> Registry:
-        """The registry that is used for a kernel."""
+        """The registry that is used for a kernel.
+
+        Raises:
+            MissingPackageError: none has it but the last, which cannot be asked here.
+        """
         *others, last = self.registries
-        having = (r for r in others if r.ref_names(repo_id) or r.commits(repo_id))
-        return next(having, last)
+        for registry in others:
+            if registry.ref_names(repo_id) or registry.commits(repo_id):
+                return registry
+        missing = getattr(last, "missing_package", lambda: None)()
+        if missing:
+            asked = ", ".join(registry.url for registry in others)
+            raise MissingPackageError(
+                f"{repo_id} is not in your registry {asked}, and {last.url} was not asked: {missing} "
+                "is not installed",
+                hint="pip install 'kernforge[hub]' to ask the hub; or name another registry: "
+                "--registry, registry=... or KERNFORGE_REGISTRY",
+            )
+        return last
 
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit that a branch or tag names."""

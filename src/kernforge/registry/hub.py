@@ -23,9 +23,15 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import is_bytecode
 from kernforge.artifact.metadata import FILE
-from kernforge.errors import NetworkError, NotPublishedError, RegistryError, StorageError
+from kernforge.errors import (
+    NetworkError,
+    NotPublishedError,
+    RegistryError,
+    StorageError,
+    UsageError,
+)
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.hub_client import HubClient, HubFile, check_path, progress_bar
+from kernforge.registry.hub_client import HubClient, HubFile, check_path, library, progress_bar
 from kernforge.registry.names import COMMIT, REF, SOURCE, check_repo_id
 from kernforge.system import files
 
@@ -68,6 +74,16 @@ class HubRegistry:
         self._refs: dict[str, tuple[float, dict[str, str]]] = {}
         self._listings: dict[tuple[str, str], Mapping[str, HubFile]] = {}
         self._asking = threading.RLock()
+
+    def missing_package(self) -> str | None:
+        """The package that requests need and that is not installed; None where all is there."""
+        if self.endpoint.offline:
+            return None
+        try:
+            library()
+        except UsageError:
+            return "huggingface_hub"
+        return None
 
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit that a branch or tag names; None when there is none."""

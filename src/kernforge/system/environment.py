@@ -77,6 +77,9 @@ class Environment:
     hf_hub_cache = Variable("HF_HUB_CACHE", "the hub's cache")
     hf_home = Variable("HF_HOME", "directory of the hub's tools; their cache is `hub` in it")
     xdg_cache_home = Variable("XDG_CACHE_HOME", "the user's cache, where no other variable says it")
+    xdg_data_home = Variable(
+        "XDG_DATA_HOME", "the user's data: `kernforge/registry` in it is your own registry"
+    )
     xdg_config_home = Variable("XDG_CONFIG_HOME", "the user's configuration: `kernforge/` in it")
 
     kernforge_sign_passphrase = Variable(
@@ -164,9 +167,21 @@ class Environment:
         return user_cache_path("kernforge", appauthor=False)
 
     @property
-    def default_registry(self) -> str:
-        """Path or URL of the registry that is written to: ``registry`` in ``home`` by default."""
-        return self.kernforge_registry or str(self.home / "registry")
+    def own_registry(self) -> Path:
+        """Directory of the user's own registry: data, not a cache. It may not exist yet."""
+        if self.kernforge_home:
+            return self.home / "registry"
+        if sys.platform == "linux":
+            return _user_directory(self.xdg_data_home, "~/.local/share") / "registry"
+        from platformdirs import user_data_path  # noqa: PLC0415 - import in milliseconds
+
+        return user_data_path("kernforge", appauthor=False) / "registry"
+
+    @property
+    def former_registry(self) -> Path | None:
+        """Where ``own_registry`` lay once: in the cache; None where that is the same place."""
+        former = self.home / "registry"
+        return None if former == self.own_registry else former
 
     @property
     def user_config(self) -> Path:

@@ -59,8 +59,12 @@ def parse_size(text: str) -> int:
     """Parse a size such as ``20GB``, ``512MiB`` or ``1.5g``; returns bytes.
 
     Raises:
-        ValueError: the text is not a size.
+        ValueError: the text is not a size, or has no unit.
     """
+    if re.fullmatch(r"\s*\d+(?:\.\d+)?\s*", text):
+        raise ValueError(
+            f"{text!r} has no unit: write {text.strip()}GB, or {text.strip()}B for bytes"
+        )
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
     if not match or match[2] not in _UNITS:
         raise ValueError(f"{text!r} is not a size such as 20GB or 512MiB")

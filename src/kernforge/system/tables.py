@@ -20,6 +20,17 @@ def size(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / _MB:.0f} MB"  # noqa: PLR2004
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number of things as text, such as ``1 file`` or ``2 files``.
+
+    Args:
+        count: how many.
+        noun: what one is called.
+        plural: what several are called; the noun with an s by default.
+    """
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
 def table(rows: Iterable[Sequence[str]], *, head: Sequence[str] = ()) -> str:
     """Rows as text, in columns as wide as their widest cell."""
     cells = [list(head), *map(list, rows)] if head else list(map(list, rows))

@@ -11,9 +11,11 @@ def test_a_place_that_takes_no_result_is_refused_before_anything_is_measured(
     tmp_path, capsys, option
 ):
     (tmp_path / "file").write_text("")
-    for path, code in ((tmp_path / "file" / "now", 11), (tmp_path, 2)):
+    missing = tmp_path / "none" / "now"
+    for path, code in ((tmp_path / "file" / "now", 11), (tmp_path, 2), (missing, 2)):
         with pytest.raises(SystemExit) as stop:
             main(["bench", str(tmp_path), option, str(path)])
         assert stop.value.code == code
-        assert str(path) in capsys.readouterr().err
+        assert str(path.parent) in capsys.readouterr().err
+    assert not missing.parent.exists()
     assert (tmp_path / "file").is_file()

@@ -58,6 +58,15 @@ def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):
     assert call("migrate", str(tmp_path / "below")) == 0
 
 
+def test_schema_makes_no_directory(tmp_path, capsys):
+    file = tmp_path / "none" / "schema.json"
+    assert call("schema", "-o", str(file)) == 2
+    assert f"there is no directory {file.parent}" in capsys.readouterr().err
+    assert not file.parent.exists()
+    assert call("schema", "-o", str(tmp_path / "schema.json")) == 0
+    assert "$schema" in json.loads((tmp_path / "schema.json").read_text())
+
+
 def test_schema_is_a_json_schema(capsys):
     assert call("schema") == 0
     assert "$schema" in json.loads(capsys.readouterr().out)

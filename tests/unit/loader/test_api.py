@@ -137,7 +137,7 @@ def flip(path):
 @pytest.mark.parametrize("where", ["registry", "local", "override"])
 def test_tampering_is_refused_before_anything_runs(build, damage, words, where, monkeypatch):
     ran: list[int] = []
-    registry = open_registry(Environment.read().default_registry)
+    registry = open_registry(Environment.read().kernforge_registry)
     monkeypatch.setattr(sys, "ran", ran, raising=False)
     package = {"__init__.py": "import sys\nsys.ran.append(1)\n", "_ops.py": "name = 1\n"}
     directory = build(files=package)

@@ -18,18 +18,35 @@ def test_what_was_read_does_not_change_and_what_is_live_does(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("variables", "home", "registry"),
+    ("variables", "home", "registry", "former"),
     [
-        ({"KERNFORGE_HOME": "/k"}, "/k", "/k/registry"),
-        ({"KERNFORGE_HOME": "~/k", "KERNFORGE_REGISTRY": "hf://"}, "~/k", "hf://"),
-        ({"KERNFORGE_HOME": "", "XDG_CACHE_HOME": "/x"}, "/x/kernforge", "/x/kernforge/registry"),
-        ({"KERNFORGE_REGISTRY": ""}, "~/.cache/kernforge", "~/.cache/kernforge/registry"),
+        ({"KERNFORGE_HOME": "/k"}, "/k", "/k/registry", None),
+        ({"KERNFORGE_HOME": "~/k"}, "~/k", "~/k/registry", None),
+        (
+            {"KERNFORGE_HOME": "", "XDG_CACHE_HOME": "/x", "XDG_DATA_HOME": "/d"},
+            "/x/kernforge",
+            "/d/kernforge/registry",
+            "/x/kernforge/registry",
+        ),
+        (
+            {},
+            "~/.cache/kernforge",
+            "~/.local/share/kernforge/registry",
+            "~/.cache/kernforge/registry",
+        ),
+        (
+            {"XDG_CACHE_HOME": "/x", "XDG_DATA_HOME": "/x"},
+            "/x/kernforge",
+            "/x/kernforge/registry",
+            None,
+        ),
     ],
 )
-def test_files_lie_where_the_variables_say(variables, home, registry):
+def test_files_lie_where_the_variables_say(variables, home, registry, former):
     environment = Environment(variables)
     assert environment.home == Path(home).expanduser()
-    assert environment.default_registry == str(registry).replace("~", str(Path.home()))
+    assert environment.own_registry == Path(registry).expanduser()
+    assert environment.former_registry == (Path(former).expanduser() if former else None)
 
 
 def test_a_relative_home_is_relative_to_the_current_directory(tmp_path, monkeypatch):
@@ -39,7 +56,7 @@ def test_a_relative_home_is_relative_to_the_current_directory(tmp_path, monkeypa
 
 @pytest.mark.parametrize("value", ["/x", "", None])
 def test_the_users_directories_are_those_of_platformdirs(monkeypatch, value):
-    names = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+    names = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
     for name in names:
         if value is None:
             monkeypatch.delenv(name, raising=False)
@@ -48,6 +65,8 @@ def test_the_users_directories_are_those_of_platformdirs(monkeypatch, value):
     monkeypatch.delenv("KERNFORGE_HOME", raising=False)
     environment = Environment.read()
     assert environment.home == platformdirs.user_cache_path("kernforge", appauthor=False)
+    data = platformdirs.user_data_path("kernforge", appauthor=False)
+    assert environment.own_registry == data / "registry"
     assert environment.user_config == platformdirs.user_config_path("kernforge", appauthor=False)
 
 

@@ -60,3 +60,9 @@ def test_here_it_is_something():
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match="is not a size"):
         machine.parse_size(text)
+
+
+def test_a_number_without_a_unit_is_not_bytes():
+    with pytest.raises(ValueError, match="'10' has no unit: write 10GB, or 10B for bytes"):
+        machine.parse_size("10")
+    assert machine.parse_size("10B") == 10

@@ -2,5 +2,10 @@
 from kernforge.system import tables
 
 
+def test_one_thing_is_singular():
+    assert [tables.counted(n, "file") for n in (0, 1, 2)] == ["0 files", "1 file", "2 files"]
+    assert tables.counted(2, "entry", "entries") == "2 entries"
+
+
 def test_columns_are_as_wide_as_their_widest_cell():
     assert tables.table([("a", "b"), ("long", "c")], head=("x", "y")) == "x     y\na     b\nlong  c"

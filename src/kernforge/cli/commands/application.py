@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.cli import options
 from kernforge.errors import UsageError
+from kernforge.registry.names import check_repo_id, is_repo_id
 from kernforge.system import tables
 
 if TYPE_CHECKING:
@@ -224,6 +225,11 @@ def _wanted(
         locks = caller_lock.read(directory / kernels_lock.FILE)
         locked = search.Search(store, None, environment, trusted, locks=locks)
         return locked, download.asked_kernels(locks)
+    if not is_repo_id(arguments.what):
+        raise UsageError(
+            f"there is no directory {arguments.what}, and a kernel is named like owner/name",
+            hint="name a project with a lock, or a kernel: owner/name --version 1",
+        )
     if not wanted_version:
         raise UsageError(
             f"no version of {arguments.what} was given, and there is no such directory",
@@ -260,6 +266,7 @@ def _host(text: str | None) -> Host:
 def _get(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.loader import api as loader  # noqa: PLC0415
 
+    check_repo_id(arguments.repo_id)
     if arguments.version is None and arguments.revision is None:
         raise UsageError(
             f"no version of {arguments.repo_id} was given",

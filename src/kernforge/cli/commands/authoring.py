@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
+from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -78,7 +79,7 @@ def _new(arguments: argparse.Namespace, console: Console) -> None:
     )
     console.result(
         {"project": str(root), "files": [str(path) for path in written]},
-        f"{root}: {len(written)} files\nnext: kernforge build {root}",
+        f"{root}: {counted(len(written), 'file')}\nnext: kernforge build {root}",
     )
 
 

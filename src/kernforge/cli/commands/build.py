@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kernforge.check.finding import refuse_errors
 from kernforge.cli import formats, options
 from kernforge.errors import CheckError, UsageError
+from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -204,7 +205,7 @@ def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
     wrong = [v.variant for v in verdicts if v.differences]
     if wrong:
         raise CheckError(
-            f"{len(wrong)} of {len(verdicts)} variants differ from a build of their sources and lock",
+            f"{counted(len(verdicts), 'variant')} built again, {len(wrong)} with other bytes",
             hint="each difference above names the file and the action that made it",
         )
 

@@ -103,6 +103,7 @@ def _schema(arguments: argparse.Namespace, console: Console) -> None:
     document = schema.json_schema()
     text = json.dumps(document, indent=2)
     if arguments.out:
+        options.can_write(arguments.out)
         files.write_atomic(arguments.out, text + "\n")
         console.result({"file": str(arguments.out)}, str(arguments.out))
     else:

@@ -64,7 +64,7 @@ def add(verbs: options.Verbs) -> None:
 def _publish(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import api as projects  # noqa: PLC0415
     from kernforge.publish import api as publish  # noqa: PLC0415
-    from kernforge.publish import source_pack  # noqa: PLC0415
+    from kernforge.publish import destination, source_pack  # noqa: PLC0415
     from kernforge.registry import api as registry  # noqa: PLC0415
 
     project = projects.read_project(arguments.project)
@@ -82,7 +82,13 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         )
     build = arguments.build_dir or project.root / "build"
     environment: Environment = arguments.environment
-    store = registry.open_registry(arguments.registry or environment.default_registry, environment)
+    named = arguments.registry or environment.kernforge_registry
+    if not named:
+        named = str(destination.own_registry(environment, console.note))
+        console.note(
+            f"your own registry is {named}; --registry or KERNFORGE_REGISTRY names another"
+        )
+    store = registry.open_registry(named, environment)
     version = arguments.version or projects.tagged_version(project)
     if arguments.dry_run:
         _preview(

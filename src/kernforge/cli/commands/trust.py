@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.cli import options
 from kernforge.errors import UsageError
+from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -128,7 +129,9 @@ def _versions(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.audit import about  # noqa: PLC0415
 
     versions = about.published_versions(options.registry(arguments), arguments.what)
-    lines = [f"{v['version']}  {v['commit']}  {v['variants']} variants" for v in versions]
+    lines = [
+        f"{v['version']}  {v['commit']}  {counted(v['variants'], 'variant')}" for v in versions
+    ]
     console.result(versions, "\n".join(lines))
 
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of applications in the configuration of a new user: no registry is named."""
+
+import json
+
+import pytest
+
+from kernforge.cli import main
+from kernforge.publish.api import publish
+from kernforge.registry.api import open_registry
+from kernforge.registry.directory import DirectoryRegistry
+
+PROJECT = """
+[project]
+name = "app"
+version = "1.0"
+[build-system]
+requires = ["setuptools", "kernforge"]
+build-backend = "setuptools.build_meta"
+[tool.kernels.dependencies]
+"me/outer" = ">=1.0,<2"
+"""
+
+
+def call(*argv):
+    with pytest.raises(SystemExit) as ended:
+        main.main([str(word) for word in argv])
+    return ended.value.code
+
+
+@pytest.fixture
+def new_user(hub, tmp_path, monkeypatch):
+    """Who has published a kernel that depends on one of the hub, and named no registry."""
+    monkeypatch.delenv("KERNFORGE_HOME", raising=False)
+    monkeypatch.delenv("KERNFORGE_REGISTRY", raising=False)
+    for name in ("CACHE", "DATA", "CONFIG"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_TOKEN", "hf_writer")
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "hub-cache"))
+    hub.publishers |= {"me", "them"}
+    return tmp_path
+
+
+def test_what_is_here_and_what_is_at_the_hub_are_locked_and_downloaded(
+    new_user, write_variant, capsys
+):
+    write_variant(new_user / "inner", unique="0000a01")
+    publish(new_user / "inner", open_registry("hf://"), "them/inner", "1.0.0", card="# inner")
+    write_variant(new_user / "outer", unique="0000a02", depends={"them/inner": 1})
+    own = DirectoryRegistry(new_user / "data/kernforge/registry")
+    publish(new_user / "outer", own, "me/outer", "1.0.0", card="# outer")
+    app = new_user / "app"
+    app.mkdir()
+    (app / "pyproject.toml").write_text(PROJECT)
+    assert call("lock", app) == 0
+    assert call("download", app, "--all-variants", "--to", new_user / "copy") == 0
+    assert call("download", "me/outer", "--version", "1", "--all-variants") == 0
+    capsys.readouterr()
+    assert call("versions", "me/outer", "--registry", new_user / "copy") == 0
+    assert call("versions", "them/inner", "--registry", new_user / "copy") == 0
+    told = capsys.readouterr().out
+    assert told.count("1.0.0") == 2, told
+    assert "1 variant\n" in told
+
+
+@pytest.mark.parametrize("verb", ["get", "download", "info"])
+def test_what_is_not_the_name_of_a_kernel_is_answered(new_user, verb, capsys):
+    assert call(verb, "nonsense") == 2
+    assert "owner/name" in capsys.readouterr().err
+
+
+def test_a_store_is_not_trimmed_to_ten_bytes(new_user, capsys):
+    assert call("cache", "--trim", "10") == 2
+    assert "'10' has no unit: write 10GB" in capsys.readouterr().err
+
+
+def test_what_is_published_goes_to_the_users_data_and_that_is_said(new_user, write_variant, capsys):
+    (new_user / "op.cpp").touch()
+    (new_user / "build.toml").write_text(
+        '[general]\nname = "my-op"\nversion = 1\nedition = 5\nlicense = "Apache-2.0"\n'
+        'backends = ["cpu"]\n[general.hub]\nrepo-id = "me/my-op"\n[torch]\nstable-abi = "2.10"\n'
+        '[kernel.cpu]\nbackend = "cpu"\ndepends = []\nsrc = ["op.cpp"]\n'
+    )
+    write_variant(new_user / "build", name="my-op", unique="0000a03")
+    assert call("publish", new_user, "--version", "1.0.0", "--no-with-source", "--json") == 0
+    told = capsys.readouterr()
+    place = new_user / "data/kernforge/registry"
+    assert f"your own registry is {place}" in told.err
+    assert json.loads(told.out)["url"].startswith(place.as_uri())
+    assert not (new_user / "cache/kernforge/registry").exists()
