@@ -120,6 +120,18 @@ def test_what_is_migrated_is_the_same_plan(kernforge_cli, tutorial, form):
     assert "edition" not in kernforge_cli("variants", root).stderr
 
 
+def test_export_leaves_the_tutorials_flake_alone(kernforge_cli, tutorial):
+    root = tutorial("img2gray")
+    before = (root / "flake.nix").read_bytes()
+    done = kernforge_cli("export", root, "--json")
+    document = json.loads(done.stdout)
+    assert document["kept"] == [str(root / "flake.nix")]
+    assert (root / "flake.nix").read_bytes() == before
+    names = {path.name for path in root.iterdir()}
+    assert names >= {"CMakeLists.txt", "compile_commands.json", "metadata-cuda.json", "setup.py"}
+    assert "metadata-rocm.json" not in names
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 @pytest.mark.parametrize("form", FORMS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from kernforge.artifact.variant import Backend
@@ -53,6 +53,21 @@ def name(host: Host) -> str:
     """The short name of a machine."""
     torch = f"torch{host.torch}-" if host.torch else ""
     return f"{torch}{host.backend}-{host.cpu}-{host.os}"
+
+
+def lacks_driver(host: Host) -> str:
+    """One line on a machine whose torch is built for CUDA and that has no driver; empty otherwise.
+
+    Args:
+        host: the machine, with its driver's version.
+    """
+    if host.backend.name != "cuda" or host.driver is not None:
+        return ""
+    on_cpu = name(replace(host, backend=Backend("cpu")))
+    return (
+        f"note: torch is built for CUDA {host.backend.version}, and there is no NVIDIA driver here: "
+        f"kernels for CUDA can be downloaded and not run. Those for its CPU are for {on_cpu}"
+    )
 
 
 def describe(host: Host) -> dict[str, Any]:

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _LEADING = re.compile(r"([0-9]+)(?:\.([0-9]+))?")
 _VERSION = re.compile(r"\+?([0-9]+)\.\+?([0-9]+)")
@@ -43,3 +46,16 @@ class Version2(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Names such as ``7.5``, ``10.0f`` and ``9.0+PTX`` with their numbers in ascending order.
+
+    The metadata has them sorted as text, which is the hub's format: ``10.0`` before ``7.5``.
+    """
+    return tuple(sorted(names, key=_by_numbers))
+
+
+def _by_numbers(name: str) -> tuple[tuple[bool, int, str], ...]:
+    parts = re.findall(r"\d+|\D+", name)
+    return tuple((False, int(p), "") if p.isdigit() else (True, 0, p) for p in parts)

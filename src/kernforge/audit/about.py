@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernforge.artifact import directories as artifact_directories
 from kernforge.artifact.integrity import tree_files
 from kernforge.artifact.metadata import SIGNATURE, Metadata
+from kernforge.artifact.version import in_order
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
@@ -258,7 +259,7 @@ def as_text(info: dict[str, Any]) -> str:
     lines.append(f"  would load here: {info['would_load'] or 'none'}")
     for row in info["variants"]:
         size = "" if row["bytes"] is None else f", {size_text(row['bytes'])}"
-        archs = f", {' '.join(row['archs'])}" if row["archs"] else ""
+        archs = f", {' '.join(in_order(row['archs']))}" if row["archs"] else ""
         verdict = "fits" if row["fits"] else row["reason"]
         lines.append(f"    {row['name']}{size}{archs}: {verdict}")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from kernforge.artifact.version import Version2
+from kernforge.artifact.version import Version2, in_order
 from kernforge.binary import abi_floor
 from kernforge.binary.symbols import demangled
 from kernforge.check.finding import Finding
@@ -217,9 +217,9 @@ def unique_symbols(elf: Elf, *, where: str) -> Iterator[Finding]:
 
 
 def _difference(what: str, found: set[str], promised: set[str]) -> Iterator[str]:
-    if extra := sorted(found - promised):
+    if extra := in_order(found - promised):
         yield f"{what} for {', '.join(extra)} is not listed"
-    if missing := sorted(promised - found):
+    if missing := in_order(promised - found):
         yield f"{what} for {', '.join(missing)} is missing"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 import tomlkit
@@ -27,6 +27,7 @@ from kernforge.errors import UsageError
 from kernforge.export import cmake, python
 from kernforge.export import compile_commands as export_compile_commands
 from kernforge.manifest import document, fields
+from kernforge.manifest import sources as sources_named
 from kernforge.manifest.document import Torch, TorchNoarch, TvmFfi
 from kernforge.project import source_files, units
 from kernforge.project.api import MANIFEST
@@ -34,7 +35,7 @@ from kernforge.system import digest, files
 from kernforge.toolchain import header_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kernforge.build.workspace import Workspace
@@ -43,8 +44,12 @@ if TYPE_CHECKING:
     from kernforge.project.targets import Target
     from kernforge.project.units import Sources
 
+_WRITTEN = "Written by `kernforge export`"
+# What only a file of an export has; the last is a directory that compile_commands.json names.
+_MARKS = (_WRITTEN, "Made by kernforge", '"kernforge-', *source_files.BUNDLED_DIRECTORIES)
+_SHOWN = 5
 KINDS = ("cmake", "python", "nix", "editor")
-_COMPILE_COMMANDS = "compile_commands.json"
+COMPILE_COMMANDS = "compile_commands.json"
 _GENERATED = (
     "CMakeLists.txt",
     "MANIFEST.in",
@@ -54,7 +59,7 @@ _GENERATED = (
     "setup.py",
 )
 # Not in MANIFEST.in: a file with paths of a machine, and a lock that neither CMake nor pip reads.
-_NOT_SHIPPED = (_COMPILE_COMMANDS, "kernforge.lock")
+_NOT_SHIPPED = (COMPILE_COMMANDS, "kernforge.lock")
 _BACKENDS: tuple[fields.Backend, ...] = get_args(fields.Backend)
 _FLAKE = """# Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
 {
@@ -82,7 +87,7 @@ def texts(project: Project, sources: Sources, kinds: Sequence[str]) -> dict[str,
     headers = units.bundled_headers(project.manifest, sources)
     listed = _listing(project, headers)
     # The name does not change when the project gets these headers and names them.
-    manifest = document.parse(listed)
+    manifest = sources_named.expanded(document.parse(listed), project.files)
     own_files = [path for path in project.files if not _is_ours(project, path, sources)]
     own_digests = {path: sources.digests[path] for path in own_files if path in sources.digests}
     own_digests |= {path: digest.sha256(text) for path, text in headers.items()}
@@ -101,7 +106,8 @@ def texts(project: Project, sources: Sources, kinds: Sequence[str]) -> dict[str,
         generated["pyproject.toml"] = python.pyproject(manifest)
         generated["setup.py"] = python.setup(manifest)
         shipped = sorted({*own_files, *generated} - {"setup.py", "pyproject.toml"})
-        generated["MANIFEST.in"] = "".join(f"include {path}\n" for path in shipped)
+        lines = (f"include {path}\n" for path in shipped)
+        generated["MANIFEST.in"] = "".join((f"# {_WRITTEN}.\n", *lines))
     if "nix" in kinds:
         generated["flake.nix"] = _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}")
         generated |= {MANIFEST: listed} if listed != project.manifest_text else {}
@@ -109,17 +115,35 @@ def texts(project: Project, sources: Sources, kinds: Sequence[str]) -> dict[str,
 
 
 def _listing(project: Project, headers: Iterable[str]) -> str:
-    """Text of build.toml that names these headers: kernel-builder copies only named files."""
+    """Text of build.toml that names these headers, and the files that match its patterns.
+
+    kernel-builder copies only named files, and has no patterns.
+    """
     framework = project.manifest.framework
     if isinstance(framework, TorchNoarch):
         return project.manifest_text
     tables = (framework, *project.manifest.kernels.values())
     named = {posixpath.normpath(path) for table in tables for path in table.src}
-    if not (missing := sorted({*headers} - named)):
-        return project.manifest_text
+    missing = sorted({*headers} - named)
+    name = "torch" if isinstance(framework, Torch) else "tvm-ffi"
     text = tomlkit.parse(project.manifest_text)
-    table = text["torch" if isinstance(framework, Torch) else "tvm-ffi"]
-    table.setdefault("src", []).extend(missing)
+    written = [(text.get(name, {}), framework.src)]
+    written += [
+        (text["kernel"][key], kernel.src)
+        for key, kernel in project.manifest.kernels.items()
+        if key in text["kernel"]
+    ]
+    patterns = [
+        (table, src)
+        for table, src in written
+        if any(map(sources_named.is_pattern, table.get("src", [])))
+    ]
+    if not missing and not patterns:
+        return project.manifest_text
+    for table, src in patterns:
+        table["src"] = list(src)
+    if missing:
+        text[name].setdefault("src", []).extend(missing)
     return tomlkit.dumps(text)
 
 
@@ -159,13 +183,13 @@ def _package(project: Project, unique: str) -> Iterator[tuple[str, str]]:
 
 
 def _metadata(project: Project, unique: str) -> Iterator[tuple[str, str]]:
-    """``metadata-<backend>.json`` for every backend, as ``create-pyproject`` writes them.
+    """``metadata-<backend>.json`` for each backend of the project.
 
     You put the file of your backend next to the built extension as ``metadata.json``; the digest
     and the architectures of compiled code are added after the build.
     """
     manifest = project.manifest
-    for backend in _BACKENDS:
+    for backend in dict.fromkeys(manifest.general.backends):
         name = f"_{manifest.general.python_name}_{backend}_{unique}"
         noarch = isinstance(manifest.framework, TorchNoarch)
         archs = planner.noarch_archs(manifest, backend) if noarch else None
@@ -177,33 +201,81 @@ def _metadata(project: Project, unique: str) -> Iterator[tuple[str, str]]:
         )
 
 
-def write(project: Project, texts: dict[str, str], to: Path, *, force: bool) -> tuple[Path, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What an export wrote.
+
+    Attributes:
+        written: the generated files.
+        kept: files that exist with another content, and were left as they are.
+    """
+
+    written: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+
+def kept(
+    project: Project, texts: Mapping[str, str | None], to: Path, *, force: bool
+) -> frozenset[str]:
+    """Which of the files an export leaves as they are, as somebody else wrote them.
+
+    A file of an earlier export is replaced.
+
+    Args:
+        project: the project.
+        texts: text of each generated file by its path; None where it is not known yet.
+        to: directory to write to.
+        force: whether to replace existing files with another content.
+
+    Raises:
+        UsageError: a copy of a source in ``to`` has another content and ``force`` is not set.
+    """
+    if force:
+        return frozenset()
+    sources = {path: real.read_bytes() for path, real in _copies(project, texts, to).items()}
+    changed = [
+        path
+        for path, data in sources.items()
+        if (to / path).exists() and (to / path).read_bytes() != data
+    ]
+    if changed:
+        raise UsageError(
+            f"{to} already has {', '.join(sorted(changed)[:_SHOWN])} with another content",
+            hint="pass --force to replace them, or --to another directory",
+        )
+    return frozenset(path for path, text in texts.items() if _is_foreign(to / path, text))
+
+
+def _copies(project: Project, texts: Mapping[str, str | None], to: Path) -> dict[str, Path]:
+    """The project's files that an export to another directory copies."""
+    elsewhere = to.resolve() != project.root.resolve()
+    return {p: real for p, real in project.files.items() if elsewhere and p not in texts}
+
+
+def _is_foreign(path: Path, text: str | None) -> bool:
+    """Whether a file exists that is not this text, and that no export wrote."""
+    if not path.exists():
+        return False
+    there = path.read_text(errors="replace")
+    return there != text and not any(mark in there for mark in _MARKS)
+
+
+def write(project: Project, texts: Mapping[str, str], to: Path, *, force: bool) -> Exported:
     """Write the files, and copy the project's files too if the directory is another one.
 
     Args:
         texts: text of each generated file by its path.
         force: whether to replace existing files with another content.
 
-    Returns:
-        Paths of the generated files.
-
     Raises:
-        UsageError: a file exists with another content and ``force`` is not set; nothing was
-            written.
+        UsageError: a copy of a source exists with another content and ``force`` is not set; nothing
+            was written.
         StorageError: the disk is full or of another user.
     """
-    elsewhere = to.resolve() != project.root.resolve()
-    copies = {p: real for p, real in project.files.items() if elsewhere and p not in texts}
-    new = {path: text.encode() for path, text in texts.items()}
-    new |= {path: real.read_bytes() for path, real in copies.items()}
-    differing = [
-        p for p, data in new.items() if (to / p).exists() and (to / p).read_bytes() != data
-    ]
-    if differing and not force:
-        raise UsageError(
-            f"{to} already has {', '.join(sorted(differing)[:5])} with another content",
-            hint="pass --force to replace them, or --to another directory",
-        )
+    left = kept(project, texts, to, force=force)
+    new = {path: text.encode() for path, text in texts.items() if path not in left}
+    written = sorted(new)
+    new |= {path: real.read_bytes() for path, real in _copies(project, texts, to).items()}
     if to.exists():
         for path, data in new.items():
             files.write_atomic(to / path, data)
@@ -213,7 +285,9 @@ def write(project: Project, texts: dict[str, str], to: Path, *, force: bool) -> 
             for path, data in new.items():
                 files.write_new(stage / "project" / path, data)
             files.publish_tree(stage / "project", to)
-    return tuple(to / path for path in sorted(texts))
+    return Exported(
+        written=tuple(to / path for path in written), kept=tuple(to / path for path in sorted(left))
+    )
 
 
 def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) -> dict[str, str]:
@@ -238,4 +312,4 @@ def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) 
     entries = export_compile_commands.entries(
         planned.plan, trees, directory=str(to.resolve()), bundled=source_files.BUNDLED_DIRECTORIES
     )
-    return {_COMPILE_COMMANDS: json.dumps(entries, indent=1) + "\n"}
+    return {COMPILE_COMMANDS: json.dumps(entries, indent=1) + "\n"}

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Backend, Variant
-from kernforge.artifact.version import Version2
+from kernforge.artifact.version import Version2, in_order
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:
         host: the machine, with its ``capability`` or ``gcn_arch``.
     """
     listed = tuple(archs or ())
-    message = f"the build has device code for {', '.join(listed)}"
+    message = f"the build has device code for {', '.join(in_order(listed))}"
     if backend == "cuda" and listed and host.capability is not None:
         answers = [_runs_on(arch, host.capability) for arch in listed]
         if True not in answers and False in answers:

@@ -9,7 +9,6 @@ written as a list of its values in the order of the program's declarations
 from __future__ import annotations
 
 import json
-import posixpath
 import re
 import tomllib
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
 from kernforge.manifest.editions import Edition
 from kernforge.manifest.fields import Backend, Dependency
-from kernforge.manifest.mistakes import Mistake, did_you_mean, from_pydantic, report
+from kernforge.manifest.mistakes import Mistake, from_pydantic, report
 from kernforge.manifest.model import (
     FRAMEWORKS,
     AnyKernel,
@@ -41,7 +40,7 @@ from kernforge.manifest.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from kernforge.manifest.toml_positions import Path
 
@@ -63,9 +62,9 @@ __all__ = [
     "TvmFfi",
     "Version2",
     "XpuKernel",
-    "check_files",
     "edition_of",
     "parse",
+    "read_data",
 ]
 
 _BOM = "\ufeff"
@@ -157,24 +156,13 @@ def edition_of(text: str, *, source: str = "build.toml") -> Edition:
     return _validate(_load(text, source), text, source)[0]
 
 
-def check_files(manifest: Manifest, paths: Collection[str]) -> list[str]:
-    """A message for each source that the manifest names and the project lacks.
+def read_data(text: str, *, source: str = "build.toml") -> legacy.Data:
+    """The plain data of a file.
 
-    Args:
-        manifest: the manifest that names the sources.
-        paths: paths of the project's files, relative to the project, with ``/``.
+    Raises:
+        ManifestError: it is not TOML.
     """
-    tables: dict[str, tuple[str, ...]] = {}
-    if not isinstance(manifest.framework, TorchNoarch):
-        name = "torch" if isinstance(manifest.framework, Torch) else "tvm-ffi"
-        tables[f"[{name}]"] = manifest.framework.src
-    tables |= {f"[kernel.{name}]": kernel.src for name, kernel in manifest.kernels.items()}
-    return [
-        f"{table} src {json.dumps(src)}: no such file{did_you_mean(src, paths)}"
-        for table, sources in tables.items()
-        for src in sources
-        if posixpath.normpath(src) not in paths
-    ]
+    return _load(text, source)
 
 
 def _load(text: str, source: str) -> legacy.Data:

@@ -7,14 +7,16 @@ import difflib
 import os
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest import document as manifests
+from kernforge.manifest import editions, sources
 from kernforge.manifest.document import TorchNoarch
-from kernforge.project import git
+from kernforge.manifest.mistakes import report
+from kernforge.project import git, values
 from kernforge.system import untrusted
 from kernforge.system.process import run
 
@@ -38,7 +40,7 @@ class Project:
 
     Attributes:
         root: its directory.
-        manifest: its build.toml.
+        manifest: its build.toml, with the files in the place of patterns.
         manifest_text: the same as text.
         files: every file below the root that could be a source, by relative path.
         git: None outside a git checkout.
@@ -102,12 +104,15 @@ def read(root: Path, runner: Runner) -> Project:
         raise ManifestError(f"{path} is not UTF-8: {error}") from error
     manifest = manifests.parse(text, source=str(path))
     found = dict(_walk(root, _named(manifest)))
-    mistakes = manifests.check_files(manifest, found)
+    mistakes = [*values.wrong_values(manifest), *sources.check_files(manifest, found)]
     if mistakes:
-        raise ManifestError("\n".join(f"{path}: {mistake}" for mistake in mistakes))
+        data = manifests.read_data(text, source=str(path))
+        written = [replace(each, path=editions.written_path(each.path, data)) for each in mistakes]
+        bare = text.removeprefix("\ufeff")
+        raise ManifestError(report(written, data, text=bare, source=str(path)))
     return Project(
         root=root,
-        manifest=manifest,
+        manifest=sources.expanded(manifest, found),
         manifest_text=text,
         files=found,
         git=_git_state(root, runner),

@@ -24,6 +24,7 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.loader.host import Host
 from kernforge.loader.resolve import check_archs, resolve
+from kernforge.toolchain.cuda_arch import CAPABILITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,17 +35,9 @@ Version3: TypeAlias = tuple[int, int, int]
 
 _NEWEST = Version2(9, 99)
 """Stands for every future version of torch."""
+
+
 # Compute capabilities of CUDA devices that are compared (the list of CUDA 13.0).
-_CAPABILITIES = tuple(
-    Version2(major, minor)
-    for major, minor in (
-        *((5, 0), (5, 2), (5, 3), (6, 0), (6, 1), (6, 2), (7, 0), (7, 2), (7, 5)),
-        *((8, 0), (8, 6), (8, 7), (8, 8), (8, 9), (9, 0), (10, 0), (10, 1), (10, 3)),
-        *((11, 0), (12, 0), (12, 1)),
-    )
-)
-
-
 class Level(IntEnum):
     """The part of the version number that a change raises."""
 
@@ -206,7 +199,7 @@ def _lost(old: Offer, new: Offer) -> list[str]:
 
     return [
         str(capability)
-        for capability in _CAPABILITIES
+        for capability in CAPABILITIES
         if runs(old, capability) and not runs(new, capability)
     ]
 

@@ -62,8 +62,14 @@ def disk_errors(what: str) -> Iterator[None]:
 def storage_error(error: OSError) -> StorageError:
     """The error for a user, for an error of the disk that was not expected."""
     path = f"{error.filename}: " if error.filename else ""
-    missing = "a directory of the path is missing: check the path and KERNFORGE_HOME"
-    hints = {**_HINTS, errno.ENOENT: missing}
+    # It may have been read as well as written: nothing is said of where else to write.
+    allowed = "check the owner and the permissions of this path"
+    hints = {
+        **_HINTS,
+        errno.ENOENT: "check the path: a part of it is missing",
+        errno.EACCES: allowed,
+        errno.EPERM: allowed,
+    }
     hint = hints.get(error.errno or 0, _WRONG_KIND)
     return StorageError(f"{path}{error.strerror or error}", hint=hint)
 

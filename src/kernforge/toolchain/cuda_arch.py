@@ -26,6 +26,15 @@ _DEFAULTS = (
     ((0, 0), "7.0 7.2 7.5 8.0 8.6 8.7 8.9 9.0+PTX"),
 )
 
+CAPABILITIES = tuple(
+    Version2(major, minor)
+    for major, minor in (
+        *((3, 0), (3, 2), (3, 5), (3, 7), (5, 0), (5, 2), (5, 3), (6, 0), (6, 1), (6, 2)),
+        *((7, 0), (7, 2), (7, 5), (8, 0), (8, 6), (8, 7), (8, 8), (8, 9), (9, 0)),
+        *((10, 0), (10, 1), (10, 3), (11, 0), (12, 0), (12, 1)),
+    )
+)
+"""Compute capabilities of the GPUs that CUDA 9 to 13.2 compile for (their guides of nvcc)."""
 GENERATIONS = {
     "Volta": "7.0+PTX",
     "Turing": "7.5+PTX",

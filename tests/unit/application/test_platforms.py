@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+from dataclasses import replace
 
 import pytest
 
-from kernforge.application.platforms import describe, name, parse, read
+from kernforge.application.platforms import describe, lacks_driver, name, parse, read
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
@@ -56,3 +57,11 @@ def test_what_is_no_platform_is_said(text):
 def test_a_file_that_describes_no_platform_is_said(text):
     with pytest.raises(UsageError, match=r"m\.json does not describe a platform"):
         read(text, source="m.json")
+
+
+def test_a_torch_for_cuda_without_a_driver_is_said():
+    host = parse("torch2.13-cu130-x86_64-linux")
+    assert "there is no NVIDIA driver here" in lacks_driver(host)
+    assert "torch2.13-cpu-x86_64-linux" in lacks_driver(host)
+    assert not lacks_driver(replace(host, driver=Version2(13, 0)))
+    assert not lacks_driver(parse("torch2.13-cpu-x86_64-linux"))

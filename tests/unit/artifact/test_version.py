@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from kernforge.artifact.version import Version2
+from kernforge.artifact.version import Version2, in_order
 
 
 @pytest.mark.parametrize("text", ["2.10", "12.8", "0.0"])
@@ -31,3 +31,9 @@ def test_a_release_begins_with_its_version(release, expected):
 
 def test_a_document_holds_it_as_a_list():
     assert json.dumps({"torch": Version2(2, 13)}) == '{"torch": [2, 13]}'
+
+
+def test_architectures_are_shown_in_the_order_of_their_numbers():
+    names = ["10.0", "12.1+PTX", "7.5", "9.0", "9.0a", "8.0"]
+    assert in_order(names) == ("7.5", "8.0", "9.0", "9.0a", "10.0", "12.1+PTX")
+    assert in_order(["gfx1100", "gfx90a", "gfx942"]) == ("gfx90a", "gfx942", "gfx1100")

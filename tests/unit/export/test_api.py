@@ -98,11 +98,29 @@ def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path)
     assert (to / "build.toml").read_bytes() == (one.root / "build.toml").read_bytes()
     export.write(one, texts, to, force=False)  # the same again is no conflict
     (to / "setup.py").write_text("mine")
-    with pytest.raises(UsageError, match=r"setup\.py"):
-        export.write(one, texts, to, force=False)
+    (to / "CMakeLists.txt").unlink()
+    found = export.write(one, texts, to, force=False)
+    assert found.kept == (to / "setup.py",)
     assert (to / "setup.py").read_text() == "mine"
+    assert (to / "CMakeLists.txt") in found.written
+    (to / "times_two.h").write_text("// mine")
+    with pytest.raises(UsageError, match=r"times_two\.h with another content"):
+        export.write(one, texts, to, force=False)
     export.write(one, texts, to, force=True)
     assert (to / "setup.py").read_text() == texts["setup.py"]
+
+
+def test_a_flake_that_is_there_stays_and_all_else_is_written_and_written_again(made):
+    one, texts = made()
+    (one.root / "flake.nix").write_text("{ }")
+    found = export.write(one, texts, one.root, force=False)
+    assert found.kept == (one.root / "flake.nix",)
+    assert {path.name for path in found.written} >= {"setup.py", "CMakeLists.txt", "MANIFEST.in"}
+    assert (one.root / "flake.nix").read_text() == "{ }"
+    # What an export wrote is replaced, here of other sources.
+    other = {path: text.replace("times", "4 times") for path, text in texts.items()}
+    assert export.write(one, other, one.root, force=False).kept == (one.root / "flake.nix",)
+    assert "4 times" in (one.root / "CMakeLists.txt").read_text()
 
 
 def test_what_an_export_wrote_is_no_source_of_the_next(made):
@@ -130,8 +148,7 @@ def test_headers_that_a_source_includes_are_written_and_named_for_kernel_builder
     assert src == ["torch-ext/torch_binding.cpp", *wanted]
     parse(texts["build.toml"])
     assert all(f"include {path}\n" in texts["MANIFEST.in"] for path in wanted)
-    with pytest.raises(UsageError, match=r"build\.toml with another content"):
-        export.write(one, texts, one.root, force=False)
+    assert export.write(one, texts, one.root, force=False).kept == (one.root / "build.toml",)
     export.write(one, texts, one.root, force=True)
     again = project.read(one.root, run)
     left = export.texts(again, source_files.read(again), export.KINDS)
@@ -152,10 +169,10 @@ def test_an_edit_changes_the_op_namespace(made):
     assert before["CMakeLists.txt"] != after["CMakeLists.txt"]
 
 
-def test_every_backend_has_its_metadata(made):
-    one, texts = made()
+def test_each_backend_of_the_project_has_its_metadata_and_no_other(made):
+    one, texts = made(backends=("cpu", "cuda"))
     found = {p: t for p, t in texts.items() if p.startswith("metadata-")}
-    assert len(found) == 8
+    assert {*found} == {"metadata-cpu.json", "metadata-cuda.json"}
     for path, text in found.items():
         said = Metadata.from_json(text.encode())
         backend = path.removeprefix("metadata-").removesuffix(".json")
@@ -212,3 +229,17 @@ def test_a_link_to_nothing_is_not_a_file_of_a_project(made):
     one, _ = made()
     (one.root / "nothing.h").symlink_to("nowhere")
     assert project.read(one.root, run).files == one.files
+
+
+def test_patterns_are_written_out_for_kernel_builder(tmp_path):
+    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"))
+    path = root / "build.toml"
+    path.write_text(
+        path.read_text().replace('src = ["times_two.cu", "times_two.h"]', 'src = ["*.cu"]')
+    )
+    one = project.read(root, run)
+    texts = export.texts(one, source_files.read(one), export.KINDS)
+    assert tomllib.loads(texts["build.toml"])["kernel"]["cuda"]["src"] == ["times_two.cu"]
+    assert "times_two.cu" in texts["CMakeLists.txt"]
+    assert "*.cu" not in texts["CMakeLists.txt"]
+    assert export.write(one, texts, root, force=False).kept == (path,)

@@ -13,9 +13,9 @@ from kernforge.manifest.document import (
     TorchNoarch,
     TvmFfi,
     Version2,
-    check_files,
     parse,
 )
+from kernforge.manifest.sources import check_files, expanded
 
 CASES = sorted((Path(__file__).parents[2] / "data" / "manifests").glob("*.toml"))
 MINIMAL = """\
@@ -158,7 +158,46 @@ def test_sources_that_the_project_lacks_are_named():
     text = MINIMAL + 'src = ["torch-ext/binding.cpp", "./b.h"]\n'
     text += '[kernel.x]\nbackend = "cpu"\ndepends = []\nsrc = ["csrc/../csrc/reul.cpp"]\n'
     files = {"torch-ext/binding.cpp", "csrc/relu.cpp", "b.h"}
-    assert check_files(parse(text), files) == [
-        "[kernel.x] src \"csrc/../csrc/reul.cpp\": no such file; did you mean 'csrc/relu.cpp'?"
-    ]
+    (found,) = check_files(parse(text), files)
+    assert (found.path, found.problem) == (
+        ("kernel", "x", "src", 0),
+        "no such file; did you mean 'csrc/relu.cpp'?",
+    )
     assert check_files(parse(text), files | {"csrc/reul.cpp"}) == []
+
+
+SOURCES = {"a.cu", "csrc/b.cu", "csrc/b.cuh", "csrc/deep/c.cu", "csrc/deep/er/d.cu"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "files"),
+    [
+        ("*.cu", ["a.cu"]),
+        ("csrc/*.cu", ["csrc/b.cu"]),
+        ("./csrc/b.*", ["csrc/b.cu", "csrc/b.cuh"]),
+        ("csrc/?.cu", ["csrc/b.cu"]),
+        ("csrc/**/*.cu", ["csrc/b.cu", "csrc/deep/c.cu", "csrc/deep/er/d.cu"]),
+        ("csrc/deep/**", ["csrc/deep/c.cu", "csrc/deep/er/d.cu"]),
+        ("a.cu", ["a.cu"]),
+    ],
+)
+def test_a_pattern_stands_for_the_files_that_match(pattern, files):
+    text = f'{MINIMAL}[kernel.x]\nbackend = "cuda"\ndepends = []\nsrc = ["{pattern}"]\n'
+    manifest = parse(text)
+    assert check_files(manifest, SOURCES) == []
+    assert expanded(manifest, SOURCES).kernels["x"].src == tuple(files)
+
+
+@pytest.mark.parametrize(
+    ("src", "problem"),
+    [
+        ("*.hip", "no file matches"),
+        ("/home/me/a.cu", "an absolute path; sources are named relative to"),
+        ("../a.cu", "outside of the project"),
+    ],
+)
+def test_a_source_that_cannot_be_one_says_why(src, problem):
+    text = f'{MINIMAL}[kernel.x]\nbackend = "cuda"\ndepends = []\nsrc = ["a.cu", "{src}"]\n'
+    (found,) = check_files(parse(text), SOURCES)
+    assert found.path == ("kernel", "x", "src", 1)
+    assert found.problem.startswith(problem)

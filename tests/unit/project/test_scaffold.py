@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from kernforge.errors import UsageError
-from kernforge.manifest.document import check_files, parse
+from kernforge.manifest.document import parse
+from kernforge.manifest.sources import check_files
 from kernforge.project.scaffold import fill, name_for, scaffold
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks that processes and threads wait for."""
 
+import errno
 import threading
 
 import pytest
@@ -49,3 +50,10 @@ def test_an_interrupt_in_another_thread_ends_a_wait(tmp_path, hold):
     assert error.filename == str(tmp_path / "lock")
     with hold(tmp_path / "lock"):
         pass
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.ENOENT])
+def test_what_cannot_be_read_is_not_answered_with_a_place_to_write(number):
+    error = files.storage_error(OSError(number, "why", "csrc/op.cu"))
+    assert error.message == "csrc/op.cu: why"
+    assert "KERNFORGE_HOME" not in error.hint

@@ -289,4 +289,6 @@ def _platform(_arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.loader import host  # noqa: PLC0415
 
     here = host.with_device(host.probe())
+    if note := platforms.lacks_driver(here):
+        console.note(note)
     console.result(platforms.describe(here), platforms.name(here))

@@ -42,7 +42,11 @@ def add(verbs: options.Verbs) -> None:
         default=[],
         help="variant for editors: a name or a pattern (default: the newest)",
     )
-    verb.add_argument("--force", action="store_true", help="replace existing files")
+    verb.add_argument(
+        "--force",
+        action="store_true",
+        help="replace existing files that no export wrote (default: leave them as they are)",
+    )
     options.add_toolchain(verb)
 
     verb = options.add_verb(verbs, _shell, "shell")
@@ -97,15 +101,27 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
     to = arguments.to or project.root
     texts = export.texts(project, source_files.read(project), kinds)
     noarch = isinstance(project.manifest.framework, TorchNoarch)
-    if "editor" in kinds and (arguments.only or not noarch):
+    with_editor = "editor" in kinds and (bool(arguments.only) or not noarch)
+    # Conflicts are found before headers are fetched for the commands of an editor.
+    planned = texts | ({export.COMPILE_COMMANDS: None} if with_editor else {})
+    kept = export.kept(project, planned, to, force=arguments.force)
+    for note in project.manifest.notes:
+        console.note(f"note: {note}")
+    if with_editor and export.COMPILE_COMMANDS not in kept:
         workspace = options.workspace(arguments, console)
         targets = project_targets.choose(workspace.candidates, arguments.variant)
         with workspace.store.lease():
             texts |= export.compile_commands(workspace, targets, to)
-    written = export.write(project, texts, to, force=arguments.force)
+    exported = export.write(project, texts, to, force=arguments.force)
+    left = sorted(str(to / path) for path in kept)
     console.result(
-        {"directory": str(to), "files": [str(path) for path in written]},
-        "\n".join(map(str, written)),
+        {"directory": str(to), "files": list(map(str, exported.written)), "kept": left},
+        "\n".join(
+            [
+                *map(str, exported.written),
+                *(f"kept {path}: it exists, and no export wrote it (--force)" for path in left),
+            ]
+        ),
     )
 
 

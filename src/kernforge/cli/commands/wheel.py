@@ -62,7 +62,7 @@ def add(verbs: options.Verbs) -> None:
 def _wheel(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.wheel import api as wheel  # noqa: PLC0415
 
-    sources, version = _sources(arguments, console)
+    sources, version = _sources(arguments)
     wheels = wheel.make(
         sources,
         arguments.out,
@@ -71,6 +71,9 @@ def _wheel(arguments: argparse.Namespace, console: Console) -> None:
         name=arguments.name,
         seconds=_epoch(arguments.environment),
     )
+    if arguments.as_version is None and version is None:
+        given = ", ".join(sorted({built.plan.version for built in wheels}))
+        console.note(f"the wheels get {given}: there is no --as-version and no git tag vX.Y.Z")
     pages = wheel.write_index(arguments.out) if arguments.index else []
     document: dict[str, Any] = {
         "wheels": [_json(built) for built in wheels],
@@ -94,9 +97,7 @@ def _json(wheel: BuiltWheel) -> dict[str, Any]:
     }
 
 
-def _sources(
-    arguments: argparse.Namespace, console: Console
-) -> tuple[list[VariantSource], str | None]:
+def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | None]:
     """The variants, and the version that they are known to be."""
     from kernforge.artifact import directories  # noqa: PLC0415
     from kernforge.wheel import api as wheel  # noqa: PLC0415
@@ -119,10 +120,7 @@ def _sources(
             f"{directory} is a directory, which has no published versions",
             hint="give --as-version X.Y.Z for its wheels, or owner/name for a published kernel",
         )
-    version = arguments.as_version or _tag(directory)
-    if version is None:
-        console.note("the wheels get MAJOR.0.0: there is no --as-version and no git tag vX.Y.Z")
-    return wheel.from_directory(directory), version
+    return wheel.from_directory(directory), _tag(directory)
 
 
 def _tag(directory: Path) -> str | None:

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of build.toml that its format allows and that no compiler can do anything with."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from kernforge.artifact.version import Version2
+from kernforge.errors import ManifestError
+from kernforge.manifest.document import CudaKernel, Torch
+from kernforge.manifest.mistakes import Mistake
+from kernforge.toolchain.cuda_arch import CAPABILITIES, Arch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernforge.manifest.document import Manifest
+    from kernforge.manifest.toml_positions import Path
+
+# torch/csrc/stable is in torch's wheels since then.
+_FIRST_STABLE = Version2(2, 9)
+
+
+def wrong_values(manifest: Manifest) -> Iterator[Mistake]:
+    """Stable ABIs that never were, and compute capabilities of no GPU."""
+    yield from _stable_abi(manifest)
+    for name, section in manifest.kernels.items():
+        if isinstance(section, CudaKernel):
+            for number, text in enumerate(section.cuda_capabilities or ()):
+                path = ("kernel", name, "cuda-capabilities", number)
+                if problem := _capability(text):
+                    yield Mistake(path=path, problem=problem)
+
+
+def _stable_abi(manifest: Manifest) -> Iterator[Mistake]:
+    framework = manifest.framework
+    if not isinstance(framework, Torch) or framework.stable_abi is None:
+        return
+    path: Path = ("torch", "stable-abi")
+    stated = framework.stable_abi
+    versions = {path: stated} if isinstance(stated, Version2) else {}
+    if not isinstance(stated, Version2):
+        versions = {(*path, backend): version for backend, version in stated.items()}
+    for where, version in versions.items():
+        if version < _FIRST_STABLE:
+            yield Mistake(
+                path=where,
+                problem=f"torch {version} has no stable ABI; it begins with {_FIRST_STABLE}. Remove "
+                "the key to build one variant for each torch",
+            )
+
+
+def _capability(text: str) -> str:
+    try:
+        arch = Arch.parse(text)
+    except ManifestError as error:
+        return f"not a compute capability; {error.hint}"
+    known = [str(capability) for capability in CAPABILITIES]
+    if arch.capability in CAPABILITIES:
+        return ""
+    near = difflib.get_close_matches(str(arch.capability), known, n=1, cutoff=0)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"no GPU has the compute capability {arch.capability}{meant}"
