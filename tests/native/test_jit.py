@@ -14,6 +14,7 @@ import pytest
 from support import jit_homes, projects
 
 import kernforge
+from kernforge.build.execute import sandbox
 from kernforge.errors import BuildError, MissingPackageError, StorageError, UsageError
 from kernforge.jit import make, session
 from kernforge.jit import plan as jit_plan
@@ -144,6 +145,38 @@ def test_a_missing_function_is_named_as_it_is_written():
     text = "int missing(long);\nint idle = missing(1);\n" + PLAIN % 1
     with pytest.raises(BuildError, match=r"undefined cannot be imported: .*\(missing\(long\)\)"):
         kernforge.load_inline("undefined", text, no_implicit_headers=True)
+
+
+def test_a_missing_function_of_operators_is_named_too():
+    """Torch's loader of such modules does not say what the dynamic loader said."""
+    text = "int missing(long);\nint idle = missing(1);\n"
+    with pytest.raises(BuildError, match=r"undefined symbol: _Z7missingl \(missing\(long\)\)"):
+        kernforge.load_inline("lacking", text, no_implicit_headers=True, is_python_module=False)
+
+
+def test_a_wrong_schema_is_an_error_and_not_the_end_of_the_process(home):
+    source = """#include <torch/library.h>
+TORCH_LIBRARY(jit_wrong, m) {
+  m.def("plus(Tensor x, flot a) -> Tensor");
+}
+"""
+    with pytest.raises(BuildError, match=r"^cpp_sources:3: error: .*unknown type") as caught:
+        kernforge.load_inline("wrong", source, is_python_module=False)
+    assert "~~~~ <--- HERE" in caught.value.message
+    assert not results(home)
+
+
+def test_messages_have_the_users_lines_and_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox, "_PLACE", f"{tmp_path}/kernforge-")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    source = "__global__ void k(float* x) {\n  x[0] = nonsense;\n}\n"
+    with pytest.raises(
+        BuildError, match=r'cuda_sources\(2\): error: identifier "nonsense"'
+    ) as caught:
+        kernforge.load_inline("lines", PLAIN % 1, cuda_sources=source, functions=None)
+    assert caught.value.message.startswith("cuda_sources cannot be compiled")
+    assert "cuda.cu" not in str(caught.value)
+    assert not list(tmp_path.glob("kernforge-*"))
 
 
 def test_what_is_linked_is_looked_at_again(tmp_path):
@@ -345,7 +378,7 @@ def test_no_gpu_is_needed_where_nothing_asks_what_to_compile_for(tmp_path, monke
     source.write_text("#include <cuda_runtime.h>\n" + PLAIN % "CUDART_VERSION / 1000")
     with pytest.raises(BuildError, match=r"cuda_runtime\.h") as caught:
         kernforge.load("headers", source)
-    assert caught.value.hint.startswith("with_cuda=True gives C++ sources CUDA's headers; repeat")
+    assert caught.value.hint == "with_cuda=True gives C++ sources CUDA's headers"
     assert kernforge.load("headers", source, with_cuda=True).value() >= 12
     kernel = tmp_path / "k.cu"
     kernel.write_text("__global__ void k(float* x) { x[0] = 1; }\n")
@@ -362,7 +395,7 @@ def test_functions_are_bound_with_the_headers_of_the_installed_torch(
     jit_homes.lend_headers(home, kept_home)
     jit_homes.await_headers(monkeypatch)
     module = kernforge.load_inline("bound", TUTORIAL, functions=["plus", "times"])
-    assert "main.cpp includes <torch/extension.h>" in capsys.readouterr().err
+    assert "cpp_sources includes <torch/extension.h>" in capsys.readouterr().err
     assert module.plus(torch.ones(2), 2.0).tolist() == [3.0, 3.0]
     assert module.plus.__doc__.endswith("plus\n")
     with pytest.raises(RuntimeError, match="-1"):

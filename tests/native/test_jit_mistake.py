@@ -6,7 +6,7 @@ from support import jit_homes
 
 import kernforge
 from kernforge.errors import BuildError
-from kernforge.jit import advice, torch_headers
+from kernforge.jit import advice, session
 
 torch = pytest.importorskip("torch")
 
@@ -45,15 +45,38 @@ def test_a_misspelt_name_is_told_at_once(told):
     assert not told
 
 
-def test_a_misspelt_name_beside_cut_headers_is_told_at_once(told, monkeypatch):
-    shortened = []
-    fell_short = torch_headers.fell_short
-    monkeypatch.setattr(torch_headers, "fell_short", lambda o: shortened.append(o) or fell_short(o))
-    source = "torch::Tensor twice(torch::Tensor number) { return nubmer; }\n"
-    with pytest.raises(BuildError, match="'nubmer' was not declared") as caught:
-        kernforge.load_inline("mistaken", source, functions="twice")
+SOURCE = """torch::Tensor scale(torch::Tensor x, double a) {
+  TORCH_CHECK(x.is_contiguous(), "x must be contiguous");
+  auto y = torch::empty_like(x);
+  auto* to = y.data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = a * x.data_ptr<float>()[i];
+  return y;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("like(x);", "like(x)", r"cpp_sources:4:3: error: expected .* before 'auto'"),
+        ("is_contiguous()", "is_contigous()", "cpp_sources:2:17: error: .* has no member named"),
+        ("return y;", "return n;", "cpp_sources:6:10: error: 'n' was not declared in this scope"),
+    ],
+)
+def test_a_mistake_beside_cut_headers_is_told_at_once(told, right, wrong, message):
+    """Nothing is compiled twice, and nothing in the background."""
+    with pytest.raises(BuildError, match=message) as caught:
+        kernforge.load_inline("mistaken", SOURCE.replace(right, wrong), functions="scale")
     assert caught.value.__context__ is None
-    assert len(shortened) == 1
+    assert not told
+    assert not session.PROCESS.background
+
+
+def test_a_mistake_in_cuda_is_told_at_once(told, monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    cuda = "__global__ void k(float* x) {\n  x[0] = nonsense;\n}\n"
+    with pytest.raises(BuildError, match=r'cuda_sources\(2\): error: identifier "nonsense"'):
+        kernforge.load_inline("mistaken", STABLE % "number", cuda, is_python_module=False)
     assert not told
 
 
@@ -61,7 +84,7 @@ def test_a_name_that_torchs_headers_may_bring_is_sought_in_them(told):
     # This one is not there either, so that the second attempt is seen to be all that is told.
     with pytest.raises(BuildError, match="nubmer") as caught:
         kernforge.load_inline(
-            "mistaken", STABLE % "(TORCH_CHECK(number, nubmer), 1)", is_python_module=False
+            "mistaken", STABLE % "(RECORD_FUNCTION(nubmer), 1)", is_python_module=False
         )
     assert caught.value.__context__ is None
     assert len(told) == 1

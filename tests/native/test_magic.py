@@ -94,6 +94,25 @@ def test_functions_are_variables(shell, home, kept_home):  # noqa: F811 - the fi
     jit_homes.keep_headers(home, kept_home)
 
 
+STABLE = """%%kernforge cell_twice --functions twice
+#include <torch/csrc/stable/library.h>
+int64_t twice(int64_t number) { return 2 * number; }
+STABLE_TORCH_LIBRARY(cell_twice, m) { m.def("twice(int number) -> int"); }
+STABLE_TORCH_LIBRARY_IMPL(cell_twice, CompositeExplicitAutograd, m) {
+  m.impl("twice", TORCH_BOX(&twice));
+}
+"""
+
+
+def test_a_cell_on_the_stable_abi_gives_its_operators(shell, capsys):
+    run(shell, STABLE).raise_error()
+    assert shell.user_ns["cell_twice"].twice(21) == 42
+    assert shell.user_ns["twice"](1) == 2
+    failed = run(shell, STABLE.replace("--functions twice", "--functions tvice"))
+    assert isinstance(failed.error_in_exec, notebook.CellError)
+    assert "registers no operator tvice in cell_twice" in capsys.readouterr().out
+
+
 def test_flags_reach_the_compiler(shell):
     cell = "%%kernforge flagged --no-headers --cflags '-DFACTOR=21 -DNUMBER=2*FACTOR'\n"
     run(shell, cell + PLAIN % "NUMBER").raise_error()

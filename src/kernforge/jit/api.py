@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from kernforge.errors import BuildError, UsageError
-from kernforge.jit import advice, flags, machine, make
+from kernforge.errors import UsageError
+from kernforge.jit import advice, flags, machine, make, mistakes
 from kernforge.jit import request as jit_request
 from kernforge.jit import session as jit_session
 from kernforge.jit.files import Tree
@@ -167,7 +167,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
     process = jit_session.PROCESS
 
     def ask(*, whole: bool) -> JitRequest:
-        texts = extension_source.inline(
+        generated = extension_source.inline(
             cpp_sources,
             cuda_sources or (),
             functions,
@@ -177,8 +177,9 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         )
         return JitRequest(
             name=name,
-            sources=tuple(f"/{path}" for path in texts),
-            texts=tuple(texts.items()),
+            sources=tuple(f"/{path}" for path in generated),
+            texts=tuple((path, file.text) for path, file in generated.items()),
+            parts=tuple((path, file.parts) for path, file in generated.items()),
             cflags=flags.words(extra_cflags),
             cuda_cflags=flags.words(extra_cuda_cflags),
             ldflags=flags.words(extra_ldflags),
@@ -198,9 +199,9 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         return load_request(process, whole, verbose=verbose)
     try:
         return load_request(process, fewer, verbose=verbose)
-    except BuildError as error:
+    except make.CompileError as error:
         message = str(error)
-        if not extension_source.lacks_torch(message) or _fails_with_all(process, whole, message):
+        if not extension_source.lacks_torch(message) or _fails_with_all(process, whole, error):
             raise
     # Not within the except: a reader wants the last error, and not that of the attempt before it.
     advice.show_retry(process, message)
@@ -244,7 +245,7 @@ def _is_current(cached: CachedModule | None, session: JitSession) -> TypeGuard[C
 
 def _load_anew(session: JitSession, request: JitRequest, console: Console) -> CachedModule:
     tree = Tree(dict(request.texts))
-    wanted, user_files = resolve_request(request, tree, session.environment)
+    wanted, names = resolve_request(request, tree, session.environment)
     toolchain = machine.find_toolchain(session, wanted, console)
     key = content_key(request, wanted)
     loaded = session.modules.get(key)
@@ -252,9 +253,9 @@ def _load_anew(session: JitSession, request: JitRequest, console: Console) -> Ca
         placed = _place(request, loaded.path)
         return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
     start = time.monotonic()
-    module, path = make.make_module(session, wanted, toolchain, console, user_files)
+    module, path = make.make_module(session, wanted, toolchain, console, names)
     try:
-        advice.show_slow_hint(session, wanted.units, time.monotonic() - start)
+        advice.show_slow_hint(session, wanted.units, time.monotonic() - start, names)
         placed = _place(request, path)
         loaded = _load_built(session, request, wanted, module, path)
     except BaseException:
@@ -279,12 +280,13 @@ def _load_built(
     return load_module(session, path, name, module.namespaces, torch, python=python)
 
 
-def _fails_with_all(session: JitSession, whole: JitRequest, message: str) -> bool:
+def _fails_with_all(session: JitSession, whole: JitRequest, error: make.CompileError) -> bool:
     """Whether a request that failed with fewer headers is certain to fail with all of torch's."""
     module, _ = resolve_request(whole, Tree(dict(whole.texts)), session.environment)
     quiet = Console(quiet=True, failures=False)
     toolchain = machine.find_toolchain(session, module, quiet)
-    return advice.fails_certainly(plan_module(module, toolchain.machine), toolchain, message)
+    plan = plan_module(module, toolchain.machine)
+    return mistakes.is_certain(error.failures, error.module, plan, toolchain)
 
 
 def _place(request: JitRequest, path: Path) -> str:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
+_OWN_CLASS = "__torch__"
 _DECIDING = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
@@ -186,6 +187,26 @@ def import_torch() -> Any:
             f"torch cannot be imported: {error}", hint="install it: pip install torch"
         ) from error
     return torch
+
+
+def schema_mistake(schema: str) -> str:
+    """What the installed torch has against an operator's schema; empty if it accepts it.
+
+    Args:
+        schema: as ``plus(Tensor x, float a) -> Tensor``.
+    """
+    if _OWN_CLASS in schema:  # It is registered only when the module is loaded.
+        return ""
+    try:
+        # Without type variables, as in TORCH_LIBRARY.
+        import_torch()._C.parse_schema(schema, False)  # noqa: SLF001
+    except RuntimeError as error:
+        said, _, place = str(error).strip().partition(":\n")
+        said = said.partition(". Common valid")[0]
+        return f'the schema "{schema}" is not valid: {said}\n{place}'.rstrip()
+    except TypeError:  # A torch without that argument.
+        return ""
+    return ""
 
 
 def _find_cuda(

@@ -3,7 +3,7 @@
 
 First with torch's headers cut to what its sources use, then with the headers as they are. Torch's
 headers take a compiler ten seconds and more: they are precompiled once for a machine and flags, in
-the background of the first module that includes them, so that this one is not slower for it.
+the background, after the first module that includes them, so that this one is not slower for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernforge.build.execute import executor
 from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import BuildError, KernforgeError
-from kernforge.jit import advice, machine, torch_headers
+from kernforge.jit import advice, machine, mistakes, torch_headers
 from kernforge.jit.device import nvcc_stages, swap
 from kernforge.jit.plan import PRECOMPILED, TORCH, plan_module
 from kernforge.store import eviction
@@ -28,8 +28,6 @@ from kernforge.system import digest, files
 from kernforge.system.console import Console
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kernforge.build.execute.outcome import Events, Failure
     from kernforge.build.plan.graph import Plan
     from kernforge.jit.device.units import ModulePlan
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from kernforge.jit.plan import ModuleRequest
     from kernforge.jit.session import JitSession
     from kernforge.jit.torch_headers import ReadHeader
+    from kernforge.source.message_names import MessageNames
     from kernforge.store.local import Store
 
 _log = logging.getLogger("kernforge")
@@ -48,18 +47,30 @@ TRIM_EVERY_S = 60.0
 """The store is not held to its limit more often: that takes longer than an edit."""
 
 
+class CompileError(BuildError):
+    """Compilers failed.
+
+    Attributes:
+        failures: the actions.
+        module: the plan that they are of.
+    """
+
+    failures: tuple[Failure, ...] = ()
+    module: ModulePlan
+
+
 def make_module(
     session: JitSession,
     request: ModuleRequest,
     toolchain: JitToolchain,
     console: Console,
-    user_files: tuple[str, ...],
+    names: MessageNames,
 ) -> tuple[ModulePlan, Path]:
     """Get a requested module into the store.
 
     Args:
         session: the process's; the module's op namespaces are taken in it.
-        user_files: the user's files, as the request names them.
+        names: what the user calls the sources.
 
     Returns:
         The plan that made it, and the path of the shared object or of the program.
@@ -69,7 +80,7 @@ def make_module(
         StorageError: the disk is full or read-only.
     """
     compile_module = functools.partial(
-        _compile, session, toolchain=toolchain, console=console, user_files=user_files
+        _compile, session, toolchain=toolchain, console=console, names=names
     )
     if slim := _cut_headers(session, request, toolchain):
         with session.planned(slim, toolchain.machine) as (planned, module):
@@ -78,11 +89,11 @@ def make_module(
             else:
                 try:
                     return module, compile_module(planned, module)
-                except BuildError as error:
+                except CompileError as error:
                     if not torch_headers.fell_short(error.message):
                         raise
                     plain = plan_module(request, toolchain.machine)
-                    if advice.fails_certainly(plain, toolchain, error.message):
+                    if mistakes.is_certain(error.failures, module, plain, toolchain):
                         raise
                     session.release(module)
                     _note_whole(session, request, toolchain.store, _mark(module), error)
@@ -147,38 +158,38 @@ def _compile(
     toolchain: JitToolchain,
     console: Console,
     *,
-    user_files: tuple[str, ...],
+    names: MessageNames,
 ) -> Path:
     """Get a planned module into the store; returns its path."""
     store = toolchain.store
     if store.use(STORE_KIND, module.link.key):
         session.device.remember(module)
-        return _show_warnings(module, store, console, user_files)
+        return _show_warnings(module, store, console, names)
     with store.lease():
-        header = _precompiled(session, module, toolchain)
+        header = _precompiled(module, toolchain)
         if header:
             toolchain = replace(toolchain, trees={**toolchain.trees, PRECOMPILED: header})
         run_plan = functools.partial(_run_plan, session, toolchain)
         replan = functools.partial(plan_module, request, toolchain.machine)
         edited = swap.swap_device_code(session.device, module, toolchain, run_plan, replan)
         if failures := run_plan((edited or module).plan, events=console):
-            raise _build_error(failures, user_files)
+            raise _compile_error(failures, edited or module, names)
+        if not header and module.header:
+            # Only now: nobody waits for the headers of a source that did not compile.
+            compile_header = functools.partial(_compile_header, session, module.header, toolchain)
+            session.start_once(module.header.actions[0].key, compile_header)
         if not edited:
             swap.learn_objects(session.device, module, toolchain)
         if store.made:
             eviction.keep(store, eviction.limit(session.environment), every_s=TRIM_EVERY_S)
-    return _show_warnings(edited or module, store, console, user_files)
+    return _show_warnings(edited or module, store, console, names)
 
 
-def _precompiled(session: JitSession, module: ModulePlan, toolchain: JitToolchain) -> str:
-    """Directory of the precompiled header; empty if it is only begun, for the next module."""
-    if module.header is None:
-        return ""
-    for action in module.header.actions:
+def _precompiled(module: ModulePlan, toolchain: JitToolchain) -> str:
+    """Directory of the precompiled header; empty if there is none."""
+    for action in module.header.actions if module.header else ():
         if tree := toolchain.store.use(STORE_KIND, action.key):
             return str(tree)
-    compile_header = functools.partial(_compile_header, session, module.header, toolchain)
-    session.start_once(module.header.actions[0].key, compile_header)
     return ""
 
 
@@ -207,6 +218,7 @@ def _run_plan(
         trees=toolchain.trees,
         runner=nvcc_stages.run_behind if behind else nvcc_stages.run_stages,
         jobs=machine.jobs(session.environment),
+        keeps_failed=False,
     )
     events = events or Console(quiet=True, failures=False)
     return executor.run_actions(plan, context, events).failures
@@ -215,34 +227,28 @@ def _run_plan(
 # -- what the compilers wrote --------------------------------------------------------------
 
 
-def _show_warnings(
-    module: ModulePlan, store: Store, console: Console, user_files: tuple[str, ...]
-) -> Path:
+def _show_warnings(module: ModulePlan, store: Store, console: Console, names: MessageNames) -> Path:
     """Show what the compilers wrote of a module; returns its path."""
     for action in module.plan.actions:
         log = store.path(STORE_KIND, action.key) / execute_action.LOG
         if log.is_file():
-            console.note(_with_user_paths(log.read_text(errors="replace").rstrip(), user_files))
+            console.note(names.restore(log.read_text(errors="replace").rstrip()))
     return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
 
 
-def _build_error(failures: tuple[Failure, ...], user_files: tuple[str, ...]) -> BuildError:
+def _compile_error(
+    failures: tuple[Failure, ...], module: ModulePlan, names: MessageNames
+) -> CompileError:
     """An error that says what the compilers wrote."""
-    texts = [_with_user_paths(failure.output, user_files) for failure in failures]
-    title = ", ".join(sorted(_what_failed(failure.action.title) for failure in failures))
-    repeat = "\n".join(failure.repeat for failure in failures)
-    hint = f"{_WITH_CUDA}; " if any(map(_CUDA_HEADER.search, texts)) else ""
-    return BuildError("\n".join((title, *texts)), hint=f"{hint}repeat it by hand:\n{repeat}")
+    texts = [names.restore(failure.output) for failure in failures]
+    title = ", ".join(sorted(_what_failed(failure.action.title, names) for failure in failures))
+    hint = _WITH_CUDA if any(map(_CUDA_HEADER.search, texts)) else ""
+    error = CompileError("\n".join((title, *texts)), hint=hint)
+    error.failures, error.module = failures, module
+    return error
 
 
-def _what_failed(title: str) -> str:
+def _what_failed(title: str, names: MessageNames) -> str:
     if title.startswith(_LINK):
         return f"{title.removeprefix(_LINK)} cannot be linked"
-    return f"{title} cannot be compiled"
-
-
-def _with_user_paths(text: str, user_files: Iterable[str]) -> str:
-    """What a compiler wrote, with the user's paths for those in the action's directory."""
-    for path in user_files:
-        text = re.sub(rf"(?<![\w/.-]){re.escape(path)}", f"/{path}", text)
-    return text
+    return f"{names.title(title)} cannot be compiled"

@@ -80,7 +80,8 @@ def _load_library(path: Path, torch: Any) -> None:
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
-        message = _with_cpp_name(str(error))
+        # Torch says only that it did not work; the dynamic loader's words are the cause.
+        message = _with_cpp_name(str(error.__cause__ or error))
         raise BuildError(f"{path} cannot be loaded: {message}", hint=_UNDEFINED) from error
 
 

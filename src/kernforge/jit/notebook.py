@@ -8,7 +8,7 @@ its messages have the line numbers that the notebook shows: the line of the magi
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
@@ -16,7 +16,11 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from kernforge.errors import BuildError, KernforgeError
 from kernforge.jit import flags
 from kernforge.jit.api import load_inline
-from kernforge.source import diagnostics
+from kernforge.jit.machine import import_torch
+from kernforge.source import diagnostics, extension_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _SWITCH = re.compile(r"//\s*%%\s*(cpp|cuda)\s*$")
 _FIRST_LINE = 2  # the magic's own is 1
@@ -63,6 +67,11 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
         you. Run the cell again after an edit to get the new code; unchanged it costs nothing, and
         what was made with the old module stays valid.
 
+        A cell that registers operators (``TORCH_LIBRARY``, or ``STABLE_TORCH_LIBRARY`` of torch's
+        stable ABI, which compiles in seconds) and defines no Python module needs no ``--functions``:
+        the name is then that of its operators, ``torch.ops.<namespace>``. With ``--functions`` these
+        operators are variables too.
+
         Example::
 
             %%kernforge toy --functions plus
@@ -73,14 +82,17 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
         options = parse_argstring(self.kernforge, line)
         functions = [name.strip() for name in options.functions.split(",") if name.strip()]
         texts = split_cell(cell, cuda=options.cuda)
-        declared = [declaration(texts["cuda"], name) for name in functions]
+        space = operators(texts.values(), options.name)
+        bound = [] if space else functions
+        declared = [declaration(texts["cuda"], name) for name in bound]
         label = f"<cell {options.name}>"
         try:
             module = load_inline(
                 options.name,
                 [*filter(None, declared), _with_label(texts["cpp"], label)],
                 [_with_label(texts["cuda"], label)] if texts["cuda"].strip() else None,
-                functions=functions or None,
+                functions=bound or None,
+                is_python_module=not space,
                 extra_cflags=flags.words(options.cflags),
                 extra_cuda_cflags=flags.words(options.cuda_cflags),
                 extra_ldflags=flags.words(options.ldflags),
@@ -90,6 +102,10 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
             )
         except KernforgeError as error:
             raise explain_error(error, label, cell) from None
+        if space:
+            module = getattr(import_torch().ops, space)
+            if unknown := [name for name in functions if not hasattr(module, name)]:
+                raise CellError(f"the cell registers no operator {', '.join(unknown)} in {space}")
         variables = {options.name: module} | {name: getattr(module, name) for name in functions}
         self.shell.push(variables)
 
@@ -104,6 +120,20 @@ def split_cell(cell: str, *, cuda: bool) -> dict[str, str]:
         for language, text in lines.items():
             text.append(line if language == current and not switch else "")
     return {language: "\n".join(text) for language, text in lines.items()}
+
+
+def operators(texts: Iterable[str], name: str) -> str:
+    """The op namespace that a cell registers; empty if the cell is a Python module.
+
+    Args:
+        texts: the cell's C++ and CUDA.
+        name: the module's, which ``TORCH_EXTENSION_NAME`` stands for.
+    """
+    texts = tuple(texts)
+    spaces = sorted(extension_source.namespaces(texts))
+    if not spaces or extension_source.module_names(texts):
+        return ""
+    return name if spaces[0] == extension_source.EXTENSION_NAME else spaces[0]
 
 
 def declaration(cuda: str, name: str) -> str:

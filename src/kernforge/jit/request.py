@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge.errors import UsageError
+from kernforge.errors import BuildError, UsageError
 from kernforge.jit import flags, machine
 from kernforge.jit.files import find_closure
 from kernforge.jit.plan import ModuleRequest, ModuleUnit
+from kernforge.source import op_schema
 from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
+from kernforge.source.message_names import MessageNames
 from kernforge.system import digest
 from kernforge.toolchain import installed
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kernforge.jit.files import Tree
+    from kernforge.source.message_names import Part
     from kernforge.system.environment import Environment
 
 _SYSTEM = ("/usr", "/opt/rocm")
@@ -34,6 +37,7 @@ _SUFFIXES = (
     *CUDA_SUFFIXES,
 )
 _SYCL = ".sycl"
+_TYPES = "types of a schema are Tensor, int, float, bool, str, ScalarType, Device, T? and T[]"
 # Every way in which a source may become a Python module: pybind11, nanobind, Boost and by hand.
 _MODULE = re.compile(rf"MODULE|PyInit|PLUGIN|{EXTENSION_NAME}")
 
@@ -45,6 +49,7 @@ class JitRequest:
     Attributes:
         sources: absolute paths.
         texts: path and text of each source that is not on the disk.
+        parts: path and the user's sources of each text that is generated.
         build_directory: where the caller wants the shared object too; empty for nowhere.
         with_cuda: whether C++ sources get CUDA's headers; None: if a source is CUDA.
         is_python_module: False for sources that only register operators.
@@ -56,6 +61,7 @@ class JitRequest:
     name: str
     sources: tuple[str, ...]
     texts: tuple[tuple[str, str], ...] = ()
+    parts: tuple[tuple[str, tuple[Part, ...]], ...] = ()
     cflags: tuple[str, ...] = ()
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
@@ -70,13 +76,14 @@ class JitRequest:
 
 def resolve_request(
     request: JitRequest, tree: Tree, environment: Environment
-) -> tuple[ModuleRequest, tuple[str, ...]]:
+) -> tuple[ModuleRequest, MessageNames]:
     """Read the user's files, and separate the user's flags and directories from the machine's.
 
     Returns:
-        The module to plan, and the user's files in it.
+        The module to plan, and what the user calls its sources.
 
     Raises:
+        BuildError: torch does not accept the schema of an operator.
         UsageError: a source is not there, or does not define the module.
     """
     if not request.texts:
@@ -103,6 +110,11 @@ def resolve_request(
     has_cuda = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
     written = [text for unit in units for text in unit.texts.values()]
     check_name(request.name, written)
+    names = MessageNames(
+        files=tuple(sorted({path for u in units for path in u.texts} - dict(request.texts).keys())),
+        parts=dict(request.parts),
+    )
+    check_schemas(units, names)
     # A file that flags bring may define the module.
     if request.is_python_module and not (first or request.ldflags):
         check_module(request.name, written)
@@ -122,8 +134,7 @@ def resolve_request(
         with_cuda=has_cuda if request.with_cuda is None else request.with_cuda,
         executable=request.is_standalone,
     )
-    inline = {path for path, _ in request.texts}
-    return module, tuple(sorted({path for unit in units for path in unit.texts} - inline))
+    return module, names
 
 
 def content_key(request: JitRequest, module: ModuleRequest) -> str:
@@ -244,6 +255,26 @@ def check_name(name: str, texts: Iterable[str]) -> None:
             f"{name!r} is not an identifier of C++, and {EXTENSION_NAME} in the sources stands for it",
             hint=hint,
         )
+
+
+def check_schemas(units: Iterable[ModuleUnit], names: MessageNames) -> None:
+    """Refuse operator schemas that torch does not accept: it would end the process while loading.
+
+    Args:
+        units: the sources, with what they include.
+        names: what the user calls them.
+
+    Raises:
+        BuildError: there are such schemas; the message is in the form of a compiler's.
+    """
+    texts = {path: text for unit in units for path, text in unit.texts.items()}
+    wrong = []
+    for path, text in texts.items():
+        for line, schema in op_schema.schema_lines(text):
+            if message := machine.schema_mistake(schema):
+                wrong.append(names.restore(f"{path}:{line}: error: {message}"))
+    if wrong:
+        raise BuildError("\n".join(wrong), hint=_TYPES)
 
 
 def check_module(name: str, texts: Iterable[str]) -> None:

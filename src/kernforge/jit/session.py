@@ -7,6 +7,7 @@ A process has one, ``PROCESS``; a test makes its own. Threads may share it.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from kernforge.jit.device.units import DeviceSession
 from kernforge.jit.plan import plan_module
+from kernforge.system import process
+from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
@@ -31,6 +34,11 @@ if TYPE_CHECKING:
     from kernforge.toolchain.host_compiler import Compiler
     from kernforge.toolchain.local_parts import LocalParts
     from kernforge.toolchain.lockfile import Lock
+
+_WAITING = (
+    "waiting until torch's headers are compiled ahead, which makes the next build of such a source "
+    "faster (Ctrl-C ends it, KERNFORGE_JIT_HINT=0 hides this)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,20 +150,35 @@ class JitSession:
             self.namespaces.difference_update(module.namespaces.values())
 
     def start_once(self, key: str, work: Callable[[], None]) -> None:
-        """Do work in a thread, once for each key; the process waits for it when it ends."""
+        """Do work in a thread, once for each key; ``finish`` waits for it when the process ends."""
         with self.lock:
             if key not in self._threads:
-                self._threads[key] = thread = threading.Thread(target=work)
+                # Not a thread that Python itself waits for: it would do so without a word.
+                self._threads[key] = thread = threading.Thread(target=work, daemon=True)
                 thread.start()
+
+    @property
+    def background(self) -> tuple[threading.Thread, ...]:
+        """Threads that compile what nobody waits for yet."""
+        with self.lock:
+            return tuple(thread for thread in self._threads.values() if thread.is_alive())
 
     def wait(self) -> None:
         """Wait for what is compiled in the background."""
-        with self.lock:
-            threads = tuple(self._threads.values())
-        for thread in threads:
+        for thread in self.background:
             thread.join()
         self.device.wait()
+
+    def finish(self) -> None:
+        """Wait for what is compiled in the background, and say so; an interrupt ends it."""
+        if self.background and self.environment.kernforge_jit_hint != "0":
+            Console().note(_WAITING)
+        try:
+            self.wait()
+        except KeyboardInterrupt:
+            process.kill_all()
 
 
 PROCESS = JitSession()
 """The session of this process, in which ``load`` and ``load_inline`` compile."""
+atexit.register(PROCESS.finish)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 DIRECTORY = "kernforge-slim"
 HEADER = "kernforge_torch.h"
+PATH = f"{DIRECTORY}/{HEADER}"
+"""The written header, in an action's directory."""
 _LARGE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
 _LARGE_INCLUDE = re.compile(
     rf'^([ \t]*)#[ \t]*include[ \t]*[<"](?:{"|".join(map(re.escape, _LARGE))})[>"]', re.MULTILINE
@@ -106,11 +108,10 @@ def _cut_unit(unit: ModuleUnit, read: ReadHeader) -> ModuleUnit | None:
     if written is None:
         return None
     text, included = written
-    path = f"{DIRECTORY}/{HEADER}"
-    files = tuple(sorted((*closure.files, path)))
+    files = tuple(sorted((*closure.files, PATH)))
     foreign = tuple(sorted({*others, *included}))
     new = Closure(files=files, foreign=foreign, opaque=False)
-    return replace(unit, texts={**texts, path: text}, closure=new)
+    return replace(unit, texts={**texts, PATH: text}, closure=new)
 
 
 def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | None:

@@ -10,15 +10,19 @@ that each further build needs another name, and a new name must not compile a bi
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
+from kernforge.source.message_names import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MAIN, CUDA = "main.cpp", "cuda.cu"
 """Names of the files that ``inline`` makes."""
+CPP_LABEL, CUDA_LABEL, FUNCTIONS_LABEL = "cpp_sources", "cuda_sources", "functions"
+"""What their sources are called in messages: the arguments of ``load_inline``."""
 NAMES_HEADER = "kernforge_names.h"
 EXTENSION_NAME = "TORCH_EXTENSION_NAME"
 CUDA_SUFFIXES = (".cu", ".cuh")
@@ -121,6 +125,19 @@ _HEADER = """#pragma once
 _DECLARATION = 'extern "C" __attribute__((visibility("hidden"))) const char {symbol}[];'
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineFile:
+    """A file that is generated of the user's sources.
+
+    Attributes:
+        text: what is compiled.
+        parts: where the user's sources are in it.
+    """
+
+    text: str
+    parts: tuple[Part, ...]
+
+
 def inline(
     cpp_sources: str | Sequence[str],
     cuda_sources: str | Sequence[str],
@@ -129,8 +146,8 @@ def inline(
     error_handling: bool = True,
     implicit_headers: bool = True,
     whole: bool = False,
-) -> dict[str, str]:
-    """Text of each file that ``load_inline`` compiles, by the file's name.
+) -> dict[str, InlineFile]:
+    """Each file that ``load_inline`` compiles, by the file's name.
 
     Args:
         cpp_sources: C++ sources; joined to one file.
@@ -146,15 +163,31 @@ def inline(
     cpp, cuda = _listed(cpp_sources), _listed(cuda_sources)
     bound = [] if functions is None else _bindings(functions, error_handling=error_handling)
     prepend = implicit_headers and (whole or bool(bound) or not is_stable("\n".join(cpp)))
-    files = {MAIN: "\n".join((*([_EXTENSION] if prepend else []), *cpp, *bound, ""))}
+    files = {MAIN: _joined([_EXTENSION] if prepend else [], CPP_LABEL, cpp, bound)}
     if cuda:
         headers: tuple[str, ...] = ()
         if implicit_headers:
             text = "\n".join(cuda)
             raw = not whole and is_raw(text)
             headers = (*_standard(text), *_RUNTIME) if raw else (_TYPES, *_RUNTIME)
-        files[CUDA] = "\n".join((*headers, *cuda, ""))
+        files[CUDA] = _joined(headers, CUDA_LABEL, cuda)
     return files
+
+
+def _joined(
+    headers: Sequence[str], label: str, sources: Sequence[str], bound: Sequence[str] = ()
+) -> InlineFile:
+    """A file of headers, sources and generated bindings, each on lines of its own."""
+    parts, line = [], len(headers) + 1
+    for number, source in enumerate(sources):
+        count = source.count("\n") + 1
+        name = f"{label}[{number}]" if len(sources) > 1 else label
+        parts.append(Part(label=name, first=line, count=count))
+        line += count
+    if bound:  # Line 1 is that of the first function.
+        parts.append(Part(label=FUNCTIONS_LABEL, first=line + 1, count=len(bound) - 1))
+    text = "\n".join((*headers, *sources, *bound, ""))
+    return InlineFile(text=text, parts=tuple(parts))
 
 
 def is_raw(text: str) -> bool:

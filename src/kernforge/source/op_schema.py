@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kernforge.source.python_api import ApiEntry, Parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/                      # a comment
@@ -33,6 +33,9 @@ _NAME = re.compile(r"(?:\w+::)?(\w+(?:\.\w+)?)")
 _MUTATED = re.compile(r"\([a-z]+!(?:\s*->\s*[^)]*)?\)")
 _ARGUMENT = re.compile(r"(?P<type>\S.*?)(?:\s+(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_LIBRARY = re.compile(r"\bTORCH_LIBRARY|\bSTABLE_TORCH_LIBRARY")
+_IF = re.compile(r"^[ \t]*#[ \t]*if", re.MULTILINE)
+_ENDIF = re.compile(r"^[ \t]*#[ \t]*endif", re.MULTILINE)
 
 
 def schemas_in(source: str) -> tuple[str, ...]:
@@ -44,22 +47,52 @@ def schemas_in(source: str) -> tuple[str, ...]:
     Args:
         source: text of the file.
     """
-    schemas: list[str] = []
+    found = (" ".join(text.split()) for _, text in _defined(source))
+    return tuple(dict.fromkeys(s for s in found if _SCHEMA.fullmatch(s) or _NAME.fullmatch(s)))
+
+
+def schema_lines(source: str) -> list[tuple[int, str]]:
+    """Each schema that a C++ source registers with torch in any case, right or wrong, with its line.
+
+    Not those that depend on a preprocessor condition, nor the names of which torch infers a schema.
+
+    Args:
+        source: text of the file.
+    """
+    if not _LIBRARY.search(source):
+        return []
+    found = []
+    for start, text in _defined(source):
+        before = source[:start]
+        ends = len(_ENDIF.findall(before))
+        if "(" in text and len(_IF.findall(before)) == ends:
+            found.append((before.count("\n") + 1, " ".join(text.split())))
+    return found
+
+
+def _defined(source: str) -> Iterator[tuple[int, str]]:
+    """The string that each ``.def(`` has first, and where that begins."""
     literal: str | None = None
+    start = 0
     for match in _TOKEN.finditer(source):
         if match["def"]:
             literal = ""
         elif literal is None or match[0].startswith(("//", "/*")) or match["space"]:
             continue
-        elif match["text"] is not None:
-            literal += _ESCAPE.sub(lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), match["text"])
-        elif match["raw"] is not None:
-            literal += match["raw"]
+        elif match["text"] is not None or match["raw"] is not None:
+            start = start if literal else match.start()
+            literal += _text(match)
         else:
-            if literal and (_SCHEMA.fullmatch(literal.strip()) or _NAME.fullmatch(literal.strip())):
-                schemas.append(" ".join(literal.split()))
+            if literal:
+                yield start, literal
             literal = None
-    return tuple(dict.fromkeys(schemas))
+
+
+def _text(match: re.Match[str]) -> str:
+    """What a literal says."""
+    if match["raw"] is not None:
+        return match["raw"]
+    return _ESCAPE.sub(lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), match["text"])
 
 
 def read_operators(schemas: Iterable[str]) -> dict[str, ApiEntry]:

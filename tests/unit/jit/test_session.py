@@ -3,6 +3,7 @@
 
 import ast
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -285,3 +286,20 @@ def test_background_work_is_begun_once_and_waited_for():
 def test_a_process_has_one_session():
     assert isinstance(jit_session.PROCESS, JitSession)
     assert jit_session.PROCESS.device is not JitSession().device
+
+
+def test_an_exit_that_waits_says_so(capsys):
+    session = JitSession(environment=Environment({}))
+    session.finish()
+    assert capsys.readouterr().err == ""
+    go_on = threading.Event()
+    session.start_once("header", go_on.wait)
+    waiting = threading.Thread(target=session.finish)
+    waiting.start()
+    while not (said := capsys.readouterr().err):
+        time.sleep(0.01)
+    assert "waiting until torch's headers are compiled ahead" in said
+    assert waiting.is_alive()
+    go_on.set()
+    waiting.join()
+    assert not session.background

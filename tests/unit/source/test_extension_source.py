@@ -42,9 +42,9 @@ def test_a_binding_on_the_stable_abi_is_recognised(text, stable):
 
 def test_raw_cuda_and_stable_bindings_get_no_header_of_torch():
     files = extension_source.inline(STABLE, RAW, None)
-    assert "torch/extension.h" not in files["main.cpp"]
-    assert "torch/types.h" not in files["cuda.cu"]
-    assert "cuda_runtime.h" in files["cuda.cu"]
+    assert "torch/extension.h" not in files["main.cpp"].text
+    assert "torch/types.h" not in files["cuda.cu"].text
+    assert "cuda_runtime.h" in files["cuda.cu"].text
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_raw_cuda_and_stable_bindings_get_no_header_of_torch():
 )
 def test_raw_cuda_gets_the_headers_that_it_shows_a_use_for(code, headers):
     files = extension_source.inline(STABLE, RAW + code, None)
-    lines = files["cuda.cu"].partition("__global__")[0].split()[1::2]
+    lines = files["cuda.cu"].text.partition("__global__")[0].split()[1::2]
     assert lines == [f"<{name}>" for name in (*headers, "cuda.h", "cuda_runtime.h")]
 
 
@@ -68,14 +68,14 @@ def test_raw_cuda_gets_the_headers_that_it_shows_a_use_for(code, headers):
     "code", ["std::filesystem::path p;", "using namespace std;", '#include "a.h"']
 )
 def test_raw_cuda_gets_all_headers_where_its_use_is_not_known(code):
-    text = extension_source.inline(STABLE, RAW + code, None)["cuda.cu"]
+    text = extension_source.inline(STABLE, RAW + code, None)["cuda.cu"].text
     assert all(f"#include <{name}>" in text for name in ("vector", "optional", "cstdint"))
 
 
 def test_whole_gives_what_torch_gives():
     files = extension_source.inline([STABLE], [RAW], None, whole=True)
-    assert files["main.cpp"].startswith("#include <torch/extension.h>\n#include <torch/csrc")
-    assert files["cuda.cu"].splitlines()[:3] == [
+    assert files["main.cpp"].text.startswith("#include <torch/extension.h>\n#include <torch/csrc")
+    assert files["cuda.cu"].text.splitlines()[:3] == [
         "#include <torch/types.h>",
         "#include <cuda.h>",
         "#include <cuda_runtime.h>",
@@ -84,14 +84,14 @@ def test_whole_gives_what_torch_gives():
 
 @pytest.mark.parametrize("functions", ["f", ["f"], {"f": 'says "hello"\n'}])
 def test_functions_are_bound_under_the_macro_of_the_name(functions):
-    text = extension_source.inline("int f() { return 1; }", "", functions)["main.cpp"]
+    text = extension_source.inline("int f() { return 1; }", "", functions)["main.cpp"].text
     doc = r"says \"hello\"\n" if isinstance(functions, dict) else "f"
     assert "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {" in text
     assert f'm.def("f", torch::wrap_pybind_function(f), "{doc}");' in text
 
 
 def test_functions_can_be_called_without_torchs_errors():
-    text = extension_source.inline("int f();", "", ["f"], error_handling=False)["main.cpp"]
+    text = extension_source.inline("int f();", "", ["f"], error_handling=False)["main.cpp"].text
     assert 'm.def("f", f, "f");' in text
 
 
@@ -144,3 +144,19 @@ def test_module_names_are_read_from_the_sources():
 )
 def test_a_unit_starts_from_a_compiled_header_only_if_nothing_of_its_own_comes_first(text, header):
     assert extension_source.first_header(text) == header
+
+
+def test_a_generated_file_says_where_its_sources_are():
+    files = extension_source.inline(["int f();", "int g();\nint h();"], RAW, ["f", "g"])
+    lines = files["main.cpp"].text.splitlines()
+    for part, first in zip(files["main.cpp"].parts, ("int f();", "int g();"), strict=False):
+        assert lines[part.first - 1] == first
+    assert [part.label for part in files["main.cpp"].parts] == [
+        "cpp_sources[0]",
+        "cpp_sources[1]",
+        "functions",
+    ]
+    assert 'm.def("f"' in lines[files["main.cpp"].parts[2].first - 1]
+    (cuda,) = files["cuda.cu"].parts
+    assert cuda.label == "cuda_sources"
+    assert files["cuda.cu"].text.splitlines()[cuda.first - 1].startswith("__global__")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge.source.op_schema import read_operators, schemas_in
+from kernforge.source.op_schema import read_operators, schema_lines, schemas_in
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,18 @@ def test_spellings_that_mean_the_same_are_the_same():
 
 def test_an_operator_whose_schema_torch_infers_has_a_name_alone():
     assert read_operators(["f"])["ops.f"].parameters is None
+
+
+def test_registered_schemas_have_their_lines_right_or_wrong():
+    source = """TORCH_LIBRARY(a, m) {
+  m.def("f(Tensor x, flot a)"
+        " -> Tensor");
+  m.def("inferred", &f);
+  m.def("g(");
+}
+#ifdef MORE
+TORCH_LIBRARY_FRAGMENT(a, m) { m.def("h(flot a) -> Tensor"); }
+#endif
+"""
+    assert schema_lines(source) == [(2, "f(Tensor x, flot a) -> Tensor"), (5, "g(")]
+    assert not schema_lines('PYBIND11_MODULE(a, m) { m.def("f(x)", &f); }')

@@ -2,8 +2,9 @@
 """Run one action, in a directory that holds its inputs and nothing else.
 
 Its outputs enter the store by one rename. The directory of one that failed stays, and beside it a
-script that runs it again by hand. The action can write its directory and everything in it, so that
-this process writes there before it runs and never after, and reads it as ``untrusted``.
+script that runs it again by hand, unless the context says otherwise. The action can write its
+directory and everything in it, so that this process writes there before it runs and never after, and
+reads it as ``untrusted``.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class ActionContext:
         trees: real path of each toolchain tree by name.
         jobs: how many actions run at once.
         sandbox: how an action is kept to its inputs.
+        keeps_failed: whether the directory of an action that failed stays, with a script in it that
+            repeats the command.
     """
 
     store: Store
@@ -51,6 +54,7 @@ class ActionContext:
     runner: Runner
     jobs: int
     sandbox: Sandbox = sandbox.OFF
+    keeps_failed: bool = True
 
     @property
     def work(self) -> Path:
@@ -176,6 +180,9 @@ class ActionRun:
         done = replace(done, returncode=sandbox.returncode(self._context.sandbox, done.returncode))
         problems = _take_outputs(action, directory, tree)
         if done.returncode != 0 or done.timed_out or problems:
+            if not self._context.keeps_failed:
+                files.remove_tree(directory.path)
+                raise _FailedError(_failure(action, "", done, problems))
             again = self._context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
             files.write_atomic(again, sandbox.by_hand(command))
             raise _FailedError(_failure(action, f"sh {again}", done, problems))

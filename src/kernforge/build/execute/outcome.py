@@ -172,7 +172,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An action that failed; ``repeat`` is a shell line that runs it again by hand."""
+    """An action that failed; ``repeat`` is a shell line that runs it again by hand, or empty."""
 
     action: Action
     returncode: int
@@ -185,14 +185,14 @@ class Failure:
         ``where`` is the worker that ran it, empty for this machine.
         """
         on = f" on {where}" if where else ""
-        return "\n".join(
-            (
-                f"{self.action.title}: exit status {self.returncode}{on}",
-                f"for {', '.join(self.action.variants)}",
-                self.output,
-                f"repeat it by hand{on}:\n  {self.repeat}",
-            )
-        )
+        lines = [
+            f"{self.action.title}: exit status {self.returncode}{on}",
+            f"for {', '.join(self.action.variants)}",
+            self.output,
+        ]
+        if self.repeat:
+            lines.append(f"repeat it by hand{on}:\n  {self.repeat}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

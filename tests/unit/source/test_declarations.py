@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections import Counter
+
+from kernforge.source.declarations import (
+    Declared,
+    declared,
+    names_in,
+    used_namespaces,
+    without_files,
+)
+
+HEADERS = b"""#define CHECK(scale) do { scale
+namespace at { inline namespace v1 {
+class __attribute__((visibility("default"))) Tensor;
+class Tensor : public Base { int scale(); };
+inline Tensor relu(const Tensor& scale, Sizes s = {}, double alpha = 1) { int beta = 1; return {}; }
+Tensor relu(Tensor);
+inline Tensor Tensor::abs() const { return relu(*this); }
+template <typename gamma, int delta = 3> struct Pair {};
+enum class Kind { half, full = 2 };
+using Half = int;
+constexpr int block = 3;
+}}
+extern "C" { void launch(float* block); }
+using namespace at::literals;
+"""
+
+
+def of(*names):
+    return declared(HEADERS, names)
+
+
+def test_what_is_declared_at_namespace_scope_is_found():
+    space = ("at", "v1")
+    assert of("Tensor") == Counter({Declared(space, "Tensor", "definition"): 1}) + Counter(
+        {Declared(space, "Tensor", "name"): 1}
+    )
+    assert of("relu") == Counter({Declared(space, "relu", "function"): 2})
+    assert of("Pair", "Half", "block") == Counter(
+        [
+            Declared(space, "Pair", "definition"),
+            Declared(space, "Half", "name"),
+            Declared(space, "block", "name"),
+        ]
+    )
+    assert of("half") == Counter([Declared((*space, "Kind"), "half", "name")]) or of("half")
+    assert of("launch") == Counter([Declared((), "launch", "function")])
+    assert of("CHECK") == Counter([Declared((), "CHECK", "macro")])
+
+
+def test_parameters_members_and_locals_are_not():
+    assert not of("scale", "alpha", "beta", "gamma", "delta", "abs", "s")
+
+
+def test_the_users_files_do_not_count():
+    text = b"""# 1 "a.cpp"
+int mine;
+# 1 "/torch/a.h" 1
+int theirs;
+# 2 "a.cpp" 2
+int mine_too;
+"""
+    left = without_files(text, lambda name: name == "a.cpp")
+    assert names_in(left) == {"int", "theirs"}
+
+
+def test_namespaces_that_are_used_are_known():
+    assert used_namespaces(HEADERS) == {"at", "literals"}
