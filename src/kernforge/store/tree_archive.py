@@ -13,14 +13,14 @@ import hashlib
 import io
 import tarfile
 import zlib
-from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
 from kernforge.errors import IntegrityError
-from kernforge.system import files
+from kernforge.system.extraction import Extraction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _MAGIC = b"kernforge-tree 1 "
 _LINE = len(_MAGIC) + 64 + 1
@@ -70,8 +70,9 @@ def unpack(stream: IO[bytes], into: Path) -> None:
     source = _Inflating(stream)
     try:
         with tarfile.open(fileobj=source, mode="r|") as archive:
+            unpacked = Extraction(into, "the packed tree")
             for member in archive:
-                _extract(archive, member, into)
+                _extract(archive, member, unpacked)
         source.drain()
     except (tarfile.TarError, zlib.error, EOFError) as error:
         raise IntegrityError(f"it is damaged: {error}") from error
@@ -137,24 +138,13 @@ def _walk(directory: Path) -> Iterator[Path]:
             yield from _walk(path)
 
 
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path) -> None:
-    _refuse_outside(member.name)
-    path = into / member.name
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, unpacked: Extraction) -> None:
     if member.isdir():
-        files.make_dir(path)
+        unpacked.directory(member.name)
     elif member.issym():
-        _refuse_outside(str(PurePosixPath(member.name).parent / member.linkname))
-        files.symlink(member.linkname, path)
+        unpacked.link(member.name, member.linkname)
     elif member.isreg() and (stream := archive.extractfile(member)):
         executable = bool(member.mode & 0o100)
-        files.write_chunks(path, iter(lambda: stream.read(_CHUNK), b""), executable=executable)
+        unpacked.file(member.name, iter(lambda: stream.read(_CHUNK), b""), executable=executable)
     else:
         raise IntegrityError(f"{member.name} is neither a file, a directory nor a link")
-
-
-def _refuse_outside(name: str) -> None:
-    depth = 0
-    for part in PurePosixPath(name).parts:
-        depth += -1 if part == ".." else 1
-        if depth < 0 or part == "/":
-            raise IntegrityError(f"{name!r} leads out of the tree")

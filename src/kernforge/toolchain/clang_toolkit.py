@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import SpecifierSet
 
 from kernforge.errors import ToolchainError
-from kernforge.toolchain import tree_names, wheel_pins
+from kernforge.toolchain import projects, tree_names, wheel_pins
 from kernforge.toolchain.lockfile import LockedClang, LockedToolkit
 
 if TYPE_CHECKING:
@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 
 # The wheels of one clang: a program that fits no other's headers.
 _RELEASE = "22.1.8"
-_COMPILER = ("ziglang", "==0.17.0")
-_HEADERS = ("clang-tidy", f"=={_RELEASE}")
+_COMPILER = (projects.CLANG, "==0.17.0")
+_HEADERS = (projects.CLANG_HEADERS, f"=={_RELEASE}")
 # Whose wheels have the static runtime, and whose have fatbinary.
 _RUNTIME_OF = "12.9"
 _FATBINARY_OF = "13.0"
 _METAPACKAGE = "cuda-toolkit"
 _NVCC = "nvidia-cuda-nvcc"
 _RUNTIME = "nvidia-cuda-runtime-cu12"
-_TOOLKIT = ("nvidia-cuda-nvcc-cu12", _RUNTIME, "nvidia-cuda-cccl-cu12")
 _ARCHIVE = "libcudart_static.a"
 
 EMPTY_HEADER = f"{tree_names.CLANG_EMPTY}/curand_mtgp32_kernel.h"
@@ -59,7 +58,7 @@ def resolve(version: str, wheels: Wheels, cpu: str, libraries: Sequence[str]) ->
     def locked(project: str, specifier: SpecifierSet) -> LockedWheel:
         return wheel_pins.by_record(wheel_pins.matching(wheels, project, specifier, cpu), wheels)
 
-    missing = [name for name in _TOOLKIT if name not in pins]
+    missing = [name for name in projects.TOOLKIT_12 if name not in pins]
     if missing:
         raise ToolchainError(
             f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
@@ -81,7 +80,7 @@ def resolve(version: str, wheels: Wheels, cpu: str, libraries: Sequence[str]) ->
     wanted = [f"{name}-cu12" for name in libraries if f"{name}-cu12" in pins]
     return LockedToolkit(
         release=str(meta.version),
-        wheels=tuple(locked(name, pins[name]) for name in _TOOLKIT),
+        wheels=tuple(locked(name, pins[name]) for name in projects.TOOLKIT_12),
         libraries=tuple(locked(name, pins[name]) for name in wanted),
         clang=clang,
     )

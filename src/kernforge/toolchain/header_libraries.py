@@ -11,11 +11,12 @@ import io
 import re
 import tarfile
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernforge.errors import ToolchainError, UsageError
-from kernforge.system import digest, files
+from kernforge.system import digest, untrusted
+from kernforge.system.extraction import Budget, Extraction, refuse_growth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,12 +33,13 @@ RELEASES = {
     "cutlass_4_4": ("4.4.2", None),
     "cutlass_4_5": ("4.5.2", None),
 }
-PROJECT = "nvidia-cutlass"
 VARIABLE = "CUTLASS_SRC_DIR"
 # Where a CUTLASS tree keeps its headers; all are found as <cutlass/...> and <cute/...>.
 HEADERS = ("include/", "tools/util/include/")
 _WHEEL_PREFIX = "cutlass_library/source/"
 _VERSION_FILE = "cutlass/version.h"
+# Releases have some 6,000 files in 120 MB.
+_SOURCES = Budget(members=100_000, file_bytes=1 << 30, total_bytes=1 << 30, ratio=100)
 _VERSION = re.compile(r"#define\s+CUTLASS_(MAJOR|MINOR|PATCH)\s+(\d+)")
 
 
@@ -79,6 +81,7 @@ def read(place: Path) -> HeaderFiles:
     """Headers of a CUTLASS checkout, or of a .tar.gz, .tar.xz or .zip of one.
 
     Raises:
+        IntegrityError: an archive grows to more than any release is.
         UsageError: there is no such file, or it holds no CUTLASS.
     """
     if place.is_dir():
@@ -87,7 +90,12 @@ def read(place: Path) -> HeaderFiles:
         members = _of_archive(place)
     else:
         raise UsageError(f"{place}: no such file or directory", hint="name a CUTLASS checkout")
-    found = {below: data for name, data in members if (below := _below_include(name))}
+    found: dict[str, bytes] = {}
+    for name, data in members:
+        if not (below := _below_include(name)):
+            continue
+        if found.setdefault(below, data) != data:
+            raise UsageError(f"{place} holds two files {below}", hint="name one release's sources")
     if "cutlass/cutlass.h" not in found:
         raise UsageError(
             f"{place} holds no CUTLASS: there is no include/cutlass/cutlass.h in it",
@@ -97,9 +105,14 @@ def read(place: Path) -> HeaderFiles:
 
 
 def write(found: HeaderFiles, tree: Path) -> None:
-    """Write headers into an empty tree, as ``include/...``."""
+    """Write headers into an empty tree, as ``include/...``.
+
+    Raises:
+        IntegrityError: they are of an archive that leads out of the tree.
+    """
+    unpacked = Extraction(tree, found.place)
     for path, data in found.files.items():
-        files.write_new(tree / "include" / path, data)
+        unpacked.file(f"include/{path}", data)
 
 
 def no_wheel(name: str) -> ToolchainError:
@@ -122,8 +135,11 @@ def _below_include(name: str) -> str | None:
 def _of_directory(root: Path) -> Iterator[tuple[str, bytes]]:
     for prefix in HEADERS:
         for path in sorted((root / prefix).rglob("*")):
-            if path.is_file():
-                yield path.relative_to(root).as_posix(), path.read_bytes()
+            if path.is_dir() and not path.is_symlink():
+                continue
+            real = untrusted.inside(root.resolve(), path)
+            if real:
+                yield path.relative_to(root).as_posix(), real.read_bytes()
 
 
 def _of_archive(place: Path) -> Iterator[tuple[str, bytes]]:
@@ -141,11 +157,19 @@ def _of_archive(place: Path) -> Iterator[tuple[str, bytes]]:
 def _members(data: bytes) -> Iterator[tuple[str, bytes]]:
     if zipfile.is_zipfile(io.BytesIO(data)):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for info in archive.infolist():
-                if not info.is_dir():
-                    yield info.filename, archive.read(info)
+            infos = [info for info in archive.infolist() if not info.is_dir()]
+            sizes = ((i.filename, i.file_size, i.compress_size) for i in infos)
+            refuse_growth("the archive", sizes, _SOURCES)
+            for info in infos:
+                yield info.filename, archive.read(info)
         return
+    total = 0
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        for member in archive:
+        for count, member in enumerate(archive, 1):
+            total += member.size
+            largest = [(member.name, max(total, member.size), len(data))]
+            refuse_growth("the archive", largest, replace(_SOURCES, members=1))
+            if count > _SOURCES.members:
+                raise UsageError(f"the archive holds more than {_SOURCES.members:,} files")
             if member.isfile() and (stream := archive.extractfile(member)):
                 yield member.name, stream.read()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system import files
 from kernforge.system.digest import sha256
-from kernforge.toolchain import clang_toolkit, header_libraries, lockfile
+from kernforge.system.extraction import Extraction
+from kernforge.toolchain import clang_toolkit, header_libraries, lockfile, projects
 from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.local_parts import LocalParts
 
@@ -47,6 +48,7 @@ class Toolchains:
         """
         if toolkit.directory:
             return self._installed(toolkit)
+        _check_toolkit(toolkit)
 
         def fill(tree: Path) -> None:
             if toolkit.clang:
@@ -56,9 +58,10 @@ class Toolchains:
                 self._unpack(toolkit, tree)
             for wheel in toolkit.wheels:
                 archive = self._wheels.whole(wheel.file, wheel.sha256)
+                unpacked = Extraction(tree, wheel.file)
                 for path, data in _below_toolkit(archive.fetch(archive.names())):
                     executable = path.startswith(("bin/", "nvvm/bin/"))
-                    files.write_new(tree / path, data, executable=executable)
+                    unpacked.file(path, data, executable=executable)
             if not (tree / "bin" / "nvcc").is_file():
                 raise ToolchainError(f"the files of CUDA {toolkit.release} hold no bin/nvcc")
             if not (tree / "lib64").exists():
@@ -68,20 +71,25 @@ class Toolchains:
 
     def library_headers(self, wheel: LockedWheel) -> Path:
         """Directory whose ``include`` holds the headers of a CUDA library's wheel."""
+        libraries = (*projects.LIBRARIES, *projects.LIBRARIES_12)
+        projects.check_wheels([wheel], libraries, "the headers of a CUDA library")
 
         def fill(tree: Path) -> None:
             members = self._members(wheel, lambda name: _LIBRARY_HEADERS in name)
+            unpacked = Extraction(tree, wheel.file)
             for path, data in _below_toolkit(members):
-                files.write_new(tree / path, data)
+                unpacked.file(path, data)
 
         return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill)
 
     def torch_headers(self, wheel: LockedWheel) -> Path:
         """Directory whose ``include`` holds the headers of a torch release."""
+        projects.check_wheels([wheel], [projects.TORCH], "the headers of torch")
 
         def fill(tree: Path) -> None:
+            unpacked = Extraction(tree, wheel.file)
             for name, data in self._members(wheel, lambda n: n.startswith(_TORCH_HEADERS)):
-                files.write_new(tree / name.removeprefix("torch/"), data)
+                unpacked.file(name.removeprefix("torch/"), data)
 
         return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill)
 
@@ -89,8 +97,12 @@ class Toolchains:
         """Directory whose ``include`` holds the headers of a library.
 
         Raises:
-            ToolchainError: the lock names files of the user's, and these are not here.
+            ToolchainError: the lock names files of the user's, and these are not here, or a wheel
+                of another project.
         """
+        project = projects.TVM_FFI if name.startswith("tvm-ffi-") else projects.CUTLASS
+        wheels = [headers.wheel] if headers.wheel else []
+        projects.check_wheels(wheels, [project], f"the headers of {name}")
 
         def fill(tree: Path) -> None:
             if headers.wheel is None:
@@ -104,8 +116,9 @@ class Toolchains:
                 header_libraries.write(local, tree)
                 return
             below = _tvm_ffi if name.startswith("tvm-ffi-") else header_libraries.below_wheel
+            unpacked = Extraction(tree, headers.wheel.file)
             for member, data in self._members(headers.wheel, lambda n: bool(below(n))):
-                files.write_new(tree / "include" / (below(member) or ""), data)
+                unpacked.file(f"include/{below(member) or ''}", data)
 
         return self._store.tree(STORE_KIND, lockfile.headers_key(headers), fill)
 
@@ -133,9 +146,10 @@ class Toolchains:
     def _gather(self, toolkit: LockedToolkit, tree: Path) -> None:
         """Put together a toolkit in which clang compiles."""
         for wheel, starts in clang_toolkit.layout(toolkit):
+            unpacked = Extraction(tree, wheel.file)
             for name, data in self._members(wheel, functools.partial(clang_toolkit.placed, starts)):
                 path = clang_toolkit.placed(starts, name)
-                files.write_new(tree / path, data, executable=path.startswith("bin/"))
+                unpacked.file(path, data, executable=path.startswith("bin/"))
         files.write_new(tree / clang_toolkit.EMPTY_HEADER, b"")
 
     def _members(
@@ -152,6 +166,19 @@ class Toolchains:
             )
         members = archive.fetch([n for n in names if wanted(n) and not n.endswith("/")])
         yield from remote_zip.verified(members, remote_zip.record_hashes(record), wheel=wheel.file)
+
+
+def _check_toolkit(toolkit: LockedToolkit) -> None:
+    """Refuse a toolkit that is not made of the projects that a toolkit is made of."""
+    release = f"CUDA {toolkit.release}"
+    names = projects.TOOLKIT_12 if toolkit.clang else projects.TOOLKIT
+    projects.check_wheels(toolkit.wheels, names, release)
+    projects.check_archives(toolkit.archives, toolkit.release)
+    if clang := toolkit.clang:
+        projects.check_wheels([clang.compiler], [projects.CLANG], "clang")
+        projects.check_wheels([clang.headers], [projects.CLANG_HEADERS], "clang's headers")
+        projects.check_wheels([clang.fatbinary], projects.TOOLKIT[:1], "fatbinary")
+        projects.check_wheels([clang.runtime], projects.TOOLKIT_12, "the CUDA runtime")
 
 
 def _tvm_ffi(name: str) -> str | None:

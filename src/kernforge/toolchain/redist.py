@@ -8,13 +8,18 @@ Format (NVIDIA's "redistrib" manifests): ``redistrib_<release>.json`` maps each 
 
 from __future__ import annotations
 
+import functools
 import json
+import lzma
 import re
 import tarfile
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system import files
+from kernforge.system.extraction import Extraction
+from kernforge.toolchain import projects
 from kernforge.toolchain.lockfile import LockedArchive, LockedToolkit
 
 if TYPE_CHECKING:
@@ -29,14 +34,12 @@ VARIABLE = "KERNFORGE_CUDA_REDIST"
 # A compiler, the runtime and the C++ core libraries.
 _NEEDED = ("cuda_nvcc", "cuda_cudart", "cuda_cccl")
 # Parts of later releases, and the libraries whose headers ATen and kernels include.
-_WANTED = (
-    *("cuda_crt", "libnvvm", "libnvptxcompiler", "cuda_nvrtc", "cuda_nvtx", "cuda_profiler_api"),
-    *("libcublas", "libcufft", "libcurand", "libcusolver", "libcusparse"),
-)
+_WANTED = tuple(name for name in projects.COMPONENTS if name not in _NEEDED)
 # Of these only the headers are unpacked: their libraries are torch's, and weigh gigabytes.
 _HEADERS_ONLY = frozenset(_WANTED) - {"cuda_crt", "libnvvm", "libnvptxcompiler"}
 _PLATFORMS = {"x86_64": "linux-x86_64", "aarch64": "linux-sbsa"}
 _NEWEST_PATCH = 9
+_CHUNK = 1 << 20
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -89,7 +92,7 @@ class Redist:
             with files.locked(part.with_suffix(".lock")):
                 self._download(archive, part)
                 try:
-                    _unpack(part, archive, tree)
+                    _unpack(part, archive, Extraction(tree, archive.path))
                 finally:
                     files.remove_tree(part)
 
@@ -147,20 +150,28 @@ def _no_manifest(release: str, reason: str) -> ToolchainError:
     )
 
 
-def _unpack(part: Path, archive: LockedArchive, tree: Path) -> None:
+def _unpack(part: Path, archive: LockedArchive, unpacked: Extraction) -> None:
     """Write what is below an archive's top directory."""
     component = archive.path.partition("/")[0]
-    with tarfile.open(part) as opened:
-        for member in opened:
-            _, _, path = member.name.removeprefix("./").partition("/")
-            if component in _HEADERS_ONLY and not path.startswith("include/"):
-                continue
-            if not path or _leaves(path) or (member.issym() and _leaves(member.linkname)):
-                continue
-            if member.issym():
-                files.symlink(member.linkname, tree / path)
-            elif member.isfile() and (stream := opened.extractfile(member)):
-                files.write_new(tree / path, stream.read(), executable=bool(member.mode & 0o100))
+    try:
+        with tarfile.open(part) as opened:
+            for member in opened:
+                _, _, path = member.name.removeprefix("./").partition("/")
+                if component in _HEADERS_ONLY and not path.startswith("include/"):
+                    continue
+                if not path or member.isdir():
+                    continue
+                if member.issym():
+                    unpacked.link(path, member.linkname)
+                elif member.isreg() and (stream := opened.extractfile(member)):
+                    chunks = iter(functools.partial(stream.read, _CHUNK), b"")
+                    unpacked.file(path, chunks, executable=bool(member.mode & 0o100))
+                else:
+                    raise IntegrityError(
+                        f"{archive.path}: {path} is neither a file, a directory nor a link"
+                    )
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise IntegrityError(f"{archive.path} is damaged: {error}") from error
 
 
 def _leaves(path: str) -> bool:

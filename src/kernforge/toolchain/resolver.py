@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
-from kernforge.toolchain import clang_toolkit, header_libraries, wheel_pins
+from kernforge.toolchain import clang_toolkit, header_libraries, projects, wheel_pins
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch
 
@@ -28,21 +28,7 @@ if TYPE_CHECKING:
     from kernforge.toolchain.installed import TorchHome
     from kernforge.toolchain.lockfile import LockedCompiler, LockedPython, LockedWheel
 
-# The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries.
-TOOLKIT = (
-    "nvidia-cuda-nvcc",
-    "nvidia-cuda-crt",
-    "nvidia-nvvm",
-    "nvidia-cuda-cccl",
-    "nvidia-cuda-runtime",
-)
-# What ATen's CUDA headers and kernels include; only their headers are read.
-LIBRARIES = (
-    *("nvidia-cublas", "nvidia-cusolver", "nvidia-cusparse", "nvidia-curand", "nvidia-cufft"),
-    *("nvidia-cuda-nvrtc", "nvidia-nvtx", "nvidia-cuda-profiler-api"),
-)
 _META = "cuda-toolkit"
-_TVM_FFI = "apache-tvm-ffi"
 _OLDEST_WHEELS = 13
 
 
@@ -122,7 +108,7 @@ def _lacks_libraries(toolkit: LockedToolkit) -> bool:
     if toolkit.clang:  # locked with all that its CUDA has from the beginning
         return not toolkit.libraries
     there = {canonicalize_name(wheel.file.partition("-")[0]) for wheel in toolkit.libraries}
-    return not there >= set(LIBRARIES)
+    return not there >= set(projects.LIBRARIES)
 
 
 def make(
@@ -178,7 +164,7 @@ def _toolkit(
     if local_parts.redist and number.major < _OLDEST_WHEELS:
         return local_parts.redist.resolve(number, cpu)
     if local_parts.by_clang(version):
-        return clang_toolkit.resolve(version, wheels, cpu, LIBRARIES if libraries else ())
+        return clang_toolkit.resolve(version, wheels, cpu, projects.LIBRARIES if libraries else ())
     if old and old.wheels and not old.clang:
         meta = wheel_pins.matching(wheels, _META, SpecifierSet(f"=={old.release}"), cpu)
         return replace(old, libraries=_libraries(wheel_pins.pins(wheels, meta), wheels, cpu))
@@ -188,7 +174,7 @@ def _toolkit(
 def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
     meta = wheel_pins.newest(wheels, _META, version, cpu)
     pins = wheel_pins.pins(wheels, meta)
-    missing = [name for name in (*TOOLKIT, *LIBRARIES) if name not in pins]
+    missing = [name for name in (*projects.TOOLKIT, *projects.LIBRARIES) if name not in pins]
     if missing:
         raise ToolchainError(
             f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
@@ -199,7 +185,7 @@ def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> Loc
         release=str(meta.version),
         wheels=tuple(
             wheel_pins.whole(wheel_pins.matching(wheels, name, pins[name], cpu), wheels)
-            for name in TOOLKIT
+            for name in projects.TOOLKIT
         ),
         libraries=_libraries(pins, wheels, cpu) if libraries else (),
     )
@@ -210,14 +196,14 @@ def _libraries(
 ) -> tuple[LockedWheel, ...]:
     return tuple(
         wheel_pins.by_record(wheel_pins.matching(wheels, name, pins[name], cpu), wheels)
-        for name in LIBRARIES
+        for name in projects.LIBRARIES
     )
 
 
 def _torch(version: str, wheels: Wheels, cpu: str) -> LockedTorch:
     # The wheels without a local version are the CUDA ones: a CPU wheel lacks headers that CUDA
     # sources want. Headers do not differ between Pythons, so any interpreter's wheel will do.
-    newest = wheel_pins.newest(wheels, "torch", version, cpu)
+    newest = wheel_pins.newest(wheels, projects.TORCH, version, cpu)
     return LockedTorch(release=str(newest.version), wheel=wheel_pins.by_record(newest, wheels))
 
 
@@ -229,10 +215,10 @@ def _headers(name: str, wheels: Wheels, cpu: str, local_parts: LocalParts) -> Lo
     if local := local_parts.headers.get(name):
         return LockedHeaders(release=local.release, digest=local.digest)
     if name.startswith("tvm-ffi-"):
-        wheel = wheel_pins.newest(wheels, _TVM_FFI, name.removeprefix("tvm-ffi-"), cpu)
+        wheel = wheel_pins.newest(wheels, projects.TVM_FFI, name.removeprefix("tvm-ffi-"), cpu)
         return LockedHeaders(release=str(wheel.version), wheel=wheel_pins.by_record(wheel, wheels))
     release, carried = header_libraries.RELEASES[name]
     if carried is None:
         raise header_libraries.no_wheel(name)
-    wheel = wheel_pins.matching(wheels, header_libraries.PROJECT, SpecifierSet(f"=={carried}"), cpu)
+    wheel = wheel_pins.matching(wheels, projects.CUTLASS, SpecifierSet(f"=={carried}"), cpu)
     return LockedHeaders(release=release, wheel=wheel_pins.by_record(wheel, wheels))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from typing import TYPE_CHECKING
 
 from packaging.metadata import parse_email
@@ -86,9 +85,10 @@ def pins(wheels: Wheels, meta: Wheel) -> dict[str, SpecifierSet]:
     data = wheels.index.transport.body(meta.url).read()
     if meta.sha256 and sha256(data) != meta.sha256:
         raise ToolchainError(f"{meta.file} is not what the index promises (sha256 {meta.sha256})")
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
-        raw, _ = parse_email(archive.read(name))
+    archive = remote_zip.LocalWheel(io.BytesIO(data))
+    (name,) = [n for n in archive.names() if n.endswith(".dist-info/METADATA")]
+    ((_, document),) = archive.fetch([name])
+    raw, _ = parse_email(document)
     requirements: Iterable[Requirement] = map(Requirement, raw.get("requires_dist", []))
     return {canonicalize_name(r.name): r.specifier for r in requirements}
 

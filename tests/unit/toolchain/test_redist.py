@@ -113,7 +113,8 @@ def test_an_archive_cannot_write_outside_its_tree(redist, base, tmp_path):
         json.dumps(json.loads(path.read_text()) | {"cuda_nvcc": {"linux-x86_64": entry}})
     )
     own = LocalParts(redist=redist)
-    Toolchains(Store(tmp_path / "store"), None, own).toolkit(lock_of(own).cuda["12.8"])
+    with pytest.raises(IntegrityError, match="leads out of the tree"):
+        Toolchains(Store(tmp_path / "store"), None, own).toolkit(lock_of(own).cuda["12.8"])
     assert not list(tmp_path.rglob("evil"))
 
 

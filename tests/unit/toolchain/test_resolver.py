@@ -3,7 +3,7 @@
 
 import pytest
 
-from kernforge.toolchain import lockfile, resolver
+from kernforge.toolchain import lockfile, projects, resolver
 from kernforge.toolchain.lockfile import (
     Lock,
     LockedCompiler,
@@ -23,7 +23,7 @@ def wheel(project):
 def locked(libraries=(), python=None):
     toolkit = LockedToolkit(
         release="13.0.2",
-        wheels=tuple(map(wheel, resolver.TOOLKIT)),
+        wheels=tuple(map(wheel, projects.TOOLKIT)),
         libraries=tuple(map(wheel, libraries)),
     )
     return Lock(platform="x86_64-linux", compiler=COMPILER, cuda={"13.0": toolkit}, python=python)
@@ -38,9 +38,9 @@ def needs(**more):
     [
         ((), False, False),
         ((), True, True),
-        (resolver.LIBRARIES[:4], True, True),  # what an older kernforge locked
-        (resolver.LIBRARIES[:4], False, False),
-        (resolver.LIBRARIES, True, False),
+        (projects.LIBRARIES[:4], True, True),  # what an older kernforge locked
+        (projects.LIBRARIES[:4], False, False),
+        (projects.LIBRARIES, True, False),
     ],
 )
 def test_a_toolkit_without_all_libraries_is_completed(libraries, wanted, lacks):

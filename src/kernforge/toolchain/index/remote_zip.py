@@ -16,9 +16,11 @@ import csv
 import hashlib
 import io
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Protocol
 
 from kernforge.errors import IntegrityError, NetworkError
+from kernforge.system.extraction import refuse_growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -57,8 +59,10 @@ class LocalWheel:
 
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes."""
-        for name in names:
-            yield name, self._zip.read(name)
+        infos = [self._zip.getinfo(name) for name in names]
+        _refuse_growth(str(self._zip.filename), infos)
+        for info in infos:
+            yield info.filename, _read(self._zip, info)
 
 
 class RemoteWheel:
@@ -90,6 +94,7 @@ class RemoteWheel:
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes, a run of neighbours at a time."""
         wanted = sorted((self._zip.getinfo(n) for n in names), key=lambda info: info.header_offset)
+        _refuse_growth(self._url, wanted)
         ends = sorted([i.header_offset for i in self._zip.infolist()] + [self._zip.start_dir])
         for run in _runs(wanted):
             start = run[0].header_offset
@@ -97,7 +102,7 @@ class RemoteWheel:
             stop = ends[bisect.bisect_right(ends, run[-1].header_offset)]
             self._load(start, stop)
             for info in run:
-                yield info.filename, self._zip.read(info)
+                yield info.filename, _read(self._zip, info)
 
     def _open(self) -> zipfile.ZipFile:
         try:
@@ -122,6 +127,17 @@ class RemoteWheel:
     def _counted(self, data: bytes) -> bytes:
         self._progress(len(data))
         return data
+
+
+def _refuse_growth(source: str, infos: Iterable[zipfile.ZipInfo]) -> None:
+    refuse_growth(source, ((i.filename, i.file_size, i.compress_size) for i in infos))
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    try:
+        return archive.read(info)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise IntegrityError(f"{archive.filename}: {info.filename}: {error}") from error
 
 
 class _MissingBytesError(Exception):

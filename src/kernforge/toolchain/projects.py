@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a toolchain may be made of: a lock decides which programs run, so it may not name any wheel.
+
+A lock comes with a project, and the project may be a stranger's. So each part of a toolkit must be
+a wheel of the project that this part comes from, or an archive of a component of NVIDIA's; and a
+wheel whose hash is known here must have that hash.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from kernforge.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kernforge.toolchain.lockfile import LockedArchive, LockedWheel
+
+TOOLKIT = (
+    "nvidia-cuda-nvcc",
+    "nvidia-cuda-crt",
+    "nvidia-nvvm",
+    "nvidia-cuda-cccl",
+    "nvidia-cuda-runtime",
+)
+"""The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries."""
+LIBRARIES = (
+    *("nvidia-cublas", "nvidia-cusolver", "nvidia-cusparse", "nvidia-curand", "nvidia-cufft"),
+    *("nvidia-cuda-nvrtc", "nvidia-nvtx", "nvidia-cuda-profiler-api"),
+)
+"""What ATen's CUDA headers and kernels include; only their headers are read."""
+TOOLKIT_12 = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12")
+"""What clang takes of CUDA 12."""
+LIBRARIES_12 = tuple(f"{name}-cu12" for name in LIBRARIES)
+CLANG, CLANG_HEADERS = "ziglang", "clang-tidy"
+TORCH, TVM_FFI, CUTLASS = "torch", "apache-tvm-ffi", "nvidia-cutlass"
+ALL = frozenset(
+    (
+        *TOOLKIT,
+        *LIBRARIES,
+        *TOOLKIT_12,
+        *LIBRARIES_12,
+        CLANG,
+        CLANG_HEADERS,
+        TORCH,
+        TVM_FFI,
+        CUTLASS,
+    )
+)
+
+COMPONENTS = (
+    *("cuda_nvcc", "cuda_cudart", "cuda_cccl"),
+    *("cuda_crt", "libnvvm", "libnvptxcompiler", "cuda_nvrtc", "cuda_nvtx", "cuda_profiler_api"),
+    *("libcublas", "libcufft", "libcurand", "libcusolver", "libcusparse"),
+)
+"""The parts of NVIDIA's redistributables that a toolkit is unpacked from."""
+
+_HASH = re.compile("[0-9a-f]{64}")
+_ARCHIVE = re.compile(r"(\w+)/linux-\w+/\1-linux-\w+-[\w.]+-archive\.tar\.xz")
+
+
+@functools.cache
+def known_hashes() -> Mapping[str, str]:
+    """Hex SHA-256 of the wheels that are known, by file name."""
+    text = resources.files("kernforge").joinpath("data/toolchain_wheels.json").read_text()
+    found: dict[str, str] = json.loads(text)["sha256"]
+    return found
+
+
+def check_wheels(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: str) -> None:
+    """Refuse a lock that takes a part of a toolchain from elsewhere.
+
+    Args:
+        wheels: as the lock names them.
+        allowed: the projects that may provide the part.
+        part: the part, as the error calls it.
+
+    Raises:
+        ToolchainError: a wheel is of another project, or differs from the one that is known.
+    """
+    names = frozenset(allowed)
+    for wheel in wheels:
+        try:
+            project = str(parse_wheel_filename(wheel.file)[0])
+        except (InvalidWheelFilename, ValueError):
+            project = ""
+        if project not in names or "/" in wheel.file:
+            raise ToolchainError(
+                f"the lock takes {part} from {wheel.file!r}, which is not a wheel of "
+                f"{' or '.join(sorted(names))}",
+                hint="do not build this project: its lock would start another program as the "
+                "compiler. `kernforge lock-toolchain` writes a new lock",
+            )
+        if not all(_HASH.fullmatch(text) for text in (wheel.sha256, wheel.record) if text):
+            raise ToolchainError(
+                f"the lock's hash of {wheel.file} is not one",
+                hint="write the lock anew with `kernforge lock-toolchain`",
+            )
+        known = known_hashes().get(wheel.file)
+        if known and wheel.sha256 != known:
+            raise ToolchainError(
+                f"the lock says that {wheel.file} has sha256 {wheel.sha256}; its release has {known}",
+                hint="do not build this project: its lock names another file under this name. "
+                "`kernforge lock-toolchain` writes a new lock",
+            )
+
+
+def check_archives(archives: Iterable[LockedArchive], release: str) -> None:
+    """Refuse a lock that names archives which are not components of a CUDA toolkit.
+
+    Raises:
+        ToolchainError: one is not.
+    """
+    for archive in archives:
+        found = _ARCHIVE.fullmatch(archive.path)
+        if not found or found[1] not in COMPONENTS or not _HASH.fullmatch(archive.sha256):
+            raise ToolchainError(
+                f"the lock takes CUDA {release} from {archive.path!r}, which is not a component of "
+                "NVIDIA's redistributables",
+                hint="write the lock anew with `kernforge lock-toolchain`",
+            )
