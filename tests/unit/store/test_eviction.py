@@ -132,7 +132,7 @@ def test_the_survey_adds_up(tmp_path):
     assert kinds["toolchains"].entries == 0
 
 
-@pytest.mark.parametrize(("text", "size"), [("20GB", 20 * 10**9), ("1.5GiB", 3 * 2**29), ("7", 7)])
+@pytest.mark.parametrize(("text", "size"), [("20GB", 20 * 10**9), ("1.5GiB", 3 * 2**29), ("7B", 7)])
 def test_the_limit_is_read_as_people_write_it(text, size):
     assert eviction.limit(Environment({"KERNFORGE_STORE_SIZE": text})) == size
 
