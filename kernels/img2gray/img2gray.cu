@@ -28,10 +28,10 @@ struct WeightBytes {
   static constexpr uint64_t kHigh = (W::kRed >> 8) | (W::kGreen >> 8) << 8 | (W::kBlue >> 8) << 16;
 };
 
-// Gray of the pixel whose red is byte kByte of word a and which may go on in word b; the value is
-// the result's top byte.
+// The exact weighted mean of the pixel whose red is byte kByte of word a and which may go on in
+// word b; the value is the result's top byte.
 template <class W, int kByte>
-__device__ __forceinline__ uint32_t gray_top(uint32_t a, uint32_t b) {
+__device__ __forceinline__ uint32_t gray_top_exact(uint32_t a, uint32_t b) {
   constexpr uint64_t low = WeightBytes<W>::kLow << (8 * kByte);
   constexpr uint64_t high = WeightBytes<W>::kHigh << (8 * kByte);
   uint32_t sum = __dp4a(a, static_cast<uint32_t>(low), W::kHalf);
@@ -42,6 +42,21 @@ __device__ __forceinline__ uint32_t gray_top(uint32_t a, uint32_t b) {
     sum += upper << 8;
   }
   return (sum >> W::kPreShift) * Reciprocal<W, 24>::value;
+}
+
+// Likewise, exact or truncated.
+template <class W, int kByte>
+__device__ __forceinline__ uint32_t gray_top(uint32_t a, uint32_t b) {
+  if constexpr (kTruncates<W>) {
+    const auto byte = [a, b](int at) {
+      return static_cast<float>((at < 4 ? a >> (8 * at) : b >> (8 * (at - 4))) & 255);
+    };
+    const float red_green =
+        __fadd_rn(__fmul_rn(W::kRed, byte(kByte)), __fmul_rn(W::kGreen, byte(kByte + 1)));
+    return __float2uint_rz(__fadd_rn(red_green, __fmul_rn(W::kBlue, byte(kByte + 2)))) << 24;
+  } else {
+    return gray_top_exact<W, kByte>(a, b);
+  }
 }
 
 // Four pixels in three words -> four gray bytes.
@@ -183,8 +198,8 @@ cudaError_t gray_launch(const uint8_t* in, uint8_t* out, const Layout& layout, W
                         cudaStream_t stream) {
   if (layout.pixels() == 0) return cudaSuccess;
   const Layout rows = collapse(layout);
-  return weights == Weights::kBt601 ? launch_all<Bt601Weights>(in, out, rows, stream)
-                                    : launch_all<DefaultWeights>(in, out, rows, stream);
+  return with_weights(weights,
+                      [&](auto w) { return launch_all<decltype(w)>(in, out, rows, stream); });
 }
 
 }  // namespace img2gray

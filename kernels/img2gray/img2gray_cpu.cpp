@@ -5,7 +5,7 @@
 // A row is cut into blocks of 16 or 32 pixels; its last block overlaps the one before it, so only
 // rows narrower than a block are done pixel by pixel. A block reads and writes its own bytes alone.
 // x86-64: SSE2, and AVX2 where the processor has it, found out when it runs. 64-bit Arm: NEON.
-// Everything else, and any layout whose pixels are not packed: plain C++.
+// Everything else, any layout whose pixels are not packed, and what is truncated: plain C++.
 
 #include <algorithm>
 
@@ -22,9 +22,14 @@ namespace {
 
 template <class W>
 inline uint8_t gray_pixel(const uint8_t* p, int64_t channel) {
-  const uint32_t sum =
-      W::kRed * p[0] + W::kGreen * p[channel] + W::kBlue * p[2 * channel] + W::kHalf;
-  return static_cast<uint8_t>((sum >> W::kPreShift) * Reciprocal<W, 24>::value >> 24);
+  if constexpr (kTruncates<W>) {
+    return static_cast<uint8_t>(W::kRed * p[0] + W::kGreen * p[channel] +
+                                W::kBlue * p[2 * channel]);
+  } else {
+    const uint32_t sum =
+        W::kRed * p[0] + W::kGreen * p[channel] + W::kBlue * p[2 * channel] + W::kHalf;
+    return static_cast<uint8_t>((sum >> W::kPreShift) * Reciprocal<W, 24>::value >> 24);
+  }
 }
 
 #if defined(__x86_64__) && !defined(IMG2GRAY_PLAIN)
@@ -184,16 +189,20 @@ IMG2GRAY_BLOCK_ROW(neon_row, NeonBlock, )
 
 template <class W>
 Row fastest_row() {
+  if constexpr (kTruncates<W>) {
+    return plain_row<W>;
+  } else {
 #if defined(__x86_64__) && !defined(IMG2GRAY_PLAIN)
 #if !defined(IMG2GRAY_BASELINE)
-  if (__builtin_cpu_supports("avx2")) return avx2_row<W>;
+    if (__builtin_cpu_supports("avx2")) return avx2_row<W>;
 #endif
-  return sse2_row<W>;
+    return sse2_row<W>;
 #elif defined(__aarch64__) && !defined(IMG2GRAY_PLAIN)
-  return neon_row<W>;
+    return neon_row<W>;
 #else
-  return plain_row<W>;
+    return plain_row<W>;
 #endif
+  }
 }
 
 template <class W>
@@ -222,11 +231,7 @@ void gray_range(const uint8_t* in, uint8_t* out, const Layout& layout, int64_t b
 void gray_cpu(const uint8_t* in, uint8_t* out, const Layout& layout, Weights weights, int64_t begin,
               int64_t end) {
   const Layout rows = collapse(layout);
-  if (weights == Weights::kBt601) {
-    gray_range<Bt601Weights>(in, out, rows, begin, end);
-  } else {
-    gray_range<DefaultWeights>(in, out, rows, begin, end);
-  }
+  with_weights(weights, [&](auto w) { gray_range<decltype(w)>(in, out, rows, begin, end); });
 }
 
 }  // namespace img2gray

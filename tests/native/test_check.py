@@ -267,6 +267,24 @@ def test_an_implementation_of_no_operator_is_found(variant):
 
 
 @pytest.mark.torch
+def test_a_namespace_that_is_called_and_has_no_operator_is_found(variant):
+    (variant / "_ops.py").write_text(f"import torch\nops = torch.ops.{ID}\n")
+    text = "from ._ops import ops\n\n\ndef double(x):\n    return ops.double(x)\n"
+    registers = (
+        "import torch\n"
+        f"library = torch.library.Library({ID!r}, 'DEF')\n"
+        "library.define('double(Tensor x) -> Tensor')\n"
+    )
+    (variant / "__init__.py").write_text(registers + text)
+    write_metadata(variant)
+    assert "undefined-op" not in found(variant, python=sys.executable)
+    (variant / "__init__.py").write_text(registers.replace(ID, "another") + text)
+    write_metadata(variant)
+    said = found(variant, python=sys.executable)["undefined-op"]
+    assert f"calls operators of torch.ops.{ID}, and none is registered there" in said
+
+
+@pytest.mark.torch
 def test_a_symbol_that_nobody_defines_fails_before_the_import(variant, workshop):
     source = MODULE + 'extern "C" void nobody(); void a() { nobody(); }'
     module = compiled(workshop, source)

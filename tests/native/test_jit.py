@@ -179,6 +179,34 @@ def test_messages_have_the_users_lines_and_nothing_is_left(tmp_path, monkeypatch
     assert not list(tmp_path.glob("kernforge-*"))
 
 
+def test_extern_c_on_one_side_is_named_with_both_lines(tmp_path):
+    """As in a tutorial that declares in C++ what its .cu defines with C linkage."""
+    (tmp_path / "launcher.cpp").write_text('extern "C" long launch(long n) { return 2 * n; }\n')
+    (tmp_path / "module.cpp").write_text(
+        "#include <Python.h>\nlong launch(long n);\n"
+        "static PyObject* run(PyObject*, PyObject*) { return PyLong_FromLong(launch(1)); }\n"
+        'static PyMethodDef methods[] = {{"run", run, METH_NOARGS, nullptr}, {}};\n'
+        'static PyModuleDef module = {PyModuleDef_HEAD_INIT, "one_sided", nullptr, -1, methods};\n'
+        "PyMODINIT_FUNC PyInit_one_sided() { return PyModule_Create(&module); }\n"
+    )
+    sources = [str(tmp_path / "launcher.cpp"), str(tmp_path / "module.cpp")]
+    with pytest.raises(BuildError) as caught:
+        kernforge.load("one_sided", sources)
+    assert 'module.cpp:2: launch is declared without extern "C", and ' in caught.value.message
+    assert 'launcher.cpp:1 defines it with extern "C"' in caught.value.message
+    assert 'write extern "C" before launch' in caught.value.hint
+
+
+def test_extern_c_in_cuda_sources_alone_is_named_by_the_arguments(monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    cuda = '__global__ void k() {}\nextern "C" long launch(long n) { return n; }\n'
+    cpp = "long launch(long n);\nlong used = launch(1);\n" + PLAIN % 1
+    with pytest.raises(BuildError) as caught:
+        kernforge.load_inline("apart", cpp, cuda_sources=cuda, no_implicit_headers=True)
+    assert "cpp_sources:1: launch is declared without extern" in caught.value.message
+    assert "cuda_sources:2 defines it with extern" in caught.value.message
+
+
 def test_what_is_linked_is_looked_at_again(tmp_path):
     """An object, and a library by its name, that somebody else makes."""
     text = 'extern "C" int given();\n' + PLAIN % "given()"

@@ -7,25 +7,19 @@ import sys
 
 import pytest
 import torch
+from support.tutorials import BUILT, FIXED, FORMS
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 
 SERIES = "torch" + "".join(torch.__version__.split(".")[:2])
 CPU = f"{SERIES}-cxx11-cpu-x86_64-linux"
 CUDA = f"{SERIES}-cxx11-cu130-x86_64-linux"
-BINDING, PACKAGE = "torch-ext/torch_binding.cpp", "torch-ext/img2gray/__init__.py"
-NOT_UNIVERSAL = ("build.toml", 'name = "img2gray"', 'name = "img2gray"\nuniversal = false')
-HIPIFY = ("build.toml", 'backend = "cuda"', 'language = "cuda-hipify"')
-FIXED = [
-    (BINDING, "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops)", "TORCH_LIBRARY(img2gray, ops)"),
-    (PACKAGE, "from ._ops import ops", "from . import _ops"),
-    (PACKAGE, "    ops.img2gray(", "    torch.ops.img2gray.img2gray("),
-]
-FORMS = {
-    "only a name": ((), 2, ["cuda"]),
-    "universal = false": ((NOT_UNIVERSAL,), 2, ["cuda"]),
-    "cuda-hipify": ((HIPIFY,), 1, ["cuda", "rocm"]),
-    "a fixed namespace": (FIXED, 2, ["cuda"]),
+# Edition and backends of each form.
+READ_AS = {
+    "only-a-name": (2, ["cuda"]),
+    "not-universal": (2, ["cuda"]),
+    "cuda-hipify": (1, ["cuda", "rocm"]),
+    "fixed-namespace": (2, ["cuda"]),
 }
 # The formula as it is written, every operation rounded to float32; torch's CPU does the same.
 USE = """
@@ -54,7 +48,7 @@ LOCAL = "import kernforge; kernel = kernforge.get_local_kernel(sys.argv[1])"
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_builds_as_it_is_for_one_architecture(kernforge_cli, tutorial, form):
-    edits, edition, backends = FORMS[form]
+    edits, (edition, backends) = FORMS[form], READ_AS[form]
     root = tutorial("img2gray", edits=edits)
     before = (root / "build.toml").read_bytes()
     done = kernforge_cli("build", root, "--variant", CUDA, "--arch", "9.0", "--json")
@@ -97,7 +91,7 @@ def test_what_was_never_edited_is_published_and_loaded(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_migrated_is_the_same_plan(kernforge_cli, tutorial, form):
-    edits, _, backends = FORMS[form]
+    edits, (_, backends) = FORMS[form], READ_AS[form]
     root = tutorial("img2gray", edits=edits)
 
     def plan():
@@ -135,11 +129,10 @@ def test_export_leaves_the_tutorials_flake_alone(kernforge_cli, tutorial):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 @pytest.mark.parametrize("form", FORMS)
-def test_the_gpu_has_the_bytes_of_the_formula(kernforge_cli, tutorial, fork_server, form):
+def test_the_gpu_has_the_bytes_of_the_formula(fork_server, form):
     """With the products and sums joined, as nvcc does unless it is told not to."""
-    root = tutorial("img2gray", edits=FORMS[form][0])
-    kernforge_cli("build", root)  # for the torch that is installed
+    assert (BUILT / form).is_dir(), "build it before: python -m support.tutorials"
     code = USE.format(load=LOCAL, device="cuda", formula=FUSED)
-    done = fork_server.run([sys.executable, "-c", code, root])
+    done = fork_server.run([sys.executable, "-c", code, BUILT / form])
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("0 ")

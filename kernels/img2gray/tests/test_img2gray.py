@@ -67,19 +67,38 @@ def random_image(shape, device):
     return torch.randint(0, 256, shape, dtype=torch.uint8, device=device)
 
 
-def assert_gray(got, image, weights="default"):
-    want = reference.img2gray(image, weights)
+def assert_gray(got, image, weights="default", rounding="nearest"):
+    want = reference.img2gray(image, weights, rounding)
     assert (got.dtype, got.shape, got.device) == (want.dtype, want.shape, want.device)
     wrong = (got != want).nonzero()
     assert not len(wrong), f"{len(wrong)} differ, the first at {wrong[0].tolist()}"
 
 
+@pytest.mark.parametrize("rounding", ["nearest", "truncate"])
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_all_colours(kernel, device, weights):
+def test_all_colours(kernel, device, weights, rounding):
     value = torch.arange(256, dtype=torch.uint8, device=device)
     for red in range(0, 256, 64):  # 64 reds at a time: the reference computes in 64 bits
         image = torch.cartesian_prod(value[red : red + 64], value, value).view(2048, 2048, 3)
-        assert_gray(kernel.img2gray(image, weights), image, weights)
+        got = kernel.img2gray(image, weights, rounding=rounding)
+        assert_gray(got, image, weights, rounding)
+
+
+def test_truncated_values_of_the_tutorials(kernel, device):
+    """0.21 * 27 + 0.07 * 19 is 7, and in float32 below it; 0.21 * 19 + 0.72 * 6 + 0.07 * 67 is 13."""
+    image = torch.tensor([[27, 0, 19], [19, 6, 67], [255, 255, 255], [1, 1, 1]], dtype=torch.uint8)
+    got = kernel.img2gray(image[None].to(device), rounding="truncate")
+    assert got[0].tolist() == [6, 13, 255, 1]
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 33, 75])
+def test_truncated_rows_of_every_alignment_and_planes(kernel, device, width):
+    parent = random_image((4, width + 18, 3), device)
+    for x in range(18):
+        crop = parent[1:3, x : x + width]
+        for image in (crop, crop.contiguous().permute(2, 0, 1).contiguous().permute(1, 2, 0)):
+            got = kernel.img2gray(image, rounding="truncate")
+            assert_gray(got, image, "default", "truncate")
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -160,6 +179,7 @@ def test_gray_stays_gray(kernel, device, weights):
         (lambda k, i: k.img2gray(i[None, None]), r"got \[1, 1, 4, 6, 3\]"),
         (lambda k, i: k.img2gray(i[..., :2]), r"must be 3 .*got \[4, 6, 2\]"),
         (lambda k, i: k.img2gray(i, "bt709"), r"'default' or 'bt601', got 'bt709'"),
+        (lambda k, i: k.img2gray(i, rounding="up"), r"'nearest' or 'truncate', got 'up'"),
         (lambda k, i: k.img2gray(i, out=i.new_empty(4, 5)), r"got \[4, 5\] for image \[4, 6, 3\]"),
         (
             lambda k, i: k.img2gray(i, out=i.new_empty(4, 6).short()),

@@ -30,8 +30,9 @@ void check_image(const Tensor& image, int64_t weights) {
   if (image.size(image.dim() - 1) != 3) {
     refuse("the last dimension of image must be 3 (red, green, blue), got " + shape_of(image));
   }
-  if (weights != 0 && weights != 1) {
-    refuse("weights must be 0 (default) or 1 (bt601), got " + std::to_string(weights));
+  if (weights < 0 || weights > 3) {
+    refuse("weights must be 0 (default), 1 (bt601), or these truncated, 2 or 3, got " +
+           std::to_string(weights));
   }
 }
 

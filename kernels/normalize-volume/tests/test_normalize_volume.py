@@ -105,6 +105,27 @@ def test_the_bits_are_the_formulas_for_every_value(kernel, device, dtype, result
 
 @per_dtype
 @per_result
+@pytest.mark.parametrize("largest", [4095.0, 255.0, 65535.0, 0.37])
+def test_one_number_is_the_value_that_becomes_one(kernel, device, dtype, result, largest):
+    v = every_value(dtype, device)
+    got = kernel.normalize_volume(v, largest, dtype=result)
+    divisor = torch.tensor(largest, dtype=torch.float32)
+    assert_bitwise(got.cpu(), (v.cpu().float() / divisor).to(result))
+    assert_bitwise(got, kernel.normalize_volume(v, max=largest, dtype=result))
+    assert_bitwise(got, kernel.normalize_volume(v, 0.0, largest, dtype=result))
+    if torch.iinfo(dtype).max >= largest > 1:
+        assert bool((got[v.int() == int(largest)] == 1).all())
+
+
+def test_mean_and_std_may_be_named(kernel, device):
+    v = volume((2, 3, 4), torch.int16, device)
+    by_place = kernel.normalize_volume(v, 1.5, 2.5)
+    assert_bitwise(by_place, kernel.normalize_volume(v, mean=1.5, std=2.5))
+    assert_bitwise(by_place, kernel.normalize_volume(v, 1.5, std=2.5))
+
+
+@per_dtype
+@per_result
 def test_window(kernel, device, dtype, result):
     v = every_value(dtype, device)
     for low, high in ((-160, 240), (0, 1), (10.5, 99.25), (0, 255), (-1024, 3071)):
@@ -198,7 +219,12 @@ def test_every_misalignment(kernel, device, dtype, result, start):
         (lambda k, v: k.normalize_volume(v.float()), "uint8, int16 or uint16, got Float"),
         (lambda k, v: k.normalize_volume(v[0]), r"\[Z, Y, X\] or \[N, Z, Y, X\], got \[5, 6\]"),
         (lambda k, v: k.normalize_volume(v, dtype=torch.float64), "or float16, got Double"),
-        (lambda k, v: k.normalize_volume(v, 1.0), "both mean and std"),
+        (lambda k, v: k.normalize_volume(v, mean=1.0), "both mean and std"),
+        (lambda k, v: k.normalize_volume(v, std=1.0), "both mean and std"),
+        (lambda k, v: k.normalize_volume(v, max=1.0, std=1.0), "max, or mean and std"),
+        (lambda k, v: k.normalize_volume(v, 1.0, max=1.0), "each once"),
+        (lambda k, v: k.normalize_volume(v, 1.0, 2.0, 3.0), "each once"),
+        (lambda k, v: k.normalize_volume(v, 0.0), "divisor must be from 1e-30 .*got 0.0"),
         (lambda k, v: k.normalize_volume(v, 1.0, 0.0), "divisor must be from 1e-30 .*got 0.0"),
         (lambda k, v: k.normalize_volume(v, 1.0, math.nan), "divisor must be .*got -?nan"),
         (lambda k, v: k.normalize_volume(v, math.inf, 1.0), "offset must be .*got inf"),

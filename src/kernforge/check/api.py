@@ -22,6 +22,7 @@ from kernforge.binary import abi_floor, elf, fatbin
 from kernforge.check import abi_rules, package_rules
 from kernforge.check.finding import Finding
 from kernforge.errors import CheckError, IntegrityError, UsageError
+from kernforge.source import binding_mistakes
 from kernforge.system.process import Command
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ PYTHON_ABI = "3.9"
 
 _TIMEOUT_S = 300
 _LINES_SHOWN = 3
+_EMPTY = 5  # exit status of the import program when a namespace that is called has no operator
 _DANGLING = 4  # exit status of the import program when an operator is not defined
 _UNFIT = 3  # exit status of the import program when this interpreter cannot serve
 # Imports as a loader does: under the id, from the directory, after the framework, whose objects all
@@ -63,6 +65,10 @@ sys.modules[wanted["id"]] = module
 spec.loader.exec_module(module)
 if left := sorted(text.split("\\n")[0].removeprefix("name: ") for text in {{*dangling()}} - before):
     sys.exit(print(*left, sep=", ", file=sys.stderr) or {_DANGLING})
+if wanted["calls"]:
+    names = sys.modules["torch"]._C._dispatch_get_all_op_names()
+    if empty := [n for n in wanted["calls"] if not any(name.startswith(n + "::") for name in names)]:
+        sys.exit(print(*empty, sep=", ", file=sys.stderr) or {_EMPTY})
 """
 
 
@@ -260,6 +266,7 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
         "framework": "tvm_ffi" if variant.framework == "tvm-ffi" else "torch",
         "version": list(variant.version or (0, 0)),
         "exact": variant.framework in {"torch", "tvm-ffi"},
+        "calls": _called(checked),
     }
     # -B, or the import would leave bytecode inside the variant; BIND_NOW finds every symbol.
     argv = (python, "-B", "-c", _IMPORT, json.dumps(request))
@@ -281,6 +288,15 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
             "compare the names in def and impl, and look for a misspelt schema in def: torch takes "
             "one that it cannot read for no schema",
         )
+    elif done.returncode == _EMPTY:
+        yield _finding(
+            "undefined-op",
+            checked.where,
+            f"the package calls operators of torch.ops.{printed}, and none is registered there: the "
+            "first call is an AttributeError",
+            "register them with TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops), and take `ops` from "
+            "._ops in Python",
+        )
     elif done.returncode and "ModuleNotFoundError" in printed and checked.metadata.python_depends:
         packages = ", ".join(checked.metadata.python_depends)
         yield _skipped(checked, f"a dependency is missing: {printed}", f"install {packages}")
@@ -289,6 +305,21 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
         message = f"importing it in a fresh process {how}: {printed}"
         hint = f"repeat it: LD_BIND_NOW=1 {python} -c 'import torch' and load the variant"
         yield _finding("import", checked.where, message, hint)
+
+
+def _called(checked: _CheckedVariant) -> list[str]:
+    """The op namespaces of the kernel's own that its compiled package calls."""
+    if checked.variant.is_noarch or checked.variant.framework == "tvm-ffi":
+        return []
+    texts = {
+        file.relative_to(checked.path).as_posix(): file.read_text(errors="replace")
+        for file in _walk(checked.path)
+        if file.suffix == ".py" and file.name != "_ops.py"
+    }
+    called = {each.name for each in binding_mistakes.called_namespaces(texts)}
+    own = {binding_mistakes.OWN: checked.metadata.id}
+    name = checked.metadata.name.replace("-", "_")
+    return sorted(own.get(each, each) for each in called if each in {binding_mistakes.OWN, name})
 
 
 def _cannot_load(variant: Variant) -> str:

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kernforge.errors import BuildError, page
-from kernforge.source import diagnostics
+from kernforge.source import diagnostics, linkage
 from kernforge.source.extension_source import is_stable, is_torch_header
 from kernforge.system.console import Console
 
@@ -93,6 +93,22 @@ def missing_symbol(message: str) -> str:
     return match[1] if match else ""
 
 
+def linkage_error(name: str, function: str, texts: Mapping[str, str]) -> BuildError | None:
+    """What is wrong with a function that is undefined because ``extern "C"`` is on one side only.
+
+    Args:
+        name: the module's.
+        function: the function, as C++ writes it; the bare name of one with C linkage.
+        texts: sources and headers by path.
+
+    Returns:
+        None if the sources do not have it with both linkages.
+    """
+    for found in linkage.one_sided([function], texts):
+        return BuildError(f"{name} cannot be imported: {found.message}", hint=found.hint)
+    return None
+
+
 def undefined_error(
     name: str, function: str, texts: Mapping[str, str], kernels: Collection[str]
 ) -> BuildError | None:
@@ -106,6 +122,8 @@ def undefined_error(
     Returns:
         None if the project never names the function.
     """
+    if error := linkage_error(name, function, texts):
+        return error
     bare = function.partition("(")[0].rpartition("::")[2].rpartition(" ")[2].partition("<")[0]
     word = re.compile(rf"\b{re.escape(bare)}\b")
     named = [path for path, text in texts.items() if word.search(_INCLUDE.sub("", text))]

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from kernforge.errors import UsageError
+from kernforge.binary.symbols import demangled
+from kernforge.errors import BuildError, UsageError
 from kernforge.jit import advice, flags, machine, make, mistakes
 from kernforge.jit import request as jit_request
 from kernforge.jit import session as jit_session
@@ -277,7 +278,26 @@ def _load_built(
     name = request.name if not written or request.name in written else min(written)
     torch = machine.import_torch()
     python = request.is_python_module
-    return load_module(session, path, name, module.namespaces, torch, python=python)
+    try:
+        return load_module(session, path, name, module.namespaces, torch, python=python)
+    except BuildError as error:
+        function = demangled(advice.missing_symbol(error.message))
+        if one_sided := advice.linkage_error(name, function, _user_texts(request, wanted)):
+            raise one_sided from error
+        raise
+
+
+def _user_texts(request: JitRequest, wanted: ModuleRequest) -> dict[str, str]:
+    """What a module is made of by the names that its user knows: paths, or the arguments' names."""
+    parts, found = dict(request.parts), {}
+    for path, text in ((p, t) for unit in wanted.units for p, t in unit.texts.items()):
+        if path not in parts:
+            found[path] = text
+            continue
+        lines = text.split("\n")
+        for part in parts[path]:
+            found[part.label] = "\n".join(lines[part.first - 1 : part.first - 1 + part.count])
+    return found
 
 
 def _fails_with_all(session: JitSession, whole: JitRequest, error: make.CompileError) -> bool:

@@ -110,9 +110,10 @@ def read(root: Path, runner: Runner) -> Project:
         written = [replace(each, path=editions.written_path(each.path, data)) for each in mistakes]
         bare = text.removeprefix("\ufeff")
         raise ManifestError(report(written, data, text=bare, source=str(path)))
+    notes = (*manifest.notes, *values.notes(manifest))
     return Project(
         root=root,
-        manifest=sources.expanded(manifest, found),
+        manifest=replace(sources.expanded(manifest, found), notes=notes),
         manifest_text=text,
         files=found,
         git=_git_state(root, runner),

@@ -301,8 +301,8 @@ def _for_torch_here(
 
 
 def _not_here(here: tuple[Version2, Version2 | None]) -> str:
-    cuda = f" with CUDA {here[1]}" if here[1] else ""
-    return f"the torch that is installed here is {here[0]}{cuda}; ask for it with --variant"
+    cuda = f", for which CUDA {here[1]} is built" if here[1] else ""
+    return f"not for the installed torch {here[0]}{cuda}; ask for it with --variant"
 
 
 def _no_compiler(given: _Given, cuda: Version2 | None) -> str:

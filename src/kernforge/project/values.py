@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
@@ -20,17 +21,36 @@ if TYPE_CHECKING:
 
 # torch/csrc/stable is in torch's wheels since then.
 _FIRST_STABLE = Version2(2, 9)
+_ARCH = re.compile(r"\d+\.\d[af]?(?:\+PTX)?")
 
 
 def wrong_values(manifest: Manifest) -> Iterator[Mistake]:
-    """Stable ABIs that never were, and compute capabilities of no GPU."""
+    """Stable ABIs that never were, and compute capabilities of no GPU.
+
+    One of no GPU among others is not compiled for, and is a note only: see ``notes``.
+    """
     yield from _stable_abi(manifest)
+    for path, text, alone in _capabilities(manifest):
+        problem = _capability(text)
+        if problem and (alone or text.endswith("+PTX") or not _ARCH.fullmatch(text)):
+            yield Mistake(path=path, problem=problem)
+
+
+def notes(manifest: Manifest) -> Iterator[str]:
+    """A line for each compute capability of no GPU that is left out beside those of GPUs."""
+    for path, text, _ in _capabilities(manifest):
+        if problem := _capability(text):
+            yield f"[kernel.{path[1]}] cuda-capabilities {text} is left out: {problem}"
+
+
+def _capabilities(manifest: Manifest) -> Iterator[tuple[Path, str, bool]]:
+    """Each capability with its place, and whether no other of its section is of a GPU."""
     for name, section in manifest.kernels.items():
         if isinstance(section, CudaKernel):
-            for number, text in enumerate(section.cuda_capabilities or ()):
-                path = ("kernel", name, "cuda-capabilities", number)
-                if problem := _capability(text):
-                    yield Mistake(path=path, problem=problem)
+            named = section.cuda_capabilities or ()
+            alone = not any(_capability(text) == "" for text in named)
+            for number, text in enumerate(named):
+                yield ("kernel", name, "cuda-capabilities", number), text, alone
 
 
 def _stable_abi(manifest: Manifest) -> Iterator[Mistake]:

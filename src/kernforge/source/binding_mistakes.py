@@ -22,7 +22,8 @@ _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?P<word>if|ifdef|ifndef|endif)\b", re.M
 _LIBRARY = re.compile(
     r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,"
 )
-_MACRO = "TORCH_EXTENSION_NAME"
+OWN = "TORCH_EXTENSION_NAME"
+"""Stands for the op namespace of the build, which has another name in each."""
 _OPS_MODULE = "_ops"
 # A namespace that Python itself fills: torch.library's functions take "namespace::name".
 _IN_PYTHON = re.compile(r"""[\"'](\w+)::\w|\bLibrary\(\s*[\"'](\w+)[\"']""")
@@ -53,8 +54,14 @@ class SourceMistake:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Use:
-    """An op namespace that a file registers or calls; ``_MACRO`` is that of this build."""
+class NamespaceCall:
+    """An op namespace that a file registers or calls.
+
+    Attributes:
+        name: the namespace; ``OWN`` is that of the build.
+        path: the file.
+        line: its line, counted from 1.
+    """
 
     name: str
     path: str
@@ -96,7 +103,7 @@ def unfilled_namespaces(
         package: text of the package's Python files, by path.
     """
     registered = [use for path, text in sources.items() for use in _registered(path, text)]
-    called = [use for path, text in sorted(package.items()) for use in _called(path, text)]
+    called = [*called_namespaces(package)]
     in_python = {m[1] or m[2] for text in package.values() for m in _IN_PYTHON.finditer(text)}
     filled = {use.name for use in registered} | in_python | _OF_TORCH
     called_names = {use.name for use in called}
@@ -114,26 +121,36 @@ def unfilled_namespaces(
         fix="write TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops), and take `ops` from ._ops in "
         "Python: a namespace for each build lets two versions load in one process. Or keep the "
         f"name, and call torch.ops.{there.name} in Python"
-        if there.name != _MACRO
+        if there.name != OWN
         else f"take the operators from the build: `from ._ops import ops` in {here.path}",
     )
 
 
-def _shown(use: _Use) -> str:
-    if use.name == _MACRO:
+def called_namespaces(package: Mapping[str, str]) -> Iterator[NamespaceCall]:
+    """The op namespaces that a package calls, as far as its text shows them.
+
+    Args:
+        package: text of the package's Python files, by path.
+    """
+    for path, text in sorted(package.items()):
+        yield from _called(path, text)
+
+
+def _shown(use: NamespaceCall) -> str:
+    if use.name == OWN:
         return "the namespace of the build (TORCH_EXTENSION_NAME, `ops` of ._ops)"
     return f"torch.ops.{use.name}"
 
 
-def _registered(path: str, text: str) -> Iterator[_Use]:
+def _registered(path: str, text: str) -> Iterator[NamespaceCall]:
     code = cpp_text.code(text)
     for match in _LIBRARY.finditer(code):
         line = cpp_text.line_of(code, match.start())
         if not code.splitlines()[line - 1].lstrip().startswith("#"):  # a macro's definition
-            yield _Use(name=match["name"], path=path, line=line)
+            yield NamespaceCall(name=match["name"], path=path, line=line)
 
 
-def _called(path: str, text: str) -> Iterator[_Use]:
+def _called(path: str, text: str) -> Iterator[NamespaceCall]:
     try:
         tree = ast.parse(text)
     except SyntaxError:  # the import at the check says it better
@@ -143,9 +160,9 @@ def _called(path: str, text: str) -> Iterator[_Use]:
             names = {alias.name for alias in node.names}
             whole = (node.module or "").rpartition(".")[2] == _OPS_MODULE
             if whole and names & {"ops", "add_op_namespace_prefix"}:
-                yield _Use(name=_MACRO, path=path, line=node.lineno)
+                yield NamespaceCall(name=OWN, path=path, line=node.lineno)
         elif isinstance(node, ast.Attribute):
             if ast.unparse(node) == f"{_OPS_MODULE}.ops":
-                yield _Use(name=_MACRO, path=path, line=node.lineno)
+                yield NamespaceCall(name=OWN, path=path, line=node.lineno)
             elif ast.unparse(node.value) == "torch.ops" and node.attr not in _NOT_NAMESPACES:
-                yield _Use(name=node.attr, path=path, line=node.lineno)
+                yield NamespaceCall(name=node.attr, path=path, line=node.lineno)

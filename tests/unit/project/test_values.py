@@ -32,10 +32,10 @@ def read(tmp_path, old, new):
         ),
         (
             '["9.0"]',
-            '["8.0", "9.9"]',
-            r'build.toml:\d+: \[kernel.cuda\] cuda-capabilities\[1\] = "9.9": no GPU has the compute c',
+            '["9.9"]',
+            r'build.toml:\d+: \[kernel.cuda\] cuda-capabilities\[0\] = "9.9": no GPU has the compute c',
         ),
-        ('["9.0"]', '["9.9+PTX"]', "no GPU has the compute capability 9.9"),
+        ('["9.0"]', '["8.0", "9.9+PTX"]', "no GPU has the compute capability 9.9"),
         ('["9.0"]', '["sm_90"]', "not a compute capability; write it like 8.0"),
         (
             'src = ["times_two.cu"',
@@ -58,3 +58,8 @@ def test_patterns_are_files_once_the_project_is_read(tmp_path):
     found = read(tmp_path, 'src = ["times_two.cu", "times_two.h"]', 'src = ["*.cu", "*.h"]')
     assert found.manifest.kernels["cuda"].src == ("times_two.cu", "times_two.h")
     assert '"*.cu"' in found.manifest_text
+
+
+def test_a_capability_of_no_gpu_beside_others_is_a_note_as_published_kernels_have_it(tmp_path):
+    (note,) = read(tmp_path, '["9.0"]', '["9.0", "11.8"]').manifest.notes
+    assert note.startswith("[kernel.cuda] cuda-capabilities 11.8 is left out: no GPU has")

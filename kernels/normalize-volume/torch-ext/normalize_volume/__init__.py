@@ -20,37 +20,64 @@ _statistics = ops.statistics.default
 
 def normalize_volume(
     volume: torch.Tensor,
+    *numbers: float,
     mean: float | None = None,
     std: float | None = None,
-    *,
+    max: float | None = None,  # noqa: A002 - what tutorials call it
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """``(volume - mean) / std``.
+    """``(volume - mean) / std``, or ``volume / max``.
 
-    Without ``mean`` and ``std`` they are each volume's own, as ``volume_mean_std`` gives them; they
-    stay on the device. A volume of a single value becomes zeros. Every backend gives the same bits.
+    ``normalize_volume(volume, mean, std)`` takes both numbers, ``normalize_volume(volume, max)`` the
+    value that becomes 1, such as 4095.0 for 12 bits: the bits are those of ``(float)v / max`` in C++.
+    Without numbers, mean and standard deviation are each volume's own, as ``volume_mean_std`` gives
+    them; they stay on the device, and a volume of a single value becomes zeros. Every backend gives
+    the same bits.
 
     Args:
         volume: uint8, int16 or uint16 ``[Z, Y, X]`` or ``[N, Z, Y, X]``. Fastest when contiguous;
             others are copied once.
+        numbers: ``max``, or ``mean`` and ``std``, by place.
         mean: what is subtracted, of a magnitude up to 1e30; with ``std`` or not at all.
         std: what is divided by, from 1e-30 to 1e30.
+        max: what is divided by, from 1e-30 to 1e30; without ``mean`` and ``std``.
         dtype: float32, bfloat16 or float16. Computed in float32 and rounded to it once.
 
     Returns:
         A contiguous tensor of the volume's shape; float32 within 3.5 units in the last place of the
-        exact quotient for means up to 2^23.
+        exact quotient for means up to 2^23, and rounded correctly for ``max``.
 
     Raises:
         ValueError: a shape, dtype, device or number is not as above, only one of ``mean`` and
             ``std`` is given, or they are to be computed of more than 2^34 voxels.
         RuntimeError: CUDA refused the launch.
     """
+    largest = max
+    if numbers:
+        mean, std, largest = _by_place(numbers, mean, std, max)
+    if largest is not None:
+        if mean is not None or std is not None:
+            raise ValueError("normalize_volume: give max, or mean and std")
+        return _normalize(volume, 0.0, largest, False, dtype)
     if mean is None and std is None:
         return _standardize(volume, dtype)
     if mean is None or std is None:
         raise ValueError("normalize_volume: give both mean and std, or neither")
     return _normalize(volume, mean, std, False, dtype)
+
+
+def _by_place(
+    numbers: tuple[float, ...],
+    mean: float | None,
+    std: float | None,
+    max: float | None,  # noqa: A002
+) -> tuple[float | None, float | None, float | None]:
+    """Mean, standard deviation and maximum, of which some are given by place."""
+    if max is not None or mean is not None or len(numbers) > 2 or (len(numbers) == 2 and std):
+        raise ValueError("normalize_volume: give max, or mean and std, each once")
+    if len(numbers) == 2:
+        return numbers[0], numbers[1], None
+    return (None, None, numbers[0]) if std is None else (numbers[0], std, None)
 
 
 def window_volume(

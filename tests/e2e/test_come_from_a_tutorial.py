@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page for readers of tutorials: its commands are run in a folder with the tutorials' files."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from e2e.walkthrough import Walk
+
+from kernforge.cli.main import parser
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/how-to/author/come-from-a-tutorial.md"
+FILES = ROOT / "tests/tutorials"
+# A step or a command of the table, in backticks.
+SPAN = re.compile(r"`([^`]+)`")
+STEPS = (
+    *("nix develop", "nix build .#bundle", "build2cmake", "huggingface-cli upload", "time.time()"),
+    *("huggingface-cli tag", "kernels lock", "kernels download", "kernels to-wheel", "load(...)"),
+    *("setup.py build_ext", "pip install .", "compile_dev.py", 'get_kernel("me/img2gray")'),
+)
+
+
+def rows():
+    """The cells of the table of steps."""
+    table = PAGE.read_text().partition("## Each step and its command")[2]
+    lines = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_every_command_of_the_page_works(tmp_path, kept_home, fork_server):
+    top = tmp_path / "work"
+    for folder in ("img2gray", "img2gray-cpu"):
+        shutil.copytree(FILES / folder, top / "img2gray", dirs_exist_ok=True)
+    Walk(PAGE, top, kept_home, fork_server).follow(gpu=False)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_each_step_of_the_tutorials_is_in_the_table(step):
+    assert any(step in row[0] for row in rows())
+
+
+def test_each_command_of_the_table_exists():
+    commands = [
+        text
+        for row in rows()
+        for cell in row[1:]
+        for text in SPAN.findall(cell)
+        if text.startswith("kernforge ")
+    ]
+    assert len(commands) > 15
+    grammar = parser()
+    for command in commands:
+        # Operands that a row leaves out are the current directory, or are named here.
+        words = shlex.split(command)[1:]
+        if words[0] in {"new", "resources"}:
+            words.append("name")
+        grammar.parse_args(words)
