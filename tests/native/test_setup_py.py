@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projects with a setup.py, of the tutorials and others, built by real setuptools, pip and compilers."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from kernforge.setuptools import python_headers
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.native, pytest.mark.torch]
@@ -168,3 +172,91 @@ def test_autograd_in_device_code(tmp_path, environment):
     code = "import torch, cuda_add; cuda_add.add(torch.ones(4), torch.ones(4))"
     printed = run(sys.executable, "-c", code, cwd=project, env=environment, expect=1)
     assert "inputs must be CUDA tensors" in printed
+
+
+# -- with no changed line ------------------------------------------------------------------
+
+
+def kernforge(*arguments, cwd, env, expect=0):
+    return run(sys.executable, "-m", "kernforge", *arguments, cwd=cwd, env=env, expect=expect)
+
+
+def unchanged(project):
+    """The project's setup.py as it would be for torch."""
+    setup = project / "setup.py"
+    setup.write_text(setup.read_text().replace(OURS, THEIRS))
+    return project
+
+
+def test_pip_install_of_a_tutorial_with_no_changed_line(tmp_path, environment):
+    project = tutorial("my_extension", tmp_path / "project", ours=False)
+    binding = project / "my_op.cpp"
+    binding.write_text(binding.read_text().replace("\nvoid launch", '\nextern "C" void launch'))
+    site = tmp_path / "site"
+    printed = kernforge("pip", "install", "--target", site, ".", cwd=project, env=environment)
+    assert "building project for torch" in printed
+    assert "Successfully installed my-ops" in printed
+    code = "import torch, my_ops; my_ops.fused_relu_scale(torch.ones(4), 2.0)"
+    printed = run(sys.executable, "-c", code, cwd=site, env=environment, expect=1)
+    assert "input must be a CUDA tensor" in printed
+
+
+def test_pip_wheel_of_a_source_archive_whose_build_requires_torch(plain, tmp_path, environment):
+    unchanged(plain)
+    (plain / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools", "torch==1.0", "ninja>=99"]\n'
+        'build-backend = "setuptools.build_meta"\n'
+    )
+    top = tmp_path / "archive" / "plain-1.0"
+    shutil.copytree(plain, top)
+    archive = shutil.make_archive(tmp_path / "plain-1.0", "gztar", top.parent, "plain-1.0")
+    out = tmp_path / "out"
+    kernforge("pip", "wheel", "--no-deps", "-w", out, archive, cwd=tmp_path, env=environment)
+    (wheel,) = out.glob("*.whl")
+    assert wheel.name.startswith("plain-1.0-cp")
+
+
+def test_pip_shows_what_failed_and_which_line_asked(plain, environment):
+    unchanged(plain)
+    setup = plain / "setup.py"
+    setup.write_text(f"import torch\ntorch.nn.Linear(2, 2)\n{setup.read_text()}")
+    printed = kernforge("pip", "install", ".", cwd=plain, env=environment, expect=1)
+    assert "setup.py:2 asks for torch.nn" in printed
+
+
+def test_wheels_for_many_torch_and_python(plain, tmp_path, environment):
+    unchanged(plain)
+    (plain / "csrc/launch.cu").write_text(
+        "__global__ void f() {}\nvoid launch() { f<<<1, 1>>>(); }\n"
+    )
+    setup = plain / "setup.py"
+    text = setup.read_text().replace("CppExtension", "CUDAExtension")
+    text = text.replace('["csrc/plain.cpp"]', '["csrc/plain.cpp", "csrc/launch.cu"]')
+    setup.write_text(
+        text.replace('version="1.0",', 'version="1.0", install_requires=["torch>=2", "numpy"],')
+    )
+    pythons = sorted(python_headers.available(os.environ), key=lambda v: int(v.rstrip("t")[2:]))[
+        -2:
+    ]
+    out = tmp_path / "out"
+    printed = kernforge(
+        *("wheel", ".", "--torch", "2.9,2.11", "--cuda", "13.0", "--python", ",".join(pythons)),
+        *("--out", out, "--index", "--json", "--quiet"),
+        cwd=plain,
+        env=environment,
+    )
+    wheels = json.loads(printed)["wheels"]
+    assert len(wheels) == 2 * len(pythons)
+    for wheel in wheels:
+        digits = wheel["python"].replace(".", "")
+        start = (
+            f"plain-1.0+torch{wheel['torch']}.cu130-cp{digits.rstrip('t')}-cp{digits}-manylinux_2_"
+        )
+        assert Path(wheel["path"]).name.startswith(start)
+        assert wheel["requires"] == [f"torch=={wheel['torch']}.*", "numpy"]
+        with zipfile.ZipFile(wheel["path"]) as opened:
+            (library,) = [name for name in opened.namelist() if name.endswith(".so")]
+        assert library == f"plain.cpython-{digits}-x86_64-linux-gnu.so"
+    # The second torch links what was compiled for the first.
+    assert all(wheel["compiled"] <= 2 for wheel in wheels[len(pythons) :])
+    assert (out / "plain" / "index.html").is_file()

@@ -20,6 +20,7 @@ from kernforge.cli.commands import (
     build,
     completion,
     dev,
+    pip,
     project,
     publish,
     test,
@@ -46,6 +47,7 @@ _COMMANDS = (
     application,
     trust,
     wheel,
+    pip,
     tools,
     completion,
 )

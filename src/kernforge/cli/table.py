@@ -151,6 +151,14 @@ COMMANDS = (
         "build --source .",
         others=("rebuild",),
     ),
+    Verb(
+        "build",
+        "pip",
+        "run pip with kernforge's compilers, for projects whose setup.py imports torch",
+        "install --torch 2.11 --cuda 13.0 .",
+        "A stand-in answers the setup.py in torch's place: neither CUDA nor torch need be installed to "
+        "build. TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
+    ),
     # -- publish
     Verb(
         "publish",
@@ -181,8 +189,10 @@ COMMANDS = (
     Verb(
         "publish",
         "wheel",
-        "make wheels for pip, of a build or of a published kernel",
+        "make wheels for pip, of a build, of a published kernel or of a setup.py project",
         "me/my-kernel --version '~=1.2' --out dist --index",
+        "For a setup.py project it builds one wheel for each torch, CUDA and Python: `kernforge wheel "
+        ". --torch 2.9,2.11 --python 3.11,3.13`.",
         others=("to-wheel", "package"),
     ),
     # -- use

@@ -127,22 +127,32 @@ def _run(
     store = context.store
     if environment.kernforge_jit_slim == "0":
         planned = plan_extensions(read, toolchain.machine)
-        _raise_failures(executor.run_actions(planned.plan, context, console).failures, read)
+        outcome = executor.run_actions(planned.plan, context, console)
+        _raise_failures(outcome.failures, read)
+        _count(outcome.ran, planned, console)
         return planned
+    ran = 0
     planned = plan_extensions(_cut_headers(read, toolchain, frozenset()), toolchain.machine)
     whole = frozenset(a.title for a in planned.plan.actions if store.has(STORE_KIND, _mark(a)))
     while True:
         cut = _cut_headers(read, toolchain, whole)
         planned = plan_extensions(cut, toolchain.machine)
-        failures = executor.run_actions(planned.plan, context, console).failures
+        outcome = executor.run_actions(planned.plan, context, console)
+        failures, ran = outcome.failures, ran + outcome.ran
         short = [f for f in failures if _fell_short(f, whole)]
         if not short or len(short) < len(failures):
             _raise_failures(failures, read)
+            _count(ran, planned, console)
             return planned
         for failure in short:
             _log.info("%s is compiled with torch's headers as they are", failure.action.title)
             store.tree(STORE_KIND, _mark(failure.action), _write_mark)
         whole |= {failure.action.title for failure in short}
+
+
+def _count(ran: int, planned: ExtensionPlan, console: Console) -> None:
+    actions = len(planned.plan.actions)
+    console.note(f"{ran} of {max(ran, actions)} actions were run, the rest came from the store")
 
 
 def _cut_headers(

@@ -24,7 +24,14 @@ from kernforge.setuptools.plan import ExtensionMachine
 from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.system.process import Command, run
-from kernforge.toolchain import cuda_arch, host_compiler, lockfile, resolver, tree_names
+from kernforge.toolchain import (
+    cuda_arch,
+    host_compiler,
+    installed,
+    lockfile,
+    resolver,
+    tree_names,
+)
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions, find_local_parts
@@ -217,17 +224,19 @@ def _lock(
     environment: Environment,
     wheels: Wheels,
 ) -> tuple[Lock, LocalParts]:
-    """What the index has, or the installed torch's headers where it does not serve."""
+    """What the index has, or the installed torch's headers and toolkit where it does not serve."""
     options = _local_options(environment)
     cuda = "-".join(("cuda", *wanted.cuda)) if wanted.cuda else "cpu"
     path = environment.home / "setuptools" / f"torch-{target.torch}-{cuda}.lock"
     try:
         return _complete(path, wanted, options, wheels, environment)
     except (NetworkError, ToolchainError) as error:
-        if not target.installed or not wanted.torch:
+        if not target.installed:
             raise
-        _log.warning("%s; the headers of the installed torch are used", error.message)
-    options = replace(options, torch_home=target.installed.path)
+        _log.warning("%s; the installed torch and CUDA toolkit are used", error.message)
+    home = options.cuda_home or installed.find_cuda(environment.variables)
+    torch = target.installed.path if wanted.torch else None
+    options = replace(options, torch_home=torch, cuda_home=home if wanted.cuda else None)
     return _complete(path.with_suffix(".installed.lock"), wanted, options, wheels, environment)
 
 

@@ -46,7 +46,8 @@ _SHARED = ("-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers")
 # What the scheduler decides, or what makes an object differ between directories.
 _OURS = re.compile(r"(?:--threads|-t|--split-compile|--keep-dir|--objdir-as-tempdir)(?:=.*)?|-t\d+")
 _OURS_ALONE = {"--keep", "-keep", "--objdir-as-tempdir", "-objtemp"}
-_PYTHON = ("torch/csrc/",)
+# With TORCH_API_INCLUDE_EXTENSION_H, torch/torch.h includes torch/extension.h.
+_PYTHON = ("torch/csrc/", "torch/torch.h")
 _NO_PYTHON = ("torch/csrc/api/", "torch/csrc/stable/", "torch/csrc/inductor/aoti_torch/")
 # Libraries that are stubs of the ABI floor already, or that torch has loaded.
 _GIVEN = {

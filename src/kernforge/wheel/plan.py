@@ -228,7 +228,7 @@ def _platform(variant: Variant, libraries: Sequence[Library]) -> str:
     """Platform tag for all libraries."""
     examined = {library.platform for library in libraries if library.platform}
     if examined:
-        return max(examined, key=_newness)
+        return newest_platform(examined)
     if variant.is_noarch or not libraries:
         return "any"
     if variant.os == "darwin":
@@ -236,6 +236,11 @@ def _platform(variant: Variant, libraries: Sequence[Library]) -> str:
     if variant.os == "windows":
         return f"win_{_WINDOWS_CPU.get(variant.cpu, variant.cpu)}"
     return f"{variant.os}_{variant.cpu}"
+
+
+def newest_platform(platforms: Collection[str]) -> str:
+    """Of some platforms, the one that offers what all of them need."""
+    return max(platforms, key=_newness)
 
 
 def _newness(platform: str) -> tuple[int, ...]:

@@ -158,3 +158,10 @@ def test_an_extension_without_torch(project):
     made = plan.plan_extensions([build.read_sources(plain, Path(project))], machine())
     (link,) = made.links.values()
     assert not [word for word in link.argv if "torch" in word]
+
+
+def test_torch_h_reads_python_too(project):
+    (project / "b.cpp").write_text("#include <torch/torch.h>\n")
+    assert "python" in planned(project)["b.cpp"].trees
+    (project / "b.cpp").write_text("#include <torch/library.h>\n")
+    assert "python" not in planned(project)["b.cpp"].trees

@@ -24,7 +24,8 @@ def add(verbs: options.Verbs) -> None:
         "kernel",
         nargs="?",
         default=".",
-        help="directory, or owner/name (default: current directory)",
+        help="directory of a build or of a setup.py project, or owner/name (default: current "
+        "directory)",
     )
     options.add_registry(verb)
     which = verb.add_mutually_exclusive_group()
@@ -52,6 +53,29 @@ def add(verbs: options.Verbs) -> None:
         default=Path("dist"),
         help="directory for the wheels (default: dist)",
     )
+    extension = verb.add_argument_group("projects with a setup.py")
+    extension.add_argument(
+        "--torch",
+        type=_listed,
+        default=[],
+        metavar="X.Y,...",
+        help="torch releases to build for (default: the installed one, otherwise the newest)",
+    )
+    extension.add_argument(
+        "--cuda",
+        type=_listed,
+        default=[],
+        metavar="X.Y,...",
+        help="CUDA versions, or cpu; each torch takes those that it was published for (default: the "
+        "newest that is compiled from wheels)",
+    )
+    extension.add_argument(
+        "--python",
+        type=_listed,
+        default=[],
+        metavar="X.Y,...",
+        help="Pythons whose headers are on this machine (default: this one)",
+    )
     verb.add_argument(
         "--index",
         action="store_true",
@@ -62,6 +86,9 @@ def add(verbs: options.Verbs) -> None:
 def _wheel(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.wheel import api as wheel  # noqa: PLC0415
 
+    if project := _setup_project(arguments):
+        _extension_wheels(project, arguments, console)
+        return
     sources, version = _sources(arguments)
     wheels = wheel.make(
         sources,
@@ -83,6 +110,70 @@ def _wheel(arguments: argparse.Namespace, console: Console) -> None:
     if pages:
         lines.append(f"index: {document['index']}")
     console.result(document, "\n".join(lines))
+
+
+def _setup_project(arguments: argparse.Namespace) -> Path | None:
+    """The directory of a project whose wheels setuptools makes; None for a kernel."""
+    path = Path(arguments.kernel)
+    chosen = arguments.torch or arguments.cuda or arguments.python
+    is_project = any((path / name).is_file() for name in ("setup.py", "pyproject.toml"))
+    built = (path / "build.toml").is_file() or (path / "metadata.json").is_file()
+    if is_project and not built and ((path / "setup.py").is_file() or chosen):
+        return path
+    if chosen:
+        raise UsageError(
+            f"{arguments.kernel} is not a setup.py project, for which --torch, --cuda and --python are",
+            hint="a kernel's variants are chosen with --variant; `kernforge build` makes them",
+        )
+    return None
+
+
+def _extension_wheels(project: Path, arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.setuptools import wheels  # noqa: PLC0415
+    from kernforge.wheel import api as wheel  # noqa: PLC0415
+
+    environment = arguments.environment
+    if arguments.version or arguments.revision or arguments.name or arguments.as_version:
+        raise UsageError(
+            "--version, --revision, --as-version and --name are for kernels",
+            hint="a setup.py says name and version itself",
+        )
+    wanted = wheels.targets(arguments.torch, arguments.cuda, arguments.python, environment)
+    made = []
+    for each in wheels.make_wheels(
+        project, wanted, arguments.out, environment, console, seconds=_epoch(environment)
+    ):
+        made.append(each)
+        console.note(
+            f"{each.path.name}: {each.compiled} of {each.actions} actions were run in "
+            f"{each.seconds:.0f} s"
+        )
+    pages = wheel.write_index(arguments.out) if arguments.index else []
+    document: dict[str, Any] = {
+        "wheels": [
+            {
+                "path": str(each.path),
+                "torch": str(each.target.torch),
+                "cuda": str(each.target.cuda) if each.target.cuda else None,
+                "python": each.target.python,
+                "requires": list(each.requires),
+                "actions": each.actions,
+                "compiled": each.compiled,
+                "seconds": round(each.seconds, 1),
+            }
+            for each in made
+        ],
+        "index": arguments.out.absolute().as_uri() if pages else None,
+    }
+    lines = [str(each.path) for each in made]
+    if pages:
+        lines.append(f"index: {document['index']}")
+    console.result(document, "\n".join(lines))
+
+
+def _listed(text: str) -> list[str]:
+    """Argument type: words with commas between them."""
+    return [word for word in text.replace(" ", "").split(",") if word]
 
 
 def _json(wheel: BuiltWheel) -> dict[str, Any]:

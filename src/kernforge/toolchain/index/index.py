@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 
 from kernforge.errors import ToolchainError
 from kernforge.toolchain.index import pip_config
@@ -44,6 +50,23 @@ class Wheel:
     version: Version
     build: BuildTag
     tags: frozenset[Tag]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceArchive:
+    """A source distribution that an index lists.
+
+    Attributes:
+        file: its file name.
+        url: its address.
+        sha256: hex hash as the index gives it; empty when it gives none.
+        version: from the file name.
+    """
+
+    file: str
+    url: str
+    sha256: str
+    version: Version
 
 
 class Index:
@@ -90,6 +113,16 @@ class Index:
         )
 
     def _wheels(self, project: str) -> tuple[Wheel, ...]:
+        listed = self._files(project, "*.whl")
+        return tuple(wheel for file in listed for wheel in _wheel(*file))
+
+    def sdists(self, project: str) -> tuple[SourceArchive, ...]:
+        """Source distributions of a project."""
+        listed = self._files(project, "*.tar.gz")
+        return tuple(sdist for file in listed for sdist in _sdist(*file))
+
+    def _files(self, project: str, pattern: str) -> tuple[tuple[str, str, str], ...]:
+        """Name, address and hash of each file of a project; of links, those of a pattern."""
         if not self.config.index_urls and not self.config.find_links:
             raise ToolchainError(
                 f"{project} is wanted from a package index, and pip's configuration says no-index",
@@ -99,7 +132,7 @@ class Index:
         from pypi_simple import ProjectPage  # noqa: PLC0415
 
         name = canonicalize_name(project)
-        found: list[Wheel] = []
+        found: list[tuple[str, str, str]] = []
         for root in self.config.index_urls:
             page = self.transport.page(f"{root.rstrip('/')}/{name}/")
             if page is None:
@@ -108,16 +141,25 @@ class Index:
                 listing = ProjectPage.from_json_data(json.loads(page.text), base_url=page.url)
             else:
                 listing = ProjectPage.from_html(name, page.text, base_url=page.url)
-            for package in listing.packages:
-                if not package.is_yanked:
-                    hashes = package.digests or {}
-                    found += _wheel(package.filename, package.url, hashes.get("sha256", ""))
+            found += [
+                (package.filename, package.url, (package.digests or {}).get("sha256", ""))
+                for package in listing.packages
+                if not package.is_yanked
+            ]
         for link in self.config.find_links:
             directory = Path(link.removeprefix("file://"))
             if directory.is_dir():
-                for path in sorted(directory.glob(f"{name.replace('-', '_')}-*.whl")):
-                    found += _wheel(path.name, path.resolve().as_uri(), "")
+                for path in sorted(directory.glob(f"{name.replace('-', '_')}-{pattern}")):
+                    found.append((path.name, path.resolve().as_uri(), ""))
         return tuple(found)
+
+
+def _sdist(file: str, url: str, sha256: str) -> Iterator[SourceArchive]:
+    try:
+        _, version = parse_sdist_filename(file)
+    except (InvalidSdistFilename, ValueError):
+        return
+    yield SourceArchive(file=file, url=url, sha256=sha256, version=version)
 
 
 def _wheel(file: str, url: str, sha256: str) -> Iterator[Wheel]:

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge pip``: pip, for projects whose setup.py imports torch's extension builder.
+
+pip builds each project to a wheel in an environment in which the stand-in answers for torch; then
+pip installs the wheels as it was asked to. What is not such a project is left to pip.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging import tags
+from packaging.requirements import InvalidRequirement, Requirement
+
+from kernforge.errors import BuildError, NetworkError, ToolchainError, UsageError
+from kernforge.setuptools import requirements, stand_in, target
+from kernforge.system import files
+from kernforge.system.process import Command, attached, run
+from kernforge.toolchain.index.index import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernforge.setuptools.target import TorchTarget
+    from kernforge.system.console import Console
+    from kernforge.system.environment import Environment
+
+# As BuildExtension says it.
+_COUNTS = re.compile(r"(\d+) of (\d+) actions were run")
+_CHOICES = ("torch", "cuda", "python")
+_BUILDS = ("install", "wheel")
+# pip's own parser says which words are what is to be built; the rest are options and their values.
+_PARSE = """
+import json, sys
+from pip._internal.commands import create_command
+options, words = create_command(sys.argv[1]).parse_args(sys.argv[2:])
+print(json.dumps({"words": words, "editables": options.editables}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipRequest:
+    """A command line of pip.
+
+    Attributes:
+        command: ``install`` or ``wheel``.
+        options: words that are neither of the next two.
+        words: what is to be built or installed.
+        editables: what ``-e`` names.
+    """
+
+    command: str
+    options: tuple[str, ...]
+    words: tuple[str, ...]
+    editables: tuple[str, ...]
+
+
+def run_pip(words: Sequence[str], environment: Environment, console: Console) -> int:
+    """Run a command line of pip; returns its exit code.
+
+    Args:
+        words: the command line, in which ``--torch``, ``--cuda`` and ``--python`` are ours.
+        environment: environment variables.
+        console: says what is built for what.
+
+    Raises:
+        BuildError: a project could not be built.
+        ToolchainError: a part of the toolchain is missing.
+        UsageError: the command line is not valid.
+    """
+    chosen, rest = take_choices(words)
+    if not rest or rest[0] not in _BUILDS:
+        return _pip(rest, environment.variables)
+    variables = dict(environment.variables)
+    variables |= {f"KERNFORGE_{name.upper()}": text for name, text in chosen.items()}
+    environment = replace(environment, variables=variables)
+    wanted = target.find_target(environment)
+    if wanted.python != target.running_python():
+        raise UsageError(
+            f"pip of Python {target.running_python()} cannot install for Python {wanted.python}",
+            hint="`kernforge wheel --python` makes wheels for other Pythons",
+        )
+    request = read_request(rest, variables)
+    with files.staging(environment.home / "setuptools" / "work") as place:
+        builder = ProjectBuilder(wanted, environment, console, place)
+        return _Run(request, builder, variables).code()
+
+
+def take_choices(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Separate our options from pip's.
+
+    >>> take_choices(["install", ".", "--torch", "2.11", "--cuda=13.0"])
+    ({'torch': '2.11', 'cuda': '13.0'}, ('install', '.'))
+
+    Raises:
+        UsageError: one has no value.
+    """
+    chosen: dict[str, str] = {}
+    rest: list[str] = []
+    todo = list(words)
+    while todo:
+        word = todo.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name not in _CHOICES:
+            rest.append(word)
+        elif equals or todo:
+            chosen[name] = value if equals else todo.pop(0)
+        else:
+            raise UsageError(f"{word} has no value", hint="write it like --torch 2.11")
+    return chosen, tuple(rest)
+
+
+def read_request(words: Sequence[str], variables: Mapping[str, str]) -> PipRequest:
+    """Let pip's parser say which words of a command line are options.
+
+    Raises:
+        UsageError: there is no pip, or it does not understand the words.
+    """
+    command, rest = words[0], list(words[1:])
+    argv = (sys.executable, "-c", _PARSE, command, *rest)
+    done = run(Command(argv=argv, env=variables))
+    if done.returncode != 0:
+        raise UsageError(
+            (done.stderr or done.stdout).strip() or "pip refuses these arguments",
+            hint="`kernforge pip install --help` shows pip's options; pip must be installed here: "
+            "`python -m ensurepip`",
+        )
+    parsed = json.loads(done.stdout)
+    for text in reversed(parsed["words"]):
+        del rest[len(rest) - 1 - rest[::-1].index(text)]
+    for text in parsed["editables"]:
+        rest = _without_editable(rest, text)
+    return PipRequest(
+        command=command,
+        options=tuple(rest),
+        words=tuple(parsed["words"]),
+        editables=tuple(parsed["editables"]),
+    )
+
+
+def _without_editable(words: list[str], text: str) -> list[str]:
+    for at, word in enumerate(words):
+        if word in {"-e", "--editable"} and words[at + 1 : at + 2] == [text]:
+            return words[:at] + words[at + 2 :]
+        if word in {f"-e{text}", f"--editable={text}"}:
+            return words[:at] + words[at + 1 :]
+    return words
+
+
+class ProjectBuilder:
+    """Builds projects for one target.
+
+    Args:
+        wanted: what they are built for.
+        environment: environment variables.
+        console: says what happens.
+        place: a directory that this builder owns.
+        packages: directory of what projects need to be built; by default in ``place``.
+
+    Attributes:
+        compiled: actions that were run.
+        actions: actions that were needed.
+    """
+
+    def __init__(
+        self,
+        wanted: TorchTarget,
+        environment: Environment,
+        console: Console,
+        place: Path,
+        *,
+        packages: Path | None = None,
+    ) -> None:
+        self._target, self._environment, self._console = wanted, environment, console
+        self.place = place
+        self.compiled = self.actions = 0
+        self._packages = packages or place / "packages"
+        self._package: Path | None = None
+        self._index: Index | None = None
+
+    @property
+    def index(self) -> Index:
+        """The user's indexes."""
+        self._index = self._index or Index.from_environment(self._environment.variables)
+        return self._index
+
+    def variables(self, project: Path) -> dict[str, str]:
+        """The variables of a process that builds a project, with all that it needs installed.
+
+        Raises:
+            ToolchainError: something that it needs cannot be installed.
+            UsageError: it is not a project.
+        """
+        needed = requirements.of_project(project)
+        packages = self._packages
+        files.make_dir(packages)
+        known = [str(packages)]
+        requirements.install_missing(needed.wanted, packages, self._environment.variables, known)
+        if self._package is None:
+            self._package = stand_in.write(
+                self.place / "torch", self._target, self._environment, self._console
+            )
+        setup = project / "setup.py"
+        return stand_in.variables(
+            self._package,
+            self._target,
+            self._environment,
+            self._console,
+            places=[packages],
+            setup=setup.read_text(errors="replace") if setup.is_file() else "",
+        )
+
+    def wheel(self, project: Path, options: Sequence[str] = ()) -> Path:
+        """Build a project to a wheel.
+
+        Args:
+            project: its directory.
+            options: more words for pip.
+
+        Raises:
+            BuildError: it could not be built; the message is what pip wrote.
+            ToolchainError: something that it needs cannot be installed.
+            UsageError: it is not a project.
+        """
+        self._console.note(f"building {project.name} for {self._target}")
+        out = self.place / "wheels" / str(len(list(self.place.glob("wheels/*"))))
+        argv = (
+            *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"),
+            *("--use-pep517", "--disable-pip-version-check", "--no-input", "--verbose", *options),
+            *("--wheel-dir", str(out), str(project)),
+        )
+        done = run(Command(argv=argv, env=self.variables(project)))
+        made = list(out.glob("*.whl"))
+        if done.returncode != 0 or not made:
+            raise BuildError(
+                f"{project.name} cannot be built for {self._target}\n"
+                f"{_said(done.stdout + done.stderr)}",
+                hint="the first message of a compiler, or the line of setup.py, says why",
+            )
+        for match in _COUNTS.finditer(done.stdout + done.stderr):
+            self.compiled += int(match[1])
+            self.actions += int(match[2])
+        return made[0]
+
+    def source(self, word: str) -> Path | None:
+        """The directory of what a word of pip's command line names, if pip would build it.
+
+        A name is built if the index has no wheel of its newest release for this Python.
+        """
+        path = Path(word.partition("[")[0] if not Path(word).exists() else word).absolute()
+        if path.is_dir():
+            return path
+        unpacked = self.place / "sources" / str(len(list(self.place.glob("sources/*"))))
+        if path.is_file() and path.name.endswith(requirements.SDISTS):
+            return requirements.unpack(path.name, path.read_bytes(), unpacked)
+        try:
+            named = Requirement(word)
+        except InvalidRequirement:
+            return None
+        own = frozenset(str(tag) for tag in tags.sys_tags())
+        try:
+            if named.url or requirements.has_wheel(named, self.index, own):
+                return None
+            return requirements.fetch_sdist(named, self.index, unpacked)
+        except (NetworkError, ToolchainError):
+            return None  # pip says better what is wrong with a name
+
+
+def _said(output: str) -> str:
+    """What pip wrote from the step that failed on; what it copied before is not of interest."""
+    before, step, rest = output.rpartition("running build_ext\n")
+    del before
+    return (step + rest if step else output).strip()
+
+
+class _Run:
+    """One run of pip, in its two steps."""
+
+    def __init__(
+        self, request: PipRequest, builder: ProjectBuilder, variables: Mapping[str, str]
+    ) -> None:
+        self._request, self._builder, self._variables = request, builder, variables
+
+    def code(self) -> int:
+        """The exit code."""
+        request = self._request
+        for path in request.editables:
+            if code := self._editable(path):
+                return code
+        built: list[str] = []
+        local: list[str] = []
+        for word in request.words:
+            project = self._builder.source(word)
+            if project is None:
+                built.append(word)
+                continue
+            wheel = self._builder.wheel(project)
+            extras = word[word.index("[") :] if word.endswith("]") else ""
+            built.append(f"{wheel}{extras}")
+            local += [str(wheel)] if Path(word.partition("[")[0]).exists() else []
+        if not built and request.editables:
+            return 0
+        # pip leaves an installed version alone, but not if it is named as a directory.
+        if request.command == "install" and local and "--no-deps" not in request.options:
+            again = ("install", *request.options, "--no-deps", "--force-reinstall", *local)
+            targeted = any(word.startswith(("-t", "--target")) for word in request.options)
+            if not targeted and (code := _pip(again, self._variables)):
+                return code
+            if not targeted and len(local) == len(built):
+                built.append("--quiet")  # it would say that all is installed already
+        return _pip((request.command, *request.options, *built), self._variables)
+
+    def _editable(self, path: str) -> int:
+        project = Path(path.partition("[")[0]).absolute()
+        options = (*self._request.options, "--no-deps", "--no-build-isolation")
+        argv = ("install", *options, "-e", path)
+        if code := _pip(argv, self._builder.variables(project)):
+            return code
+        # What it needs at run time comes from pip as usual: it is named by its name now.
+        argv = (sys.executable, "-c", _EDITABLE, str(project))
+        done = run(Command(argv=argv, env=self._variables))
+        name = done.stdout.strip()
+        if not name or "--no-deps" in self._request.options:
+            return 0
+        return _pip(("install", *self._request.options, name), self._variables)
+
+
+_EDITABLE = """
+import json, sys
+from importlib.metadata import distributions
+for each in distributions():
+    text = each.read_text("direct_url.json")
+    if text and json.loads(text)["url"].removeprefix("file://") == sys.argv[1]:
+        print(each.metadata["Name"])
+        break
+"""
+
+
+def _pip(words: Sequence[str], variables: Mapping[str, str]) -> int:
+    return attached(Command(argv=(sys.executable, "-m", "pip", *words), env=variables))

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a project needs to be built, without torch; and source distributions of the index."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import sys
+import tarfile
+import tomllib
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from kernforge.errors import IntegrityError, ToolchainError, UsageError
+from kernforge.system import files
+from kernforge.system.digest import sha256
+from kernforge.system.process import Command, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from kernforge.toolchain.index.index import Index
+
+# The stand-in answers for them, or kernforge does what they do.
+NOT_FETCHED = frozenset({"torch", "torchvision", "torchaudio", "triton", "ninja"})
+_LEGACY = ("setuptools>=40.8.0", "wheel")
+SDISTS = (".tar.gz", ".tar.xz", ".tar.bz2", ".tgz", ".zip")
+"""Suffixes of source distributions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequirements:
+    """What a project says that it needs to be built.
+
+    Attributes:
+        wanted: what is fetched, unless it is here.
+        left_out: what is not, because it is torch or is not needed.
+    """
+
+    wanted: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def of_project(directory: Path) -> BuildRequirements:
+    """Read what a project needs to be built.
+
+    Args:
+        directory: with ``pyproject.toml`` or ``setup.py``.
+
+    Raises:
+        UsageError: there is neither, or ``pyproject.toml`` is not valid.
+    """
+    about = directory / "pyproject.toml"
+    listed: Iterable[str] = _LEGACY
+    if about.is_file():
+        try:
+            system = tomllib.loads(about.read_text(encoding="utf-8")).get("build-system", {})
+            listed = system.get("requires", _LEGACY)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{about} is not valid TOML: {error}") from error
+    elif not (directory / "setup.py").is_file():
+        raise UsageError(
+            f"{directory} has neither setup.py nor pyproject.toml", hint="name a Python project"
+        )
+    wanted: list[str] = []
+    left_out: list[str] = []
+    for text in listed:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement as error:
+            raise UsageError(f"{about}: {text!r} is not a requirement: {error}") from error
+        if requirement.marker and not requirement.marker.evaluate():
+            continue
+        name = canonicalize_name(requirement.name)
+        (left_out if name in NOT_FETCHED else wanted).append(text)
+    return BuildRequirements(wanted=tuple(wanted), left_out=tuple(left_out))
+
+
+def install_missing(
+    wanted: Iterable[str],
+    directory: Path,
+    variables: Mapping[str, str],
+    known: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Let pip install what this Python does not have, into a directory of its own.
+
+    Args:
+        wanted: requirements.
+        directory: where they go.
+        variables: environment variables.
+        known: directories of packages besides those of this Python.
+
+    Returns:
+        What was installed.
+
+    Raises:
+        ToolchainError: pip failed.
+    """
+    missing = tuple(text for text in wanted if not _is_here(Requirement(text), known))
+    if not missing:
+        return ()
+    argv = (
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+        *("--no-input", "--target", str(directory), *missing),
+    )
+    done = run(Command(argv=argv, env=variables))
+    if done.returncode != 0:
+        raise ToolchainError(
+            f"pip cannot install what the project needs to be built ({', '.join(missing)}):\n"
+            f"{done.stderr.strip()}",
+            hint="install it into this environment by hand, or check pip's configuration",
+        )
+    return missing
+
+
+def _is_here(requirement: Requirement, known: Sequence[str]) -> bool:
+    path = [*known, *sys.path]
+    found = importlib.metadata.distributions(name=requirement.name, path=path)
+    version = next((each.version for each in found), None)
+    if version is None or requirement.url:
+        return False
+    return requirement.specifier.contains(version, prereleases=True)
+
+
+def fetch_sdist(requirement: Requirement, index: Index, directory: Path) -> Path:
+    """Fetch the newest source distribution that a requirement admits, and unpack it.
+
+    Args:
+        requirement: name and specifier.
+        index: the user's indexes.
+        directory: a new directory.
+
+    Returns:
+        The project's directory.
+
+    Raises:
+        IntegrityError: the file is not what the index promises.
+        ToolchainError: no index has one.
+    """
+    found = [
+        each
+        for each in index.sdists(requirement.name)
+        if requirement.specifier.contains(each.version)
+    ]
+    if not found:
+        raise ToolchainError(
+            f"no configured package index has a source distribution of {requirement}",
+            hint="name a directory with its sources, or a file",
+        )
+    newest = max(found, key=lambda each: each.version)
+    data = index.transport.body(newest.url).read()
+    if newest.sha256 and sha256(data) != newest.sha256:
+        raise IntegrityError(f"{newest.file} is not what the index promises ({newest.sha256})")
+    return unpack(newest.file, data, directory)
+
+
+def has_wheel(requirement: Requirement, index: Index, tags: frozenset[str]) -> bool:
+    """Whether the newest release that a requirement admits has a wheel for this Python.
+
+    Args:
+        requirement: name and specifier.
+        index: the user's indexes.
+        tags: tags that this Python can install.
+    """
+    wheels = [
+        w for w in index.wheels(requirement.name) if requirement.specifier.contains(w.version)
+    ]
+    sdists = [
+        s for s in index.sdists(requirement.name) if requirement.specifier.contains(s.version)
+    ]
+    versions = [*(each.version for each in wheels), *(each.version for each in sdists)]
+    newest = max(versions, default=None)
+    return any(w.version == newest and {str(tag) for tag in w.tags} & tags for w in wheels)
+
+
+def unpack(name: str, data: bytes, directory: Path) -> Path:
+    """Unpack a source distribution.
+
+    Args:
+        name: of the file.
+        data: its content.
+        directory: a new directory.
+
+    Returns:
+        The one directory at its top.
+
+    Raises:
+        UsageError: it is not a source distribution.
+    """
+    try:
+        members = list(_zipped(data) if name.endswith(".zip") else _tarred(data))
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise UsageError(f"{name} is not a source distribution: {error}") from error
+    tops = {path.partition("/")[0] for path, _, _ in members}
+    if len(tops) != 1 or any(_leads_out(path) for path, _, _ in members):
+        raise UsageError(
+            f"{name} is not a source distribution: it has {len(tops)} directories at its top, or "
+            "paths that lead out of it"
+        )
+    for path, content, executable in members:
+        files.write_new(directory / path, content, executable=executable)
+    return directory / tops.pop()
+
+
+def _leads_out(path: str) -> bool:
+    return path.startswith("/") or ".." in path.split("/")
+
+
+def _tarred(data: bytes) -> Iterator[tuple[str, bytes, bool]]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive:
+            if member.isfile() and (stream := archive.extractfile(member)):
+                yield member.name.removeprefix("./"), stream.read(), bool(member.mode & 0o100)
+
+
+def _zipped(data: bytes) -> Iterator[tuple[str, bytes, bool]]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for info in archive.infolist():
+            if not info.is_dir():
+                yield info.filename, archive.read(info), bool(info.external_attr >> 16 & 0o100)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the package that answers a setup.py in torch's place, and the variables of its process.
+
+A setup.py that was written for torch begins with ``import torch`` and reads a few values of it. The
+stand-in answers with those of the torch that is built for, and its ``cpp_extension`` is kernforge's. What
+it does not have raises an error that names what was asked for, and the line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from kernforge.setuptools import machine
+from kernforge.setuptools.target import STAND_IN
+from kernforge.system import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from importlib.resources.abc import Traversable
+    from pathlib import Path
+
+    from kernforge.setuptools.target import TorchTarget
+    from kernforge.system.environment import Environment
+    from kernforge.toolchain import cuda_arch
+    from kernforge.toolchain.index.wheels import Progress
+
+_TEMPLATE = "torch_stand_in"
+_FORCE = re.compile(r"\b([A-Z][A-Z0-9_]*_FORCE_BUILD)\b")
+_METADATA = "Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+_WHEEL = "Wheel-Version: 1.0\nGenerator: kernforge\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+def write(
+    directory: Path, target: TorchTarget, environment: Environment, progress: Progress
+) -> Path:
+    """Write a stand-in for a target.
+
+    Args:
+        directory: a new directory, for ``PYTHONPATH``.
+        target: what is built for.
+        environment: environment variables.
+        progress: shows downloads.
+
+    Returns:
+        The package ``torch`` in the directory.
+
+    Raises:
+        NetworkError: torch's headers are not here, and no index can be reached.
+        ToolchainError: no index has that release.
+    """
+    template = resources.files("kernforge") / "templates" / _TEMPLATE
+    for name, text in _texts(template):
+        files.write_new(directory / name, text)
+    package = directory / "torch"
+    values = {
+        "release": target.release,
+        "cuda": str(target.cuda) if target.cuda else None,
+        "archs": _archs(target, environment, progress),
+    }
+    files.write_new(package / STAND_IN, json.dumps(values, indent=1))
+    include = machine.torch_directory(target, environment, progress) / "include"
+    files.symlink(str(include), package / "include")
+    files.make_dir(package / "lib")
+    about = directory / f"torch-{target.release}.dist-info"
+    files.write_new(about / "METADATA", _METADATA.format(version=target.release))
+    files.write_new(about / "WHEEL", _WHEEL)
+    files.write_new(about / "RECORD", "")
+    files.write_new(about / "INSTALLER", "kernforge")
+    return package
+
+
+def variables(
+    package: Path,
+    target: TorchTarget,
+    environment: Environment,
+    progress: Progress,
+    *,
+    places: Iterable[Path] = (),
+    setup: str = "",
+) -> dict[str, str]:
+    """The environment variables of a process that runs a setup.py with a stand-in.
+
+    Args:
+        package: the stand-in's package.
+        target: what is built for.
+        environment: environment variables of this process, which stay.
+        progress: shows downloads.
+        places: more directories of packages.
+        setup: text of the setup.py, whose switches against the download of a prebuilt wheel are set.
+    """
+    given = environment.variables
+    paths = [str(package.parent), *map(str, places), *filter(None, [given.get("PYTHONPATH")])]
+    found = {
+        **given,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "KERNFORGE_HOME": str(environment.home),
+        "KERNFORGE_STAND_IN": str(package),
+        "KERNFORGE_PYTHON": target.python,
+        **dict.fromkeys(_FORCE.findall(setup), "TRUE"),
+    }
+    if target.installed is None:
+        found["KERNFORGE_TORCH"] = target.release
+        found["KERNFORGE_CUDA"] = str(target.cuda or "cpu")
+    if target.cuda:
+        home = machine.toolkit_directory(target, environment, progress)
+        found["CUDA_HOME"] = str(home)
+        found["PATH"] = os.pathsep.join((f"{home}/bin", given.get("PATH", "")))
+    return found
+
+
+def _texts(template: Traversable, below: str = "") -> Iterable[tuple[str, str]]:
+    for item in sorted(template.iterdir(), key=lambda each: each.name):
+        name = f"{below}{item.name}"
+        if item.is_dir() and item.name != "__pycache__":
+            yield from _texts(item, f"{name}/")
+        elif item.name.endswith(".py"):
+            yield name, item.read_text(encoding="utf-8")
+
+
+def _archs(
+    target: TorchTarget, environment: Environment, progress: Progress
+) -> list[tuple[int, int]]:
+    if target.cuda is None:
+        return []
+    archs: tuple[cuda_arch.Arch, ...] = machine.find_archs(target.cuda, environment, progress)
+    return sorted({(arch.major, arch.minor) for arch in archs})

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How torch was built."""
+
+from torch import _stand_in
+
+__getattr__ = _stand_in.missing(__name__)
+
+
+def parallel_info():
+    """Releases of torch for Linux are built with OpenMP."""
+    return "ATen/Parallel:\n\tat::get_num_threads() : 1\nATen parallel backend: OpenMP\n"
+
+
+def show():
+    return f"PyTorch {_stand_in.VALUES['release']} (kernforge's stand-in)\n"

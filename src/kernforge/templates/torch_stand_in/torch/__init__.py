@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What setup.py files read of torch. This is not torch: kernforge put it here to build an extension.
+
+The values are in the file ``kernforge-stand-in`` of this directory. What is not here raises an
+error that names it and the line that asked for it.
+"""
+
+import urllib.request
+
+from torch import _stand_in
+
+_stand_in.install()
+__getattr__ = _stand_in.missing(__name__)
+
+from torch import __config__, _C, backends, cuda, distributed, utils, version, xpu  # noqa: E402
+from torch.torch_version import TorchVersion  # noqa: E402
+
+__version__ = TorchVersion(_stand_in.VALUES["release"])
+
+
+def compiled_with_cxx11_abi():
+    return bool(_C._GLIBCXX_USE_CXX11_ABI)
+
+
+def get_num_threads():
+    return 1
+
+
+urllib.request.urlretrieve = _stand_in.refusing(urllib.request.urlretrieve)

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""There is no Intel GPU."""
+
+from torch import _stand_in
+
+__getattr__ = _stand_in.missing(__name__)
+
+
+def is_available():
+    return False
+
+
+def _is_compiled():
+    return False
+
+
+def device_count():
+    return 0

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+import io
+import tarfile
+
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.setuptools import requirements
+
+
+def archive(members):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as opened:
+        for name, text in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text)
+            opened.addfile(info, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+def test_torch_and_ninja_are_not_fetched(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools<81", "Torch>=2.7,<2.8", "ninja", "packaging", '
+        "\"tomli; python_version < '3.0'\"]\n"
+    )
+    found = requirements.of_project(tmp_path)
+    assert found.wanted == ("setuptools<81", "packaging")
+    assert found.left_out == ("Torch>=2.7,<2.8", "ninja")
+
+
+def test_a_project_without_pyproject_needs_setuptools(tmp_path):
+    (tmp_path / "setup.py").write_text("")
+    assert requirements.of_project(tmp_path).wanted == ("setuptools>=40.8.0", "wheel")
+
+
+def test_what_is_not_a_project(tmp_path):
+    with pytest.raises(UsageError, match=r"neither setup\.py nor pyproject\.toml"):
+        requirements.of_project(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[build-system\n")
+    with pytest.raises(UsageError, match="is not valid TOML"):
+        requirements.of_project(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[build-system]\nrequires = ["two words"]\n')
+    with pytest.raises(UsageError, match="'two words' is not a requirement"):
+        requirements.of_project(tmp_path)
+
+
+def test_a_source_distribution_is_unpacked_where_it_belongs(tmp_path):
+    data = archive({"toy-1.0/setup.py": "x", "toy-1.0/csrc/a.cu": "y"})
+    found = requirements.unpack("toy-1.0.tar.gz", data, tmp_path / "out")
+    assert found == tmp_path / "out/toy-1.0"
+    assert (found / "csrc/a.cu").read_text() == "y"
+
+
+@pytest.mark.parametrize("name", ["toy-1.0/../../evil", "/etc/evil", "other/setup.py"])
+def test_a_source_distribution_cannot_write_elsewhere(tmp_path, name):
+    data = archive({"toy-1.0/setup.py": "x", name: "y"})
+    with pytest.raises(UsageError, match="is not a source distribution"):
+        requirements.unpack("toy-1.0.tar.gz", data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_not_an_archive(tmp_path):
+    with pytest.raises(UsageError, match=r"toy\.tar\.gz is not a source distribution"):
+        requirements.unpack("toy.tar.gz", b"nothing", tmp_path)

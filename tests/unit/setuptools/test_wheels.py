@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+import zipfile
+
+import pytest
+from packaging.version import Version
+
+from kernforge.errors import UsageError
+from kernforge.setuptools import target, wheels
+from kernforge.system.environment import Environment
+
+METADATA = """Metadata-Version: 2.1
+Name: my_ops
+Version: 1.2+their.label
+Requires-Python: >=3.9
+Requires-Dist: einops
+Requires-Dist: torch>=2.0
+Requires-Dist: torch; extra == "test"
+
+# Text
+Version: stays
+"""
+
+
+def wheel(tmp_path, members):
+    path = tmp_path / "my_ops-1.2-cp311-cp311-linux_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as opened:
+        for name, data in members.items():
+            opened.writestr(name, data)
+    return path
+
+
+def test_a_wheel_without_extensions_is_refused(tmp_path):
+    made = wheel(tmp_path, {"my_ops-1.2.dist-info/METADATA": METADATA, "my_ops/__init__.py": ""})
+    wanted = target.named_target("2.11", "13.0", "3.12")
+    with pytest.raises(UsageError, match="has no extension"):
+        wheels.relabel(made, wanted, tmp_path / "out")
+
+
+def test_the_torch_that_it_was_built_for_is_required():
+    wanted = target.named_target("2.11", "13.0", "3.12")
+    text, requires = wheels._metadata(METADATA, "1.2+torch2.11.cu130", wanted)
+    assert requires == ("torch==2.11.*", "einops", 'torch; extra == "test"')
+    assert "Version: 1.2+torch2.11.cu130\n" in text
+    assert text.endswith("\n\n# Text\nVersion: stays\n")
+    assert text.count("torch>=2.0") == 0
+
+
+def test_newer_builds_of_a_version_sort_later():
+    labels = [
+        wheels.local_version(target.named_target(torch, cuda, "3.12"))
+        for torch, cuda in (("2.9", "cpu"), ("2.9", "13.0"), ("2.11", "13.0"), ("2.13", "13.2"))
+    ]
+    versions = [Version(f"1.0+{label}") for label in labels]
+    assert versions == sorted(versions)
+    assert versions[0] > Version("1.0")
+
+
+def test_each_torch_takes_the_cuda_that_it_was_published_for():
+    found = wheels.targets(["2.11", "2.13"], ["13.0", "13.2", "cpu"], [], Environment({}))
+    assert [(str(t.torch), str(t.cuda)) for t in found] == [
+        ("2.11", "13.0"),
+        ("2.11", "None"),
+        ("2.13", "13.0"),
+        ("2.13", "13.2"),
+        ("2.13", "None"),
+    ]
+    with pytest.raises(UsageError, match=r"torch 2\.15 was published for none of CUDA 13\.0"):
+        wheels.targets(["2.15"], ["13.0"], [], Environment({}))
