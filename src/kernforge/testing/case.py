@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+__tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 _DEVICES = ("cpu", "cuda")
 _GIVEN = ("op", "reference", "inputs")
 

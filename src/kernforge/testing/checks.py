@@ -20,6 +20,7 @@ from kernforge.testing.plugin import environment
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 _RUNS = 5
 _GRAD_ELEMENTS = 1000
 _QUICK_ELEMENTS = 2**17

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+__tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 FACTOR = 2.0
 """Allowed error of a kernel, as a multiple of the reference's own error."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kernforge.testing.case import OpDeclaration
     from kernforge.testing.inputs import Draw
 
+__tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 SANITIZED = ("test_values", "test_views")
 """The checks that run under compute-sanitizer."""
 SANITIZED_BY = "KERNFORGE_SANITIZED"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+__tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 GUARD = 512
 """Size of a guard in bytes; a multiple of the allocators' alignment, so that alignment is kept."""
 POISON = 0xA5

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+__tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 SHAPES: dict[str, tuple[int, ...]] = {
     "empty": (0,),
     "one element": (1,),

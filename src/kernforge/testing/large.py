@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kernforge.testing.case import OpDeclaration
     from kernforge.testing.inputs import Draw
 
+__tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 PART = {"cpu": 2**16, "cuda": 2**26}
 """Number of elements of a part."""
 _EDGE = 2**31

@@ -30,6 +30,7 @@ PARENT = "KERNFORGE_TEST_PARENT"
 COUNTS = "KERNFORGE_TEST_COUNTS"
 """Variable with the file for the outcome of every test, for ``kernforge test``."""
 _ENVIRONMENT: pytest.StashKey[Environment] = pytest.StashKey()
+__tracebackhide__ = True
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
@@ -140,6 +141,18 @@ def _note_loss(item: pytest.Item) -> str:
         _lost_in.append(item.nodeid)
         return text
     return ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Say what a check of ours verifies where it failed outside of the operator's own code."""
+    report = yield
+    trace = getattr(report.longrepr, "reprtraceback", None)
+    # pytest says there that all frames are hidden: the modules of this package set it.
+    if trace is not None and "hidden" in (trace.extraline or ""):
+        check = (getattr(getattr(item, "obj", None), "__doc__", "") or item.name).partition("\n")[0]
+        trace.extraline = f"{check} (--pytest=--full-trace shows the comparison)"
+    return report
 
 
 _outcomes: dict[str, tuple[str, str]] = {}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kernforge.testing.case import OpDeclaration
     from kernforge.testing.inputs import Draw
 
+__tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 OPCHECKS = {
     "schema": "test_schema",
     "autograd": "test_autograd_registration",

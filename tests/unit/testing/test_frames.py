@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an author sees of a failure: the test and the operator, and no frame of ours."""
+
+import json
+import os
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+TESTS = """
+import torch
+from kernforge.testing import assert_near, op_tests
+
+def wrong(x):
+    return x.clamp(min=0) + (x.numel() == 1)
+
+def raises(x):
+    raise ValueError("not for me")
+
+RELU = {"reference": lambda x: x.clamp(min=0), "inputs": lambda d, shape: (d(shape),)}
+TestWrong = op_tests(op=wrong, dtypes=("float32",), shapes={"one": (1,)}, **RELU)
+TestRaises = op_tests(op=raises, dtypes=("float32",), shapes={"one": (1,)}, **RELU)
+
+def test_mine():
+    x = torch.ones(3)
+    assert_near(x, x + 1, x + 1)
+"""
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory, fork_server):
+    """What pytest prints, and the reasons of the failures by test."""
+    place = tmp_path_factory.mktemp("frames")
+    (place / "test_it.py").write_text(TESTS)
+    argv = [sys.executable, "-m", "pytest", "-p", "kernforge.testing.plugin", str(place), "-q"]
+    argv += ["-p", "no:cacheprovider", "-k", "test_values or mine", f"--rootdir={place}"]
+    env = {**os.environ, "KERNFORGE_TEST_COUNTS": str(place / "counts.json"), "COLUMNS": "200"}
+    done = fork_server.run(argv, env=env, cwd=place)
+    assert done.returncode == 1, done.stdout + done.stderr
+    rows = json.loads((place / "counts.json").read_text())
+    reasons = {r["test"].partition("::")[2]: r["reason"] for r in rows if r["outcome"] == "failed"}
+    return done.stdout, reasons
+
+
+def test_no_frame_is_ours(failures):
+    out, reasons = failures
+    assert len(reasons) == 3
+    assert "kernforge/testing" not in out
+    assert "All traceback entries are hidden" not in out
+
+
+def test_a_wrong_result_names_the_element_and_the_check(failures):
+    out, reasons = failures
+    assert "result[0]: got 2.5409" in out
+    assert "Every shape gives the reference's values" in out
+    (reason,) = (text for test, text in reasons.items() if test.startswith("TestWrong"))
+    assert "result[0]: got 2.5409" in reason
+
+
+def test_an_operator_that_raises_is_shown_where_it_does(failures):
+    out, reasons = failures
+    assert '>       raise ValueError("not for me")' in out
+    assert any("not for me" in text for test, text in reasons.items() if "Raises" in test)
+
+
+def test_a_comparison_of_the_author_is_shown_where_it_is_called(failures):
+    out, _ = failures
+    assert ">       assert_near(x, x + 1, x + 1)" in out
