@@ -7,6 +7,7 @@ standard error, so that a program can read the results while a person watches th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
@@ -14,15 +15,16 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from kernforge.system.progress_lines import EVERY_S, ProgressLines, Repeater
 from kernforge.system.tables import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from kernforge.errors import KernforgeError
     from kernforge.system.live_view import Live
 
-_BETWEEN_LINES_S = 2.0
+_ON_TERMINAL_S = 2.0
 _WORTH_A_LINE_S = 0.3
 _MB = 1_000_000
 
@@ -36,6 +38,7 @@ class Console:
         verbose: whether to print every action, and where an error was raised.
         failures: whether to print a compiler's errors when they occur; False for a caller whose
             own error contains them.
+        every_s: seconds between two lines of progress where there is no terminal.
     """
 
     def __init__(
@@ -45,13 +48,15 @@ class Console:
         quiet: bool = False,
         verbose: bool = False,
         failures: bool = True,
+        every_s: float = EVERY_S,
     ) -> None:
         self.as_json = as_json
         self._quiet = quiet
         self._verbose = verbose
         self._failures = failures
         self._watched = sys.stderr.isatty() and not quiet
-        self._live: Live | None = None
+        self._every_s = every_s
+        self._live: Live | ProgressLines | None = None
         self._result: Any = None
         self._indent: int | None = 2
         self._lock = threading.Lock()
@@ -114,13 +119,26 @@ class Console:
             nonlocal got, last
             got += count
             now = time.monotonic()
-            if now - last < _BETWEEN_LINES_S or self._quiet:
+            if now - last < (_ON_TERMINAL_S if self._watched else self._every_s) or self._quiet:
                 return
             last = now
             share = f" of {total / _MB:.0f} MB" if total else " MB"
             self._print(f"  {got / _MB:.1f}{share}")
 
         return advance
+
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Say what is done, and again from time to time until it is done."""
+        self.note(what)
+        start = time.monotonic()
+        repeater = Repeater(
+            lambda: f"  {what}: {time.monotonic() - start:.0f} s", self.note, self._every_s
+        )
+        try:
+            yield
+        finally:
+            repeater.stop()
 
     # -- progress of builds ----------------------------------------------------------------
 
@@ -130,6 +148,8 @@ class Console:
             from kernforge.system.live_view import Live  # noqa: PLC0415 - only a terminal needs it
 
             self._live = Live(actions, usage)
+        elif not self._quiet:
+            self._live = ProgressLines(actions, usage, self._write, self._every_s)
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""
@@ -152,8 +172,11 @@ class Console:
             self._live = None
 
     def _print(self, text: str) -> None:
+        if self._live:
+            self._live.print_above(text)
+        else:
+            self._write(text)
+
+    def _write(self, text: str) -> None:
         with self._lock:
-            if self._live:
-                self._live.print_above(text)
-            else:
-                print(text, file=sys.stderr, flush=True)
+            print(text, file=sys.stderr, flush=True)

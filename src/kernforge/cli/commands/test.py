@@ -84,20 +84,20 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
     try:
         results = []
         for name, path in _variants(arguments, console, workers).items():
-            console.note(f"testing {name}")
-            if workers:
-                task = remote.pack(root, path, arguments.pytest, repo_id)
-                results.append(workers.call(remote.unpack_and_test, task))
-            else:
-                results.append(
-                    project_tests.run_variant(
-                        root,
-                        path,
-                        arguments.pytest,
-                        environment=arguments.environment,
-                        repo_id=repo_id,
+            with console.working(f"testing {name}"):
+                if workers:
+                    task = remote.pack(root, path, arguments.pytest, repo_id)
+                    results.append(workers.call(remote.unpack_and_test, task))
+                else:
+                    results.append(
+                        project_tests.run_variant(
+                            root,
+                            path,
+                            arguments.pytest,
+                            environment=arguments.environment,
+                            repo_id=repo_id,
+                        )
                     )
-                )
     finally:
         if workers:
             workers.close()

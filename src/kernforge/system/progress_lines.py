@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The progress of a build where there is no terminal: a line from time to time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+EVERY_S = 10.0
+"""Seconds between two lines."""
+_SHOWN = 3
+
+
+class Repeater:
+    """Prints a line from time to time, in a thread of its own.
+
+    Args:
+        text: gives the line.
+        say: prints it.
+        every_s: seconds between two lines.
+    """
+
+    def __init__(
+        self, text: Callable[[], str], say: Callable[[str], None], every_s: float = EVERY_S
+    ) -> None:
+        self._text, self._say, self._every_s = text, say, every_s
+        self._over = threading.Event()
+        threading.Thread(target=self._repeat, daemon=True).start()
+
+    def stop(self) -> None:
+        """Print no more lines."""
+        self._over.set()
+
+    def _repeat(self) -> None:
+        while not self._over.wait(self._every_s):
+            self._say(self._text())
+
+
+class ProgressLines:
+    """The running actions of a build as a line from time to time.
+
+    Args:
+        total: number of actions.
+        usage: gives the memory in bytes of running actions by key.
+        say: prints a line.
+        every_s: seconds between two lines.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        usage: Callable[[], Mapping[str, int]],
+        say: Callable[[str], None],
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._total, self._usage, self._say, self._every_s = total, usage, say, every_s
+        self._ended = 0
+        self._running: dict[str, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+        self._repeater: Repeater | None = None
+
+    def started(self, key: str, title: str) -> None:
+        """An action begins."""
+        with self._lock:
+            self._running[key] = (title, time.monotonic())
+        if self._repeater is None:  # a build without actions to run prints nothing
+            self._repeater = Repeater(self.text, self._say, self._every_s)
+
+    def ended(self, key: str) -> None:
+        """An action ended."""
+        with self._lock:
+            self._running.pop(key, None)
+            self._ended += 1
+
+    def print_above(self, text: str) -> None:
+        """Print another line."""
+        self._say(text)
+
+    def stop(self) -> None:
+        """The build ends."""
+        if self._repeater:
+            self._repeater.stop()
+
+    def text(self) -> str:
+        """The line: how many actions ended, and which run for longest."""
+        now, used = time.monotonic(), sum(self._usage().values())
+        with self._lock:
+            running = sorted(self._running.values(), key=lambda row: row[1])
+        shown = [f"{title} ({now - start:.0f} s)" for title, start in running[:_SHOWN]]
+        more = [f"{len(running) - _SHOWN} more"] if len(running) > _SHOWN else []
+        memory = f", {used / 1e9:.1f} GB" if used else ""
+        return (
+            f"  {self._ended} of {self._total} actions ended, {len(running)} running{memory}: "
+            f"{', '.join([*shown, *more])}"
+        )

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where there is no terminal, a long build and a long download say from time to time that they go on."""
+
+import threading
+
+import pytest
+
+from kernforge.system import console
+from kernforge.system.progress_lines import EVERY_S, ProgressLines
+
+
+class Said:
+    """Lines that were printed; another thread prints them."""
+
+    def __init__(self, enough=2):
+        self.lines = []
+        self._enough, self._done = enough, threading.Event()
+
+    def __call__(self, text):
+        self.lines.append(text)
+        if len(self.lines) >= self._enough:
+            self._done.set()
+
+    def wait(self):
+        assert self._done.wait(60)
+
+
+def test_a_line_names_what_runs_for_longest():
+    said = Said()
+    lines = ProgressLines(7, lambda: {"0": 2_500_000_000}, said, 1000)
+    for number in range(5):
+        lines.started(str(number), f"unit{number}.cu")
+    lines.ended("4")
+    lines.stop()
+    assert lines.text() == (
+        "  1 of 7 actions ended, 4 running, 2.5 GB: unit0.cu (0 s), unit1.cu (0 s), unit2.cu (0 s), "
+        "1 more"
+    )
+    assert not said.lines
+
+
+def test_lines_come_again_until_the_build_ends():
+    said = Said(enough=3)
+    lines = ProgressLines(1, dict, said, 0.001)
+    lines.started("a", "a.cu")
+    said.wait()
+    lines.stop()
+    assert all("a.cu" in line for line in said.lines)
+
+
+def test_a_build_without_a_terminal_prints_lines_and_a_quiet_one_none(capsys):
+    assert EVERY_S == 10
+    for quiet in (False, True):
+        said = Said()
+        one = console.Console(quiet=quiet, every_s=0.001)
+        one._write = said
+        one.planned(3, dict)
+        one.started("a", "a.cu")
+        if not quiet:
+            said.wait()
+        one.finished()
+        assert bool(said.lines) is not quiet
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_long_work_says_that_it_goes_on(quiet):
+    said = Said(enough=3)
+    one = console.Console(quiet=quiet, every_s=0.001)
+    one._write = said
+    with one.working("testing it"):
+        if not quiet:
+            said.wait()
+    assert bool(said.lines) is not quiet
+    assert said.lines[:1] == ([] if quiet else ["testing it"])
+
+
+def test_a_download_without_a_terminal_has_a_line_every_ten_seconds(capsys):
+    advance = console.Console().fetching("a.whl", 10**8)
+    advance(10**6)
+    assert capsys.readouterr().err == "fetching a.whl (100 MB)\n"
+    advance = console.Console(every_s=0).fetching("a.whl", 10**8)
+    advance(10**6)
+    assert capsys.readouterr().err == "fetching a.whl (100 MB)\n  1.0 of 100 MB\n"
