@@ -10,7 +10,8 @@ KERNELS := $(patsubst %/build.toml,%,$(wildcard kernels/*/build.toml))
 # device code compiles, tests see of one architecture.
 FOR_HERE := $(if $(shell nvidia-smi -L 2>/dev/null),,--variant '*-cpu-*')
 # A test that hangs ends its worker and the run, with a traceback; on an idle machine none takes a minute.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --max-worker-restart 0 \
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder \
+  --max-worker-restart 0 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .PHONY: demo test unit test-gpu lint docs clean

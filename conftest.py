@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the suite and every kernel's own tests share."""
 
-import functools
 import os
 import signal
-
-import pytest
 
 from kernforge.system import garbage
 
@@ -30,18 +27,6 @@ def pytest_configure():
 def pytest_collection_finish():
     """From here on, as everywhere."""
     garbage.collect_as_usual()
-
-
-def pytest_collection_modifyitems(items):
-    """With ``--dist loadgroup``, tests of a file that makes something for all of them stay together."""
-    for item in items:
-        if _shares(item.path):
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
-
-
-@functools.cache
-def _shares(path):
-    return 'scope="module"' in path.read_text()
 
 
 def pytest_terminal_summary(terminalreporter):

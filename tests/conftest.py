@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import variants
+from support import processes, variants
 from support.fork_server import ForkServer
 from support.hub_server import HubServer
 from support.index_server import IndexServer
@@ -16,7 +16,8 @@ from kernforge.toolchain.index.http import Transport
 # Every core has a worker of pytest. It is set before torch is imported, and programs inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Files of tests that take long, the longest first: the short ones fill the workers' last minute.
+# Files of tests that take long, the longest first: with ``--dist loadfile`` a worker runs a whole file,
+# and the short ones fill the workers' last minute.
 _LONG = (
     "e2e/test_tutorial.py",
     "native/test_dev.py",
@@ -28,6 +29,17 @@ _LONG = (
     "native/test_reproducible.py",
     "broken/test_broken.py",
 )
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_process():
+    """Whatever a test starts dies with it, also when the test fails.
+
+    Processes of the fixtures of a module or a session run before this fixture begins.
+    """
+    before = processes.children()
+    yield
+    processes.kill_trees(processes.children() - before)
 
 
 @pytest.fixture

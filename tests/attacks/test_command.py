@@ -9,6 +9,7 @@ import time
 
 import psutil
 import pytest
+from support import processes
 
 pytestmark = pytest.mark.torch
 
@@ -88,7 +89,7 @@ def test_a_wrong_peer_and_a_regression_are_told(project, bench):
 
 def test_a_killed_judge_leaves_no_process(project):
     """Not even those that it had stopped."""
-    with subprocess.Popen([*BENCH, project, "--device", "cpu"], stderr=subprocess.DEVNULL) as judge:
+    with processes.start([*BENCH, project, "--device", "cpu"], stderr=subprocess.DEVNULL) as judge:
         seen, until = [], time.monotonic() + 60
         while not any(one.status() == psutil.STATUS_STOPPED for one in seen):
             assert time.monotonic() < until

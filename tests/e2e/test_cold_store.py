@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import processes
 
 import kernforge
 
@@ -109,7 +110,7 @@ def start(registry, *rounds, early=False):
         "KERNFORGE_REGISTRY": registry,
         "PYTHONPATH": str(Path(kernforge.__file__).parents[1]),
     }
-    return subprocess.Popen(
+    return processes.start(
         [sys.executable, "-c", CHILDREN, json.dumps(options)],
         env=environment,
         stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import processes
 from support.hub_server import WRITER
 
 from kernforge.artifact.integrity import digest_tree
@@ -89,7 +90,7 @@ def run(hub, tmp_path, fork_server):
         if started is None:
             return fork_server.run(argv, env=environment)
         pipe = subprocess.PIPE
-        with subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True, env=environment) as child:
+        with processes.start(argv, stdout=pipe, stderr=pipe, text=True, env=environment) as child:
             started(child)
             out, err = child.communicate(timeout=120)
         return subprocess.CompletedProcess(argv, child.returncode, out, err)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import projects
+from support import processes, projects
 
 import kernforge
 from kernforge.artifact.metadata import Metadata
@@ -176,8 +176,7 @@ def test_an_interrupted_build_leaves_nothing_half_written(kernforge_cli, kept_ho
     env = {**os.environ, "KERNFORGE_HOME": str(tmp_path / "home")}
     argv = [sys.executable, "-m", "kernforge", "build", str(root), "--variant", CPU]
     options = {"env": env, "stderr": subprocess.PIPE, "text": True}
-    # A shell that runs tests in the background has SIGINT ignored, and children inherit that.
-    with subprocess.Popen(argv, preexec_fn=hear_interrupts, **options) as process:  # noqa: PLW1509
+    with processes.start(argv, **options) as process:
         wait_for_compiler(tmp_path / "home")
         process.send_signal(getattr(signal, name))
         process.communicate()
@@ -186,10 +185,6 @@ def test_an_interrupted_build_leaves_nothing_half_written(kernforge_cli, kept_ho
     assert not list((tmp_path / "home" / "store" / "actions").rglob("times_two*"))
     (root / "times_two.cpp").write_text(projects.CPP)
     kernforge_cli("build", root, home=tmp_path / "home")
-
-
-def hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_compiler(home: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import projects
+from support import processes, projects
 
 from kernforge.dev import watch
 
@@ -89,7 +89,7 @@ class Dev:
 
     def __init__(self, project: Path, home: Path, *options: str) -> None:
         argv = [sys.executable, "-m", "kernforge", "dev", str(project), "--json", *options]
-        self.process = subprocess.Popen(
+        self.process = processes.start(
             argv,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -136,18 +136,21 @@ class Dev:
         children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout=60)
+        return code, psutil.wait_procs(children, timeout=10)[1]
+
+    def _close(self) -> None:
+        self.process.wait()
         for reader in self._readers:
             reader.join()
         self.process.stdout.close()
         self.process.stderr.close()
-        return code, psutil.wait_procs(children, timeout=10)[1]
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.interrupt()
+        processes.kill_trees([self.process.pid])
+        self._close()
 
 
 def left_over(project):

@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from support import projects
+from support import processes, projects
 
 from kernforge.build import workspace
 from kernforge.store.local import Store
@@ -76,7 +76,7 @@ def test_a_build_killed_at_any_point_leaves_the_store_usable(kernforge_cli, warm
     outputs = {action["key"]: action["outputs"] for action in graph["actions"]}
     chance = random.Random(7)
     for _ in range(KILLS):
-        with subprocess.Popen(
+        with processes.start(
             argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
             time.sleep(0.3 + chance.random() * 2)

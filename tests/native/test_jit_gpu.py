@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import jit_homes
+from support import jit_homes, processes
 
 import kernforge
 from kernforge.jit.device import nvrtc
@@ -356,7 +356,7 @@ def test_a_process_that_is_killed_while_it_compiles_blocks_nobody(x, by):
     tests = str(Path(__file__).parents[1])
     for _ in range(3):
         argv = [sys.executable, "-c", KILLED, tests, by]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        with processes.start(argv, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline() == "begun\n"
             time.sleep(random.random() / 2)
             process.kill()

@@ -26,8 +26,10 @@ STABLE_TORCH_LIBRARY_IMPL(jit_mistake, CompositeExplicitAutograd, m) {
 @pytest.fixture(autouse=True)
 def home(tmp_path, kept_home, monkeypatch):
     """A store of its own."""
-    jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
+    top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
     jit_homes.forget(monkeypatch)
+    yield top
+    jit_homes.wait()
 
 
 @pytest.fixture
@@ -80,7 +82,8 @@ def test_a_mistake_in_cuda_is_told_at_once(told, monkeypatch):
     assert not told
 
 
-def test_a_name_that_torchs_headers_may_bring_is_sought_in_them(told):
+def test_a_name_that_torchs_headers_may_bring_is_sought_in_them(told, home, kept_home):
+    jit_homes.lend_headers(home, kept_home)
     # This one is not there either, so that the second attempt is seen to be all that is told.
     with pytest.raises(BuildError, match="nubmer") as caught:
         kernforge.load_inline(
@@ -88,3 +91,4 @@ def test_a_name_that_torchs_headers_may_bring_is_sought_in_them(told):
         )
     assert caught.value.__context__ is None
     assert len(told) == 1
+    jit_homes.keep_headers(home, kept_home)

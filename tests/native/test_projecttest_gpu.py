@@ -13,6 +13,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support import processes
 from support.clusters import Cluster, wait_for
 
 torch = pytest.importorskip("torch")
@@ -67,7 +68,7 @@ def client(project, *arguments):
     argv += ["--variant", "*-cu*", *arguments, "--json"]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     pipe = subprocess.PIPE
-    return subprocess.Popen([*map(str, argv)], env=env, stdout=pipe, stderr=pipe, text=True)
+    return processes.start([*map(str, argv)], env=env, stdout=pipe, stderr=pipe, text=True)
 
 
 def told(process, expect=0):

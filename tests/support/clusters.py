@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from support import processes
+
 SRC = Path(__file__).parents[2] / "src"
 
 
@@ -65,7 +67,7 @@ class Cluster:
         env.pop("KERNFORGE_SHARED_STORE", None)
         argv = [sys.executable, "-m", "dask", *arguments]
         with (self.root / "log.txt").open("ab") as log:
-            return subprocess.Popen(argv, env=env, stdout=log, stderr=log)
+            return processes.start(argv, env=env, stdout=log, stderr=log)
 
 
 def wait_for(condition, what: str, seconds: float = 60) -> None:

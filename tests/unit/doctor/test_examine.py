@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support import processes
 
 from kernforge.build.execute import sandbox
 from kernforge.cli.main import main
@@ -49,7 +50,7 @@ def test_fix_removes_a_lock_that_nobody_holds_and_no_other(doctor, tmp_path):
         "import os, sys; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL); print(flush=True); input()"
     )
     argv = [sys.executable, "-c", code, str(held)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    with processes.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
         code, document = doctor()
         assert (code, "stale-lock" in _rules(document)) == (4, True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
-import subprocess
 import sys
 
 import pytest
+from support import processes
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
@@ -135,7 +135,7 @@ def test_a_reader_sees_whole_versions_while_others_publish(tmp_path, write_varia
                 write_variant(directory, variant=name, backend=backend, files=files)
             texts[publisher].append(str(directory))
     argv = [sys.executable, "-c", PUBLISHER, url]
-    running = [subprocess.Popen([*argv, *builds]) for builds in texts.values()]
+    running = [processes.start([*argv, *builds]) for builds in texts.values()]
     registry, seen = open_registry(url), set()
     while any(process.poll() is None for process in running):
         found = find_version(registry, REPO, 1)

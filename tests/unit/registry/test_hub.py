@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support import processes
 from support.hub_server import HubServer
 
 from kernforge.errors import (
@@ -275,7 +276,7 @@ print(sum(len(p.read_bytes()) for p in path.rglob("*") if p.is_file()))
 def test_processes_on_a_cold_cache_all_find_it_whole(hub, cache, commit):
     whole = sum(map(len, expected("torch-cpu").values()))
     argv = [sys.executable, "-c", CHILD, hub.url, str(cache), commit]
-    running = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    running = [processes.start(argv, stdout=subprocess.PIPE, text=True) for _ in range(6)]
     assert [int(process.communicate(timeout=120)[0]) for process in running] == [whole] * 6
     assert hub.counted()["GET cdn"] == 1
 
@@ -291,7 +292,7 @@ def test_a_killed_load_leaves_nothing_half(hub, opened, cache, commit):
 
     hub.next_fault = stall
     argv = [sys.executable, "-c", CHILD, hub.url, str(cache), commit]
-    process = subprocess.Popen(argv)
+    process = processes.start(argv)
     assert started.wait(60)
     process.kill()
     process.wait()

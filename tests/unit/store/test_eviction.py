@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from support import processes
 
 from kernforge.errors import UsageError
 from kernforge.store import eviction
@@ -74,7 +75,7 @@ def test_what_a_running_build_uses_stays_until_the_build_dies(tmp_path):
     for number in (1, 2):
         put(store, number, age_s=300)
     argv = [sys.executable, "-c", LEASED, str(tmp_path), key(1)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as build:
+    with processes.start(argv, stdout=subprocess.PIPE) as build:
         assert build.stdout.readline() == b"using\n"
         removed = eviction.trim(store, 0)
         assert (removed.entries, removed.kept) == (1, 1)

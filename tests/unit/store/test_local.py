@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from support import processes
 
 from kernforge.errors import StorageError
 from kernforge.store.local import Store
@@ -64,7 +65,7 @@ def test_nothing_is_stored_when_making_it_fails(tmp_path):
 def test_a_killed_process_leaves_the_store_usable(tmp_path):
     for _ in range(5):
         argv = [sys.executable, "-c", SLOW_WRITER, str(tmp_path), KEY]
-        with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
+        with processes.start(argv, stdout=subprocess.PIPE) as writer:
             assert writer.stdout.readline() == b"writing\n"
             os.kill(writer.pid, signal.SIGKILL)
         assert not Store(tmp_path).has("things", KEY)
