@@ -251,11 +251,7 @@ def _case(
 
 
 def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:
-    """Where and when it was measured, and what its GPU does not report.
-
-    Args:
-        gpu: the GPU whose clocks were read; None: it is opened now.
-    """
+    """Where and when it was measured, and what its GPU, opened if not given, does not report."""
     import torch  # noqa: PLC0415
 
     found: dict[str, Any] = {

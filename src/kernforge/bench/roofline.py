@@ -88,11 +88,7 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def below_floor(median_ns: float, top: Ceiling, device: str) -> str:
-    """Why a time cannot be right; empty when it can.
-
-    Args:
-        top: the machine's ceilings for it.
-    """
+    """Why a time cannot be right with these ceilings of the machine; empty when it can."""
     slack = _SLACK[device] if top.bytes >= _LARGE else _CACHED_SLACK
     least = top.floor_ns / slack
     if median_ns >= least or top.floor_ns <= _SHORTEST_NS:

@@ -229,11 +229,7 @@ def _verdict(row: dict[str, Any], old: dict[str, Any]) -> str:
 
 
 def behind(document: dict[str, Any], *, allowed: float = 0.05) -> list[str]:
-    """Where the kernel is slower than a published version of it in the same run, beyond doubt.
-
-    Args:
-        allowed: share by which the kernel's median may be longer.
-    """
+    """Where the kernel is surely more than ``allowed`` slower than a published one in the run."""
     found = []
     for case in document["workloads"]:
         mine = {row["mode"]: row for row in case["results"] if row["candidate"] == "kernel"}
@@ -256,27 +252,19 @@ def _is_ahead(row: dict[str, Any], ours: dict[str, Any]) -> bool:
     return _verdict(ours, row) == "slower"
 
 
-def regressions(
-    now: dict[str, Any], before: dict[str, Any], *, candidate: str = "kernel", allowed: float = 0.05
-) -> list[str]:
-    """Where a candidate is slower than a stored run says, beyond doubt.
+def regressions(now: dict[str, Any], before: dict[str, Any], *, allowed: float = 0.05) -> list[str]:
+    """Where the kernel is slower than a stored run says, beyond doubt.
 
     Slower means: the intervals do not touch, and the medians differ by more than ``allowed``. A
     workload that was measured before and is refused or missing now is a regression as well.
-
-    Args:
-        now: a document of this run.
-        before: a stored one.
-        candidate: whose times are compared.
-        allowed: share by which a median may grow.
 
     Raises:
         UsageError: the stored document has another format, machine or device.
     """
     _comparable(now, before)
-    new = dict(_of_candidate(now, candidate))
+    new = dict(_of_kernel(now))
     found = []
-    for key, old in _of_candidate(before, candidate):
+    for key, old in _of_kernel(before):
         what = ", ".join(key)
         if "median_ns" not in old or key[1] not in now["settings"]["modes"]:
             continue
@@ -304,12 +292,10 @@ def _comparable(now: dict[str, Any], before: dict[str, Any]) -> None:
             )
 
 
-def _of_candidate(
-    document: dict[str, Any], name: str
-) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+def _of_kernel(document: dict[str, Any]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     for case in document["workloads"]:
         for row in case["results"]:
-            if row["candidate"] == name:
+            if row["candidate"] == "kernel":
                 yield (case["name"], row["mode"]), row
 
 

@@ -45,11 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBuild:
-    """A build that is planned.
-
-    Attributes:
-        notes: what a user should know of the project, its lock and the toolchain.
-    """
+    """A build that is planned, with what a user should know of project, lock and toolchain."""
 
     lock: Lock
     plan: Plan
@@ -152,11 +148,7 @@ class BuildResult:
 def build_project(
     workspace: Workspace, request: BuildRequest, planned: PlannedBuild | None = None
 ) -> BuildResult:
-    """Build variants of a project.
-
-    Args:
-        planned: what ``plan_project`` returned for this request, for a caller that looks at the
-            plan first.
+    """Build variants of a project; ``planned`` is what ``plan_project`` made of the request.
 
     Raises:
         BuildError: the store is damaged; what a compiler refuses is in the result instead.

@@ -183,11 +183,7 @@ def ops_module(name: str, variant: Variant) -> str:
 def metadata(
     manifest: Manifest, backend: Backend, ops_name: str, archs: tuple[str, ...] | None
 ) -> Metadata:
-    """What a build says of itself as far as its manifest decides it: no digest, no provenance.
-
-    Args:
-        archs: what the device code is for; None where that is not known.
-    """
+    """What a build says of itself as far as its manifest decides it: no digest, no provenance."""
     general = manifest.general
     return Metadata(
         name=general.name,

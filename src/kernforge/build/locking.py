@@ -82,10 +82,7 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
 def ensure_lock(
     workspace: Workspace, targets: Sequence[Target], *, frozen: bool
 ) -> tuple[Lock, bool]:
-    """The lock for a build; written or completed first unless that is forbidden.
-
-    Args:
-        frozen: refuse to change the lock, and refuse a host compiler that it does not name.
+    """The lock for a build, completed first if needed; ``frozen`` forbids that and other compilers.
 
     Returns:
         The lock, with the compiler that is really here, and whether it was written.

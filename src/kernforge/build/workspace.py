@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -102,7 +101,7 @@ def open_workspace(
     cpu = this_cpu()
     store = Store(environment.home / "store", shared)
     variables = environment.variables
-    index = functools.cache(functools.partial(Index.from_environment, variables))
+    index = Index.lazily(variables)
     found = local_parts or project_parts(project, progress, environment, options)
     return Workspace(
         project=project,
@@ -130,11 +129,12 @@ def project_parts(
         UsageError: something is not there or not what it should be.
     """
     variables = environment.variables
+    index = Index.lazily(variables)
     return find_local_parts(
         options,
         units.cutlass(project.manifest),
         variables,
-        connect=functools.cache(lambda: Index.from_environment(variables).transport),
+        connect=lambda: index().transport,
         downloads=environment.home / "store" / "downloads",
         progress=progress,
     )

@@ -13,6 +13,7 @@ from kernforge.artifact.version import Version2, in_order
 from kernforge.binary import abi_floor
 from kernforge.binary.symbols import demangled
 from kernforge.check.finding import Finding
+from kernforge.system.tables import first_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from kernforge.binary.elf import Elf, Symbol
     from kernforge.binary.fatbin import Architectures
 
-_SHOWN = 5
 _PTX = "+PTX"
 # Nested names (Itanium ABI, chapter 5.1.3) in torch's namespaces; two of them are the stable ABI.
 _NESTED = r"_Z(?:T[VTISWH]|GV|GR|Th?n?\d+_)?N[rVK]*[RO]?"
@@ -52,7 +52,9 @@ def manylinux(
         prefix, _, version = symbol.version.partition("_")
         if symbol.version and version not in allowed.get(prefix, (version,)):
             above[symbol.version].append(symbol.name)
-    listing = "; ".join(f"{version}: {_some(names)}" for version, names in sorted(above.items()))
+    listing = "; ".join(
+        f"{version}: {first_names(names)}" for version, names in sorted(above.items())
+    )
     yield Finding(
         rule="manylinux",
         severity="error",
@@ -75,7 +77,7 @@ def unresolved(elf: Elf, *, where: str, stable: bool = False) -> Iterator[Findin
             rule="unresolved",
             severity="error",
             where=where,
-            message=f"{_some([demangled(name) for name in own])} is declared and used, and no source "
+            message=f"{first_names([demangled(name) for name in own])} is declared and used, and no source "
             "defines it: importing it fails with an undefined symbol",
             hint="name the source that defines it in build.toml's src, for this backend too; namespace "
             "and arguments are part of a name",
@@ -86,7 +88,7 @@ def unresolved(elf: Elf, *, where: str, stable: bool = False) -> Iterator[Findin
             rule="unresolved",
             severity="error",
             where=where,
-            message=f"nothing on a {abi_floor.POLICY} machine defines {_some(missing)}: "
+            message=f"nothing on a {abi_floor.POLICY} machine defines {first_names(missing)}: "
             "importing it fails with an undefined symbol",
             hint="add the source or the static library that defines it; functions newer than "
             "glibc 2.28 cannot be used",
@@ -157,7 +159,7 @@ def torch_stable_abi(
             rule="torch-stable-abi",
             severity="error",
             where=where,
-            message=f"it uses torch's C++ ABI, which changes with every torch: {_some(unstable)}",
+            message=f"it uses torch's C++ ABI, which changes with every torch: {first_names(unstable)}",
             hint="include only torch/csrc/stable and torch/headeronly, or build for one torch "
             "(remove stable-abi from build.toml)",
         )
@@ -170,7 +172,7 @@ def torch_stable_abi(
             severity="error",
             where=where,
             message=f"it needs functions newer than torch {target}: "
-            + _some([f"{name} ({added[name]})" for name in newer]),
+            + first_names([f"{name} ({added[name]})" for name in newer]),
             hint=f'compile with TORCH_TARGET_VERSION for {target}, or set stable-abi = "{version}"',
         )
 
@@ -210,7 +212,7 @@ def unique_symbols(elf: Elf, *, where: str) -> Iterator[Finding]:
             rule="unique",
             severity="warning",
             where=where,
-            message=f"two versions of the kernel in one process would share {_some(unique)}, "
+            message=f"two versions of the kernel in one process would share {first_names(unique)}, "
             "and it can never be unloaded",
             hint="compile with -fno-gnu-unique (nvcc: -Xcompiler -fno-gnu-unique)",
         )
@@ -232,9 +234,3 @@ def _shim_versions() -> dict[str, Version2]:
     for name, version in (line for line in lines if line[0] != "#"):
         found[name] = Version2.parse(version)
     return found
-
-
-def _some(names: Collection[str]) -> str:
-    shown = sorted(names)[:_SHOWN]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernforge.bench.text import duration
 from kernforge.binary import kernel_usage
 from kernforge.source import diagnostics
+from kernforge.system.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,11 +24,7 @@ _DONE = {"build": "built", "test": "tested", "bench": "measured"}
 
 
 def document(result: Round, good: GoodBuild | None = None) -> dict[str, Any]:
-    """A round as JSON values for programs.
-
-    Args:
-        good: the last good build, whose figures are added.
-    """
+    """A round as JSON values for programs, with the figures of the last good build."""
     return {
         "round": result.number,
         "ok": result.ok,
@@ -77,11 +74,8 @@ def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
     yield f"round {result.number}: {result.work.reason}"
     yield from problems(result)
     if result.kernels and not result.output:
-        cells = [kernel_usage.HEAD, *kernel_usage.rows(result.kernels[:KERNELS_SHOWN])]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        for row in cells:
-            padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            yield "  ".join(padded).rstrip()
+        rows = kernel_usage.rows(result.kernels[:KERNELS_SHOWN])
+        yield from table(rows, head=kernel_usage.HEAD).splitlines()
         if len(result.kernels) > KERNELS_SHOWN:
             yield f"and {len(result.kernels) - KERNELS_SHOWN} more"
     if result.unread:

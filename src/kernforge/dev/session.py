@@ -75,11 +75,7 @@ class DevOptions:
 
 
 class Session:
-    """A session of a project: its present build, and the last good build.
-
-    Args:
-        scratch: an empty directory for builds that are not good yet.
-    """
+    """A session of a project, with an empty directory for builds that are not good yet."""
 
     def __init__(self, options: DevOptions, scratch: Path, warm_pytest: WarmPytest) -> None:
         self._options, self._scratch, self._warm_pytest = options, scratch, warm_pytest
@@ -104,10 +100,7 @@ class Session:
     def run(
         self, number: int, changed: tuple[str, ...], work: Work, events: RoundEvents, stop: Stop
     ) -> Round:
-        """Run a round.
-
-        Args:
-            stop: may end the round.
+        """Run a round, which ``stop`` may end.
 
         Raises:
             StoppedError: the round was ended.

@@ -66,11 +66,7 @@ class Directory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchLock:
-    """A lock file of ``torch.utils.cpp_extension``, whose processes wait as long as it exists.
-
-    Attributes:
-        held: whether a process has the file open; None if that cannot be found out.
-    """
+    """A lock of ``torch.utils.cpp_extension``; ``held`` by a process, None if not known."""
 
     path: str
     held: bool | None

@@ -15,6 +15,7 @@ from kernforge.errors import BuildError, page
 from kernforge.source import diagnostics, linkage
 from kernforge.source.extension_source import is_stable, is_torch_header
 from kernforge.system.console import Console
+from kernforge.system.tables import first_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -30,7 +31,6 @@ _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh")
 READ = (*_SOURCES, *_HEADERS)
 """Suffixes of the files that ``undefined_error`` reads."""
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
-_SHOWN = 5
 
 
 # -- slow ----------------------------------------------------------------------------------
@@ -68,11 +68,7 @@ def show_slow_hint(
 
 
 def retry_notice(output: str) -> str:
-    """One line on why a source is compiled a second time.
-
-    Args:
-        output: what the compilers wrote of the first.
-    """
+    """One line on why a source is compiled again, by what the compilers wrote the first time."""
     errors = diagnostics.errors(diagnostics.parse(output))
     why = f"{diagnostics.title(errors[0])}; " if errors else ""
     return f"{why}compiling again with all of torch's headers, which takes longer"
@@ -134,7 +130,7 @@ def undefined_error(
     likely = [path for path in compiled if _includes(texts.get(path, ""), declared)]
     where = " or ".join(sorted(likely or compiled)) or "a source"
     return BuildError(
-        f"{name} cannot be imported: {function} is named in {_list_some(named)}, and no source "
+        f"{name} cannot be imported: {function} is named in {first_names(named)}, and no source "
         "defines it",
         hint=f"define it in {where} (namespace and arguments are part of its name), or name the "
         "source that does in build.toml's src, for this backend too",
@@ -144,9 +140,3 @@ def undefined_error(
 def _includes(text: str, headers: Collection[str]) -> bool:
     wanted = {posixpath.basename(path) for path in headers}
     return any(posixpath.basename(name) in wanted for name in _INCLUDE.findall(text))
-
-
-def _list_some(paths: Collection[str]) -> str:
-    shown = sorted(paths)[:_SHOWN]
-    more = len(paths) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -73,11 +73,7 @@ class Tree:
         return default if text is None else text
 
     def watch(self, path: str) -> Stamp | None:
-        """Stamp of a file that is not text, for example an object; a change of it will be seen.
-
-        Args:
-            path: absolute.
-        """
+        """Stamp of an absolute path, such as of an object; a change of it will be seen."""
         self._stamps[path] = current = stamp(path)
         self._note_young(path, current)
         return current

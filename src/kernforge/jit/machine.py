@@ -7,7 +7,6 @@ The toolkit is the installed one (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on the 
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,11 +53,7 @@ _DECIDING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JitToolchain(DeviceToolchain):
-    """What sources of one kind are compiled with.
-
-    Attributes:
-        machine: what planning takes; its lock is this one's.
-    """
+    """What sources of one kind are compiled with; ``machine`` is what planning takes of it."""
 
     machine: JitMachine
 
@@ -246,7 +241,7 @@ def _cuda_from_wheels(
     *,
     libraries: bool,
 ) -> tuple[Version2, Lock, dict[str, str]]:
-    index = functools.cache(functools.partial(Index.from_environment, environment.variables))
+    index = Index.lazily(environment.variables)
     wheels = Wheels(index, store.root / "downloads", progress)
     path = store.root.parent / "jit" / f"cuda-{name}.lock"
     kept = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None

@@ -136,11 +136,7 @@ class ModuleRequest:
 def plan_module(
     request: ModuleRequest, machine: JitMachine, objects: Mapping[str, Action] | None = None
 ) -> ModulePlan:
-    """Plan a module.
-
-    Args:
-        objects: actions whose objects are linked in place of those of the units of these paths.
-    """
+    """Plan a module; ``objects`` are linked in place of those of the units of these paths."""
     texts = [text for unit in request.units for text in unit.texts.values()]
     defined = generated.namespaces(texts)
     content = {p: digest.sha256(t) for unit in request.units for p, t in unit.texts.items()}

@@ -212,10 +212,7 @@ def refuse_with_project(given: Iterable[object]) -> None:
 
 
 def check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
-    """Refuse files that a compiler would hand to the linker, or ignore.
-
-    Args:
-        cflags: for the C++ compiler; ``-x`` among them says what the sources are.
+    """Refuse files that a compiler would hand to the linker, or ignore, unless flags have ``-x``.
 
     Raises:
         UsageError: there are no sources, or one is in a language that is not compiled here.

@@ -43,11 +43,7 @@ _WAITING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedModule:
-    """What a request has given.
-
-    Attributes:
-        placed: path of its copy in the directory that the caller named; empty without one.
-    """
+    """What a request has given; ``placed`` is its copy in the caller's directory, or empty."""
 
     seen: Seen
     loaded: LoadedModule

@@ -115,11 +115,7 @@ def _cut_unit(unit: ModuleUnit, read: ReadHeader) -> ModuleUnit | None:
 
 
 def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | None:
-    """Text of the header for some code, and what it includes; None if torch's is not as expected.
-
-    Args:
-        code: the source with its own headers, without comments.
-    """
+    """Header for code without comments, and what it includes; None: torch's is not as expected."""
     types, factories, operators = read(_TYPES), read(_FACTORIES), read(_OPERATORS)
     if types is None or factories is None or operators is None:
         return None

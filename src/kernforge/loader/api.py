@@ -60,20 +60,16 @@ def get_kernel(
 
     Args:
         repo_id: ``owner/name``.
-        version: a major version such as ``1``, or a range such as ``"~=1.2"``; the newest that it
-            allows is taken.
+        version: a major version such as ``1``, or a range such as ``"~=1.2"``: the newest in it.
         revision: a branch, tag or commit instead of a version.
-        registry: a directory, a URL as ``open_registry`` takes it, or a ``Registry``; the default
-            is ``KERNFORGE_REGISTRY``, else the user's own directory and, for kernels that it does
-            not hold, the hub.
+        registry: a directory, a URL or a ``Registry``; by default ``KERNFORGE_REGISTRY``, else the
+            user's own directory and, for kernels that it does not hold, the hub.
         backend: ``cpu``, or the one that torch is built for, which is the default.
-        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
-            any kernel, or a list of repo ids. See the page on trust.
-        check_arch: whether to refuse a build without device code for the current GPU, or for a
-            newer driver.
+        trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
+        check_arch: refuse a build without device code for the current GPU, or for a newer driver.
         user_agent: accepted for compatibility with the hub's client; it is not sent.
-        build: where no variant fits but the source is published with its lock, build the one for
-            this machine (once; it is kept). It needs ``kernforge[build]`` and a C++ compiler.
+        build: where no variant fits but the source is published with its lock, build it once. This
+            needs ``kernforge[build]`` and a C++ compiler.
 
     Returns:
         The kernel's package.
@@ -88,9 +84,7 @@ def get_kernel(
         IntegrityError: a file is not what was built. Nothing of the kernel was run.
     """
     _check_request(version, revision)
-    environment = (
-        Environment.live()
-    )  # a kernel that is loaded needs two variables, not a copy of all
+    environment = Environment.live()  # two variables of a loaded kernel, and no copy of all
     source = _open(registry, environment)
     if local_override(environment, repo_id) is not None:
         search = Search(source, backend, Environment.read(), trust_remote_code)
@@ -121,10 +115,8 @@ def get_local_kernel(
         repo_path: a directory of variants, one with ``build/`` in it, or a variant.
         backend: ``cpu``, or the one that torch is built for, which is the default.
         registry: where the kernels are that it depends on, as ``get_kernel`` takes it.
-        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
-            any kernel, or a list of repo ids.
-        check_arch: whether to refuse a build without device code for the current GPU, or for a
-            newer driver.
+        trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
+        check_arch: refuse a build without device code for the current GPU, or for a newer driver.
         user_agent: accepted for compatibility with the hub's client; it is not sent.
 
     Returns:
@@ -158,8 +150,7 @@ def has_kernel(
         revision: a branch, tag or commit instead of a version.
         registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
         backend: ``cpu``, or the one that torch is built for, which is the default.
-        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
-            any kernel, or a list of repo ids.
+        trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         check_arch: whether a build counts only if it has device code for the current GPU.
 
     Returns:
@@ -225,14 +216,12 @@ def install_kernel(
 
     Args:
         repo_id: ``owner/name``.
-        version: a major version such as ``1``, or a range such as ``"~=1.2"``; the newest that it
-            allows is taken.
+        version: a major version such as ``1``, or a range such as ``"~=1.2"``: the newest in it.
         revision: a branch, tag or commit instead of a version.
         registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
         backend: ``cpu``, or the one that torch is built for, which is the default.
         local_files_only: use no network; what is not on this machine is an error.
-        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
-            any kernel, or a list of repo ids.
+        trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         user_agent: accepted for compatibility with the hub's client; it is not sent.
 
     Returns:
@@ -267,14 +256,11 @@ def get_locked_kernel(
 
     Args:
         repo_id: ``owner/name``.
-        lockfile: a ``kernels.lock``, or what was read from one; None takes the one that the
-            calling package brought with it, in its distribution's metadata or in its package.
+        lockfile: a ``kernels.lock``, or what was read from one; None takes the calling package's.
         registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
         backend: ``cpu``, or the one that torch is built for, which is the default.
-        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
-            any kernel, or a list of repo ids.
-        check_arch: whether to refuse a build without device code for the current GPU, or for a
-            newer driver.
+        trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
+        check_arch: refuse a build without device code for the current GPU, or for a newer driver.
         user_agent: accepted for compatibility with the hub's client; it is not sent.
 
     Returns:
@@ -307,14 +293,11 @@ def load_kernel(
 
     Args:
         repo_id: ``owner/name``.
-        lockfile: a ``kernels.lock``; None takes the one that the calling package brought with it,
-            in its distribution's metadata or in its package.
+        lockfile: a ``kernels.lock``; None takes the calling package's.
         registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
         backend: ``cpu``, or the one that torch is built for, which is the default.
-        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
-            any kernel, or a list of repo ids.
-        check_arch: whether to refuse a build without device code for the current GPU, or for a
-            newer driver.
+        trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
+        check_arch: refuse a build without device code for the current GPU, or for a newer driver.
 
     Returns:
         The kernel's package.

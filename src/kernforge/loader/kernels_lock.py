@@ -72,10 +72,7 @@ class KernelLocks:
 
     @classmethod
     def from_json(cls, data: bytes | str, *, source: str = FILE) -> KernelLocks:
-        """Read a lock of either form.
-
-        Args:
-            source: the name of the file in errors.
+        """Read a lock of either form; errors name ``source``.
 
         Raises:
             RequestError: it is not a lock; the message names the file and the mistake.

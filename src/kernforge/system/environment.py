@@ -45,11 +45,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The variables of one moment.
-
-    Attributes:
-        variables: all of them by name, not only those below.
-    """
+    """The variables of one moment, all of them by name and not only those below."""
 
     variables: Mapping[str, str]
 

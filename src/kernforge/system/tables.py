@@ -31,6 +31,13 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
+def first_names(names: Iterable[str], most: int = 5) -> str:
+    """The first names in their order, with commas, and how many more there are."""
+    shown = sorted(names)
+    more = len(shown) - most
+    return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def table(rows: Iterable[Sequence[str]], *, head: Sequence[str] = ()) -> str:
     """Rows as text, in columns as wide as their widest cell."""
     cells = [list(head), *map(list, rows)] if head else list(map(list, rows))

@@ -207,11 +207,7 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
 
 
 def findings(log: str, status: int, output: str) -> str:
-    """Findings of a run under compute-sanitizer; "" if it ended normally without findings.
-
-    Args:
-        status: exit status, which is that of the tests.
-    """
+    """Findings of a run under compute-sanitizer; "" without any and with status 0."""
     counts = [int(count) for count in _SUMMARY.findall(log)]
     if any(counts):
         lines = (line.removeprefix("=========").rstrip() for line in log.splitlines())

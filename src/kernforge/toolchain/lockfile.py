@@ -27,11 +27,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LockedWheel:
-    """One wheel.
-
-    Attributes:
-        record: hex hash of its RECORD when it is read by ranges; empty when it is read whole.
-    """
+    """One wheel; ``record`` is the hash of its RECORD if it is read by ranges, else empty."""
 
     file: str
     sha256: str
@@ -40,11 +36,7 @@ class LockedWheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LockedArchive:
-    """One component of NVIDIA's redistributables.
-
-    Attributes:
-        path: its archive, relative to the manifests.
-    """
+    """One component of NVIDIA's redistributables; its path is relative to the manifests."""
 
     path: str
     sha256: str
@@ -250,11 +242,7 @@ def toolkit(lock: Lock, version: Version2) -> LockedToolkit:
 
 
 def part(lock: Lock, roots: Collection[str]) -> Lock:
-    """The part of a lock that builds which read these trees need, whatever else it has.
-
-    Args:
-        roots: names of trees, as ``flags`` makes them.
-    """
+    """The part of a lock that builds which read these trees need, whatever else it has."""
 
     def read(kind: str, name: str) -> bool:
         return any(root == name or f"{root}-".startswith(f"{kind}-{name}-") for root in roots)
@@ -293,10 +281,7 @@ def wheel_headers_key(wheel: LockedWheel) -> str:
 
 
 def identity(root: str, lock: Lock) -> str:
-    """What a tree of the toolchain is, whatever its path.
-
-    Args:
-        root: name of the tree, as ``flags`` makes them.
+    """What a tree of the toolchain is, whatever its path; ``tree_names`` makes the names.
 
     Raises:
         ToolchainError: the lock does not have it.

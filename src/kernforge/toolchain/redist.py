@@ -20,6 +20,7 @@ from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system import files
 from kernforge.system.extraction import Extraction
 from kernforge.toolchain import projects
+from kernforge.toolchain.index.wheels import download, verify
 from kernforge.toolchain.lockfile import LockedArchive, LockedToolkit
 
 if TYPE_CHECKING:
@@ -90,8 +91,10 @@ class Redist:
             name = archive.path.rpartition("/")[2]
             part = self._downloads / f"{archive.sha256}-{name}.part"
             with files.locked(part.with_suffix(".lock")):
-                self._download(archive, part)
+                transport, url = self._connect(), f"{self.base}/{archive.path}"
+                download(transport, url, part, self._progress, name)
                 try:
+                    verify(part, archive.path, archive.sha256)
                     _unpack(part, archive, Extraction(tree, archive.path))
                 finally:
                     files.remove_tree(part)
@@ -107,21 +110,6 @@ class Redist:
             f"no redistrib_{version}.*.json at the address of --cuda-redist",
             hint="name the directory that holds the manifests",
         )
-
-    def _download(self, archive: LockedArchive, part: Path) -> None:
-        have = part.stat().st_size if part.is_file() else 0
-        body = self._connect().body(f"{self.base}/{archive.path}", start=have)
-        goes_on = body.ranged and body.start == have
-        advance = self._progress.fetching(archive.path.rpartition("/")[2], body.total)
-        advance(have if goes_on else 0)
-        files.write_stream(part, body.chunks, append=goes_on, advance=advance)
-        if (found := files.sha256_file(part)) != archive.sha256:
-            files.remove_tree(part)
-            raise IntegrityError(
-                f"{archive.path} has sha256 {found}, {archive.sha256} was promised",
-                hint="the download is damaged or was tampered with; nothing was stored. "
-                "Run the command again, or use another address",
-            )
 
 
 def _manifest(text: str, release: str) -> dict[str, Any]:

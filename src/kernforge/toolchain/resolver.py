@@ -121,10 +121,7 @@ def make(
     local_parts: LocalParts = _NO_PARTS,
     old: Lock | None = None,
 ) -> Lock:
-    """Resolve needs to files and hashes.
-
-    Args:
-        old: a lock whose toolkits are completed in their release; without it the newest is taken.
+    """Resolve needs to files and hashes; toolkits of an old lock are completed in their release.
 
     Raises:
         ToolchainError: nothing has a release that is asked for.

@@ -9,3 +9,8 @@ def test_one_thing_is_singular():
 
 def test_columns_are_as_wide_as_their_widest_cell():
     assert tables.table([("a", "b"), ("long", "c")], head=("x", "y")) == "x     y\na     b\nlong  c"
+
+
+def test_names_beyond_the_first_are_counted():
+    assert tables.first_names("cba") == "a, b, c"
+    assert tables.first_names("cba", 2) == "a, b and 1 more"

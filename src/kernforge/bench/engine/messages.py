@@ -196,10 +196,7 @@ def encode(message: Any) -> str:
 
 
 def decode(line: str, kinds: Iterable[type[Kind]]) -> Kind:
-    """The message of a line.
-
-    Args:
-        line: any text; a worker may send anything.
+    """The message of a line, which may be any text: a worker may send anything.
 
     Raises:
         MessageError: the line is not a message of these kinds, or a field is missing, unknown or of

@@ -145,11 +145,7 @@ class CandidateField:
         self.processes: list[CandidateProcess] = []
 
     def start(self, *, counts: bool) -> None:
-        """Start all processes together, wait for each, and stop it until it is on turn.
-
-        Args:
-            counts: whether operations count, so that a matrix product is measured too.
-        """
+        """Start all processes, and stop each; with ``counts`` a matrix product is measured too."""
         for candidate in (*self._candidates, NOTHING, COPY, *((PRODUCT,) if counts else ())):
             shared, device = self._buffer(), self._settings.device
             start = WorkerStart(

@@ -109,13 +109,10 @@ def _rank(count: int) -> int:
 
 
 def of_rounds(rounds: Mapping[int, Sequence[float]]) -> Median:
-    """Median and interval of the rounds' medians.
+    """Median and interval of the rounds' medians; at least one round must have times.
 
     Calls of one round follow each other and err together, so a round counts as one sample, however
     many calls it has; between two rounds are the turns of all other candidates.
-
-    Args:
-        rounds: times of each round, at least one of them not empty.
     """
     return median(list(middles(rounds).values()))
 

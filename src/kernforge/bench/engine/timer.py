@@ -154,10 +154,7 @@ class UncapturableError(Exception):
 
 
 class Graph:
-    """Calls of a candidate as one CUDA graph, whose inputs are copied in before each replay.
-
-    Args:
-        given: inputs for as many calls as are timed in a row.
+    """Calls in a row as one CUDA graph, whose inputs are copied in before each replay.
 
     Raises:
         UncapturableError: the calls cannot be captured.

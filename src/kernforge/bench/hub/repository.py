@@ -107,21 +107,8 @@ def published(
     return Repo(root=scripts.parent, kernel=f"{info.repo_id}@{info.revision}", id=root.metadata.id)
 
 
-def local(
-    directory: Path,
-    environment: Environment,
-    *,
-    kernel: Path | None = None,
-    backend: str | None,
-    trusted: bool,
-) -> Repo:
-    """A directory with ``benchmarks/``.
-
-    Args:
-        directory: the repository, or a kernel project.
-        environment: names the default registry and the trust policies.
-        kernel: directory of the build; by default the repository's own.
-        trusted: the user's word that it may be loaded.
+def local(directory: Path, environment: Environment, *, backend: str | None, trusted: bool) -> Repo:
+    """A repository or a kernel project with ``benchmarks/`` and a build that may be loaded.
 
     Raises:
         NoVariantError: it holds no build that fits.
@@ -129,11 +116,11 @@ def local(
     """
     from kernforge.registry import api as registries  # noqa: PLC0415 - for what a kernel depends on
 
-    directory, built = directory.absolute(), (kernel or directory).absolute()
+    directory = directory.absolute()
     registry = registries.open_default(environment)
     search = Search(registry, backend, environment, trusted)
-    node = loader_search.find_local(search, built)
-    return Repo(root=directory, kernel=str(built), id=node.metadata.id)
+    node = loader_search.find_local(search, directory)
+    return Repo(root=directory, kernel=str(directory), id=node.metadata.id)
 
 
 def _repo_of(variant: Path) -> Path:

@@ -20,10 +20,7 @@ _LOOK_S = 1
 
 
 def connect(address: str) -> Any:
-    """Connect to a scheduler.
-
-    Args:
-        address: the scheduler's, as ``tcp://farm:8786``.
+    """Connect to a scheduler such as ``tcp://farm:8786``.
 
     Returns:
         A ``distributed.Client``.

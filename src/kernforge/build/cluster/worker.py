@@ -71,8 +71,7 @@ def _work(task: ActionTask, where: str) -> ActionResult:
             results.forget_unisolated({action.key, *graph.needs(action)}, store)
         _receive_results(task, store)
         project = replace(task.workspace.project, files=_write_sources(task, scratch))
-        index = functools.cache(functools.partial(Index.from_environment, variables))
-        downloads = store.root / "downloads"
+        index, downloads = Index.lazily(variables), store.root / "downloads"
         redist = (
             Redist(task.redist, lambda: index().transport, downloads, NullProgress())
             if task.redist

@@ -32,11 +32,7 @@ _LEAST = 32 * _MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What an action is expected to need.
-
-    Attributes:
-        memory: bytes at its peak.
-    """
+    """What an action is expected to need: bytes at its peak, and seconds."""
 
     memory: int
     seconds: float
@@ -75,11 +71,7 @@ class Measures:
 
 
 def identity(action: Action, *, jobs: int) -> str:
-    """Name of an action across edits of its sources.
-
-    Args:
-        jobs: nvcc compiles this many architectures at once, which its memory depends on.
-    """
+    """Name of an action across edits; in its memory nvcc has ``jobs`` architectures at once."""
     return digest.key(
         "measured",
         argv=[_SOURCES_ID.sub("", part) for part in action.argv],

@@ -126,11 +126,7 @@ def fixed_path(key: str) -> str:
 
 
 def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of an action.
-
-    Args:
-        programs: programs of the toolchain by name; their directories come first in the path.
-    """
+    """The whole environment of an action; directories of its programs come first in the path."""
     directories = [str(Path(program).parent) for program in programs.values()]
     path = dict.fromkeys([*directories, "/usr/bin", "/bin"])
     return {

@@ -155,10 +155,7 @@ def _architectures(archs: Sequence[Arch]) -> Iterator[str]:
 
 
 def translate(nvcc: Sequence[str], source: str) -> tuple[str, ...]:
-    """The flags that a manifest gives to nvcc, for clang.
-
-    Args:
-        source: the unit that they are for.
+    """The flags that a manifest gives to nvcc for a source, for clang.
 
     Raises:
         ManifestError: clang has no counterpart of one.

@@ -99,12 +99,9 @@ def run_behind(command: Command) -> Completed:
 
 
 def stage_script(lines: Sequence[str]) -> str | None:
-    """A shell script that runs the two chains at the same time.
+    """A shell script that runs the two chains of ``nvcc --dryrun`` at the same time.
 
     Its messages are those of nvcc: of the host's stages, and of the device's if the former succeed.
-
-    Args:
-        lines: what ``nvcc --dryrun`` writes.
 
     Returns:
         None if the stages are not those that are expected.

@@ -150,10 +150,7 @@ class DevicePart:
 def device_part(
     unit: CudaUnit, lock: Lock, target: Target, split: SplitText = device_split.split
 ) -> DevicePart | None:
-    """Plan the compilation of a unit's device code.
-
-    Args:
-        split: ``split.split``, or the same with a memory.
+    """Plan the compilation of a unit's device code; ``split`` is ``split.split``, or with a memory.
 
     Returns:
         None where device code cannot be told from host code for certain.

@@ -26,7 +26,7 @@ from kernforge.errors import ToolchainError
 from kernforge.toolchain.index import pip_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from packaging.tags import Tag
     from packaging.utils import BuildTag
@@ -88,6 +88,11 @@ class Index:
         files = [(name, Path(name).read_text()) for name in names if Path(name).is_file()]
         config = pip_config.read(files, env, default_index=PYPI_SIMPLE_ENDPOINT)
         return cls(config, Transport(config))
+
+    @staticmethod
+    def lazily(env: Mapping[str, str]) -> Callable[[], Index]:
+        """``from_environment`` at the first call, and then the same."""
+        return functools.cache(functools.partial(Index.from_environment, env))
 
     def find(self, file: str, sha256: str) -> Wheel:
         """Return the wheel that a lock names.

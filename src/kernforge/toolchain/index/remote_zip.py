@@ -66,10 +66,7 @@ class LocalWheel:
 
 
 class RemoteWheel:
-    """A wheel read by ranges.
-
-    Args:
-        progress: called with the number of bytes of each answer.
+    """A wheel read by ranges; ``progress`` gets the number of bytes of each answer.
 
     Raises:
         RangesUnsupportedError: the server ignores ranges.

@@ -14,6 +14,7 @@ from kernforge.toolchain.index.remote_zip import LocalWheel, RangesUnsupportedEr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernforge.toolchain.index.http import Transport
     from kernforge.toolchain.index.index import Index
     from kernforge.toolchain.index.remote_zip import Archive
 
@@ -81,13 +82,13 @@ class Wheels:
         url = self.index.find(file, sha256).url
         if url.startswith("file:"):
             path = Path(unquote(urlsplit(url).path))
-            _verify(path, file, sha256)
+            verify(path, file, sha256)
             return LocalWheel(str(path))
         part = self._downloads / f"{sha256 or 'any'}-{file}.part"
         with files.locked(part.with_suffix(".lock")):
-            self._download(url, part, file)
+            download(self.index.transport, url, part, self.progress, file)
             try:
-                _verify(part, file, sha256)
+                verify(part, file, sha256)
                 return LocalWheel(str(part))
             finally:
                 files.remove_tree(part)
@@ -103,19 +104,30 @@ class Wheels:
             self.progress.note(f"the index cannot send parts of {file}: fetching the whole wheel")
             return self.whole(file, sha256)
 
-    def _download(self, url: str, part: Path, file: str) -> None:
-        have = part.stat().st_size if part.is_file() else 0
-        body = self.index.transport.body(url, start=have)
-        goes_on = body.ranged and body.start == have
-        advance = self.progress.fetching(file, body.total)
-        advance(have if goes_on else 0)
-        files.write_stream(part, body.chunks, append=goes_on, advance=advance)
+
+def download(transport: Transport, url: str, part: Path, progress: Progress, name: str) -> None:
+    """Write a file to ``part``; an interrupted download goes on where it stopped.
+
+    Raises:
+        NetworkError: the address cannot be reached.
+    """
+    have = part.stat().st_size if part.is_file() else 0
+    body = transport.body(url, start=have)
+    goes_on = body.ranged and body.start == have
+    advance = progress.fetching(name, body.total)
+    advance(have if goes_on else 0)
+    files.write_stream(part, body.chunks, append=goes_on, advance=advance)
 
 
-def _verify(path: Path, file: str, sha256: str) -> None:
+def verify(path: Path, file: str, sha256: str) -> None:
+    """Compare a file with its hash; empty accepts any.
+
+    Raises:
+        IntegrityError: it has another.
+    """
     if sha256 and (found := files.sha256_file(path)) != sha256:
         raise IntegrityError(
             f"{file} has sha256 {found}, {sha256} was promised",
             hint="the download is damaged or was tampered with; nothing was stored. "
-            "Run the command again, or use another index",
+            "Run the command again, or use another address of it",
         )
