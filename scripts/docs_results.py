@@ -47,7 +47,10 @@ GROUPS = {
         "`kernforge build` beside `torch.utils.cpp_extension`, on the same sources and "
         "architectures, with the\nsame compilers. One variant of kernforge serves several torch "
         "versions; cpp_extension builds once\nfor each of them.\n",
-        ("build.json", "matrix.json", "scaling.json", "toolchain.json", "community.json"),
+        (
+            *("build.json", "matrix.json", "scaling.json", "toolchain.json", "community.json"),
+            "sdists*.json",
+        ),
     ),
     "load": Group(
         "Results: Loading and verification",

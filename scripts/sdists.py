@@ -156,6 +156,13 @@ def document(outcomes: list[Outcome], options: argparse.Namespace) -> dict[str, 
     }
 
 
+def before(path: Path) -> list[Outcome]:
+    """What an earlier run wrote: a run of some projects keeps the entries of the others."""
+    if not path.is_file():
+        return []
+    return [Outcome(**each) for each in json.loads(path.read_text())["projects"]]
+
+
 def main() -> int:
     """Build what was asked for; the exit code says whether all was built."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -170,7 +177,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="the document")
     options = parser.parse_args()
     index = Index.from_environment(os.environ)
-    outcomes = []
+    outcomes: list[Outcome] = []
     projects = [fetch(name, options.dir / "sources", index) for name in options.names]
     if options.tutorials:
         projects += [tutorial(name, options.dir / "tutorials") for name in TUTORIALS]
@@ -179,7 +186,9 @@ def main() -> int:
         outcomes.append(outcome)
         print(outcome.name, outcome.wheel or outcome.why, f"{outcome.wall_s} s", flush=True)
         if options.json:
-            text = json.dumps(document(outcomes, options), indent=1) + "\n"
+            mine = {each.name for each in outcomes}
+            kept = [each for each in before(options.json) if each.name not in mine]
+            text = json.dumps(document([*kept, *outcomes], options), indent=1) + "\n"
             files.write_atomic(options.json, text)
     return 0 if all(outcome.built for outcome in outcomes) else 1
 

@@ -166,6 +166,20 @@ def test_a_project_of_many_operators(tmp_path, environment):
     assert "a must be a CUDA tensor" in printed
 
 
+def test_the_development_script_of_many_operators(tmp_path, environment):
+    project = tutorial("cuda_ops_project", tmp_path / "project")
+    script = project / "compile_dev.py"
+    script.write_text(script.read_text().replace(f"{THEIRS} load", "from kernforge import load"))
+    printed = run(sys.executable, "compile_dev.py", cwd=project, env=environment)
+    assert "softmax: skipped, sources are missing" in printed
+    assert "['relu', 'vector_add']" in printed
+    # An operator is removed by removing its two files.
+    (project / "src/kernels/relu.cu").unlink()
+    (project / "src/bindings/relu.cpp").unlink()
+    printed = run(sys.executable, "compile_dev.py", cwd=project, env=environment)
+    assert "['vector_add']" in printed
+
+
 def test_autograd_in_device_code(tmp_path, environment):
     project = tutorial("custom_ops", tmp_path / "project")
     run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=project, env=environment)
@@ -195,6 +209,7 @@ def test_pip_install_of_a_tutorial_with_no_changed_line(tmp_path, environment):
     site = tmp_path / "site"
     printed = kernforge("pip", "install", "--target", site, ".", cwd=project, env=environment)
     assert "building project for torch" in printed
+    assert "actions were run" in printed  # what the build within pip says
     assert "Successfully installed my-ops" in printed
     code = "import torch, my_ops; my_ops.fused_relu_scale(torch.ones(4), 2.0)"
     printed = run(sys.executable, "-c", code, cwd=site, env=environment, expect=1)
@@ -214,6 +229,21 @@ def test_pip_wheel_of_a_source_archive_whose_build_requires_torch(plain, tmp_pat
     kernforge("pip", "wheel", "--no-deps", "-w", out, archive, cwd=tmp_path, env=environment)
     (wheel,) = out.glob("*.whl")
     assert wheel.name.startswith("plain-1.0-cp")
+
+
+def test_an_editable_install(plain, tmp_path, environment):
+    unchanged(plain)
+    venv = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", venv, cwd=tmp_path, env=environment)
+    # With all that this Python has: torch, pip and what kernforge needs.
+    (site,) = (venv / "lib").glob("python*/site-packages")
+    (site / "all.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
+    python = venv / "bin/python"
+    run(python, "-m", "kernforge", "pip", "install", "-e", ".", cwd=plain, env=environment)
+    code = "import torch, plain; print(plain.value(), plain.__file__)"
+    value, place = run(python, "-c", code, cwd=tmp_path / "venv", env=environment).split()
+    assert value == "42"
+    assert Path(place).parent == plain
 
 
 def test_pip_shows_what_failed_and_which_line_asked(plain, environment):

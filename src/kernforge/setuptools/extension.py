@@ -15,6 +15,7 @@ from setuptools.command.build_ext import build_ext
 from kernforge.errors import KernforgeError
 from kernforge.setuptools import build, target
 from kernforge.setuptools.plan import ExtensionRequest
+from kernforge.setuptools.progress import AppendingConsole
 from kernforge.setuptools.sources import SUFFIXES
 from kernforge.system import files
 from kernforge.system.console import Console
@@ -118,9 +119,11 @@ class BuildExtension(build_ext):
             for each in self.extensions
             if _is_compiled_here(each)
         ]
-        console = Console(failures=False)
+        environment = Environment.read()
+        shown = environment.kernforge_progress
+        console = AppendingConsole(Path(shown)) if shown else Console(failures=False)
         try:
-            self._built = build.build_extensions(requests, Path.cwd(), Environment.read(), console)
+            self._built = build.build_extensions(requests, Path.cwd(), environment, console)
         except KernforgeError as error:
             # setuptools ends with its message and without a traceback.
             raise errors.CompileError(str(error)) from error

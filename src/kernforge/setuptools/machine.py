@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernforge")
 _SYSTEM = "/usr"
+_OLD_CUDA = (
+    "wheels carry a whole compiler from CUDA 13.0 on: name an installed toolkit of this version in "
+    "KERNFORGE_CUDA_HOME, or NVIDIA's archives in KERNFORGE_CUDA_REDIST"
+)
 _PLAIN_SONAME = 12  # before, the runtime's soname has the minor version too
 
 
@@ -99,7 +103,10 @@ class ExtensionNeeds:
 def installed_directories(environment: Environment) -> tuple[str, ...]:
     """Directories whose content is part of the toolchain, wherever a setup.py names them."""
     store = environment.home / "store" / "toolchains"
-    named = (environment.cuda_home, environment.cuda_path, environment.kernforge_stand_in)
+    named = (
+        *(environment.cuda_home, environment.cuda_path, environment.kernforge_stand_in),
+        environment.variables.get("KERNFORGE_CUDA_HOME"),
+    )
     own = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
     return tuple(dict.fromkeys(filter(None, (_SYSTEM, str(store), *named, *own))))
 
@@ -232,6 +239,8 @@ def _lock(
         return _complete(path, wanted, options, wheels, environment)
     except (NetworkError, ToolchainError) as error:
         if not target.installed:
+            if wanted.cuda and target.cuda not in TOOLKITS:
+                raise ToolchainError(error.message, hint=_OLD_CUDA) from error
             raise
         _log.warning("%s; the installed torch and CUDA toolkit are used", error.message)
     home = options.cuda_home or installed.find_cuda(environment.variables)

@@ -19,6 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from kernforge.errors import BuildError, NetworkError, ToolchainError, UsageError
 from kernforge.setuptools import requirements, stand_in, target
+from kernforge.setuptools.progress import followed
 from kernforge.system import files
 from kernforge.system.process import Command, attached, run
 from kernforge.toolchain.index.index import Index
@@ -234,7 +235,10 @@ class ProjectBuilder:
             *("--use-pep517", "--disable-pip-version-check", "--no-input", "--verbose", *options),
             *("--wheel-dir", str(out), str(project)),
         )
-        done = run(Command(argv=argv, env=self.variables(project)))
+        progress = self.place / "progress" / out.name
+        variables = {**self.variables(project), "KERNFORGE_PROGRESS": str(progress)}
+        with followed(progress, self._console):
+            done = run(Command(argv=argv, env=variables))
         made = list(out.glob("*.whl"))
         if done.returncode != 0 or not made:
             raise BuildError(
@@ -317,7 +321,7 @@ class _Run:
 
     def _editable(self, path: str) -> int:
         project = Path(path.partition("[")[0]).absolute()
-        options = (*self._request.options, "--no-deps", "--no-build-isolation")
+        options = (*self._request.options, "--no-deps", "--no-build-isolation", "--use-pep517")
         argv = ("install", *options, "-e", path)
         if code := _pip(argv, self._builder.variables(project)):
             return code

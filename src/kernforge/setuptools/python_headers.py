@@ -73,7 +73,7 @@ def find(python: str, variables: Mapping[str, str]) -> PythonHeaders:
     there = sorted(available(variables), key=_number)
     looked = ", ".join(dict.fromkeys(place for place, _, _ in _PLACES))
     raise ToolchainError(
-        f"a source includes Python.h, and the headers of Python {python} are not on this machine "
+        f"extensions for Python {python} need its headers, and they are not on this machine "
         f"(looked at: {looked})",
         hint=f"install that Python: `uv python install {python}`, `pyenv install {python}`, or "
         f"python{python}-dev of your distribution; there are headers of "

@@ -119,6 +119,10 @@ class Environment:
     kernforge_python = Variable(
         "KERNFORGE_PYTHON", "Python that a setup.py project is built for, as `3.12`"
     )
+    kernforge_progress = Variable(
+        "KERNFORGE_PROGRESS",
+        "file to which a build within pip writes its progress, which pip does not show",
+    )
     kernforge_stand_in = Variable(
         "KERNFORGE_STAND_IN",
         "directory of the package that `kernforge pip` and `kernforge wheel` put in torch's place",

@@ -193,6 +193,20 @@ def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> Non
             path.chmod(0o755)
 
 
+def append(path: Path, text: str) -> None:
+    """Append to a file that exists; what one call appends is not mixed with that of another.
+
+    Raises:
+        StorageError: the disk is full or read-only.
+    """
+    with disk_errors(f"writing {path}"):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, text.encode(errors="surrogateescape"))
+        finally:
+            os.close(descriptor)
+
+
 def write_stream(
     path: Path, chunks: Iterable[bytes], *, append: bool, advance: Callable[[int], None]
 ) -> None:

@@ -29,7 +29,9 @@ def test_interpreters_of_uv_and_pyenv_are_found(tmp_path):
 def test_a_python_that_is_not_here_is_named_with_those_that_are(tmp_path):
     headers(tmp_path / "pyenv/versions/3.18.0", "3.18", "3.18.0")
     variables = {"PYENV_ROOT": str(tmp_path / "pyenv"), "UV_PYTHON_INSTALL_DIR": str(tmp_path)}
-    with pytest.raises(ToolchainError, match=r"headers of Python 3\.19 are not on this") as error:
+    with pytest.raises(
+        ToolchainError, match=r"extensions for Python 3\.19 need its headers"
+    ) as error:
         python_headers.find("3.19", variables)
     assert "3.18" in error.value.hint
     assert "uv python install 3.19" in error.value.hint

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show what a build within pip does: pip keeps what it writes until the build ends or fails.
+
+The build appends each line to a file as well, which the process that started pip reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from kernforge.system import files
+from kernforge.system.console import Console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_EVERY_S = 0.5
+
+
+class AppendingConsole(Console):
+    """A console that also appends its notes to a file.
+
+    Args:
+        path: the file, which exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(failures=False)
+        self._path = path
+
+    def note(self, text: str) -> None:
+        """Print a note, and append it to the file."""
+        super().note(text)
+        files.append(self._path, f"{text}\n")
+
+
+@contextlib.contextmanager
+def followed(path: Path, console: Console) -> Iterator[None]:
+    """While this lasts, print as notes the lines that another process appends to a file.
+
+    Args:
+        path: the file, which is made.
+        console: prints them.
+    """
+    files.write_new(path, "")
+    ended = threading.Event()
+
+    def follow() -> None:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            while True:
+                last = ended.wait(_EVERY_S)
+                for line in stream:
+                    console.note(line.rstrip("\n"))
+                if last:
+                    return
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
