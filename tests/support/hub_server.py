@@ -257,6 +257,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     # -- reading ----------------------------------------------------------------------------
 
+    def search(self) -> None:
+        word, limit = self.query.get("search", ""), int(self.query.get("limit", 1000))
+        found = [r for r, repo in self.hub.repos.items() if word in r and not repo.private]
+        self._send(200, json.dumps([{"id": repo_id} for repo_id in found[:limit]]).encode(), {})
+
     def info(self, repo_id: str, revision: str = "main") -> dict[str, Any]:
         repo = self._repo(repo_id)
         commit = self._commit(repo, revision)
@@ -492,6 +497,7 @@ def _file(path: str, blob: Blob) -> dict[str, Any]:
 
 _REPO = r"([^/]+/[^/]+)"
 _ROUTES = [
+    (r"/api/kernels", "GET", "search"),
     (rf"/api/kernels/{_REPO}", "GET", "info"),
     (rf"/api/kernels/{_REPO}/revision/([^/]+)", "GET", "info"),
     (rf"/api/kernels/{_REPO}/refs", "GET", "refs"),

@@ -43,7 +43,7 @@ def add_verb(
         name,
         help=command.summary,
         description=f"{summary} {command.more}".strip(),
-        epilog=f"example: kernforge {name} {command.example}",
+        epilog=f"example: kernforge {name} {command.example}".rstrip(),
     )
     verb.set_defaults(verb=run, spoken=verb)
     add_common(verb, default=argparse.SUPPRESS)

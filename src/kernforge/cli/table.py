@@ -146,6 +146,15 @@ COMMANDS = (
     ),
     Verb(
         "build",
+        "clean",
+        "remove the built variants of a project",
+        "my-kernel",
+        "Compilers and results stay in the store, so that the next build takes a second; "
+        "`kernforge cache` makes the store smaller.",
+        others=("remove", "rm", "distclean"),
+    ),
+    Verb(
+        "build",
         "reproduce",
         "build variants again from their provenance, and compare",
         "build --source .",
@@ -196,6 +205,22 @@ COMMANDS = (
         others=("to-wheel", "package"),
     ),
     # -- use
+    Verb(
+        "use",
+        "search",
+        "find kernels in your registry and at the Hugging Face hub",
+        "relu",
+        others=("find",),
+    ),
+    Verb(
+        "use",
+        "list",
+        "list the kernels that are on this machine",
+        "",
+        "They are those of your own registry and those in the hub's cache. `kernforge versions` lists "
+        "the versions of one kernel.",
+        others=("ls", "installed"),
+    ),
     Verb(
         "use",
         "info",

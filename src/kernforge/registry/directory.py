@@ -32,6 +32,8 @@ from kernforge.system.digest import key
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+_PARTS = 3  # of a repository's directory: what it is, owner, name
+
 
 class DirectoryRegistry:
     """A registry in a directory; see the module for its layout."""
@@ -41,6 +43,13 @@ class DirectoryRegistry:
         self.url = root.as_uri()
         # Plain strings: on the way to a kernel that is loaded, a Path is most of the time.
         self._root = os.fspath(root)
+
+    def repo_ids(self) -> tuple[str, ...]:
+        """The kernels that it holds, sorted."""
+        names = (name.split("--") for name in _names(self.root, is_dir=True))
+        return tuple(
+            sorted(f"{n[1]}/{n[2]}" for n in names if n[0] == "kernels" and len(n) == _PARTS)
+        )
 
     def repo(self, repo_id: str) -> Path:
         """The directory of one kernel."""

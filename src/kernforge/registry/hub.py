@@ -75,6 +75,24 @@ class HubRegistry:
         self._listings: dict[tuple[str, str], Mapping[str, HubFile]] = {}
         self._asking = threading.RLock()
 
+    def repo_ids(self) -> tuple[str, ...]:
+        """The kernels that its cache on this machine holds, sorted."""
+        return self._cache.repo_ids()
+
+    def search(self, text: str, limit: int) -> tuple[str, ...]:
+        """The kernels of the hub that it finds for a text, the hub's best first.
+
+        Raises:
+            RegistryError: requests are not allowed.
+            NetworkError: the hub cannot be reached.
+        """
+        if self.endpoint.offline:
+            raise RegistryError(
+                f"{self.endpoint.url} must not be asked: HF_HUB_OFFLINE is set",
+                hint="unset it, or `kernforge list` what is on this machine",
+            )
+        return self.client.search(text, limit)
+
     def missing_package(self) -> str | None:
         """The package that requests need and that is not installed; None where all is there."""
         if self.endpoint.offline:

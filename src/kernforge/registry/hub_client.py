@@ -136,6 +136,31 @@ class HubClient:
             check_path(repo_id, path, file)
         return listing
 
+    def search(self, text: str, limit: int) -> tuple[str, ...]:
+        """The repo ids of the kernels that the hub finds for a text."""
+        self.api  # noqa: B018 - an error that names the extra, if it is missing
+
+        def ask() -> tuple[str, ...]:
+            from huggingface_hub.utils import (  # noqa: PLC0415 - see library
+                build_hf_headers,
+                get_session,
+                hf_raise_for_status,
+            )
+
+            headers = build_hf_headers(
+                token=self._token, library_name="kernforge", library_version=__version__
+            )
+            response = get_session().get(
+                f"{self.endpoint.url}/api/kernels",
+                params={"search": text, "limit": limit},
+                headers=headers,
+                timeout=60,
+            )
+            hf_raise_for_status(response)
+            return tuple(str(found["id"]) for found in response.json())
+
+        return self.call(f"search {text!r}", ask)
+
     def trusts(self, owner: str) -> bool:
         """Whether the hub marks an organisation as a trusted publisher of kernels."""
         api = self.api

@@ -89,3 +89,52 @@ def test_what_is_published_goes_to_the_users_data_and_that_is_said(new_user, wri
     assert f"your own registry is {place}" in told.err
     assert json.loads(told.out)["url"].startswith(place.as_uri())
     assert not (new_user / "cache/kernforge/registry").exists()
+
+
+def test_kernels_are_listed_and_searched_here_and_at_the_hub(new_user, hub, write_variant, capsys):
+    write_variant(new_user / "inner", unique="0000a04")
+    hub_registry = open_registry("hf://")
+    publish(new_user / "inner", hub_registry, "them/relu", "1.0.0", card="# relu")
+    own = DirectoryRegistry(new_user / "data/kernforge/registry")
+    publish(new_user / "inner", own, "me/my-relu", "1.2.0", card="# mine")
+    publish(new_user / "inner", own, "me/other", "1.0.0", card="# other")
+    assert call("list", "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(k["repo_id"], k["version"], k["variants"]) for k in listed] == [
+        ("me/my-relu", "1.2.0", 1),
+        ("me/other", "1.0.0", 1),
+    ]
+    assert call("search", "relu", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(k["repo_id"], k["registry"]) for k in found] == [
+        ("me/my-relu", own.url),
+        ("them/relu", hub_registry.url),
+    ]
+    # What was downloaded is listed too, without a request.
+    assert call("download", "them/relu", "--version", "1", "--all-variants") == 0
+    hub.counted()
+    capsys.readouterr()
+    assert call("list", "RELU") == 0
+    told = capsys.readouterr().out
+    assert "me/my-relu" in told
+    assert "them/relu" in told
+    assert "me/other" not in told
+    assert not hub.counted()
+
+
+def test_a_search_without_the_hub_says_so_and_finds_the_rest(
+    new_user, write_variant, monkeypatch, capsys
+):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    write_variant(new_user / "inner", unique="0000a05")
+    own = DirectoryRegistry(new_user / "data/kernforge/registry")
+    publish(new_user / "inner", own, "me/my-relu", "1.2.0", card="# mine")
+    assert call("search", "relu") == 0
+    told = capsys.readouterr()
+    assert "me/my-relu" in told.out
+    assert "was not searched" in told.err
+    assert call("search", "relu", "--registry", "hf://") == 8
+    assert call("search", "nothing-like-it") == 0
+    assert "no kernel with 'nothing-like-it'" in capsys.readouterr().out
+    assert call("list", "--registry", new_user / "none") == 0
+    assert "is on this machine" in capsys.readouterr().out

@@ -70,3 +70,23 @@ def test_schema_makes_no_directory(tmp_path, capsys):
 def test_schema_is_a_json_schema(capsys):
     assert call("schema") == 0
     assert "$schema" in json.loads(capsys.readouterr().out)
+
+
+def test_clean_removes_what_was_built_and_nothing_else(project, write_variant, capsys):
+    build = project / "build"
+    for name in ("torch-cpu", "torch-cuda"):
+        write_variant(build, variant=name)
+    (build / "tmp-killed").mkdir()
+    (build / "CMakeCache.txt").touch()
+    assert call("clean", str(project), "--dry-run", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["removed"] == ["tmp-killed", "torch-cpu", "torch-cuda"]
+    assert (build / "torch-cpu").is_dir()
+    assert call("clean", str(project)) == 0
+    assert [path.name for path in build.iterdir()] == ["CMakeCache.txt"]
+    (build / "CMakeCache.txt").unlink()
+    write_variant(build)
+    assert call("clean", str(project)) == 0
+    assert not build.exists()
+    assert call("clean", str(project)) == 0
+    assert (project / "build.toml").is_file()

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about kernels and their signatures: info, versions, verify, sign, keygen."""
+"""Commands about kernels and their signatures: list, search, info, versions, verify, sign, keygen."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
 from kernforge.errors import UsageError
-from kernforge.system.tables import counted
+from kernforge.system import tables
 
 if TYPE_CHECKING:
     import argparse
@@ -25,6 +26,14 @@ def add(verbs: options.Verbs) -> None:
     info = options.add_verb(verbs, _info, "info")
     _add_kernel(info)
     info.add_argument("--backend", help="show what would load for this backend, such as cpu")
+
+    here = options.add_verb(verbs, _list, "list")
+    here.add_argument("text", nargs="?", default="", help="only kernels with this text in the name")
+    options.add_registry(here)
+
+    search = options.add_verb(verbs, _search, "search")
+    search.add_argument("text", help="a part of the owner or the name")
+    options.add_registry(search)
 
     listed = options.add_verb(verbs, _versions, "versions")
     listed.add_argument("what", metavar="REPO", help="owner/name")
@@ -130,9 +139,42 @@ def _versions(arguments: argparse.Namespace, console: Console) -> None:
 
     versions = about.published_versions(options.registry(arguments), arguments.what)
     lines = [
-        f"{v['version']}  {v['commit']}  {counted(v['variants'], 'variant')}" for v in versions
+        f"{v['version']}  {v['commit']}  {tables.counted(v['variants'], 'variant')}"
+        for v in versions
     ]
     console.result(versions, "\n".join(lines))
+
+
+def _list(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.audit import catalog  # noqa: PLC0415
+
+    registry = options.registry(arguments)
+    found = catalog.on_this_machine(registry, arguments.text)
+    rows = [
+        (k.repo_id, k.version, tables.counted(k.variants, "variant"), k.registry) for k in found
+    ]
+    console.result(
+        [dataclasses.asdict(kernel) for kernel in found],
+        tables.table(rows, head=("kernel", "version", "here", "registry"))
+        if rows
+        else f"no kernel of {registry.url} is on this machine",
+    )
+
+
+def _search(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.audit import catalog  # noqa: PLC0415
+
+    registry = options.registry(arguments)
+    found = catalog.search(registry, arguments.text)
+    for url, error in found.errors.items():
+        console.note(f"{url} was not searched: {error.message} ({error.hint})")
+    rows = [(kernel.repo_id, kernel.version, kernel.registry) for kernel in found.kernels]
+    console.result(
+        [dataclasses.asdict(kernel) for kernel in found.kernels],
+        tables.table(rows, head=("kernel", "version", "registry"))
+        if rows
+        else f"no kernel with {arguments.text!r} in its name",
+    )
 
 
 def _verify(arguments: argparse.Namespace, console: Console) -> None:
