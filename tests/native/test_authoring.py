@@ -9,20 +9,24 @@ pytestmark = [pytest.mark.native, pytest.mark.torch]
 pytest.importorskip("torch")
 
 
-def tested(kernforge_cli, project, *arguments):
-    """Counts of a project's tests on the CPU, and their names."""
+def counted(kernforge_cli, project, *arguments):
+    """Counts of a project's tests on the CPU, and the names of those that passed."""
     done = kernforge_cli("test", project, "--json", *arguments, cwd=project)
     (variant,) = json.loads(done.stdout)["variants"]
-    return variant["counts"], [test["test"].rpartition("::")[2] for test in variant["tests"]]
+    return variant["counts"], [
+        test["test"].rpartition("::")[2].partition("[")[0]
+        for test in variant["tests"]
+        if test["outcome"] == "passed"
+    ]
 
 
 @pytest.mark.parametrize("layout", ["minimal", "gradient"])
 def test_each_layout_builds_and_passes_its_tests(tmp_path, kernforge_cli, layout):
     kernforge_cli("new", "my-op", f"--{layout}", "--backends", "cpu", cwd=tmp_path)
-    counts, names = tested(kernforge_cli, tmp_path / "my-op")
+    counts, names = counted(kernforge_cli, tmp_path / "my-op")
     assert counts["passed"] >= 20
     assert counts["failed"] + counts["error"] == 0
-    assert any(name.startswith("test_backward") for name in names) is (layout == "gradient")
+    assert ("test_gradients" in names) is (layout == "gradient")
 
 
 def test_an_existing_directory_builds_beside_what_is_in_it(tmp_path, kernforge_cli):
@@ -30,6 +34,17 @@ def test_an_existing_directory_builds_beside_what_is_in_it(tmp_path, kernforge_c
     (project / "tests").mkdir(parents=True)
     (project / "tests" / "test_mine.py").write_text("def test_mine(kernel):\n    kernel.my_op\n")
     kernforge_cli("init", "--backends", "cpu", "--minimal", cwd=project)
-    counts, names = tested(kernforge_cli, project, "--pytest=-k", "--pytest=mine or determinism")
+    counts, names = counted(kernforge_cli, project, "--pytest=-k", "--pytest=mine or determinism")
     assert counts["passed"] >= 2
     assert "test_mine" in names
+
+
+@pytest.mark.parametrize("layout", ["full", "minimal"])
+def test_an_added_operator_builds_and_passes_its_tests(tmp_path, kernforge_cli, layout):
+    chosen = () if layout == "full" else ("--minimal",)
+    kernforge_cli("new", "my-op", *chosen, "--backends", "cpu", cwd=tmp_path)
+    kernforge_cli("add-op", "square", cwd=tmp_path / "my-op")
+    few = ("--pytest=-k", "--pytest=values or compile or determinism")
+    counts, names = counted(kernforge_cli, tmp_path / "my-op", *few)
+    assert counts["failed"] + counts["error"] == 0
+    assert names.count("test_compile") == 2

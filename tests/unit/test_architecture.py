@@ -58,7 +58,7 @@ PURE = [
     *("toolchain.lockfile", "toolchain.releases", "toolchain.tree_names", "toolchain.cuda_arch"),
     *("project.units", "project.targets"),
     *("publish.version", "publish.api_diff", "publish.hub_commits", "wheel.plan"),
-    "build.execute.schedule",
+    *("adopt.bindings", "adopt.cpp", "adopt.package", "build.execute.schedule"),
     *("bench.engine.workload", "bench.engine.doubts"),
     *("bench.engine.samples", "bench.engine.stats"),
     *("bench.roofline", "bench.text", "bench.html", "bench.svg"),

@@ -53,6 +53,23 @@ COMMANDS = (
     ),
     Verb(
         "write",
+        "add-op",
+        "add an operator to a project: source, binding, Python function and test",
+        "square",
+        "It writes new files, names them in build.toml and imports the function in the package.",
+        others=("add", "op"),
+    ),
+    Verb(
+        "write",
+        "adopt",
+        "make a kernel project of a setup.py project, or of a script with load_inline",
+        "path/to/project --out my-kernel",
+        "It reads the old project, runs nothing of it and changes nothing in it. What it cannot "
+        "translate it lists with file and line.",
+        others=("convert", "import", "port"),
+    ),
+    Verb(
+        "write",
         "dev",
         "after every change: build, test and measure the project",
         "my-kernel",

@@ -63,6 +63,7 @@ def scaffold(
     backends: tuple[str, ...] = ("cuda", "cpu"),
     license: str = "Apache-2.0",  # noqa: A002 - the word that build.toml uses
     layout: Layout = "full",
+    more: Mapping[str, str] | None = None,
 ) -> tuple[Path, ...]:
     """Write a new kernel project; it appears whole or not at all.
 
@@ -73,6 +74,7 @@ def scaffold(
         backends: some of ``BACKENDS``.
         license: an SPDX expression.
         layout: which files.
+        more: text of other files by path.
 
     Returns:
         The files, in the order of their names.
@@ -81,7 +83,8 @@ def scaffold(
         UsageError: the name, a backend or the license is not usable, or something is at ``dest``.
     """
     files = _project(name, backends=backends, license=license, layout=layout)
-    _check_free(dest)
+    files = dict(sorted({**files, **(more or {})}.items()))
+    check_free(dest)
     with staging(dest.absolute().parent) as stage:
         tree = stage / "project"
         for path, text in files.items():
@@ -98,6 +101,7 @@ def fill(
     backends: tuple[str, ...] = ("cuda", "cpu"),
     license: str = "Apache-2.0",  # noqa: A002
     layout: Layout = "full",
+    more: Mapping[str, str] | None = None,
 ) -> Filled:
     """Make a directory that exists a kernel project; no file that is there is changed.
 
@@ -107,6 +111,7 @@ def fill(
         backends: some of ``BACKENDS``.
         license: an SPDX expression.
         layout: which files.
+        more: text of other files by path.
 
     Raises:
         UsageError: the name, a backend or the license is not usable, ``dest`` is not a directory or
@@ -123,7 +128,7 @@ def fill(
             f"{dest / MANIFEST} exists already: {dest} is a kernel project",
             hint="`kernforge add-op NAME` adds an operator to it",
         )
-    return add_files(files, dest)
+    return add_files({**files, **(more or {})}, dest)
 
 
 def add_files(files: Mapping[str, str], dest: Path) -> Filled:
@@ -217,6 +222,24 @@ def _texts(folder: Traversable, *, prefix: str) -> Iterator[tuple[str, str]]:
 
 def _check(name: str, *, backends: tuple[str, ...], license: str) -> tuple[str, ...]:  # noqa: A002
     """The backends in one order; raises what ``scaffold`` says."""
+    check_project(name, license=license)
+    unknown = [backend for backend in backends if backend not in BACKENDS]
+    if unknown or not backends:
+        raise UsageError(
+            f"{unknown[0]!r} is not a backend that a project can start with"
+            if unknown
+            else "no backend is chosen",
+            hint=f"choose from {', '.join(BACKENDS)}; others can be added to build.toml by hand",
+        )
+    return tuple(backend for backend in BACKENDS if backend in backends)
+
+
+def check_project(name: str, *, license: str) -> None:  # noqa: A002
+    """Refuse a kernel's name or a license that build.toml cannot have.
+
+    Raises:
+        UsageError: one of them cannot be used.
+    """
     if not _NAME.fullmatch(name):
         near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         raise UsageError(
@@ -226,20 +249,11 @@ def _check(name: str, *, backends: tuple[str, ...], license: str) -> tuple[str, 
             + (f": {near}, for instance" if _NAME.fullmatch(near) else ""),
         )
     check_function(name.replace("-", "_"))
-    unknown = [backend for backend in backends if backend not in BACKENDS]
-    if unknown or not backends:
-        raise UsageError(
-            f"{unknown[0]!r} is not a backend that a project can start with"
-            if unknown
-            else "no backend is chosen",
-            hint=f"choose from {', '.join(BACKENDS)}; others can be added to build.toml by hand",
-        )
     if not _LICENSE.fullmatch(license):
         raise UsageError(
             f"{license!r} is not a license expression",
             hint="write an SPDX expression, such as Apache-2.0 or MIT",
         )
-    return tuple(backend for backend in BACKENDS if backend in backends)
 
 
 def check_function(name: str) -> None:
@@ -255,7 +269,12 @@ def check_function(name: str) -> None:
         )
 
 
-def _check_free(dest: Path) -> None:
+def check_free(dest: Path) -> None:
+    """Refuse a directory that holds something.
+
+    Raises:
+        UsageError: it does, with the names.
+    """
     if dest.is_symlink() or (dest.exists() and (not dest.is_dir() or any(dest.iterdir()))):
         raise _occupied(dest)
 

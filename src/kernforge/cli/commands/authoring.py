@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that write a project's files: new, init."""
+"""Commands that write a project's files: new, init, add-op, adopt."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,8 @@ from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
-    from kernforge.project import scaffold
     from kernforge.project.scaffold import Layout
     from kernforge.system.console import Console
 
@@ -35,6 +36,22 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("--name", help="the kernel's name (default: the directory's)")
     _add_choices(verb)
+
+    verb = options.add_verb(verbs, _add_op, "add-op")
+    verb.add_argument("name", help="name of the operator and of its Python function")
+    options.add_project(verb)
+
+    verb = options.add_verb(verbs, _adopt, "adopt")
+    verb.add_argument(
+        "source",
+        type=Path,
+        help="a directory with a setup.py or with scripts, or one script; it is not changed",
+    )
+    verb.add_argument(
+        "--out", type=Path, help="directory of the new project (default: the kernel's name)"
+    )
+    verb.add_argument("--name", help="the kernel's name (default: that of the setup.py or module)")
+    verb.add_argument("--license", default="Apache-2.0", help="SPDX name (default: Apache-2.0)")
 
 
 def _add_choices(verb: argparse.ArgumentParser) -> None:
@@ -63,6 +80,11 @@ def _add_choices(verb: argparse.ArgumentParser) -> None:
         help="default: both",
     )
     verb.add_argument("--license", default="Apache-2.0", help="SPDX name (default: Apache-2.0)")
+    verb.add_argument(
+        "--ci",
+        choices=["github", "gitlab"],
+        help="with jobs that build, test, sign and publish, an image and a dev container",
+    )
 
 
 def _new(arguments: argparse.Namespace, console: Console) -> None:
@@ -70,37 +92,48 @@ def _new(arguments: argparse.Namespace, console: Console) -> None:
 
     root = arguments.dir / arguments.name
     layout: Layout = arguments.layout
+    more = _ci_files(arguments, arguments.name, arguments.backends)
     written = scaffold.scaffold(
         arguments.name,
         dest=root,
         backends=tuple(arguments.backends),
         license=arguments.license,
         layout=layout,
+        more=more,
     )
+    count = counted(len(written), "file")
     console.result(
         {"project": str(root), "files": [str(path) for path in written]},
-        f"{root}: {counted(len(written), 'file')}\nnext: kernforge build {root}",
+        f"{root}: {count}\n{_next(root, more)}",
     )
 
 
 def _init(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import scaffold  # noqa: PLC0415
+    from kernforge.project.api import read_project  # noqa: PLC0415
 
     root: Path = arguments.directory
-    layout: Layout = arguments.layout
-    filled = scaffold.fill(
-        arguments.name or scaffold.name_for(root),
-        dest=root,
-        backends=tuple(arguments.backends),
-        license=arguments.license,
-        layout=layout,
-    )
-    if (root / "setup.py").is_file():
-        console.note(f"{root / 'setup.py'}: its extensions are not part of the project")
-    _print_filled(root, filled, console, after=f"next: kernforge build {root}")
-
-
-def _print_filled(root: Path, filled: scaffold.Filled, console: Console, *, after: str) -> None:
+    if arguments.ci and (root / scaffold.MANIFEST).is_file():
+        general = read_project(root).manifest.general
+        more = _ci_files(arguments, general.name, general.backends)
+        filled = scaffold.add_files(more, root)
+    else:
+        layout: Layout = arguments.layout
+        name = arguments.name or scaffold.name_for(root)
+        more = _ci_files(arguments, name, arguments.backends)
+        filled = scaffold.fill(
+            name,
+            dest=root,
+            backends=tuple(arguments.backends),
+            license=arguments.license,
+            layout=layout,
+            more=more,
+        )
+        if (root / "setup.py").is_file():
+            console.note(
+                f"{root / 'setup.py'}: its extensions are not part of the project; "
+                "`kernforge adopt` makes a project of them"
+            )
     for path in filled.kept:
         note = "; add build/ to it" if path.name == ".gitignore" else ""
         console.note(f"{path}: kept as it is{note}")
@@ -110,5 +143,71 @@ def _print_filled(root: Path, filled: scaffold.Filled, console: Console, *, afte
             "files": [str(path) for path in filled.written],
             "kept": [str(path) for path in filled.kept],
         },
-        "\n".join([*map(str, filled.written), after]),
+        "\n".join([*map(str, filled.written), _next(root, more)]),
+    )
+
+
+def _ci_files(
+    arguments: argparse.Namespace, name: str, backends: Collection[str]
+) -> dict[str, str]:
+    """What ``--ci`` adds to the project."""
+    from kernforge.project import ci  # noqa: PLC0415
+
+    return ci.ci_files(arguments.ci, name, backends) if arguments.ci else {}
+
+
+def _next(root: Path, more: Collection[str]) -> str:
+    """What to do now."""
+    if not more:
+        return f"next: kernforge build {root}"
+    jobs = next(path for path in more if path.endswith((".yml", ".yaml")))
+    return (
+        f"next: kernforge lock-toolchain {root}, commit kernforge.lock, and set the variables that "
+        f"{jobs} names"
+    )
+
+
+def _add_op(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.project import operators  # noqa: PLC0415
+    from kernforge.project.api import read_project  # noqa: PLC0415
+
+    project = read_project(arguments.project)
+    added = operators.add_operator(project, arguments.name)
+    lines = [*map(str, added.written), *(f"{path}: changed" for path in added.changed)]
+    console.result(
+        {
+            "operator": added.name,
+            "files": [str(path) for path in added.written],
+            "changed": [str(path) for path in added.changed],
+        },
+        "\n".join([*lines, f"next: kernforge test {arguments.project}"]),
+    )
+
+
+def _adopt(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.adopt import api as adopt  # noqa: PLC0415
+
+    adopted = adopt.adopt(
+        arguments.source, dest=arguments.out, name=arguments.name or "", license=arguments.license
+    )
+    count = len(adopted.operators)
+    lines = [f"{adopted.dest}: {counted(len(adopted.files), 'file')}, {counted(count, 'operator')}"]
+    lines += [f"  {name}: {schema}" for name, schema in adopted.operators.items()]
+    titles = {
+        "changed": "translated otherwise:",
+        "check": "assumed, look at it:",
+        "left": "not translated, yours to do:",
+    }
+    for kind, title in titles.items():
+        remarks = [f"  {remark}" for remark in adopted.remarks if remark.kind == kind]
+        lines += [title, *remarks] if remarks else []
+    lines.append(f"next: kernforge build {adopted.dest}")
+    console.result(
+        {
+            "project": str(adopted.dest),
+            "files": [str(path) for path in adopted.files],
+            "operators": dict(adopted.operators),
+            "remarks": [dataclasses.asdict(remark) for remark in adopted.remarks],
+        },
+        "\n".join(lines),
     )

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adopt a project: read what it asks for, translate its sources, write a kernel project.
+
+The old project is only read. What cannot be translated is a remark with file and line, and stays
+in the new project as it was.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernforge.adopt import bindings, modules, package
+from kernforge.adopt.modules import Module, Program, Remark
+from kernforge.adopt.package import Section
+from kernforge.errors import UsageError
+from kernforge.project import scaffold
+from kernforge.source import extension_source
+from kernforge.system.files import publish_tree, staging, write_new
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from kernforge.adopt.bindings import Operator
+
+BINDING = "torch-ext/torch_binding.cpp"
+_REGISTRATION = "torch-ext/registration.h"
+_HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def")
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
+_BINDING_TEXT = """// The module of the build; its operators are registered where they are defined.
+
+#include "registration.h"
+
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """A project that was adopted.
+
+    Attributes:
+        name: of the kernel.
+        dest: the new project.
+        files: its files.
+        operators: schemas of its operators by module and function, as in ``relu.forward``.
+        remarks: what to look at, in the order of files and lines.
+    """
+
+    name: str
+    dest: Path
+    files: tuple[Path, ...]
+    operators: Mapping[str, str]
+    remarks: tuple[Remark, ...]
+
+
+def adopt(
+    source: Path,
+    *,
+    dest: Path | None = None,
+    name: str = "",
+    license: str = "Apache-2.0",  # noqa: A002 - the word that build.toml uses
+) -> Adoption:
+    """Write a kernel project that does what another project does.
+
+    Args:
+        source: a directory with a setup.py or with scripts that call ``load`` or ``load_inline``,
+            or one script. It is only read, and nothing of it is run.
+        dest: directory of the new project, which must not exist or must be empty; by default the
+            kernel's name in the current directory.
+        name: of the kernel; by default that of the distribution or module.
+        license: an SPDX expression.
+
+    Raises:
+        UsageError: there is nothing to adopt, the name is not usable, or something is at ``dest``.
+    """
+    from pathlib import Path  # noqa: PLC0415 - a value here, a type above
+
+    program = modules.read(source)
+    kernel = name or _kernel_name(program)
+    dest = dest or Path(kernel)
+    scaffold.check_project(kernel, license=license)
+    scaffold.check_free(dest)
+    texts = _texts(program)
+    translated, groups, remarks = _translate(program, texts)
+    files = _files(program, texts, translated, groups, kernel=kernel, license=license)
+    with staging(dest.absolute().parent) as stage:
+        tree = stage / "project"
+        for path, text in files.items():
+            write_new(tree / path, text)
+        if not publish_tree(tree, dest):
+            raise UsageError(f"{dest} exists already", hint="choose another directory with --out")
+    return Adoption(
+        name=kernel,
+        dest=dest,
+        files=tuple(dest / path for path in sorted(files)),
+        operators={
+            (o.name if len(groups) == 1 else f"{group}.{o.name}"): o.schema
+            for group, operators in groups.items()
+            for o in operators
+        },
+        remarks=tuple(sorted({*program.remarks, *remarks})),
+    )
+
+
+def _kernel_name(program: Program) -> str:
+    plain = re.sub(r"[^a-z0-9]+", "-", program.name.lower()).strip("-")
+    return re.sub(r"^[^a-z]+", "", plain) or "kernel"
+
+
+def _texts(program: Program) -> dict[str, str]:
+    """Sources of the modules and the headers of the project that they include, by path."""
+    texts = dict(program.inline)
+    todo = [path for module in program.modules for path in module.sources if path not in texts]
+    directories = {"", *(path for module in program.modules for path in module.include)}
+    while todo:
+        path = posixpath.normpath(todo.pop())
+        file = program.root / path
+        if path in texts or path.startswith("../") or not file.is_file():
+            continue
+        texts[path] = file.read_text(encoding="utf-8", errors="surrogateescape")
+        for name in _INCLUDE.findall(texts[path]):
+            todo += [
+                posixpath.join(place, name) for place in (posixpath.dirname(path), *directories)
+            ]
+    return texts
+
+
+def _translate(
+    program: Program, texts: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, tuple[Operator, ...]], list[Remark]]:
+    """The new texts, the operators of each module, and the remarks."""
+    binding = [path for path in texts if bindings.binds(texts[path])]
+    alone = binding[0] if len(binding) == 1 and bindings.binds(texts[binding[0]]) == 1 else ""
+    only = _makes_module(alone, texts)
+    header = posixpath.relpath(_REGISTRATION, posixpath.dirname(alone) or ".") if only else ""
+    names = _operator_names(program, texts)
+    new = dict(texts)
+    remarks: list[Remark] = []
+    found: dict[str, list[Operator]] = {}
+    for path in sorted(texts):
+        users = [module for module in program.modules if path in module.sources]
+        group = _group(users[0]) if users else ""
+        result = bindings.translate(
+            path,
+            texts[path],
+            texts=texts,
+            keys=tuple(sorted({module.backend.upper() for module in users})) or ("CPU",),
+            header=header if path == alone else "",
+            prefix=f"{group}_" if names.get(group, frozenset()) & _others(names, group) else "",
+        )
+        text, linked = bindings.with_c_linkage(
+            result.text,
+            {
+                p: t
+                for p, t in texts.items()
+                if p.endswith(extension_source.CUDA_SUFFIXES) and p != path
+            },
+        )
+        for name, line in linked.items():
+            remarks.append(
+                Remark(
+                    path,
+                    line,
+                    f'{name} is defined with extern "C" and declared without: added',
+                    "changed",
+                )
+            )
+        new[path] = text
+        remarks += result.remarks
+        if result.operators:
+            found.setdefault(group, []).extend(result.operators)
+    groups = {group: tuple(operators) for group, operators in found.items()}
+    for module in program.modules:
+        if not groups.get(_group(module)):
+            remarks.append(Remark(program.file, 0, f"no operator of {module.name} was found"))
+    if not groups:
+        listed = "\n".join(str(remark) for remark in sorted({*program.remarks, *remarks}))
+        raise UsageError(
+            f"no operator of {', '.join(module.name for module in program.modules)} can be translated:"
+            f"\n{listed}",
+            hint="start with `kernforge init`, and register the functions with TORCH_LIBRARY",
+        )
+    return new, groups, remarks
+
+
+def _makes_module(path: str, texts: Mapping[str, str]) -> bool:
+    """Whether the only source that registers operators can make the module, too.
+
+    It is a C++ source with one PYBIND11_MODULE: nvcc would compile Python's declarations.
+    """
+    is_cpp = path and not path.endswith(extension_source.CUDA_SUFFIXES)
+    return bool(is_cpp) and "PYBIND11_MODULE" in texts[path]
+
+
+def _group(module: Module) -> str:
+    """Name of a module's functions in Python: twins for CPU and CUDA have one."""
+    return re.sub(r"_(?:cpu|cuda)$", "", module.last_name.lstrip("_")) or module.last_name
+
+
+def _operator_names(program: Program, texts: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    names: dict[str, frozenset[str]] = {}
+    for module in program.modules:
+        for path in module.sources:
+            keys = (module.backend.upper(),)
+            result = bindings.translate(path, texts[path], texts=texts, keys=keys)
+            found = frozenset(operator.name for operator in result.operators)
+            names[_group(module)] = names.get(_group(module), frozenset()) | found
+    return names
+
+
+def _others(names: Mapping[str, frozenset[str]], group: str) -> frozenset[str]:
+    return frozenset().union(*(found for other, found in names.items() if other != group))
+
+
+def _files(
+    program: Program,
+    texts: Mapping[str, str],
+    translated: Mapping[str, str],
+    groups: Mapping[str, tuple[Operator, ...]],
+    *,
+    kernel: str,
+    license: str,  # noqa: A002
+) -> dict[str, str]:
+    registers = [
+        p for p, text in translated.items() if "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)" in text
+    ]
+    files = dict(translated)
+    if not registers:
+        files[BINDING] = _BINDING_TEXT
+    binding = registers or [BINDING]
+    sections = [_section(module, texts, binding) for module in program.modules]
+    sections = _distinct(sections)
+    files["build.toml"] = package.manifest(kernel, license, binding, sections)
+    python_name = kernel.replace("-", "_")
+    python = package.python_files(python_name, groups, program.file)
+    files |= {f"torch-ext/{path}": text for path, text in python.items()}
+    old = {_group(module): module.name for module in program.modules}
+    files[f"tests/test_{python_name}.py"] = package.tests(python_name, groups, old)
+    files[".gitignore"] = "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n"
+    return files
+
+
+def _section(module: Module, texts: Mapping[str, str], binding: list[str]) -> Section:
+    sources = [path for path in module.sources if path in texts]
+    compiled = [path for path in sources if path not in binding] or sources
+    headers = sorted(_headers(compiled, texts, module.include))
+    raw = all(extension_source.is_raw(texts[path]) for path in (*compiled, *headers))
+    return Section(
+        name=f"{_group(module)}_{module.backend}",
+        backend=module.backend,
+        depends=() if raw else ("torch",),
+        src=(*compiled, *headers),
+        include=module.include,
+        cxx_flags=module.cxx_flags,
+        cuda_flags=module.cuda_flags,
+    )
+
+
+def _headers(
+    sources: list[str], texts: Mapping[str, str], include: tuple[str, ...]
+) -> Iterator[str]:
+    """Headers of the project that sources include."""
+    seen: set[str] = set()
+    todo = list(sources)
+    while todo:
+        path = todo.pop()
+        for name in _INCLUDE.findall(texts[path]):
+            places = (posixpath.dirname(path), "", *include)
+            found = (posixpath.normpath(posixpath.join(place, name)) for place in places)
+            header = next((candidate for candidate in found if candidate in texts), None)
+            if header and header not in seen and header not in sources:
+                seen.add(header)
+                todo.append(header)
+                if header.endswith(_HEADERS):
+                    yield header
+
+
+def _distinct(sections: list[Section]) -> list[Section]:
+    """Sections with names that differ."""
+    taken: dict[str, int] = {}
+    result = []
+    for section in sections:
+        taken[section.name] = taken.get(section.name, 0) + 1
+        number = taken[section.name]
+        name = section.name if number == 1 else f"{section.name}_{number}"
+        result.append(replace(section, name=re.sub(r"\W", "_", name)))
+    return result

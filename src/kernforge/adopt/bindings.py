@@ -1,0 +1,733 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bindings of pybind11 and of torch's older macros become ``TORCH_LIBRARY`` of the build.
+
+``PYBIND11_MODULE`` and ``torch::RegisterOperators()`` are replaced where they stand by a fragment
+of the build's op namespace, so that functions which only that source sees stay reachable. A schema
+comes from the C++ function; a type that an operator cannot have (``float``, ``int``) is converted
+by a lambda. What cannot be translated is a remark with its line.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kernforge.adopt import cpp
+from kernforge.adopt.cpp import Function, Type
+from kernforge.adopt.modules import Remark
+from kernforge.source import op_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_BLOCK = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)[^)]*\)\s*(?P<open>\{)")
+_REGISTERED = re.compile(
+    r"(?:\bstatic\s+)?(?:auto|(?:torch|c10)::RegisterOperators)\s+\w+\s*=?\s*"
+    r"(?:torch|c10)::RegisterOperators\(\)\s*(?P<chain>\.)"
+)
+_LIBRARY = re.compile(
+    r"\b(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?P<expand>_EXPAND)?)\s*\(\s*"
+    r"(?P<name>\w+)\s*,(?P<rest>[^)]*)\)"
+)
+_PYTHON_INCLUDE = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?P<name>torch/extension\.h|torch/python\.h|Python\.h|pybind11/[^>\"]*"
+    r"|torch/csrc/utils/pybind\.h)[>\"][^\n]*$",
+    re.MULTILINE,
+)
+_ALIAS = re.compile(r"^[ \t]*namespace\s+py\s*=\s*pybind11\s*;[^\n]*\n?", re.MULTILINE)
+_PYBIND = re.compile(r"\b(?:py|pybind11)\s*::\s*\w+|\bPYBIND11_\w+")
+_PYINIT = re.compile(r"\bPyInit_\w+")
+_WHOLE_TORCH = re.compile(
+    r"\btorch\s*::\s*(?:nn|optim|autograd|jit|data|serialize|save|load)\b|\bAutogradContext\b"
+)
+_STRING = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*"\s*)+|\s*R"(\w*)\((.*?)\)\1"\s*', re.DOTALL)
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ARG = re.compile(
+    r'\s*(?:(?:py|pybind11)::arg\(\s*"(\w+)"\s*\)|"(\w+)"_a)\s*(?:=\s*(.*))?\s*', re.DOTALL
+)
+_POLICY = re.compile(
+    r"\s*(?:py|pybind11)::(?:call_guard|return_value_policy|keep_alive|doc)\b.*", re.DOTALL
+)
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_CHOOSES_DEVICE = re.compile(
+    r"\bif\s*\([^;{}]*?\b(?:is_cuda|is_cpu|device)\s*\(\)|#\s*ifdef\s+WITH_CUDA"
+)
+_KEYWORDS = frozenset(keyword.kwlist)
+_LAUNCH = re.compile(r"<<<(?P<inside>[^;{}]*?)>>>")
+_STREAM = 4  # number of the argument of a launch
+WHOLE_HEADER, TYPES_HEADER = "torch/all.h", "torch/types.h"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorArgument:
+    """A parameter of an operator.
+
+    Attributes:
+        name: in the schema and in Python.
+        type: in the schema, without alias marks.
+        mark: alias mark of a tensor, as in ``(a!)``.
+        default: in the schema's words; None if there is none.
+    """
+
+    name: str
+    type: str
+    mark: str = ""
+    default: str | None = None
+
+    def __str__(self) -> str:
+        kind = self.type
+        if self.mark:
+            kind = kind.replace("Tensor", f"Tensor{self.mark}", 1)
+        return f"{kind} {self.name}" + ("" if self.default is None else f"={self.default}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """An operator that a source registers.
+
+    Attributes:
+        name: of the Python function.
+        op: of the operator in the build's namespace; another one where modules have the same name.
+        arguments: None where the registration gives no schema.
+        returns: the result's type in the schema.
+        doc: docstring; may be empty.
+        path: the source.
+        line: where it was bound.
+        function: whether the old module has it as a function, not only as an operator.
+    """
+
+    name: str
+    op: str
+    arguments: tuple[OperatorArgument, ...] | None
+    returns: str
+    doc: str
+    path: str
+    line: int
+    function: bool = True
+
+    @property
+    def schema(self) -> str:
+        """The schema, or the bare name where torch infers it."""
+        if self.arguments is None:
+            return self.op
+        return f"{self.op}({', '.join(map(str, self.arguments))}) -> {self.returns}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translated:
+    """A source after the translation."""
+
+    text: str
+    operators: tuple[Operator, ...]
+    remarks: tuple[Remark, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Source:
+    """One source on its way."""
+
+    path: str
+    text: str
+    texts: Mapping[str, str]
+    keys: tuple[str, ...]
+    prefix: str
+    operators: list[Operator] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+
+    def left(self, line: int, text: str, kind: str = "left") -> None:
+        self.remarks.append(Remark(self.path, line, text, kind))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """One ``m.def`` or ``.op``: ``given`` has the names and defaults of arguments."""
+
+    name: str
+    expression: str
+    line: int
+    doc: str = ""
+    function: bool = True
+    given: Sequence[tuple[str, str | None]] = ()
+
+
+def binds(text: str) -> int:
+    """How many blocks of a source register operators."""
+    code = cpp.masked(text)
+    libraries = (m for m in _LIBRARY.finditer(code) if m["kind"] != "_IMPL")
+    return len(_BLOCK.findall(code)) + len(_REGISTERED.findall(code)) + sum(1 for _ in libraries)
+
+
+def translate(
+    path: str,
+    text: str,
+    *,
+    texts: Mapping[str, str],
+    keys: tuple[str, ...],
+    header: str = "",
+    prefix: str = "",
+) -> Translated:
+    """Translate a source.
+
+    Args:
+        path: of the source, for remarks.
+        text: its text.
+        texts: texts of the sources in which bound functions may be, by path.
+        keys: what the source is built for, some of ``CPU`` and ``CUDA``.
+        header: address of registration.h, as the source includes it, if this source has the only
+            block of the project; empty for a fragment.
+        prefix: what the names of operators begin with, where two modules have the same names.
+    """
+    source = _Source(path=path, text=text, texts=texts, keys=keys, prefix=prefix)
+    result = _replace_blocks(source, header)
+    result = _replace_registered(source, result)
+    result = _replace_libraries(source, result)
+    result = _replace_includes(result, header, registers=bool(source.operators))
+    if header and source.operators:
+        result = f"{result.rstrip()}\n\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"
+    _leftovers(source, result)
+    for match in _LAUNCH.finditer(cpp.masked(text)):
+        if len(cpp.split(match["inside"], match["inside"])) < _STREAM:
+            source.left(
+                cpp.line_of(text, match.start()),
+                "the launch is on the default stream; give it at::cuda::getCurrentCUDAStream() as "
+                "the fourth argument",
+                "check",
+            )
+    return Translated(
+        text=result,
+        operators=tuple(source.operators),
+        remarks=tuple(dict.fromkeys(source.remarks)),
+    )
+
+
+def with_c_linkage(text: str, other: Mapping[str, str]) -> tuple[str, dict[str, int]]:
+    """Add ``extern "C"`` to declarations whose definitions have it.
+
+    Args:
+        text: a C++ source.
+        other: sources in which functions are defined, by path.
+
+    Returns:
+        The text, and the line of each declaration that was changed, by name.
+    """
+    changed: dict[str, int] = {}
+    defined = {name for source in other.values() for name in _c_functions(source)}
+    for name in sorted(defined - set(_c_functions(text))):
+        pattern = rf"^(?P<indent>[ \t]*)(?=(?:[\w:<>]+[\s&*]+)+{name}\s*\([^;{{}}()]*\)\s*;)"
+        if match := re.search(pattern, text, re.MULTILINE):
+            changed[name] = cpp.line_of(text, match.end())
+            text = f'{text[: match.end()]}extern "C" {text[match.end() :]}'
+    return text, changed
+
+
+def _c_functions(text: str) -> Iterator[str]:
+    """Names of functions with C linkage."""
+    code = cpp.masked(text)
+    for match in re.finditer(r'\bextern\s*"C"\s*', text):
+        if code[match.end() : match.end() + 1] == "{":
+            inside = code[match.end() + 1 : cpp.closing(code, match.end())]
+            yield from re.findall(r"\b(\w+)\s*\([^;{}()]*\)\s*[;{]", inside)
+        elif declared := re.match(r"[^;{}()]*?\b(\w+)\s*\(", code[match.end() :]):
+            yield declared[1]
+
+
+# -- PYBIND11_MODULE ---------------------------------------------------------------------------
+
+
+def _replace_blocks(source: _Source, header: str) -> str:
+    text = source.text
+    code = cpp.masked(text)
+    parts, last = [], 0
+    for match in _BLOCK.finditer(code):
+        end = cpp.closing(code, match.start("open"))
+        if end < 0:
+            source.left(cpp.line_of(text, match.start()), "the block does not end")
+            continue
+        lines = list(_block(source, match.start("open") + 1, end, match["handle"]))
+        parts += [text[last : match.start()], _library(lines, whole=bool(header))]
+        last = end + 1
+    return "".join((*parts, text[last:]))
+
+
+def _library(lines: list[str], *, whole: bool) -> str:
+    macro = "TORCH_LIBRARY_EXPAND" if whole else "TORCH_LIBRARY_FRAGMENT"
+    return "\n".join([f"{macro}(TORCH_EXTENSION_NAME, ops) {{", *lines, "}"])
+
+
+def _block(source: _Source, begin: int, end: int, handle: str) -> Iterator[str]:
+    """The lines of a library for the statements of a PYBIND11_MODULE block."""
+    text, code = source.text, cpp.masked(source.text)
+    position = begin
+    while position < end:
+        blank = re.compile(r"\s*").match(code, position, end)
+        position = blank.end() if blank else position
+        if position >= end:
+            return
+        if code[position] == "#":
+            stop = text.find("\n", position, end)
+            stop = end if stop < 0 else stop
+            yield text[position:stop].rstrip()
+        else:
+            stop = _statement_end(code, position, end)
+            yield from _statement(source, position, stop, handle)
+        position = stop + 1
+
+
+def _statement_end(code: str, begin: int, end: int) -> int:
+    depth = 0
+    for position in range(begin, end):
+        if code[position] in "([{":
+            depth += 1
+        elif code[position] in ")]}":
+            depth -= 1
+            if (
+                depth == 0
+                and code[position] == "}"
+                and not re.match(r"\s*[;,).]", code[position + 1 :])
+            ):
+                return position
+        elif code[position] == ";" and depth == 0:
+            return position
+    return end
+
+
+def _statement(source: _Source, begin: int, end: int, handle: str) -> Iterator[str]:
+    text, code = source.text, cpp.masked(source.text)
+    line = cpp.line_of(text, begin)
+    statement = code[begin:end]
+    if re.match(rf"{handle}\s*\.\s*doc\s*\(\)", statement):
+        return
+    if not re.match(rf"{handle}\s*\.\s*def\s*\(", statement):
+        words = " ".join(text[begin:end].split())[:60]
+        source.left(
+            line, f"`{words}` is not a function that an operator can be; write it in Python"
+        )
+        return
+    position = begin
+    for match in re.finditer(r"\.\s*def\s*(\()", statement):
+        opened = begin + match.start(1)
+        if opened < position:
+            continue  # inside the arguments of the one before
+        position = cpp.closing(code, opened)
+        inside = slice(opened + 1, position)
+        parts = cpp.split(text[inside], code[inside])
+        first = text[opened + 1 : position]
+        at = cpp.line_of(text, opened + 1 + len(first) - len(first.lstrip()))
+        yield from _definition(source, [part for _, part in parts], at)
+
+
+def _definition(source: _Source, parts: Sequence[str], line: int) -> Iterator[str]:
+    """The lines that register what ``m.def(...)`` bound."""
+    if not parts or not (named := _STRING.fullmatch(parts[0])) or len(parts) < 2:  # noqa: PLR2004
+        source.left(line, "the name of a function is not a literal")
+        return
+    name = _joined(named[0])
+    doc, given = "", []
+    for part in parts[2:]:
+        if _STRING.fullmatch(part):
+            doc = _joined(part)
+        elif match := _ARG.fullmatch(part):
+            given.append((match[1] or match[2], match[3]))
+        elif not _POLICY.fullmatch(part):
+            source.left(line, f"{name}: `{' '.join(part.split())}` is not translated")
+    expression = parts[1].strip()
+    yield from _register(
+        source, _Bound(name=name, expression=expression, line=line, doc=doc, given=given)
+    )
+
+
+def _joined(literal: str) -> str:
+    """The value of adjacent C++ string literals."""
+    if raw := re.fullmatch(r'\s*R"(\w*)\((.*?)\)\1"\s*', literal, re.DOTALL):
+        return raw[2]
+    text = "".join(_LITERAL.findall(literal))
+    return re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), text)
+
+
+def _register(source: _Source, bound: _Bound) -> Iterator[str]:
+    """The lines that define and implement one operator."""
+    name, line = bound.name, bound.line
+    if not name.isidentifier() or name in _KEYWORDS:
+        source.left(line, f"{name!r} cannot be the name of a Python function")
+        return
+    if any(operator.name == name for operator in source.operators):
+        source.left(
+            line, f"{name}: an operator of this name is there already; overloads need names"
+        )
+        return
+    found, called, reason = _function(source, bound.expression)
+    if found is None:
+        source.left(line, f"{name}: {reason}")
+        return
+    types = [cpp.argument_type(parameter.type) for parameter in found.parameters]
+    returned = cpp.return_type(found.returns)
+    for parameter, kind in zip(found.parameters, types, strict=True):
+        if kind is None:
+            source.left(
+                line,
+                f"{name}: an operator cannot take `{parameter.type} {parameter.name}`".rstrip(),
+            )
+            return
+    if returned is None:
+        source.left(line, f"{name}: an operator cannot return `{found.returns}`")
+        return
+    known = [kind for kind in types if kind is not None]
+    arguments = _arguments(source, bound, found, known)
+    marked, results = _marks(source, bound, found, arguments, returned.schema)
+    operator = Operator(
+        name=name,
+        op=f"{source.prefix}{name}",
+        arguments=marked,
+        returns=results,
+        doc=bound.doc,
+        path=source.path,
+        line=line,
+        function=bound.function,
+    )
+    source.operators.append(operator)
+    call = _adapter(called, [a.name for a in marked], known, returned)
+    tensors = any("Tensor" in argument.type for argument in marked)
+    whole = not tensors or "::apply(" in found.body
+    schema = _quoted(operator.schema)
+    if whole:
+        yield f"  ops.def({schema}, {call});"
+        return
+    yield f"  ops.def({schema});"
+    keys = (
+        ("CPU", "CUDA")
+        if "CUDA" in source.keys and _CHOOSES_DEVICE.search(found.body)
+        else source.keys
+    )
+    for key in keys:
+        yield f'  ops.impl("{operator.op}", torch::k{key}, {call});'
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _function(source: _Source, expression: str) -> tuple[Function | None, str, str]:
+    """What is bound: its signature, how it is named, or why it cannot be said."""
+    if match := re.fullmatch(
+        r"torch::wrap_pybind_function(?:_no_gil)?\((.*)\)", expression, re.DOTALL
+    ):
+        expression = match[1].strip()
+    if expression.startswith("["):
+        found = _lambda(source, expression)
+        return (
+            found,
+            expression,
+            "what the lambda returns is not written in it; give it a type with `->`",
+        )
+    plain, wanted, cast = _overload(expression)
+    if not re.fullmatch(r"[\w:]+(?:<[^()]*>)?", plain):
+        return None, "", f"`{' '.join(expression.split())[:60]}` is not a function"
+    last = re.sub(r"<.*", "", plain).rpartition("::")[2]
+    candidates = [f for text in source.texts.values() for f in cpp.functions(text, last)]
+    if wanted is not None:
+        candidates = [f for f in candidates if [_bare(p.type) for p in f.parameters] == wanted]
+    # A header may declare what no source defines any more.
+    candidates = [f for f in candidates if f.body] or candidates
+    signatures = {(tuple(_bare(p.type) for p in f.parameters)) for f in candidates}
+    if not signatures:
+        return None, "", f"no declaration of {last} was found in the module's sources"
+    if len(signatures) > 1:
+        return None, "", f"{last} is overloaded; bind one with static_cast"
+    best = max(candidates, key=lambda f: (bool(f.body), sum(bool(p.name) for p in f.parameters)))
+    if "template" in best.prefix and "<" not in plain:
+        return None, "", f"{last} is a template"
+    if cast:
+        types = ", ".join(parameter.type for parameter in best.parameters)
+        return best, f"static_cast<{best.returns} (*)({types})>(&{plain})", ""
+    return best, f"&{plain}", ""
+
+
+def _overload(expression: str) -> tuple[str, list[str] | None, bool]:
+    """The function's name, the types that choose among overloads, and whether it needs a cast."""
+    if match := re.fullmatch(
+        r"(?:py|pybind11)::overload_cast<(.*)>\(\s*&?([\w:]+)\s*\)", expression, re.DOTALL
+    ):
+        return match[2], [_bare(part) for _, part in cpp.split(match[1], match[1])], True
+    if match := re.fullmatch(
+        r"static_cast<.*?\(\s*\*\s*\)\s*\((.*)\)\s*>\(\s*&?([\w:]+)\s*\)", expression, re.DOTALL
+    ):
+        return match[2], [_bare(part) for _, part in cpp.split(match[1], match[1])], True
+    return expression.removeprefix("&").strip(), None, False
+
+
+def _bare(written: str) -> str:
+    return re.sub(r"\s+|\b(?:torch|at|c10|std)::", "", written)
+
+
+def _lambda(source: _Source, expression: str) -> Function | None:
+    code = cpp.masked(expression)
+    captures = cpp.closing(code, 0)
+    start = code.find("{", captures)
+    opened = code.find("(", captures, start)
+    end = cpp.closing(code, opened) if opened > 0 else captures
+    if start < 0 or end < 0 or expression[1:captures].strip():
+        return None
+    body = expression[start + 1 : cpp.closing(code, start)]
+    returns = expression[end + 1 : start].partition("->")[2].strip() or _returned(source, body)
+    if not returns:
+        return None
+    inside = slice(opened + 1, end) if opened > 0 else slice(0, 0)
+    parameters = tuple(cpp.parameters(expression[inside], code[inside]))
+    return Function(returns=returns, parameters=parameters, body=body, prefix="", line=0)
+
+
+def _returned(source: _Source, body: str) -> str:
+    """What a lambda without a type returns: nothing, or what the function that it calls returns."""
+    values = re.findall(r"\breturn\b\s*([^;]*);", body)
+    if not any(values):
+        return "void"
+    call = re.fullmatch(r"(?:\w+\s*::\s*)*(\w+)\s*\(.*\)", values[0].strip(), re.DOTALL)
+    texts = source.texts.values() if call and len(values) == 1 else ()
+    types = {f.returns for text in texts for f in cpp.functions(text, call[1] if call else "")}
+    return types.pop() if len(types) == 1 else ""
+
+
+def _arguments(
+    source: _Source, bound: _Bound, found: Function, types: Sequence[Type]
+) -> list[OperatorArgument]:
+    name, line, given = bound.name, bound.line, bound.given
+    arguments = []
+    for position, (parameter, kind) in enumerate(zip(found.parameters, types, strict=True)):
+        word, default = given[position] if position < len(given) else ("", None)
+        word = word or parameter.name or f"arg{position}"
+        if word in _KEYWORDS:
+            source.left(line, f"{name}: the argument {word} is {word}_ in Python", "changed")
+            word = f"{word}_"
+        value = _default(default) if default is not None else None
+        if default is not None and value is None:
+            source.left(
+                line, f"{name}: the default of {word}, `{default.strip()}`, is not a literal"
+            )
+        if value is not None and kind.schema == "float" and re.fullmatch(r"-?\d+", value):
+            value = f"{value}."
+        arguments.append(OperatorArgument(name=word, type=kind.schema, default=value))
+    return _defaults_at_the_end(arguments)
+
+
+def _defaults_at_the_end(arguments: list[OperatorArgument]) -> list[OperatorArgument]:
+    last = max((i for i, a in enumerate(arguments) if a.default is None), default=-1)
+    return [replace(a, default=None) if i < last else a for i, a in enumerate(arguments)]
+
+
+def _default(text: str) -> str | None:
+    """A C++ default in the words of a schema; None if it is not a literal."""
+    plain = text.strip()
+    words = {"true": "True", "false": "False"}
+    if plain in words:
+        return words[plain]
+    if re.fullmatch(r"(?:py|pybind11)::none\(\)|(?:c10|std|at)::nullopt|nullptr", plain):
+        return "None"
+    number = re.sub(r"(?<=[\d.])[fFlLuU]+$", "", plain)
+    if _NUMBER.fullmatch(number):
+        return number
+    if _STRING.fullmatch(plain):
+        return _quoted(_joined(plain))
+    return None
+
+
+def _marks(
+    source: _Source,
+    bound: _Bound,
+    found: Function,
+    arguments: Sequence[OperatorArgument],
+    returns: str,
+) -> tuple[tuple[OperatorArgument, ...], str]:
+    """Mark the tensors that a function writes to, and a result that is one of them."""
+    marked: list[OperatorArgument] = []
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    written = []
+    for parameter, argument in zip(found.parameters, arguments, strict=True):
+        plain = re.escape(parameter.name or "?")
+        in_place = re.search(
+            rf"\b{plain}\s*\.\s*(?!requires_grad_|is_|sizes_)\w*[a-z]_\s*\(", found.body
+        )
+        fills = found.returns == "void" and "const" not in parameter.type
+        same = re.search(rf"\breturn\s+{plain}\s*;", found.body) and returns == "Tensor"
+        if argument.type.startswith("Tensor") and (in_place or fills):
+            letter = next(letters)
+            marked.append(replace(argument, mark=f"({letter}!)"))
+            written.append(argument.name)
+            returns = f"Tensor({letter}!)" if same else returns
+        elif argument.type == "Tensor" and same:
+            letter = next(letters)
+            marked.append(replace(argument, mark=f"({letter})"))
+            returns = f"Tensor({letter})"
+        else:
+            marked.append(argument)
+    if written and found.returns == "void":
+        source.left(
+            bound.line,
+            f"{bound.name} returns nothing, so each of {', '.join(written)} is declared as written to "
+            "(`!` in the schema); remove the mark of what it only reads",
+            "check",
+        )
+    return tuple(marked), returns
+
+
+def _adapter(called: str, names: Sequence[str], types: Sequence[Type], returned: Type) -> str:
+    """The function that is registered: the user's own, or a lambda that converts."""
+    if not returned.actual and not any(kind.actual for kind in types):
+        return called
+    taken = ", ".join(f"{kind.cpp} {name}" for kind, name in zip(types, names, strict=True))
+    passed = ", ".join(_converted(kind, name) for kind, name in zip(types, names, strict=True))
+    function = f"({called})" if called.startswith("[") else called.removeprefix("&")
+    call = f"{function}({passed})"
+    if returned.actual:
+        call = f"static_cast<{returned.cpp}>({call})"
+    word = "" if returned.cpp == "void" else "return "
+    return f"[]({taken}) {{ {word}{call}; }}"
+
+
+def _converted(kind: Type, name: str) -> str:
+    if not kind.actual:
+        return name
+    if kind.actual == "const char*":
+        return f"{name}.c_str()"
+    if kind.actual.startswith("std::vector"):
+        return f"{kind.actual}({name}.begin(), {name}.end())"
+    if kind.actual.startswith("std::optional"):
+        inner = kind.actual.removeprefix("std::optional<").removesuffix(">")
+        return f"{name} ? {kind.actual}(static_cast<{inner}>(*{name})) : std::nullopt"
+    return f"static_cast<{kind.actual}>({name})"
+
+
+# -- torch's own macros ------------------------------------------------------------------------
+
+
+def _replace_registered(source: _Source, text: str) -> str:
+    """Translate ``static auto registry = torch::RegisterOperators().op(...)``."""
+    code = cpp.masked(text)
+    parts, last = [], 0
+    for match in _REGISTERED.finditer(code):
+        end = _statement_end(code, match.start(), len(code))
+        lines: list[str] = []
+        for op in re.finditer(r"\.\s*op\s*(\()", code[match.start("chain") : end]):
+            opened = match.start("chain") + op.start(1)
+            inside = slice(opened + 1, cpp.closing(code, opened))
+            found = [part for _, part in cpp.split(text[inside], code[inside])]
+            line = cpp.line_of(text, opened)
+            name = _joined(found[0]).rpartition("::")[2] if found else ""
+            if len(found) < 2 or not name.isidentifier():  # noqa: PLR2004
+                source.left(line, f"`.op({' '.join(text[inside].split())[:50]})` is not translated")
+            else:
+                bound = _Bound(name=name, expression=found[1].strip(), line=line, function=False)
+                lines += _register(source, bound)
+        parts += [text[last : match.start()], _library(lines, whole=False)]
+        last = end + 1
+    return "".join((*parts, text[last:]))
+
+
+def _replace_libraries(source: _Source, text: str) -> str:
+    """Give the namespaces that a source names the build's name."""
+    code = cpp.masked(source.text)
+    named = [m for m in _LIBRARY.finditer(code) if m["name"] != "TORCH_EXTENSION_NAME"]
+    for match in named:
+        line = cpp.line_of(source.text, match.start())
+        source.left(line, f"the op namespace {match['name']} becomes the build's own", "changed")
+    if any(match["kind"] != "_IMPL" for match in _LIBRARY.finditer(code)):
+        blocks = _LIBRARY.finditer(code)
+        for match in (m for m in blocks if m["kind"] != "_IMPL"):
+            opened = code.find("{", match.end())
+            inside = source.text[opened : cpp.closing(code, opened)]
+            for schema in op_schema.schemas_in(inside):
+                source.operators.append(
+                    _declared(source.path, schema, cpp.line_of(source.text, opened))
+                )
+
+    def replacement(match: re.Match[str]) -> str:
+        if text[match.start() - 1 : match.start()] == '"':
+            return match[0]
+        stable = "STABLE_" if match["macro"].startswith("STABLE_") else ""
+        kind = match["kind"] or "_FRAGMENT"
+        return f"{stable}TORCH_LIBRARY{kind}(TORCH_EXTENSION_NAME,{match['rest']})"
+
+    return _LIBRARY.sub(replacement, text) if named else text
+
+
+def _declared(path: str, schema: str, line: int) -> Operator:
+    """An operator from the schema in its registration."""
+    bare = schema.partition("(")[0].rpartition("::")[2].strip()
+    name = bare.partition(".")[0]
+    arguments: tuple[OperatorArgument, ...] | None = None
+    returns = ""
+    if "->" in schema:
+        inside, _, returns = schema.partition("(")[2].rpartition("->")
+        listed = inside.strip().removesuffix(")")
+        entries = [part.strip() for _, part in cpp.split(listed, listed)]
+        arguments = tuple(_schema_argument(entry) for entry in entries if entry != "*")
+    return Operator(
+        name=name,
+        op=bare,
+        arguments=arguments,
+        returns=returns.strip(),
+        doc="",
+        path=path,
+        line=line,
+        function=False,
+    )
+
+
+def _schema_argument(text: str) -> OperatorArgument:
+    declared, equals, default = text.partition("=")
+    kind, _, name = declared.strip().rpartition(" ")
+    mark = re.search(r"\([a-z]!?\)|!", kind)
+    return OperatorArgument(
+        name=name,
+        type=re.sub(r"\([^)]*\)|!", "", kind).strip(),
+        mark=mark[0] if mark else "",
+        default=default.strip() if equals else None,
+    )
+
+
+# -- the rest ----------------------------------------------------------------------------------
+
+
+def _replace_includes(text: str, header: str, *, registers: bool) -> str:
+    """Headers of Python become headers of torch."""
+    wanted = WHOLE_HEADER if _WHOLE_TORCH.search(cpp.masked(text)) else TYPES_HEADER
+    added: list[str] = []
+
+    def replacement(match: re.Match[str]) -> str:
+        lines = []
+        if match["name"] == "torch/extension.h" and wanted not in added:
+            added.append(wanted)
+            lines.append(f"#include <{wanted}>")
+        return "\n".join(lines)
+
+    text = _ALIAS.sub("", text)
+    text = _PYTHON_INCLUDE.sub(replacement, text)
+    needed = [] if not registers else ["#include <torch/library.h>"]
+    needed += [f'#include "{header}"'] if header and registers else []
+    needed = [line for line in needed if line not in text]
+    if not needed:
+        return text
+    includes = list(re.finditer(r"^[ \t]*#[ \t]*include[^\n]*\n", text, re.MULTILINE))
+    first = next((m for m in includes if "torch/" in m[0]), includes[0] if includes else None)
+    at = first.end() if first else 0
+    return text[:at] + "\n".join(needed) + "\n" + text[at:]
+
+
+def _leftovers(source: _Source, text: str) -> None:
+    """Remarks on what still needs Python's headers."""
+    code = cpp.masked(source.text)
+    blocks = [(m.start(), cpp.closing(code, m.start("open"))) for m in _BLOCK.finditer(code)]
+    for match in _PYBIND.finditer(code):
+        inside = any(begin <= match.start() <= end for begin, end in blocks)
+        if not inside and not re.search(r"namespace\s+py\s*=\s*$", code[: match.start()]):
+            line = cpp.line_of(source.text, match.start())
+            source.left(
+                line,
+                f"`{match[0]}` needs pybind11, which a kernel does not have; move it to Python",
+            )
+    init = _PYINIT.search(cpp.masked(text))
+    if init and "_WIN32" not in text[: init.start()]:
+        line = cpp.line_of(source.text, max(0, source.text.find(init[0])))
+        source.left(line, f"`{init[0]}` is not needed: REGISTER_EXTENSION makes the module")

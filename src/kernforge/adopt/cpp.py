@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What C++ text says: brackets, functions and their types, without a compiler."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HIDDEN = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+'""",
+    re.DOTALL,
+)
+_OPEN, _CLOSE = "([{", ")]}"
+_BEFORE_TYPE = re.compile(
+    r"\b(?:static|inline|extern|virtual|constexpr|__host__|__forceinline__|TORCH_API|[A-Z_]+_API|API|"
+    r"__attribute__\s*\(\(.*?\)\))\b|\[\[.*?\]\]",
+    re.DOTALL,
+)
+_NOT_A_TYPE = re.compile(
+    r"\b(?:return|else|new|throw|case|goto|using|typedef|define)\b|[=+\-/|!?.,(\[]"
+)
+_PARAMETER = re.compile(r"(?P<type>.*?[\s&*>\]])(?P<name>[A-Za-z_]\w*)\s*", re.DOTALL)
+_PREFIX = re.compile(r"\b(?:torch|at|c10|std)\s*::\s*")
+_SIMPLE = {
+    "Tensor": ("Tensor", "torch::Tensor"),
+    "bool": ("bool", "bool"),
+    "double": ("float", "double"),
+    "int64_t": ("int", "int64_t"),
+    "string": ("str", "std::string"),
+    "ScalarType": ("ScalarType", "at::ScalarType"),
+    "Dtype": ("ScalarType", "at::ScalarType"),
+    "Device": ("Device", "at::Device"),
+    "Scalar": ("Scalar", "at::Scalar"),
+    "IntArrayRef": ("int[]", "at::IntArrayRef"),
+    "TensorList": ("Tensor[]", "at::TensorList"),
+}
+# Types that an operator cannot have, with the schema's type and the C++ type that it can have.
+_WIDENED = {
+    "float": ("float", "double"),
+    **dict.fromkeys(
+        (
+            *("int", "long", "long long", "short", "unsigned", "unsigned int", "unsigned long"),
+            *(
+                "size_t",
+                "int8_t",
+                "int16_t",
+                "int32_t",
+                "uint8_t",
+                "uint16_t",
+                "uint32_t",
+                "uint64_t",
+            ),
+            *("long int", "ssize_t", "index_t"),
+        ),
+        ("int", "int64_t"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Type:
+    """A C++ type as an operator can have it.
+
+    Attributes:
+        schema: torch's name in a schema.
+        cpp: what the operator's function takes or returns.
+        actual: what the user's function has, where it is another type; empty where it is ``cpp``.
+    """
+
+    schema: str
+    cpp: str
+    actual: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CppParameter:
+    """A parameter of a function: its type as written, and its name or nothing."""
+
+    type: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function that a source declares or defines.
+
+    Attributes:
+        returns: the type as written; ``auto`` and a trailing type are joined.
+        parameters: in order.
+        body: text of the body; empty for a declaration.
+        prefix: words before the type, as in ``static``.
+        line: where its name stands.
+    """
+
+    returns: str
+    parameters: tuple[CppParameter, ...]
+    body: str
+    prefix: str
+    line: int
+
+
+def masked(text: str) -> str:
+    """The text with blanks in the place of comments and strings; positions do not change."""
+    return _HIDDEN.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def line_of(text: str, position: int) -> int:
+    """The line of a position, from 1."""
+    return text.count("\n", 0, position) + 1
+
+
+def closing(code: str, start: int) -> int:
+    """Position of the bracket that closes the one at ``start``; -1 if none does."""
+    depth = 0
+    for position in range(start, len(code)):
+        if code[position] in _OPEN:
+            depth += 1
+        elif code[position] in _CLOSE:
+            depth -= 1
+            if depth == 0:
+                return position
+    return -1
+
+
+def split(text: str, code: str) -> list[tuple[int, str]]:
+    """The parts of an argument list, split at commas outside brackets, each with its position."""
+    parts: list[tuple[int, str]] = []
+    depth = angle = last = 0
+    for position, character in enumerate(code):
+        if character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+        elif character == "<":
+            angle += 1
+        elif character == ">" and code[position - 1] != "-":
+            angle = max(0, angle - 1)
+        elif character == "," and depth == 0 and angle == 0:
+            parts.append((last, text[last:position]))
+            last = position + 1
+    parts.append((last, text[last:]))
+    return [(at, part) for at, part in parts if part.strip()]
+
+
+def functions(text: str, name: str) -> Iterator[Function]:
+    """Declarations and definitions of a function in a source, definitions with their body."""
+    code = masked(text)
+    for match in re.finditer(rf"(?<![\w.>]){re.escape(name)}\s*\(", code):
+        begin = max(code.rfind(mark, 0, match.start()) for mark in ";{}") + 1
+        before = text[begin : match.start()]
+        # Directives and comments before the type are not part of it.
+        before = re.sub(r"//[^\n]*|/\*.*?\*/", " ", before, flags=re.DOTALL)
+        before = re.sub(r"^\s*#.*(?:\\\n.*)*$", " ", before, flags=re.MULTILINE)
+        before = re.sub(r"\btemplate\s*<[^{};]*?>\s*(?=[\w:])", " template ", before)
+        before = re.sub(r"(?:\w+\s*::\s*)+$", "", before)
+        plain = re.sub(r'extern\s*"C"', " ", before)
+        returns = " ".join(_BEFORE_TYPE.sub(" ", plain).split())
+        if not returns or _NOT_A_TYPE.search(re.sub(r"<.*>", "", returns)):
+            continue
+        end = closing(code, match.end() - 1)
+        after = (
+            re.match(
+                r"\s*(?:const|noexcept|override|\s)*(?:->\s*(?P<type>[\w:<>,\s&*]+?)\s*)?(?P<end>[{;])",
+                code[end + 1 :],
+            )
+            if end > 0
+            else None
+        )
+        if after is None:
+            continue
+        body = ""
+        if after["end"] == "{":
+            opened = end + 1 + after.end("end") - 1
+            body = text[opened + 1 : closing(code, opened)]
+        inside = slice(match.end(), end)
+        yield Function(
+            returns=(after["type"] or returns).strip(),
+            parameters=tuple(parameters(text[inside], code[inside])),
+            body=body,
+            prefix=" ".join(before.split()),
+            line=line_of(text, match.start()),
+        )
+
+
+def parameters(text: str, code: str) -> Iterator[CppParameter]:
+    """The parameters between the brackets of a function."""
+    for _, part in split(text, code):
+        plain = re.sub(r"//[^\n]*|/\*.*?\*/", " ", part, flags=re.DOTALL)
+        declared = " ".join(plain.partition("=")[0].split())
+        if declared == "void":
+            continue
+        match = _PARAMETER.fullmatch(declared)
+        if match and match["type"].strip() not in {"const", "unsigned", "long"}:
+            yield CppParameter(type=match["type"].strip(), name=match["name"])
+        else:
+            yield CppParameter(type=declared, name="")
+
+
+def argument_type(written: str) -> Type | None:
+    """A parameter's type as an operator's; None where an operator cannot have it."""
+    text = written.strip()
+    if text.endswith("&&") or "*" in text.replace("const char*", "").replace("const char *", ""):
+        return None
+    plain = re.sub(r"\bconst\b", " ", text.removesuffix("&"))
+    return _type(" ".join(_PREFIX.sub("", plain).split()))
+
+
+def return_type(written: str) -> Type | None:
+    """A result's type as an operator's; None where an operator cannot have it."""
+    text = written.strip()
+    if text == "void":
+        return Type(schema="()", cpp="void")
+    plain = " ".join(_PREFIX.sub("", re.sub(r"\bconst\b|&", " ", text)).split())
+    if match := re.fullmatch(r"(?:tuple|pair)\s*<(.*)>", plain):
+        parts = [_type(part.strip()) for _, part in split(match[1], match[1])]
+        if plain.startswith("pair") or any(part is None or part.actual for part in parts):
+            return None
+        inner = ", ".join(part.schema for part in parts if part)
+        return Type(schema=f"({inner})", cpp=text)
+    found = _type(plain)
+    return None if found and "[" in found.schema and found.actual else found
+
+
+def _type(plain: str) -> Type | None:
+    if plain in _SIMPLE:
+        schema, cpp = _SIMPLE[plain]
+        return Type(schema=schema, cpp=cpp)
+    if plain in _WIDENED:
+        schema, cpp = _WIDENED[plain]
+        return Type(schema=schema, cpp=cpp, actual=plain)
+    if plain in {"char*", "char *"}:
+        return Type(schema="str", cpp="std::string", actual="const char*")
+    if plain == "string_view":
+        return Type(schema="str", cpp="c10::string_view")
+    match = re.fullmatch(r"(optional|vector|ArrayRef)\s*<\s*(.*?)\s*>", plain)
+    if match is None:
+        return None
+    inner = _type(match[2])
+    if inner is None or (inner.schema.endswith(("?", "]")) and match[1] != "optional"):
+        return None
+    outer = {"optional": "std::optional", "vector": "std::vector", "ArrayRef": "at::ArrayRef"}[
+        match[1]
+    ]
+    suffix = "?" if match[1] == "optional" else "[]"
+    if match[1] == "ArrayRef" and inner.actual:
+        return None
+    return Type(
+        schema=f"{inner.schema}{suffix}",
+        cpp=f"{outer}<{inner.cpp}>",
+        actual=f"{outer}<{inner.actual}>" if inner.actual else "",
+    )

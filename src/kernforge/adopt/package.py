@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of the new project that are not sources: build.toml, the Python package and tests."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernforge.manifest import document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernforge.adopt.bindings import Operator, OperatorArgument
+
+_WIDTH = 100
+_PYTHON = {
+    "Tensor": "torch.Tensor",
+    "ScalarType": "torch.dtype",
+    "Device": "torch.device",
+    "Scalar": "float",
+    "SymInt": "int",
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "str": "str",
+    "()": "None",
+}
+# A value of each type for the first call; the tests say where to change them.
+_SAMPLES = {
+    "Tensor": "draw(64, 64)",
+    "int": "1",
+    "float": "1.5",
+    "bool": "True",
+    "str": '"sum"',
+    "ScalarType": "torch.float32",
+    "Device": 'torch.device("cpu")',
+    "Scalar": "1.5",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A ``[kernel.*]`` table of build.toml."""
+
+    name: str
+    backend: str
+    depends: tuple[str, ...]
+    src: tuple[str, ...]
+    include: tuple[str, ...] = ()
+    cxx_flags: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+
+
+def manifest(name: str, license: str, binding: Sequence[str], sections: Sequence[Section]) -> str:  # noqa: A002
+    """Text of build.toml, edition 5.
+
+    Args:
+        name: of the kernel.
+        license: an SPDX expression.
+        binding: sources of ``[torch]``.
+        sections: the kernel sections.
+
+    Raises:
+        ManifestError: the text is not a valid manifest.
+    """
+    backends = [b for b in ("cpu", "cuda") if any(s.backend == b for s in sections)]
+    lines = [
+        "[general]",
+        f'name = "{name}"',
+        "version = 1",
+        "edition = 5",
+        f'license = "{license}"',
+        f"backends = {_array(backends)}",
+        "",
+        "[torch]",
+        f"src = {_array(binding)}",
+    ]
+    for section in sections:
+        lines += ["", f"[kernel.{section.name}]", f'backend = "{section.backend}"']
+        lines += [f"depends = {_array(section.depends)}", f"src = {_array(section.src)}"]
+        for key in ("include", "cxx_flags", "cuda_flags"):
+            values = getattr(section, key)
+            if values and (key != "cuda_flags" or section.backend == "cuda"):
+                lines.append(f"{key.replace('_', '-')} = {_array(values)}")
+    text = "\n".join([*lines, ""])
+    document.parse(text)
+    return text
+
+
+def _array(values: Sequence[str]) -> str:
+    inside = ", ".join(json.dumps(value) for value in values)
+    if len(inside) <= _WIDTH - 20:
+        return f"[{inside}]"
+    return "[\n" + "".join(f"  {json.dumps(value)},\n" for value in values) + "]"
+
+
+def python_files(
+    package: str, groups: Mapping[str, Sequence[Operator]], origin: str
+) -> dict[str, str]:
+    """The Python package: path below ``torch-ext`` to text.
+
+    Args:
+        package: its name.
+        groups: the operators of each module, by the module's last name; the functions of a single
+            module are those of the package itself.
+        origin: what the kernel was made from, for the docstring.
+    """
+    first = f'"""{package}: the operators of {origin}."""'
+    if len(groups) == 1:
+        (operators,) = groups.values()
+        return {f"{package}/__init__.py": _module(first, operators)}
+    names = sorted(groups)
+    files = {
+        f"{package}/{name}.py": _module(f'"""The operators of {name}."""', groups[name])
+        for name in names
+    }
+    imports = f"from . import {', '.join(names)}"
+    if len(imports) > _WIDTH:
+        imports = "from . import (\n" + "".join(f"    {name},\n" for name in names) + ")"
+    listed = ", ".join(f'"{name}"' for name in names)
+    files[f"{package}/__init__.py"] = "\n".join(
+        [
+            first,
+            "",
+            "from __future__ import annotations",
+            "",
+            imports,
+            "",
+            f"__all__ = [{listed}]",
+            "",
+        ]
+    )
+    return files
+
+
+def _module(docstring: str, operators: Sequence[Operator]) -> str:
+    uses_torch = any("torch." in _signature(operator) for operator in operators)
+    names = ", ".join(f'"{name}"' for name in sorted(operator.name for operator in operators))
+    lines = [docstring, "", "from __future__ import annotations", ""]
+    lines += ["import torch", ""] if uses_torch else []
+    lines += ["from ._ops import ops", "", f"__all__ = [{names}]"]
+    for operator in operators:
+        lines += ["", "", *_function(operator)]
+    return "\n".join([*lines, ""])
+
+
+def _signature(operator: Operator) -> str:
+    if operator.arguments is None:
+        return f"def {operator.name}(*args):"
+    given = [_parameter(argument) for argument in operator.arguments]
+    whole = f"def {operator.name}({', '.join(given)}) -> {_python(operator.returns)}:"
+    if len(whole) <= _WIDTH:
+        return whole
+    inside = "".join(f"    {parameter},\n" for parameter in given)
+    return f"def {operator.name}(\n{inside}) -> {_python(operator.returns)}:"
+
+
+def _function(operator: Operator) -> list[str]:
+    doc = operator.doc.strip().replace("\\", "\\\\").replace('"""', "'''")
+    doc = doc or f"The operator {operator.op}, bound at {operator.path}:{operator.line}."
+    doc = doc if doc.endswith((".", "!", "?")) else f"{doc}."
+    wrapped = textwrap.wrap(doc, _WIDTH - 10) if "\n" not in doc else doc.splitlines()
+    text = "\n    ".join(wrapped)
+    closing = '"""' if len(wrapped) == 1 else '\n    """'
+    passed = (
+        "*args" if operator.arguments is None else ", ".join(a.name for a in operator.arguments)
+    )
+    call = f"    return ops.{operator.op.partition('.')[0]}({passed})"
+    return [_signature(operator), f'    """{text}{closing}', call]
+
+
+def _parameter(argument: OperatorArgument) -> str:
+    default = "" if argument.default is None else f" = {_python_default(argument.default)}"
+    return f"{argument.name}: {_python(argument.type)}{default}"
+
+
+def _python_default(text: str) -> str:
+    return f"{text}0" if re.fullmatch(r"-?\d+\.", text) else text
+
+
+def _python(schema: str) -> str:
+    """A type of a schema in Python's words."""
+    plain = re.sub(r"\([a-z]!?\)|!", "", schema).strip()
+    if plain in _PYTHON:
+        return _PYTHON[plain]
+    if plain.startswith("(") and plain.endswith(")"):
+        return f"tuple[{', '.join(_python(part) for part in plain[1:-1].split(','))}]"
+    if plain.endswith("?"):
+        return f"{_python(plain[:-1])} | None"
+    if match := re.fullmatch(r"(.*)\[\d*\]", plain):
+        return f"list[{_python(match[1])}]"
+    return "object"
+
+
+def tests(
+    package: str, groups: Mapping[str, Sequence[Operator]], imports: Mapping[str, str]
+) -> str:
+    """Text of the project's tests.
+
+    Args:
+        package: name of the kernel's package.
+        groups: the operators of each module, as for ``python_files``.
+        imports: the old module of each group, as it is imported.
+    """
+    single = len(groups) == 1
+    cases, schemas = [], []
+    for group, operators in groups.items():
+        for operator in operators:
+            name = operator.name if single else f"{group}.{operator.name}"
+            schemas.append(f'    "{name}": {json.dumps(operator.schema)},')
+            if operator.arguments is not None and operator.function:
+                samples = [_sample(argument) for argument in operator.arguments]
+                given = f"{samples[0]}," if len(samples) == 1 else ", ".join(samples)
+                cases.append(f'    "{name}": ("{imports[group]}", lambda draw: ({given})),')
+    return _TESTS.format(
+        package=package,
+        schemas="\n".join(schemas),
+        cases="\n".join(cases),
+    )
+
+
+def _sample(argument: OperatorArgument) -> str:
+    plain = argument.type
+    if plain.endswith("?"):
+        return "None"
+    if match := re.fullmatch(r"(.*)\[\d*\]", plain):
+        return f"[{_SAMPLES.get(match[1], 'None')}]"
+    if argument.default is not None:
+        return _python_default(argument.default)
+    return _SAMPLES.get(plain, "None")
+
+
+_TESTS = '''"""The operators are there, and do what the modules did that they replace.
+
+The comparison needs the old module: build it beside this (`pip install .` in the old project), or
+the test is skipped and says so. CALLS has the arguments of one call of each function; they were
+guessed from the types, so change those that a function refuses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+
+import pytest
+import torch
+
+SCHEMAS = {{
+{schemas}
+}}
+CALLS = {{
+{cases}
+}}
+
+
+def draw_on(device):
+    source = torch.Generator().manual_seed(0)
+    return lambda *shape: torch.randn(shape, generator=source).to(device)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_function_and_its_operator_are_there(kernel, name):
+    assert callable(operator.attrgetter(name)(kernel))
+    schema = SCHEMAS[name]
+    op = schema.partition("(")[0]
+    registered = operator.attrgetter(op)(kernel._ops.ops)
+    if "(" in schema:
+        overload = registered if isinstance(registered, torch._ops.OpOverload) else registered.default
+        expected = torch._C.parse_schema(f"{{overload._schema.name.partition('::')[0]}}::{{schema}}")
+        assert str(overload._schema) == str(expected)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_results_are_those_of_the_old_module(kernel, device, name):
+    old, arguments = CALLS[name]
+    module = pytest.importorskip(old, reason=f"the old module {{old}} is not installed")
+    before = arguments(draw_on(device))
+    after = arguments(draw_on(device))
+    try:
+        wanted = getattr(module, name.rpartition(".")[2])(*before)
+    except Exception as error:
+        pytest.skip(f"{{old}} refuses the arguments in CALLS, change them: {{error}}")
+    found = operator.attrgetter(name)(kernel)(*after)
+    assert (found is None) == (wanted is None)
+    if wanted is not None:
+        torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(list(after), list(before))  # what it wrote to
+'''

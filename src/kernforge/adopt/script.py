@@ -1,0 +1,781 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read what a Python program asks for without running it.
+
+A setup.py, or a script that calls ``load_inline``, is followed statement by statement: literals,
+lists, strings, paths, loops over files and functions of the program itself are evaluated; imports
+are names, and a table answers what such programs ask of torch and of the machine. Everything else
+is ``Unknown`` with its reason, and never run. Files are listed and looked for, and not read.
+"""
+
+from __future__ import annotations
+
+import ast
+import glob
+import itertools
+import operator
+import posixpath
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+RECORDED = frozenset(
+    {"setup", "CUDAExtension", "CppExtension", "SyclExtension", "Extension", "load", "load_inline"}
+)
+"""Calls that are kept, by the last part of the name."""
+_MODULES = ("setuptools", "distutils", "torch.utils.cpp_extension", "kernforge")
+_STEPS = 200_000
+_DEPTH = 30
+_LONGEST = 10_000
+
+
+def _range(*limits: int) -> list[int]:
+    numbers = range(*limits)
+    if len(numbers) > _LONGEST:
+        raise ValueError("too long to be followed")
+    return list(numbers)
+
+
+def _product(left: Any, right: Any) -> Any:
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        counts = [side for side in (left, right) if isinstance(side, int)]
+        if any(count > _LONGEST for count in counts):
+            raise ValueError("too long to be followed")
+    return left * right
+
+
+# No variable is set: the machine of whoever adopts a project decides nothing in it.
+_OS = {"name": "posix", "sep": "/", "curdir": ".", "environ": {}}
+_CONSTANTS: dict[str, Any] = {
+    **{f"os.{name}": value for name, value in _OS.items()},
+    "sys.argv": ["setup.py"],
+    "sys.platform": "linux",
+    "sys.version_info": (3, 11, 0),
+    "torch.__version__": "2.10.0",
+    "torch.version.cuda": "13.0",
+    "torch.version.hip": None,
+    "torch.utils.cpp_extension.CUDA_HOME": "/usr/local/cuda",
+    "torch.utils.cpp_extension.ROCM_HOME": None,
+    "torch.utils.cpp_extension.IS_HIP_EXTENSION": False,
+    "torch.utils.cpp_extension.IS_WINDOWS": False,
+    "typing.TYPE_CHECKING": False,
+}
+_ANSWERS: dict[str, Callable[..., Any]] = {
+    "torch.cuda.is_available": lambda: True,
+    "torch.cuda.device_count": lambda: 1,
+    "torch.__config__.parallel_info": lambda: "",
+    "torch.utils.cpp_extension.include_paths": lambda *_, **__: [],
+    "torch.utils.cpp_extension.library_paths": lambda *_, **__: [],
+    "platform.system": lambda: "Linux",
+    "platform.machine": lambda: "x86_64",
+    **{f"os.{name}": lambda _name, default=None: default for name in ("getenv",)},
+    "itertools.product": lambda *lists, **_: list(itertools.product(*lists)),
+    "itertools.chain": lambda *lists: list(itertools.chain(*lists)),
+    "warnings.warn": lambda *_, **__: None,
+    "logging.info": lambda *_, **__: None,
+    "logging.warning": lambda *_, **__: None,
+    "os.path.join": posixpath.join,
+    "os.path.dirname": posixpath.dirname,
+    "os.path.basename": posixpath.basename,
+    "os.path.splitext": posixpath.splitext,
+    "os.path.split": posixpath.split,
+    "os.path.normpath": posixpath.normpath,
+    "os.path.isabs": posixpath.isabs,
+    "setuptools.find_packages": lambda *_, **__: [],
+}
+_BUILTINS: dict[str, Callable[..., Any]] = {
+    "all": all,
+    "any": any,
+    "bool": bool,
+    "dict": dict,
+    "enumerate": lambda *a: list(enumerate(*a)),
+    "float": float,
+    "int": int,
+    "isinstance": lambda value, kind: isinstance(value, kind) if isinstance(kind, type) else False,
+    "len": len,
+    "list": list,
+    "max": max,
+    "min": min,
+    "print": lambda *_, **__: None,
+    "range": _range,
+    "reversed": lambda a: list(reversed(a)),
+    "set": set,
+    "sorted": sorted,
+    "str": str,
+    "sum": sum,
+    "tuple": tuple,
+    "zip": lambda *a, **_: list(zip(*a, strict=False)),
+}
+_METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(
+        [
+            "capitalize",
+            "count",
+            "endswith",
+            "find",
+            "format",
+            "index",
+            "isdigit",
+            "join",
+            "lower",
+            "lstrip",
+            "partition",
+            "removeprefix",
+            "removesuffix",
+            "replace",
+            "rpartition",
+            "rsplit",
+            "rstrip",
+            "split",
+            "splitlines",
+            "startswith",
+            "strip",
+            "title",
+            "upper",
+        ]
+    ),
+    list: frozenset(
+        ["append", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"]
+    ),
+    dict: frozenset(["copy", "get", "items", "keys", "pop", "setdefault", "update", "values"]),
+    set: frozenset(["add", "discard", "union", "update"]),
+    tuple: frozenset(["count", "index"]),
+}
+_PATH_METHODS = frozenset(
+    [
+        "absolute",
+        "as_posix",
+        "exists",
+        "glob",
+        "is_dir",
+        "is_file",
+        "iterdir",
+        "joinpath",
+        "relative_to",
+        "resolve",
+        "rglob",
+        "with_name",
+        "with_suffix",
+    ]
+)
+_PATH_VALUES = frozenset(["name", "parent", "stem", "suffix", "parts", "parents"])
+_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: _product,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.BitOr: operator.or_,
+}
+_COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+_MISTAKES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A value that only running the program would give.
+
+    Attributes:
+        reason: what it comes from, as in ``subprocess.check_output(...)``.
+        line: where.
+    """
+
+    reason: str
+    line: int
+
+    def __bool__(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A name of an imported module, as in ``os.path``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Call:
+    """A recorded call.
+
+    Attributes:
+        function: last part of its name, as in ``CUDAExtension``.
+        arguments: by position.
+        options: by keyword.
+        line: where it begins.
+        lines: line of each argument's expression, by position or keyword.
+    """
+
+    function: str
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+    line: int
+    lines: Mapping[int | str, int]
+
+    def get(self, name: str, position: int | None = None) -> Any:
+        """The argument of a name, or at a position; None if the call does not have it."""
+        if name in self.options:
+            return self.options[name]
+        if position is not None and position < len(self.arguments):
+            return self.arguments[position]
+        return None
+
+    def line_of(self, name: str, position: int | None = None) -> int:
+        """Line of the expression of an argument."""
+        return self.lines.get(name, self.lines.get(-1 if position is None else position, self.line))
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    node: ast.FunctionDef | ast.Lambda
+    scope: Mapping[str, Any]
+
+
+class _ReturnError(Exception):
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _LoopError(Exception):
+    """``break`` and ``continue``."""
+
+    def __init__(self, *, ends: bool) -> None:
+        self.ends = ends
+
+
+class _TooLongError(Exception):
+    """The program takes more steps than any such file needs."""
+
+
+@dataclass(slots=True)
+class Reader:
+    """Follows one program.
+
+    Attributes:
+        path: the file; its directory is the working directory.
+        calls: recorded calls in order.
+        doubts: line and reason of each decision that depended on something unknown.
+    """
+
+    path: Path
+    calls: list[Call] = field(default_factory=list)
+    doubts: dict[int, str] = field(default_factory=dict)
+    _steps: int = 0
+    _depth: int = 0
+    _scope: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, text: str) -> None:
+        """Follow the program.
+
+        Raises:
+            SyntaxError: the text is not Python.
+        """
+        tree = ast.parse(text, filename=str(self.path))
+        self._scope = {"__name__": "__main__", "__file__": str(self.path), "__doc__": None}
+        try:
+            self._block(tree.body)
+        except (_ReturnError, _LoopError):
+            pass
+        except (_TooLongError, RecursionError):
+            self.doubts[1] = "the program is too long to be followed to its end"
+
+    @property
+    def _root(self) -> Path:
+        return self.path.parent
+
+    # -- statements --------------------------------------------------------------------------
+
+    def _block(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            self._steps += 1
+            if self._steps > _STEPS:
+                raise _TooLongError
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:  # noqa: C901, PLR0912 - one branch a statement
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                    self._scope[alias.asname or whole] = Named(whole)
+            case ast.ImportFrom():
+                for alias in node.names:
+                    name = f"{node.module or ''}.{alias.name}"
+                    self._scope[alias.asname or alias.name] = _constant(name)
+            case ast.Assign():
+                value = self._value(node.value)
+                for target in node.targets:
+                    self._assign(target, value)
+            case ast.AnnAssign(value=ast.expr() as given):
+                self._assign(node.target, self._value(given))
+            case ast.AugAssign():
+                self._augment(node)
+            case ast.Expr():
+                self._value(node.value)
+            case ast.If():
+                self._if(node)
+            case ast.For():
+                self._for(node)
+            case ast.FunctionDef():
+                self._scope[node.name] = _Function(node, self._scope)
+            case ast.ClassDef():
+                self._scope[node.name] = Unknown(f"class {node.name}", node.lineno)
+            case ast.Return():
+                raise _ReturnError(self._value(node.value) if node.value else None)
+            case ast.With():
+                for item in node.items:
+                    if item.optional_vars is not None:
+                        self._assign(item.optional_vars, self._value(item.context_expr))
+                self._block(node.body)
+            case ast.Try():
+                self._block(node.body)
+                self._block(node.orelse)
+                self._block(node.finalbody)
+            case ast.Break() | ast.Continue():
+                raise _LoopError(ends=isinstance(node, ast.Break))
+            case ast.While():
+                self.doubts[node.lineno] = f"`while {ast.unparse(node.test)}` is not followed"
+            case _:
+                pass
+
+    def _if(self, node: ast.If) -> None:
+        test = self._value(node.test)
+        if isinstance(test, Unknown):
+            refuses = any(isinstance(statement, ast.Raise) for statement in node.body)
+            taken = "not taken" if refuses else "taken"
+            self.doubts[node.lineno] = (
+                f"`if {ast.unparse(node.test)}` depends on {test.reason}; it is {taken}"
+            )
+            test = not refuses
+        self._block(node.body if test else node.orelse)
+
+    def _for(self, node: ast.For) -> None:
+        values = self._value(node.iter)
+        if isinstance(values, Unknown):
+            self.doubts[node.lineno] = (
+                f"`for {ast.unparse(node.target)} in {ast.unparse(node.iter)}` depends on "
+                f"{values.reason}; it is not followed"
+            )
+            return
+        for value in _iterated(values):
+            self._assign(node.target, value)
+            try:
+                self._block(node.body)
+            except _LoopError as loop:
+                if loop.ends:
+                    return
+        self._block(node.orelse)
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        match target:
+            case ast.Name():
+                self._scope[target.id] = value
+            case ast.Tuple() | ast.List():
+                parts = list(_iterated(value)) if _is_iterable(value) else []
+                for position, part in enumerate(target.elts):
+                    given = parts[position] if position < len(parts) else _unknown(value, target)
+                    self._assign(part, given)
+            case ast.Subscript():
+                holder, key = self._value(target.value), self._value(target.slice)
+                if isinstance(holder, dict | list) and not isinstance(key, Unknown):
+                    try:
+                        holder[key] = value
+                    except _MISTAKES:
+                        self.doubts[target.lineno] = f"`{ast.unparse(target)}` cannot be assigned"
+            case _:
+                pass
+
+    def _augment(self, node: ast.AugAssign) -> None:
+        value = self._value(node.value)
+        old = self._value(_loaded(node.target))
+        if isinstance(old, list) and isinstance(node.op, ast.Add):
+            old.extend([value] if isinstance(value, Unknown) else _iterated(value))
+            return
+        self._assign(node.target, self._operate(node, type(node.op), old, value))
+
+    # -- expressions -------------------------------------------------------------------------
+
+    def _value(self, node: ast.expr) -> Any:  # noqa: C901, PLR0912 - one branch a kind
+        self._steps += 1
+        if self._steps > _STEPS:
+            raise _TooLongError
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name():
+                return self._name(node)
+            case ast.List():
+                return list(self._elements(node.elts))
+            case ast.Tuple():
+                return tuple(self._elements(node.elts))
+            case ast.Set():
+                return set(self._elements(node.elts))
+            case ast.Dict():
+                return self._dict(node)
+            case ast.JoinedStr():
+                return self._joined(node)
+            case ast.FormattedValue():
+                return self._value(node.value)
+            case ast.BinOp():
+                left, right = self._value(node.left), self._value(node.right)
+                return self._operate(node, type(node.op), left, right)
+            case ast.BoolOp():
+                return self._bool(node)
+            case ast.UnaryOp():
+                return self._unary(node)
+            case ast.Compare():
+                return self._compare(node)
+            case ast.IfExp():
+                test = self._value(node.test)
+                if isinstance(test, Unknown):
+                    return test
+                return self._value(node.body if test else node.orelse)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.Subscript():
+                return self._subscript(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.Lambda():
+                return _Function(node, self._scope)
+            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
+                found = self._comprehension(node.generators, lambda: self._value(node.elt))
+                return set(found) if isinstance(node, ast.SetComp) else found
+            case ast.DictComp():
+                pairs = self._comprehension(
+                    node.generators, lambda: (self._value(node.key), self._value(node.value))
+                )
+                return pairs if isinstance(pairs, Unknown) else dict(pairs)
+            case _:
+                return Unknown(ast.unparse(node), node.lineno)
+
+    def _name(self, node: ast.Name) -> Any:
+        if node.id in self._scope:
+            return self._scope[node.id]
+        if node.id in _BUILTINS:
+            return Named(f"builtins.{node.id}")
+        return Unknown(node.id, getattr(node, "lineno", 0))
+
+    def _elements(self, nodes: list[ast.expr]) -> Iterator[Any]:
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                value = self._value(node.value)
+                yield from [value] if isinstance(value, Unknown) else _iterated(value)
+            else:
+                yield self._value(node)
+
+    def _dict(self, node: ast.Dict) -> dict[Any, Any]:
+        result: dict[Any, Any] = {}
+        for key, given in zip(node.keys, node.values, strict=True):
+            value = self._value(given)
+            if key is not None:
+                name = self._value(key)
+                if not isinstance(name, Unknown):
+                    result[name] = value
+            elif isinstance(value, dict):
+                result.update(value)
+        return result
+
+    def _joined(self, node: ast.JoinedStr) -> Any:
+        parts = [self._value(part) for part in node.values]
+        unknown = next((part for part in parts if isinstance(part, Unknown | Named)), None)
+        if unknown is not None:
+            return Unknown(ast.unparse(node), node.lineno)
+        return "".join(str(part) for part in parts)
+
+    def _operate(self, node: ast.expr | ast.stmt, kind: type, left: Any, right: Any) -> Any:
+        if kind is ast.Add and isinstance(left, list) and isinstance(right, Unknown):
+            return [*left, right]
+        if kind is ast.Add and isinstance(right, list) and isinstance(left, Unknown):
+            return [left, *right]
+        for side in (left, right):
+            if isinstance(side, Unknown):
+                return side
+        try:
+            return _OPERATORS[kind](left, right)
+        except (KeyError, *_MISTAKES):
+            return Unknown(ast.unparse(node), node.lineno)
+
+    def _bool(self, node: ast.BoolOp) -> Any:
+        decides = isinstance(node.op, ast.Or)
+        unknown: Unknown | None = None
+        value: Any = None
+        for part in node.values:
+            value = self._value(part)
+            if isinstance(value, Unknown):
+                unknown = unknown or value
+            elif bool(value) is decides:
+                return value
+        return unknown or value
+
+    def _unary(self, node: ast.UnaryOp) -> Any:
+        value = self._value(node.operand)
+        if isinstance(value, Unknown):
+            return value
+        if isinstance(node.op, ast.Not):
+            return not value
+        if isinstance(node.op, ast.USub) and isinstance(value, int | float):
+            return -value
+        return Unknown(ast.unparse(node), node.lineno)
+
+    def _compare(self, node: ast.Compare) -> Any:
+        left = self._value(node.left)
+        for op, other in zip(node.ops, node.comparators, strict=True):
+            right = self._value(other)
+            for side in (left, right):
+                if isinstance(side, Unknown):
+                    return side
+            try:
+                if not _COMPARISONS[type(op)](left, right):
+                    return False
+            except _MISTAKES:
+                return Unknown(ast.unparse(node), node.lineno)
+            left = right
+        return True
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        holder = self._value(node.value)
+        if isinstance(holder, Named):
+            return _constant(f"{holder.name}.{node.attr}")
+        if isinstance(holder, Path) and node.attr in _PATH_VALUES:
+            return getattr(holder, node.attr)
+        return _unknown(holder, node)
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        holder = self._value(node.value)
+        if isinstance(holder, Unknown):
+            return holder
+        try:
+            if isinstance(node.slice, ast.Slice):
+                low, high, step = (
+                    None if part is None else self._value(part)
+                    for part in (node.slice.lower, node.slice.upper, node.slice.step)
+                )
+                return holder[low:high:step]
+            return holder[self._value(node.slice)]
+        except _MISTAKES:
+            return Unknown(ast.unparse(node), node.lineno)
+
+    def _comprehension(
+        self, generators: list[ast.comprehension], element: Callable[[], Any]
+    ) -> Any:
+        found: list[Any] = []
+        before, self._scope = self._scope, dict(self._scope)
+        try:
+            unknown = self._generate(generators, element, found)
+        finally:
+            self._scope = before
+        return unknown or found
+
+    def _generate(
+        self, generators: list[ast.comprehension], element: Callable[[], Any], found: list[Any]
+    ) -> Unknown | None:
+        if not generators:
+            found.append(element())
+            return None
+        first, *rest = generators
+        values = self._value(first.iter)
+        if isinstance(values, Unknown):
+            return values
+        for value in _iterated(values):
+            self._assign(first.target, value)
+            tests = [self._value(test) for test in first.ifs]
+            if unknown := next((test for test in tests if isinstance(test, Unknown)), None):
+                return unknown
+            if all(tests) and (unknown := self._generate(rest, element, found)):
+                return unknown
+        return None
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> Any:
+        arguments = list(self._elements(node.args))
+        options: dict[str, Any] = {}
+        lines: dict[int | str, int] = {i: a.lineno for i, a in enumerate(node.args)}
+        for keyword in node.keywords:
+            value = self._value(keyword.value)
+            if keyword.arg is not None:
+                options[keyword.arg] = value
+                lines[keyword.arg] = keyword.value.lineno
+            elif isinstance(value, dict):
+                options.update({str(name): option for name, option in value.items()})
+        if isinstance(node.func, ast.Attribute):
+            holder = self._value(node.func.value)
+            if not isinstance(holder, Named):
+                return self._method(node, holder, node.func.attr, arguments, options)
+        function = self._value(node.func)
+        if isinstance(function, _Function):
+            return self._own(function, arguments, options)
+        if isinstance(function, Named):
+            return self._foreign(node, function.name, arguments, options, lines)
+        return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
+
+    def _own(self, function: _Function, arguments: list[Any], options: Mapping[str, Any]) -> Any:
+        """Call a function of the program."""
+        spec = function.node.args
+        names = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+        defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
+        scope = {name: self._value(default) for name, default in defaults.items()}
+        for argument, given in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+            if given is not None:
+                scope[argument.arg] = self._value(given)
+        scope.update(zip(names, arguments, strict=False))
+        if spec.vararg:
+            scope[spec.vararg.arg] = tuple(arguments[len(names) :])
+        known = {*names, *(a.arg for a in spec.kwonlyargs)}
+        scope.update({name: value for name, value in options.items() if name in known})
+        if spec.kwarg:
+            scope[spec.kwarg.arg] = {n: v for n, v in options.items() if n not in known}
+        if self._depth >= _DEPTH:
+            raise _TooLongError
+        before, self._scope = self._scope, {**function.scope, **scope}
+        self._depth += 1
+        try:
+            if isinstance(function.node, ast.Lambda):
+                return self._value(function.node.body)
+            self._block(function.node.body)
+        except _ReturnError as returned:
+            return returned.value
+        finally:
+            self._scope = before
+            self._depth -= 1
+        return None
+
+    def _method(
+        self, node: ast.Call, holder: Any, name: str, arguments: list[Any], options: dict[str, Any]
+    ) -> Any:
+        if isinstance(holder, Unknown):
+            return Unknown(holder.reason, node.lineno)
+        adds = isinstance(holder, list) and name in {"append", "extend", "insert"}
+        if not adds and any(isinstance(a, Unknown) for a in (*arguments, *options.values())):
+            return next(a for a in (*arguments, *options.values()) if isinstance(a, Unknown))
+        if adds and name == "extend" and isinstance(arguments[0], Unknown):
+            name = "append"
+        try:
+            if isinstance(holder, Path) and name in _PATH_METHODS:
+                return self._path(holder, name, arguments)
+            if name in _METHODS.get(type(holder), ()):
+                if name == "sort":
+                    options.pop("key", None)
+                result = getattr(holder, name)(*arguments, **options)
+                return list(result) if name in {"items", "keys", "values"} else result
+        except _MISTAKES:
+            pass
+        return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
+
+    def _path(self, holder: Path, name: str, arguments: list[Any]) -> Any:
+        if name in {"resolve", "absolute"}:
+            return self._root / holder
+        if name in {"glob", "rglob", "iterdir"}:
+            found = getattr(self._root / holder, name)(*arguments)
+            whole = holder.is_absolute()
+            return sorted(path if whole else path.relative_to(self._root) for path in found)
+        if name in {"exists", "is_file", "is_dir"}:
+            return getattr(self._root / holder, name)()
+        return getattr(holder, name)(*arguments)
+
+    def _foreign(
+        self,
+        node: ast.Call,
+        name: str,
+        arguments: list[Any],
+        options: dict[str, Any],
+        lines: dict[int | str, int],
+    ) -> Any:
+        """Call a function of a module: record it, answer it, or say that it is unknown."""
+        head, _, last = name.rpartition(".")
+        if last in RECORDED and any(head == m or head.startswith(f"{m}.") for m in _MODULES):
+            call = Call(
+                function=last,
+                arguments=tuple(arguments),
+                options=options,
+                line=node.lineno,
+                lines=lines,
+            )
+            self.calls.append(call)
+            return call
+        function = _BUILTINS.get(last) if head == "builtins" else _ANSWERS.get(name)
+        function = function or self._on_disk(name)
+        if function is None:
+            return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
+        if last not in {"str", "print", "warn", "list", "tuple"} or head != "builtins":
+            unknown = [a for a in (*arguments, *options.values()) if isinstance(a, Unknown)]
+            if unknown:
+                return unknown[0]
+        try:
+            return function(*arguments, **{k: v for k, v in options.items() if k != "key"})
+        except _MISTAKES:
+            return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
+
+    def _on_disk(self, name: str) -> Callable[..., Any] | None:
+        """Functions that look at files below the program's directory."""
+        root = self._root
+
+        def listed(pattern: Any, *, recursive: bool = False, **_: Any) -> list[str]:
+            text = str(pattern)
+            found = glob.glob(text, root_dir=root, recursive=recursive)  # noqa: PTH207
+            return sorted(found)
+
+        table: dict[str, Callable[..., Any]] = {
+            "glob.glob": listed,
+            "glob.iglob": listed,
+            "os.getcwd": lambda: str(root),
+            "os.listdir": lambda path=".": sorted(p.name for p in (root / path).iterdir()),
+            "os.path.abspath": lambda path: posixpath.normpath(root / path),
+            "os.path.realpath": lambda path: posixpath.normpath(root / path),
+            "os.path.relpath": lambda path, start=".": posixpath.relpath(root / path, root / start),
+            "os.path.exists": lambda path: (root / path).exists(),
+            "os.path.isfile": lambda path: (root / path).is_file(),
+            "os.path.isdir": lambda path: (root / path).is_dir(),
+            "pathlib.Path": Path,
+            "pathlib.Path.cwd": lambda: root,
+        }
+        return table.get(name)
+
+
+def _loaded(target: ast.expr) -> ast.expr:
+    """The target of ``+=`` as a value."""
+    return ast.parse(ast.unparse(target), mode="eval").body
+
+
+def _constant(name: str) -> Any:
+    """What an imported name means: a constant of the table, or the name."""
+    return _CONSTANTS[name] if name in _CONSTANTS else Named(name)
+
+
+def _unknown(value: Any, node: ast.expr) -> Unknown:
+    if isinstance(value, Unknown):
+        return value
+    return Unknown(ast.unparse(node), node.lineno)
+
+
+def _is_iterable(value: Any) -> bool:
+    return isinstance(value, list | tuple | set | dict | str)
+
+
+def _iterated(value: Any) -> list[Any]:
+    """The elements, in an order that is always the same."""
+    if isinstance(value, set):
+        return sorted(value, key=str)
+    return list(value) if _is_iterable(value) else []

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every line that a job, the image or the container runs is run, as it stands.
+
+What a forge gives its jobs is given here: the variables, the checkout of a tag, the artifacts. The
+registry is a directory. One line differs: a job signs with its identity, which only a forge can
+give, and here a key signs the same variants.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+from e2e.walkthrough import Walk
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+pytest.importorskip("torch")
+yaml = pytest.importorskip("yaml")
+
+PATHS = {"github": ".github/workflows/kernel.yml", "gitlab": ".gitlab-ci.yml"}
+APP = """[project]
+name = "app"
+version = "1"
+
+[tool.kernels.dependencies]
+"me/my-op" = 1
+"""
+LOAD = """
+import kernforge, torch
+kernel = kernforge.get_kernel("me/my-op", version=1, trust_remote_code=True)
+assert kernel.my_op(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
+"""
+
+
+def jobs(project, forge):
+    """The lines that each job runs, by job, in the order of the file."""
+    document = yaml.safe_load((project / PATHS[forge]).read_text())
+    if forge == "github":
+        steps = {name: job["steps"] for name, job in document["jobs"].items()}
+        return {n: [s["run"] for s in parts if "run" in s] for n, parts in steps.items()}
+    parts = {name: job for name, job in document.items() if isinstance(job, dict)}
+    return {name: job["script"] for name, job in parts.items() if "script" in job}
+
+
+@pytest.mark.parametrize("forge", ["github", "gitlab"])
+def test_every_line_of_the_jobs_the_image_and_the_container_runs(
+    tmp_path, kept_home, fork_server, forge
+):
+    top = tmp_path / "work"
+    top.mkdir()
+    walk = Walk(None, top, kept_home, fork_server)
+    project, registry, app = top / "my-op", top / "registry", top / "app"
+    env = {**walk.env, "KERNEL_REGISTRY": str(registry), "KERNEL_REPO_ID": "me/my-op"}
+
+    def run(line, cwd=project, **more):
+        done = subprocess.run(
+            ["bash", "-ec", line],
+            cwd=cwd,
+            env={**env, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    run(f"kernforge new my-op --minimal --backends cpu --ci {forge}", cwd=top)
+    run("kernforge lock-toolchain")
+    author = "-c user.name=me -c user.email=me@example.com"
+    run(f"git init -q && git add . && git {author} commit -qm first && git tag v1.0.3")
+    run("kernforge keygen --no-passphrase ../key", cwd=project)
+    ran = []
+    for name, lines in jobs(project, forge).items():
+        for line in lines:
+            signs = line == "kernforge sign build"
+            run(
+                f"{line} --key {shlex.quote(str(top / 'key'))}" if signs else line,
+                VARIANTS="*-cpu-*",
+            )
+            ran.append((name, line))
+    assert [name for name, line in ran if "kernforge" in line and "pip" not in line] == [
+        *("build", "build", "test-cpu", "publish", "publish", "publish"),
+    ]
+    versions = json.loads(run("kernforge versions me/my-op --registry ../registry --json"))
+    assert "1.0.3" in json.dumps(versions)
+
+    app.mkdir()
+    (app / "pyproject.toml").write_text(APP)
+    run("kernforge lock . --registry ../registry", cwd=app)
+    image = (project / "images/kernels.Dockerfile").read_text()
+    lines = re.findall(r"^RUN (.*)$", image, re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        here = line.replace("/app", str(app)).replace("/opt/kernels", str(top / "kernels"))
+        run(here, cwd=top, REGISTRY=str(registry), PLATFORM="torch2.13-cpu-x86_64-linux")
+    shutil.rmtree(registry)
+    run(f"python -c {shlex.quote(LOAD)}", cwd=top, KERNFORGE_REGISTRY=str(top / "kernels"))
+
+    container = json.loads((project / ".devcontainer/devcontainer.json").read_text())
+    run(container["postCreateCommand"])

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""B, C and D of the tutorials become kernel projects that build, and their operators load.
+
+CUDA is compiled for one architecture. Where there is no GPU, torch has none of the libraries that
+such a build names; empty ones stand in for them, so that its operators can be registered.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+torch = pytest.importorskip("torch")
+
+HERE = Path(__file__).parent
+LIBRARIES = ("libc10_cuda.so", "libtorch_cuda.so")
+SCHEMAS = """
+import sys
+from pathlib import Path
+import torch
+(library,) = Path(sys.argv[1]).glob("build/*/*.so")
+torch.ops.load_library(library)
+namespace = getattr(torch.ops, library.name.partition(".")[0])
+for name in sys.argv[2:]:
+    print(getattr(namespace, name).default._schema)
+"""
+INLINE = '''
+from torch.utils.cpp_extension import load_inline
+
+cuda_source = """
+__global__ void add_kernel(const float* a, const float* b, float* c, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) c[i] = a[i] + b[i];
+}
+void add_launch(const float* a, const float* b, float* c, int n) {
+  add_kernel<<<(n + 255) / 256, 256>>>(a, b, c, n);
+}
+"""
+cpp_source = """
+void add_launch(const float* a, const float* b, float* c, int n);
+torch::Tensor add_cuda(torch::Tensor a, torch::Tensor b) {
+  auto c = torch::empty_like(a);
+  add_launch(a.data_ptr<float>(), b.data_ptr<float>(), c.data_ptr<float>(), a.numel());
+  return c;
+}
+"""
+module = load_inline("add_ext", cpp_source, cuda_source, functions=["add_cuda"], verbose=True)
+'''
+TORCH = "torch{}{}".format(*torch.__version__.split(".")[:2])
+CPU = """#include <torch/extension.h>
+
+torch::Tensor scaled(torch::Tensor x, float scale, int shift) { return x * scale + shift; }
+
+static std::tuple<torch::Tensor, int> halves(const torch::Tensor& x) { return {x / 2, 2}; }
+
+void fill(torch::Tensor x, double value) { x.fill_(value); }
+
+struct Options {
+  int size;
+};
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.doc() = "CPU operators";
+  m.def("scaled", &scaled, "x * scale + shift", py::arg("x"), py::arg("scale") = 2.0,
+        py::arg("shift") = 1);
+  m.def("fill", &fill, py::call_guard<py::gil_scoped_release>());
+  m.def("total", [](const std::vector<torch::Tensor>& xs) -> torch::Tensor {
+    return torch::stack(xs).sum(0);
+  });
+  py::class_<Options>(m, "Options").def_readwrite("size", &Options::size);
+}
+"""
+
+
+@pytest.fixture
+def adopted(tmp_path, kernforge_cli):
+    """A function that adopts a copy of a project and returns what the command said."""
+
+    def adopt(source):
+        copy = tmp_path / "old"
+        if source.is_dir():
+            shutil.copytree(source, copy)
+        else:
+            copy.mkdir()
+            shutil.copy(source, copy)
+        before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+        done = kernforge_cli("adopt", copy, "--out", tmp_path / "new", "--json", cwd=tmp_path)
+        assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+        return json.loads(done.stdout)
+
+    return adopt
+
+
+def registered(project, *names):
+    """The schemas that a CUDA build registers, without the namespace."""
+    stubs = project.parent / "stubs"
+    stubs.mkdir()
+    for name in LIBRARIES:
+        if not torch.cuda.is_available():
+            argv = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(stubs / name)]
+            subprocess.run(argv, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCHEMAS, str(project), *names],
+        env={**os.environ, "LD_LIBRARY_PATH": str(stubs)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [line.partition("::")[2] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("project", "schemas"),
+    [
+        ("my_extension", {"fused_relu_scale": "(Tensor input, float scale) -> Tensor"}),
+        (
+            "cuda_ops_project",
+            {
+                "relu_forward": "(Tensor a) -> Tensor",
+                "vector_add_forward": "(Tensor a, Tensor b) -> Tensor",
+            },
+        ),
+    ],
+)
+def test_a_setup_py_project_builds_and_its_operators_load(
+    tmp_path, kernforge_cli, adopted, project, schemas
+):
+    told = adopted(HERE / project)
+    assert [remark for remark in told["remarks"] if remark["kind"] == "left"] == []
+    build = ("--arch", "9.0", "--variant", f"{TORCH}-*-cu130-*")
+    kernforge_cli("build", "new", *build, cwd=tmp_path)
+    found = registered(tmp_path / "new", *schemas)
+    assert found == [f"{name}{rest}" for name, rest in schemas.items()]
+
+
+def test_a_load_inline_script_builds_and_its_operator_loads(tmp_path, kernforge_cli, adopted):
+    (tmp_path / "add.py").write_text(INLINE)
+    told = adopted(tmp_path / "add.py")
+    assert told["operators"] == {"add_cuda": "add_cuda(Tensor a, Tensor b) -> Tensor"}
+    build = ("--arch", "9.0", "--variant", f"{TORCH}-*-cu130-*")
+    kernforge_cli("build", "new", *build, cwd=tmp_path)
+    assert registered(tmp_path / "new", "add_cuda") == ["add_cuda(Tensor a, Tensor b) -> Tensor"]
+
+
+def test_autograd_in_a_cu_file_is_translated(adopted):
+    told = adopted(HERE / "custom_ops")
+    assert told["operators"] == {"add": "add(Tensor a, Tensor b) -> Tensor"}
+    text = (Path(told["project"]) / "vector_add.cu").read_text()
+    assert 'ops.def("add(Tensor a, Tensor b) -> Tensor", &vector_add);' in text
+    assert "#include <torch/all.h>" in text
+
+
+def test_an_adopted_project_passes_its_tests_beside_the_old_module(
+    tmp_path, kernforge_cli, adopted
+):
+    old = tmp_path / "cpu"
+    old.mkdir()
+    (old / "ops.cpp").write_text(CPU)
+    (old / "setup.py").write_text(
+        "from setuptools import setup\n"
+        "from torch.utils.cpp_extension import BuildExtension, CppExtension\n"
+        "setup(name='cpu_ops', ext_modules=[CppExtension('cpu_ops', ['ops.cpp'])])\n"
+    )
+    told = adopted(old)
+    assert told["operators"] == {
+        "scaled": "scaled(Tensor x, float scale=2.0, int shift=1) -> Tensor",
+        "fill": "fill(Tensor(a!) x, float value) -> ()",
+        "total": "total(Tensor[] xs) -> Tensor",
+    }
+    (left,) = [remark for remark in told["remarks"] if remark["kind"] == "left"]
+    assert (left["path"], left["line"]) == ("ops.cpp", 21)
+    # The old module, as torch's JIT names it.
+    script = (
+        "import kernforge, shutil\n"
+        f"module = kernforge.load('cpu_ops', [{str(old / 'ops.cpp')!r}])\n"
+        f"shutil.copy(module.__file__, {str(old / 'cpu_ops.so')!r})\n"
+    )
+    (tmp_path / "old_module.py").write_text(script)
+    kernforge_cli(program=(str(tmp_path / "old_module.py"),), cwd=tmp_path)
+    done = kernforge_cli(
+        "test",
+        "new",
+        "--variant",
+        f"{TORCH}-*-cpu-*",
+        "--json",
+        cwd=tmp_path,
+        env={"PYTHONPATH": os.pathsep.join([str(old), os.environ.get("PYTHONPATH", "")])},
+    )
+    (variant,) = json.loads(done.stdout)["variants"]
+    results = [test["outcome"] for test in variant["tests"] if "[cuda" not in test["test"]]
+    assert results == ["passed"] * 6

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bindings become registrations: schemas, conversions, and what is left is said with its line."""
+
+import re
+
+import pytest
+
+from kernforge.adopt.bindings import binds, translate, with_c_linkage
+
+
+def translated(text, *, keys=("CUDA",), header="", others=()):
+    texts = {"op.cpp": text, **dict(others)}
+    return translate("op.cpp", text, texts=texts, keys=keys, header=header)
+
+
+def bound(declaration, binding, **options):
+    text = f"#include <torch/extension.h>\n{declaration}\nPYBIND11_MODULE(x, m) {{\n{binding}\n}}\n"
+    return translated(text, **options)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "binding", "schema"),
+    [
+        ("torch::Tensor f(torch::Tensor x) {}", '"f", &f', "f(Tensor x) -> Tensor"),
+        (
+            "at::Tensor f(const at::Tensor& x, float s);",
+            '"f", &f',
+            "f(Tensor x, float s) -> Tensor",
+        ),
+        ("int f(int n, bool b = true);", '"f", f', "f(int n, bool b) -> int"),
+        (
+            "std::vector<torch::Tensor> f(std::vector<at::Tensor> xs, c10::optional<at::Tensor> w);",
+            '"f", &f',
+            "f(Tensor[] xs, Tensor? w) -> Tensor[]",
+        ),
+        (
+            "std::tuple<at::Tensor, at::Tensor> f(at::Tensor x, std::string how);",
+            '"f", &f, "doc", py::arg("x"), py::arg("how") = "sum"',
+            'f(Tensor x, str how="sum") -> (Tensor, Tensor)',
+        ),
+        (
+            "at::Tensor f(at::Tensor x, double s, c10::optional<int64_t> n);",
+            '"f", &f, py::arg("y"), py::arg("scale") = 2, "n"_a = py::none()',
+            "f(Tensor y, float scale=2., int? n=None) -> Tensor",
+        ),
+        (
+            "void f(const at::Tensor& x, at::Tensor& y);",
+            '"f", &f',
+            "f(Tensor x, Tensor(a!) y) -> ()",
+        ),
+        (
+            "at::Tensor f(at::Tensor x) { x.mul_(2); return x; }",
+            '"f", &f',
+            "f(Tensor(a!) x) -> Tensor(a!)",
+        ),
+        ("namespace a { at::Tensor f(at::Tensor x); }", '"f", &a::f', "f(Tensor x) -> Tensor"),
+        (
+            "",
+            '"f", [](at::Tensor x, int n) -> at::Tensor { return x + n; }',
+            "f(Tensor x, int n) -> Tensor",
+        ),
+        ("int64_t g();", '"f", [] { return g(); }', "f() -> int"),
+        (
+            "at::Tensor f(at::Tensor x); at::Tensor f(at::Tensor x, double y);",
+            '"f", py::overload_cast<at::Tensor, double>(&f)',
+            "f(Tensor x, float y) -> Tensor",
+        ),
+    ],
+)
+def test_schemas(declaration, binding, schema):
+    result = bound(declaration, f"m.def({binding});")
+    assert [operator.schema for operator in result.operators] == [schema]
+    assert not [r for r in result.remarks if r.kind == "left"]
+    escaped = schema.replace('"', '\\"')
+    assert f'ops.def("{escaped}"' in result.text
+    assert "PYBIND11" not in result.text
+
+
+def test_a_type_that_operators_do_not_have_is_converted():
+    result = bound("at::Tensor f(at::Tensor x, float s, const char* c);", 'm.def("f", &f);')
+    assert (
+        'ops.impl("f", torch::kCUDA, [](torch::Tensor x, double s, std::string c) '
+        "{ return f(x, static_cast<float>(s), c.c_str()); });" in result.text
+    )
+    result = bound("int f(float s);", 'm.def("f", &f);')
+    assert (
+        'ops.def("f(float s) -> int", [](double s) '
+        "{ return static_cast<int64_t>(f(static_cast<float>(s))); });" in result.text
+    )
+
+
+def test_a_function_with_autograd_is_not_tied_to_a_device():
+    text = "at::Tensor f(at::Tensor x) { return Own::apply(x); }"
+    assert 'ops.def("f(Tensor x) -> Tensor", &f);' in bound(text, 'm.def("f", &f);').text
+
+
+def test_a_function_that_chooses_its_device_is_registered_for_both():
+    text = "at::Tensor f(at::Tensor x) { if (x.is_cuda()) return g(x); return h(x); }"
+    result = bound(text, 'm.def("f", &f);')
+    assert "torch::kCPU, &f" in result.text
+    assert "torch::kCUDA, &f" in result.text
+
+
+@pytest.mark.parametrize(
+    ("declaration", "binding", "message"),
+    [
+        ("", 'm.def("f", &f);', "no declaration of f was found"),
+        ("at::Tensor f(py::object o);", 'm.def("f", &f);', "cannot take `py::object o`"),
+        ("std::map<int, int> f();", 'm.def("f", &f);', "cannot return `std::map<int, int>`"),
+        ("at::Tensor f(float* p);", 'm.def("f", &f);', r"cannot take `float\* p`"),
+        ("template <class T> T f(T x);", 'm.def("f", &f);', "f is a template"),
+        ("int f(int a); int f(double a);", 'm.def("f", &f);', "f is overloaded"),
+        ("int f();", 'm.def("lambda", &f);', "cannot be the name of a Python function"),
+        ("struct S {};", 'py::class_<S>(m, "S").def(py::init<>());', "is not a function"),
+        ("int f();", 'm.attr("x") = 1;', "is not a function"),
+        ("int f(int n);", 'm.def("f", &f, py::arg("n") = kDefault);', "is not a literal"),
+    ],
+)
+def test_what_cannot_be_translated_is_said_with_its_line(declaration, binding, message):
+    result = bound(declaration, f"\n\n{binding}")
+    (remark,) = [r for r in result.remarks if r.kind == "left"][:1]
+    assert re.search(message, remark.text), remark
+    assert (remark.path, remark.line) == ("op.cpp", 6)
+
+
+def test_the_only_binding_becomes_the_module_and_others_fragments():
+    alone = bound("int f();", 'm.def("f", &f);', header="torch-ext/registration.h").text
+    assert "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {" in alone
+    assert '#include "torch-ext/registration.h"' in alone
+    assert alone.endswith("REGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n")
+    several = bound("int f();", 'm.def("f", &f);').text
+    assert "TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {" in several
+    assert "REGISTER_EXTENSION" not in several
+
+
+def test_conditions_and_comments_of_a_block_are_kept_apart():
+    result = bound(
+        "int64_t f(); int64_t g();",
+        '// m.def("old", &old);\n#ifdef WITH_G\nm.def("g", &g);  // m.def(\n#endif\nm.def("f", &f);',
+    )
+    assert [operator.name for operator in result.operators] == ["g", "f"]
+    lines = [line.strip() for line in result.text.splitlines()]
+    assert lines.index("#ifdef WITH_G") < lines.index('ops.def("g() -> int", &g);')
+    assert lines.index('ops.def("g() -> int", &g);') < lines.index("#endif")
+
+
+def test_chained_definitions():
+    result = bound("int f(); int g();", 'm.def("f", &f)\n .def("g", &g);')
+    assert [operator.name for operator in result.operators] == ["f", "g"]
+
+
+def test_headers_of_python_are_exchanged():
+    text = (
+        "#include <torch/extension.h>\n#include <pybind11/stl.h>\n#include <Python.h>\n"
+        "namespace py = pybind11;\nint f();\n"
+    )
+    plain = translated(text).text
+    assert plain.startswith("#include <torch/types.h>\n")
+    assert "pybind11" not in plain
+    assert "Python.h" not in plain
+    autograd = translated(text + "struct F : torch::autograd::Function<F> {};").text
+    assert autograd.startswith("#include <torch/all.h>\n")
+
+
+def test_registered_operators_of_old_torch():
+    text = """
+at::Tensor scatter(at::Tensor x, int64_t dim);
+static auto registry =
+    torch::RegisterOperators()
+        .op("ns::scatter", &scatter)
+        .op("ns::version", [] { return int64_t{1}; });
+"""
+    result = translated(text)
+    assert [operator.schema for operator in result.operators] == [
+        "scatter(Tensor x, int dim) -> Tensor"
+    ]
+    assert "RegisterOperators" not in result.text
+    assert "give it a type with `->`" in str(result.remarks[0])
+
+
+def test_a_namespace_that_is_named_becomes_the_builds_own():
+    text = """
+TORCH_LIBRARY(own, ops) { ops.def("f(Tensor x, Tensor! out) -> ()"); }
+TORCH_LIBRARY_IMPL(own, CUDA, ops) { ops.impl("f", &f); }
+"""
+    result = translated(text)
+    assert "TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {" in result.text
+    assert "TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CUDA, ops) {" in result.text
+    assert [operator.name for operator in result.operators] == ["f"]
+    assert binds(text) == 1
+
+
+def test_c_linkage_of_one_side_is_given_to_the_other():
+    defined = {"op.cu": 'extern "C" void run(float* x, int n) {}\nvoid other(int n) {}\n'}
+    text = "\nvoid run(float* x, int n);\nvoid other(int n);\nint f() { run(0, 1); }\n"
+    result, lines = with_c_linkage(text, defined)
+    assert lines == {"run": 2}
+    assert '\nextern "C" void run(float* x, int n);\nvoid other' in result
+    assert with_c_linkage(result, defined) == (result, {})

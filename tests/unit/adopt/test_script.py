@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A setup.py is followed without being run: what it computes from files and literals is known."""
+
+import pytest
+
+from kernforge.adopt.script import Reader, Unknown
+
+HEAD = """
+import os, os.path as osp, glob, sys, subprocess, torch
+from itertools import product
+from pathlib import Path
+from setuptools import setup, find_packages
+from torch.utils import cpp_extension
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension, CppExtension, CUDA_HOME
+here = osp.dirname(osp.abspath(__file__))
+"""
+
+
+@pytest.fixture
+def follow(tmp_path):
+    for name in ("csrc/a.cpp", "csrc/b.cpp", "csrc/cuda/a.cu"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+
+    def read(text):
+        reader = Reader(tmp_path / "setup.py")
+        reader.read(HEAD + text)
+        return reader
+
+    return read
+
+
+def value(follow, expression):
+    reader = follow(f"setup(name='x', value={expression})")
+    return reader.calls[-1].get("value")
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("['-O3'] + ['-lineinfo']", ["-O3", "-lineinfo"]),
+        ("glob.glob('csrc/*.cpp')", ["csrc/a.cpp", "csrc/b.cpp"]),
+        ("sorted(str(p) for p in Path('csrc').rglob('*.cu'))", ["csrc/cuda/a.cu"]),
+        ("[f for f in os.listdir('csrc') if f.endswith('.cpp')]", ["a.cpp", "b.cpp"]),
+        ("f'x{1 + 1}' if torch.cuda.is_available() else 'y'", "x2"),
+        ("osp.relpath(osp.join(here, 'csrc'), here)", "csrc"),
+        ("dict(cxx=['-O2'], **{'nvcc': []})", {"cxx": ["-O2"], "nvcc": []}),
+        ("[(a, b) for a, b in product('ab', [1])]", [("a", 1), ("b", 1)]),
+        ("os.environ.get('NOT_SET', '7')", "7"),
+        ("'_'.join(reversed('a-b'.split('-')))", "b_a"),
+        ("sys.platform == 'win32' or CUDA_HOME is not None", True),
+        ("(lambda n, m=2: n * m)(3)", 6),
+        ("[1, 2, 3][-1]", 3),
+    ],
+)
+def test_expressions(follow, expression, expected):
+    assert value(follow, expression) == expected
+
+
+def test_functions_loops_and_changes_in_place(follow):
+    reader = follow(
+        """
+def extensions():
+    found = []
+    for path in sorted(glob.glob(osp.join('csrc', '*.cpp'))):
+        name = path.split(os.sep)[-1][:-4]
+        kernel = osp.join('csrc', 'cuda', f'{name}.cu')
+        flags = {'cxx': ['-O3']}
+        flags['nvcc'] = []
+        flags['nvcc'] += ['-lineinfo']
+        kind = CUDAExtension if osp.exists(kernel) else CppExtension
+        found += [kind(f'ops.{name}', [path] + ([kernel] if osp.exists(kernel) else []), extra_compile_args=flags)]
+    return found
+
+setup(name='ops', ext_modules=extensions(), cmdclass={'build_ext': BuildExtension})
+"""
+    )
+    made = [(c.function, c.get("name", 0), c.get("sources", 1)) for c in reader.calls[:-1]]
+    assert made == [
+        ("CUDAExtension", "ops.a", ["csrc/a.cpp", "csrc/cuda/a.cu"]),
+        ("CppExtension", "ops.b", ["csrc/b.cpp"]),
+    ]
+    assert reader.calls[0].get("extra_compile_args") == {"cxx": ["-O3"], "nvcc": ["-lineinfo"]}
+    assert reader.doubts == {}
+
+
+def test_nothing_is_run_and_what_only_a_run_would_give_is_unknown(follow, tmp_path):
+    reader = follow(
+        """
+open(osp.join(here, 'ran'), 'w').write('x')
+os.system('touch ran')
+subprocess.run(['touch', 'ran'])
+__import__('os').system('touch ran')
+flags = ['-O3'] + subprocess.check_output(['flags']).split()
+setup(name='x', value=flags)
+"""
+    )
+    first, second = reader.calls[-1].get("value")
+    assert first == "-O3"
+    assert isinstance(second, Unknown)
+    assert second.reason == "subprocess.check_output(...)"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_decision_on_something_unknown_is_told(follow):
+    reader = follow(
+        """
+version = subprocess.check_output(['nvcc', '-V'])
+if version < '11':
+    raise RuntimeError('too old')
+if version > '12':
+    setup(name='x')
+"""
+    )
+    assert [c.get("name") for c in reader.calls] == ["x"]
+    first, second = reader.doubts.values()
+    assert "`if version < '11'` depends on subprocess.check_output(...); it is not taken" in first
+    assert second.endswith("it is taken")
+
+
+@pytest.mark.parametrize("loop", ["while True: pass", "for i in range(1000000000): x = i"])
+def test_a_program_without_an_end_ends(follow, loop):
+    assert follow(f"setup(name='x')\n{loop}\n").calls[0].get("name") == "x"
+
+
+@pytest.mark.parametrize(
+    "expression", ["'x' * 1000000000", "[0] * 99999999", "list(range(99999999))"]
+)
+def test_a_value_that_would_fill_the_memory_is_unknown(follow, expression):
+    assert isinstance(value(follow, expression), Unknown)
+
+
+def test_recursion_ends(follow):
+    assert follow("def f():\n    return f()\nf()\nsetup(name='x')\n").doubts
