@@ -28,7 +28,6 @@ def case(
 
     Args:
         found: measurements of all candidates, in these modes at least.
-        modes: modes that the document has.
 
     Raises:
         UsageError: the copy could not be measured.

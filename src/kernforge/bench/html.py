@@ -42,7 +42,6 @@ def html(document: dict[str, Any], before: dict[str, Any] | None = None) -> str:
     """The page.
 
     Args:
-        document: what ``kernforge bench`` measured.
         before: an earlier document of the same machine to compare with.
     """
     colours = _colours(document)

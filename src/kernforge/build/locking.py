@@ -46,7 +46,6 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
     """Bring the project's lock up to what is wanted, and write it if that changed anything.
 
     Args:
-        wanted: what it must have.
         upgrade: look everything up anew instead of keeping what the lock has.
 
     Raises:

@@ -39,7 +39,6 @@ class Origin:
     Attributes:
         sources: digest of the sources that go into any variant.
         lock: the toolchain, with the compiler that was really there.
-        version: kernforge's.
         url: git URL of the kernel project, as the manifest gives it.
         git: commit and whether tracked files differed from it; None outside a checkout.
         folder: the project's path in its checkout, with ``/``; empty at the top.
@@ -111,7 +110,6 @@ def write(
     """Text of a variant's statement.
 
     Args:
-        actions: what was run for it, in order.
         files: base64 SHA-256 of each of its other files by path.
         sandbox: what the actions could see.
     """

@@ -41,9 +41,7 @@ class Workspace:
 
     Attributes:
         sources: its files as a plan sees them.
-        candidates: its variants.
         store_limit: bytes that the store may take.
-        cpu: this machine's processor.
         search_path: the ``PATH`` of this process.
     """
 

@@ -90,7 +90,6 @@ def check_build(root: Path, *, run: Runner, python: str | None) -> tuple[Finding
 
     Args:
         root: a folder of variants, a project with one under ``build``, or one variant.
-        run: starts abi3audit and the import.
         python: the interpreter to import with; None skips the import.
 
     Raises:

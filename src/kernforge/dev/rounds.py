@@ -112,7 +112,6 @@ class TimeRatio:
 
     Attributes:
         mode: cold or hot.
-        median_ns: median of this build in nanoseconds.
         low_ns: lower end of the median's 95 % interval.
         high_ns: upper end of the median's 95 % interval.
         before_ns: median of the last good build in nanoseconds; None if there is none.
@@ -139,14 +138,10 @@ class Round:
     """The result of one round, filled while the round runs.
 
     Attributes:
-        number: number of the round, from 1.
         seconds: seconds of each stage: build, test, bench.
         error: class, message and hint of an error that is not a compiler's; None without one.
-        diagnostics: errors of the compilers.
         output: title and output of each failed compiler.
         variants: directories of the built variants, by name.
-        ran: number of actions that ran.
-        tested: results of the tests, one for each variant.
         untested: reasons of the variants that were not tested, by name.
         failing: tests of this build that failed before and did not run in this round.
         unread: why the resources of some device code cannot be read; empty if all were read.
@@ -194,7 +189,6 @@ class GoodBuild:
 
     Attributes:
         round: number of its round in this session; 0 if it is of an earlier session.
-        variants: directories of the variants, by name.
         figures: the document of its round, of ``report.document``.
     """
 

@@ -50,9 +50,7 @@ class DevOptions:
     """Options of a session.
 
     Attributes:
-        root: directory of the project.
         place: directory for the builds and figures of the project.
-        environment: the variables of this process.
         variants: names or patterns; empty for the best variant for this process.
         arch: compute capabilities to compile for; empty for this machine's GPU.
         cold: whether each round starts a new pytest.

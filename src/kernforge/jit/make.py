@@ -113,12 +113,7 @@ def _cut_headers(
 
 
 def header_reader(directory: Path, known: dict[str, str | None]) -> ReadHeader:
-    """A function that reads headers below a directory, each once.
-
-    Args:
-        directory: torch's ``include``.
-        known: what was read before.
-    """
+    """A function that reads headers below a directory, each once."""
 
     def read(name: str) -> str | None:
         if name not in known:

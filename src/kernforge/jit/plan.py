@@ -51,11 +51,9 @@ class JitMachine:
     """What sources are compiled with and for.
 
     Attributes:
-        torch: the installed release.
         sonames: torch's libraries in this process.
         runtime: soname of the CUDA runtime that torch has loaded into this process; empty if it
             loads none that fits the toolkit.
-        cuda: the toolkit; None without one.
         archs: arguments for nvcc that say what to compile for.
         lock: the identities of compiler, headers and toolkit.
         cpu: as variant names spell it.
@@ -77,7 +75,6 @@ class ModuleUnit:
     Attributes:
         path: in the action's directory.
         texts: of every file that it may read, itself among them, by path.
-        closure: its include closure.
     """
 
     path: str

@@ -53,7 +53,6 @@ class JitRequest:
         build_directory: where the caller wants the shared object too; empty for nowhere.
         with_cuda: whether C++ sources get CUDA's headers; None: if a source is CUDA.
         is_python_module: False for sources that only register operators.
-        is_standalone: whether to link a program.
         here: the current directory, from which relative paths start.
         environment: values of the variables that decide what is compiled with.
     """

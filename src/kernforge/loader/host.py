@@ -34,8 +34,6 @@ class Host:
         torch: major and minor of the installed torch; None without one.
         cxx11: whether that torch uses the new C++ ABI; None where there is only one.
         tvm_ffi: major and minor of the installed tvm-ffi; None without one.
-        python: major and minor of the interpreter.
-        free_threaded: whether the interpreter is built without the global lock.
         macos: major and minor of macOS; None elsewhere.
         capability: compute capability of the current CUDA device; None when there is none, or
             it was not asked yet.

@@ -73,7 +73,6 @@ class Search:
     """The registry and the conditions of a search for kernels.
 
     Attributes:
-        registry: where kernels are published.
         backend: ``cpu``, or the one that torch is built for; None takes the latter.
         environment: names local kernels and trust policies.
         trust_remote_code: what the caller allows, as ``admission.admit`` takes it.

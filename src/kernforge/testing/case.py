@@ -67,10 +67,6 @@ class OpDeclaration:
 def check_options(options: Mapping[str, Any], checks: Collection[str]) -> dict[str, Any]:
     """Check the options of ``op_tests``, so that an error is raised once and not by every check.
 
-    Args:
-        options: options of ``op_tests`` without op, reference and inputs.
-        checks: names of the checks.
-
     Returns:
         Attributes of ``OpDeclaration``: a single name becomes a tuple, ``torch.float32`` its name.
 

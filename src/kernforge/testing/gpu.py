@@ -178,7 +178,6 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
     Every tensor is a separate allocation there, so that an access of one byte too many is found.
 
     Args:
-        tool: memcheck, racecheck, initcheck or synccheck.
         node: node id of a test of the operator.
         config: configuration of this run of pytest, which the other run takes over.
     """

@@ -127,9 +127,6 @@ def load_kernel(where: str, *, registry: str | None, backend: str | None, trust:
 
     Args:
         where: the directory, or the repo id with ``v1``, a version, or a commit.
-        registry: where the repo id is looked up; None: the default registry.
-        backend: ``cpu``, or None for the one that torch is built for.
-        trust: the user's word that the kernel may be loaded.
     """
     if Path(where).is_dir():
         return loader.get_local_kernel(Path(where), backend=backend, trust_remote_code=trust)

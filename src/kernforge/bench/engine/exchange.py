@@ -129,7 +129,6 @@ class Exchange:
 
     Args:
         buffer: at least as many bytes as the calls have.
-        parts: tensors of one call.
         scratch: memory for copies, which several exchanges may share; None: its own.
     """
 

@@ -35,12 +35,8 @@ class CandidateProcess:
     Attributes:
         scratch: the judge's memory for copies of it.
         exchange: the memory as tensors of the workload.
-        dead: whether it does not reply any more.
-        call_s: seconds of a call.
         refused: why the candidate is refused; empty when it is not.
-        checked: number of calls whose results were checked.
         skipped: modes that the candidate does not have, with the reason.
-        turns: turns of each mode.
         untimed: of each turn without a flush, nanoseconds by the judge's clock, nanoseconds that the
             process reported, and the number of calls.
         prepared: of the same turns, nanoseconds that the process worked until its inputs were

@@ -99,7 +99,6 @@ class KeptTurns:
 
     Attributes:
         rounds: times of each round that counts.
-        calls: number of calls in these rounds.
         in_a_row: largest number of calls that one time is of.
         discarded: number of calls that do not count.
         discarded_for: number of calls that do not count, by reason.
@@ -119,7 +118,6 @@ class Measurement:
     """A candidate with a workload in one mode.
 
     Attributes:
-        checked: number of calls whose results the judge checked.
         refused: why the candidate is refused; empty when it is not.
         skipped: why the candidate has no such mode; empty when it has.
         moved: bytes that the workload must move.

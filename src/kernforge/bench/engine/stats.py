@@ -144,7 +144,6 @@ class Ratio:
         mean: median of the ratios of the rounds' trimmed means.
         mean_low: lower end of its 95 % interval.
         mean_high: upper end.
-        rounds: how many there were.
     """
 
     value: float

@@ -181,7 +181,6 @@ class Candidate:
     """One thing that is timed, in a process of its own.
 
     Attributes:
-        name: name in the tables.
         kind: which function of ``file`` it is, or one of the engine's own.
         file: the project's candidates.py.
         kernel: directory of a built kernel, or ``owner/name@version``; None: none is loaded.

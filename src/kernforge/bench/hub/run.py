@@ -58,7 +58,6 @@ class HubBenchRequest:
     Attributes:
         repo: directory of the repository, in which the scripts are run.
         kernel: directory of the built kernel, or ``owner/name@version``.
-        registry: where kernels are looked up; None: the default registry.
         against: ``owner/name@version`` of other builds to run the same classes with.
         only: ``Class.workload`` of those to measure; all when empty.
         reference: whether the ``verify_`` methods are timed too.

@@ -31,7 +31,6 @@ class ActionRecord:
     """How an action was run.
 
     Attributes:
-        title: what a person calls it.
         key: its key in the plan.
         argv: its program and arguments, trees as ``%{root}``.
         trees: the toolchain trees that it read.

@@ -35,7 +35,6 @@ class Running:
     """An action that has started.
 
     Attributes:
-        estimate: what it was expected to need.
         elapsed: seconds since its start.
         current: bytes that it uses now.
         alone: whether nothing else may run meanwhile.
