@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
-API = ("kernforge", "kernforge.errors", "kernforge.registry", "kernforge.testing")
+API = (
+    *("kernforge", "kernforge.errors", "kernforge.registry", "kernforge.setuptools"),
+    "kernforge.testing",
+)
 START, END = "<!-- results:start -->", "<!-- results:end -->"
 
 

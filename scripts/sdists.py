@@ -35,6 +35,7 @@ DEFAULT = (
 TUTORIALS = ("my_extension", "cuda_ops_project", "custom_ops")
 _SOURCES = {".cu": "cuda", ".cpp": "cpp"}
 _LAST = 12
+_TUTORIALS = "tutorials"
 
 
 @dataclass(kw_only=True)
@@ -180,15 +181,14 @@ def main() -> int:
     outcomes: list[Outcome] = []
     projects = [fetch(name, options.dir / "sources", index) for name in options.names]
     if options.tutorials:
-        projects += [tutorial(name, options.dir / "tutorials") for name in TUTORIALS]
+        projects += [tutorial(name, options.dir / _TUTORIALS) for name in TUTORIALS]
     for project in projects:
         outcome = build(project, options)
         outcomes.append(outcome)
         print(outcome.name, outcome.wheel or outcome.why, f"{outcome.wall_s} s", flush=True)
-        if options.json:
-            mine = {each.name for each in outcomes}
-            kept = [each for each in before(options.json) if each.name not in mine]
-            text = json.dumps(document([*kept, *outcomes], options), indent=1) + "\n"
+        if options.json and project.parent.name != _TUTORIALS:
+            kept = [each for each in before(options.json) if each.name != outcome.name]
+            text = json.dumps(document([*kept, outcome], options), indent=1) + "\n"
             files.write_atomic(options.json, text)
     return 0 if all(outcome.built for outcome in outcomes) else 1
 

@@ -11,6 +11,7 @@
 
 The arguments are those of torch. Compilers and headers come from kernforge's toolchains, so that
 neither a CUDA toolkit nor torch need be installed, and what was compiled once comes from the store.
+``CUDA_HOME`` is the directory of the toolkit, None for a torch without CUDA.
 
 Nothing is imported until a name is used: setup.py files import more than they use.
 """
@@ -20,7 +21,9 @@ from __future__ import annotations
 TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
 if TYPE_CHECKING:
     from kernforge.setuptools.extension import (
-        CUDA_HOME,
+        CUDA_HOME as CUDA_HOME,
+    )
+    from kernforge.setuptools.extension import (
         BuildExtension,
         CppExtension,
         CUDAExtension,
@@ -28,18 +31,13 @@ if TYPE_CHECKING:
         library_paths,
     )
 
-__all__ = [
-    "CUDA_HOME",
-    "BuildExtension",
-    "CUDAExtension",
-    "CppExtension",
-    "include_paths",
-    "library_paths",
-]
+__all__ = ["BuildExtension", "CUDAExtension", "CppExtension", "include_paths", "library_paths"]
+# Looked for, or fetched, when it is used: a list of names shall not do that.
+_ALSO = ("CUDA_HOME",)
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in __all__ and name not in _ALSO:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib  # noqa: PLC0415 - see above
 
@@ -55,4 +53,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    return [*__all__, *_ALSO]

@@ -184,28 +184,30 @@ def request_of(extension: setuptools.Extension, file: str) -> ExtensionRequest:
     )
 
 
-def include_paths(device_type: str | bool = "cpu", **_: Any) -> list[str]:  # noqa: FBT001 - torch's
+def include_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> list[str]:  # noqa: FBT001 - torch's
     """Directories of torch's headers, and of CUDA's.
 
     Args:
-        device_type: ``"cpu"`` or ``"cuda"``; torch before 2.6 took a boolean.
+        device_type: ``"cpu"`` or ``"cuda"``.
+        cuda: whether to name CUDA's; torch before 2.6 had this argument alone, as the first.
     """
     environment, console = Environment.read(), Console()
     wanted = target.find_target(environment)
     torch = build.torch_directory(wanted, environment, console) / "include"
     found = [str(torch), str(torch / "torch/csrc/api/include")]
-    if device_type is True or device_type == "cuda":
+    if cuda or device_type is True or device_type == "cuda":
         found.append(str(build.toolkit_directory(wanted, environment, console) / "include"))
     return found
 
 
-def library_paths(device_type: str | bool = "cpu", **_: Any) -> list[str]:  # noqa: FBT001 - torch's
+def library_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> list[str]:  # noqa: FBT001 - torch's
     """Directories of CUDA's libraries; torch's own are not linked.
 
     Args:
-        device_type: ``"cpu"`` or ``"cuda"``; torch before 2.6 took a boolean.
+        device_type: ``"cpu"`` or ``"cuda"``.
+        cuda: whether to name them; torch before 2.6 had this argument alone, as the first.
     """
-    if device_type is not True and device_type != "cuda":
+    if not cuda and device_type is not True and device_type != "cuda":
         return []
     environment, console = Environment.read(), Console()
     wanted = target.find_target(environment)

@@ -279,7 +279,9 @@ def _copy(project: Path, place: Path) -> None:
         folders[:] = [f for f in folders if f not in _LEFT_OUT and not f.endswith(".egg-info")]
         below = Path(directory).relative_to(project)
         for name in names:
-            if not _BUILT.search(name):
-                source = Path(directory) / name
-                if source.is_file():
-                    files.copy_file(source, place / below / name)
+            source = Path(directory) / name
+            if not _BUILT.search(name) and source.is_file():
+                files.copy_file(source, place / below / name)
+    # setuptools-scm asks git for the version.
+    if (project / ".git").is_dir():
+        files.symlink(str(project / ".git"), place / ".git")

@@ -66,3 +66,16 @@ def test_each_torch_takes_the_cuda_that_it_was_published_for():
     ]
     with pytest.raises(UsageError, match=r"torch 2\.15 was published for none of CUDA 13\.0"):
         wheels.targets(["2.15"], ["13.0"], [], Environment({}))
+
+
+def test_a_copy_has_no_results_of_earlier_builds_and_still_its_history(tmp_path):
+    kept = ["setup.py", "pkg/__init__.py", "pkg/data.so", "csrc/a.cu"]
+    left = ["build/lib/a.so", "dist/a.whl", "pkg.egg-info/PKG-INFO", "pkg/a.cpython-311-x.so"]
+    for name in [*kept, *left, ".git/HEAD"]:
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    wheels._copy(tmp_path / "project", tmp_path / "copy")
+    found = [p for p in (tmp_path / "copy").rglob("*") if p.is_file() and ".git" not in p.parts]
+    assert sorted(str(p.relative_to(tmp_path / "copy")) for p in found) == sorted(kept)
+    assert (tmp_path / "copy/.git/HEAD").is_file()
