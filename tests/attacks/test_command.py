@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,11 @@ WORKLOADS = """
 from kernforge import Tensor, Workload
 WORKLOADS = [Workload(name="relu", inputs=(Tensor(shape=(40000,)), 2.0),
                       reference=lambda x, alpha: x.double().relu() * alpha)]
+"""
+MORE = """
+MORE = [Workload(name=f"relu {n}", inputs=(Tensor(shape=(n,)), 2.0),
+                 reference=lambda x, alpha: x.double().relu() * alpha)
+        for n in range(40001, 40040)]
 """
 CANDIDATES = """
 def kernel(_module, x, alpha):
@@ -97,6 +103,32 @@ def test_a_killed_judge_leaves_no_process(project):
             seen = psutil.Process(judge.pid).children(recursive=True)
         judge.kill()
     assert psutil.wait_procs(seen, timeout=30)[1] == []
+
+
+def test_an_interrupted_run_keeps_what_it_measured(project):
+    path = project / "benchmarks" / "workloads.py"
+    path.write_text(
+        WORKLOADS.replace("]\n", ", *MORE]\n").replace("WORKLOADS =", MORE + "WORKLOADS =")
+    )
+    out = project / "now.json"
+    argv = [*BENCH, project, "--device", "cpu", "--mode", "hot", "--out", out]
+    argv += ["--rounds", "12", "--no-eager"]
+    with subprocess.Popen(argv, stdout=-1, stderr=-1, text=True) as run:
+        for line in run.stderr:
+            if line.startswith("relu: measured"):
+                break
+        time.sleep(0.5)
+        run.send_signal(signal.SIGINT)
+        shown, said = run.communicate(timeout=120)
+    assert run.returncode == 130, said
+    assert "interrupted" in said
+    assert shown.startswith("PARTIAL: the run was interrupted")
+    assert "relu, hot" in shown
+    stored = json.loads(out.read_text())
+    assert stored["partial"]
+    first = stored["workloads"][0]
+    assert (first["name"], first["results"][0]["candidate"]) == ("relu", "kernel")
+    assert "median_ns" in first["results"][0]
 
 
 def test_what_is_missing_is_said(tmp_path, bench):

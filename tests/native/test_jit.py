@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules that are compiled and loaded in this process, with the installed torch."""
 
+import contextlib
 import os
 import random
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from support import jit_homes, processes, projects
 
@@ -371,6 +373,24 @@ def test_a_killed_process_blocks_nobody(home):
             time.sleep(random.random())
             os.killpg(process.pid, signal.SIGKILL)
     assert plain("killed", 9).value() == 9
+
+
+def test_the_compilers_of_a_process_that_is_ended_end_with_it(monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    source = "torch::Tensor f(torch::Tensor x) { return x + 1; }\n"
+    program = (
+        "import kernforge, sys\nkernforge.load_inline('ended', '', sys.argv[1], functions='f')"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, source]) as process:
+        seen = []
+        while not any(one.name() in {"cudafe++", "cicc", "cc1plus"} for one in seen):
+            assert process.poll() is None
+            time.sleep(0.05)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                seen = psutil.Process(process.pid).children(recursive=True)
+                [one.name() for one in seen]
+        process.terminate()
+    assert psutil.wait_procs(seen, timeout=60)[1] == []
 
 
 def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, home, kept_home):

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import importlib.util
 import platform
 import sys
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from kernforge.bench.engine.samples import Measurement
 
 FORMAT = "kernforge-bench-1"
+_PARTIAL = "the run was interrupted; the last workload has fewer rounds, others are missing"
 _HINT = f"`kernforge new` writes such a file; see {page('how-to/author/measure-a-kernel')}"
 
 
@@ -211,25 +214,47 @@ def run(
 
     Raises:
         UsageError: the device is not there, or a workload contradicts itself.
+        PartialResult: an interrupt came.
     """
     import torch  # noqa: PLC0415
 
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("this torch sees no CUDA device", hint="measure with --device cpu")
-    cases = []
     gpu = nvml.open_gpu(settings.device)
     note(f"{len(racing)} candidates, {len(work)} workloads")
     sessions: list[list[list[Measurement]]] = []
-    for number in range(settings.processes):
-        last = number + 1 == settings.processes
-        sessions.append([])
-        measured = judge.measure_all(work, racing, settings.session(), note, gpu)
-        for each, found in zip(work, measured, strict=True):
-            sessions[-1].append(found)
-            if last:
-                parts = [session[len(sessions[-1]) - 1] for session in sessions]
-                cases.append(_case(each, parts, settings))
-            note(f"{each.name}: measured" + ("" if last else f" in process {number + 1}"))
+    whole = functools.partial(_document, settings=settings, gpu=gpu, project=project)
+    try:
+        for number in range(settings.processes):
+            last = number + 1 == settings.processes
+            sessions.append([])
+            measured = judge.measure_all(work, racing, settings.session(), note, gpu)
+            for each, found in zip(work, measured, strict=True):
+                sessions[-1].append(found)
+                note(f"{each.name}: measured" + ("" if last else f" in process {number + 1}"))
+    except KeyboardInterrupt as error:
+        if isinstance(error, judge.InterruptedTrial):
+            sessions[-1].append(error.found)
+        raise PartialResult(whole(_measured_cases(work, sessions, settings))) from error
+    return whole(
+        [
+            _case(each, [session[place] for session in sessions], settings)
+            for place, each in enumerate(work)
+        ]
+    )
+
+
+class PartialResult(KeyboardInterrupt):
+    """A run was interrupted; ``document`` is that of what was measured, with ``partial`` in it."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        super().__init__()
+        self.document = document | {"partial": _PARTIAL}
+
+
+def _document(
+    cases: list[dict[str, Any]], *, settings: Settings, gpu: Gpu | None, project: str
+) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "project": project,
@@ -237,6 +262,21 @@ def run(
         "settings": dataclasses.asdict(settings),
         "workloads": cases,
     }
+
+
+def _measured_cases(
+    work: Sequence[Workload],
+    sessions: Sequence[Sequence[Sequence[Measurement]]],
+    settings: Settings,
+) -> list[dict[str, Any]]:
+    """What an interrupted run has measured."""
+    cases = []
+    for place, each in enumerate(work):
+        if parts := [session[place] for session in sessions if len(session) > place]:
+            # Not without the time of a copy, of which every other time is a share.
+            with contextlib.suppress(UsageError):
+                cases.append(_case(each, parts, settings))
+    return cases
 
 
 def _case(

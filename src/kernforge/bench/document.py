@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from kernforge.bench import roofline
+from kernforge.bench import roofline, text
 from kernforge.bench.engine import stats
 from kernforge.bench.engine import workload as engine_workload
 from kernforge.errors import UsageError
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from kernforge.bench.roofline import Ceiling
 
 _OWN = ("nothing", "copy", "product")
+# A median whose interval has ends that differ by more than this factor says nothing.
+_WIDEST = 1.5
+_FEW_ROUNDS = 12
 
 
 def case(
@@ -83,6 +86,19 @@ def _no_times(measured: Measurement) -> str:
     return f"{left} rounds were left to count: their median has no interval{discarded}"
 
 
+def cannot_tell(middle: stats.Median, rounds: int) -> str:
+    """Why a median is not a result; empty if its interval is narrow enough to be one."""
+    if middle.high <= _WIDEST * middle.low:
+        return ""
+    span = f"{text.duration(middle.low)} and {text.duration(middle.high)}"
+    why = (
+        f"{rounds} rounds are too few"
+        if rounds < _FEW_ROUNDS
+        else "rounds differ too much: other work on this machine, or clocks that change"
+    )
+    return f"between {span}: {why}"
+
+
 def _row(measured: Measurement, top: Ceiling, device: str) -> dict[str, Any]:
     kept = measured.kept
     row: dict[str, Any] = {
@@ -109,6 +125,7 @@ def _row(measured: Measurement, top: Ceiling, device: str) -> dict[str, Any]:
     if wrong := roofline.below_floor(middle.value, top, device):
         return row | {"refused": wrong}
     return row | {
+        "cannot_tell": cannot_tell(middle, len(kept.rounds)),
         "median_ns": middle.value,
         "low_ns": middle.low,
         "high_ns": middle.high,

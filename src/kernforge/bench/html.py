@@ -233,6 +233,13 @@ def _scaled(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}".rstrip()
 
 
+def _interval(row: dict[str, Any]) -> str:
+    """A median's interval, or why it says nothing."""
+    if why := row.get("cannot_tell"):
+        return f"{text.CANNOT_TELL}: {why}"
+    return text.interval(row)
+
+
 def _rate(value: float) -> str:
     return _scaled(value, "B/s")
 
@@ -266,7 +273,7 @@ def _table(case: dict[str, Any], mode: str, colours: dict[str, int]) -> Iterator
         yield (
             f"<tr><td>{escape(row['candidate'])}</td>"
             f'<td class="n">{text.duration(row["median_ns"])}</td><td>{shape}</td>'
-            f'<td class="n">{text.interval(row)}</td>'
+            f'<td class="n">{escape(_interval(row))}</td>'
             f'<td class="n">{escape(text.beside(row))}</td>'
             f'<td class="n">{_rate(row["bytes_per_s"])}</td>'
             f'<td class="n">{row["share_of_roof"]:.1%}</td>'

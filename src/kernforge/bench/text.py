@@ -17,7 +17,8 @@ _FORMAT = "kernforge-bench-1"
 def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
     """The table of a workload in one mode, fastest first, refused candidates last."""
     here = [row for row in case["results"] if row["mode"] == mode]
-    measured = sorted((r for r in here if "median_ns" in r), key=lambda row: row["median_ns"])
+    timed = sorted((r for r in here if "median_ns" in r), key=lambda row: row["median_ns"])
+    measured = [row for row in timed if not row.get("cannot_tell")]
     table: list[tuple[str, ...]] = [
         (
             row["candidate"],
@@ -30,12 +31,19 @@ def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
         )
         for row in measured
     ]
+    unsure = [row for row in timed if row.get("cannot_tell")]
+    table.extend(
+        (row["candidate"], CANNOT_TELL, row["cannot_tell"], "", "", "", counted(row))
+        for row in unsure
+    )
     for word in ("skipped", "refused"):
         left = [row for row in here if row[word]]
         table.extend((row["candidate"], word, row[word], "", "", "", "") for row in left)
     return table
 
 
+CANNOT_TELL = "cannot tell"
+"""In the place of a time whose interval is too wide."""
 HEAD = (
     "candidate",
     "median of a call",
@@ -86,7 +94,8 @@ def conditions(document: dict[str, Any]) -> list[str]:
         ("CUDA", where.get("cuda") if where["gpu"] else None),
     ]
     named = [f"{name} {version}" for name, version in versions if version]
-    lines = [", ".join([where["gpu"] or where["cpu"], *named, f"torch {where['torch']}"])]
+    lines = [f"PARTIAL: {partial}"] if (partial := document.get("partial")) else []
+    lines.append(", ".join([where["gpu"] or where["cpu"], *named, f"torch {where['torch']}"]))
     if "least" in how:
         lines += _rounds(how)
     return lines + ([*_gpu_lines(document)] if where["gpu"] else [])
@@ -317,6 +326,8 @@ def sweep(document: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
 def _cell(case: dict[str, Any], name: str, mode: str) -> str:
     for row in case["results"]:
         if (row["candidate"], row["mode"]) == (name, mode):
+            if row.get("cannot_tell"):
+                return CANNOT_TELL
             if "median_ns" in row:
                 unsure = " ~" if row.get("beside", {}).get("verdict") == "unsure" else ""
                 return f"{duration(row['median_ns'])} ({row['share_of_roof']:.0%}){unsure}"

@@ -2,7 +2,9 @@
 """The only module that starts programs.
 
 A command is data. It runs without a shell, in its own process group, with exactly the given
-environment; when this process is interrupted, the whole group is killed.
+environment; when this process is interrupted, the whole group is killed. It is also killed when this
+process ends in any other way, SIGKILL included: a small program that is started once reads from a
+pipe which groups run, and kills those that are left when the pipe ends.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import select
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -125,7 +128,7 @@ def run(command: Command) -> Completed:
             stderr=err,
             start_new_session=True,
         )
-        _running.add(process)
+        _add_running(process)
         if command.nice:
             with contextlib.suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PROCESS, process.pid, command.nice)
@@ -144,7 +147,7 @@ def run(command: Command) -> Completed:
             process.wait()
             raise
         finally:
-            _running.discard(process)
+            _discard_running(process)
             _tidying.pop(process.pid, None)
             measured = meter.leave(process.pid)
         return Completed(
@@ -199,7 +202,7 @@ class PipedProcess:
         finally:
             os.close(their_in)
             os.close(their_out)
-        _running.add(self._process)
+        _add_running(self._process)
 
     def send(self, line: str) -> None:
         """Send a line; nothing happens if the program has ended."""
@@ -257,7 +260,7 @@ class PipedProcess:
         """Kill the process group; exit hooks do not run."""
         _kill_group(self._process)
         self._process.wait()
-        _running.discard(self._process)
+        _discard_running(self._process)
         os.close(self._to)
         os.close(self._from)
         self._output.close()
@@ -291,6 +294,70 @@ meter = Meter()
 _running: set[subprocess.Popen[bytes]] = set()
 # Processes that tidy up, with the time of their SIGTERM; 0 before it.
 _tidying: dict[int, float] = {}
+
+# Kills the groups that it was told of and not told off, when nobody can write to it any more.
+_GUARD = """
+running=
+while read -r sign group; do
+  case $sign in
+    +) running="$running $group " ;;
+    -) running="${running%% $group *} ${running#* $group }" ;;
+  esac
+done
+for group in $running; do kill -s KILL -- "-$group"; done
+"""
+
+
+class _Guard:
+    """The program that kills what runs when this process has ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pipe: int | None = None
+        os.register_at_fork(after_in_child=self._forget)
+
+    def tell(self, sign: str, group: int) -> None:
+        """Say that a process group has begun (``+``) or ended (``-``)."""
+        with self._lock:
+            if self._pipe is None:
+                self._pipe = self._start()
+            # Without the program, groups are only killed by this process.
+            with contextlib.suppress(OSError):
+                os.write(self._pipe, f"{sign} {group}\n".encode())
+
+    def _start(self) -> int:
+        reads, writes = os.pipe()
+        with contextlib.suppress(OSError):
+            subprocess.Popen(
+                ("/bin/sh", "-c", _GUARD),
+                stdin=reads,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            ).returncode = 0  # Nobody waits for it: it outlives this process.
+        os.close(reads)
+        return writes
+
+    def _forget(self) -> None:
+        """In a forked process, which has a guard of its own, or the parent's would not end."""
+        self._lock = threading.Lock()
+        if self._pipe is not None:
+            os.close(self._pipe)
+        self._pipe = None
+
+
+_guard = _Guard()
+
+
+def _add_running(process: subprocess.Popen[bytes]) -> None:
+    _running.add(process)
+    _guard.tell("+", process.pid)
+
+
+def _discard_running(process: subprocess.Popen[bytes]) -> None:
+    _running.discard(process)
+    _guard.tell("-", process.pid)
 
 
 def kill_all() -> None:

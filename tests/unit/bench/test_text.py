@@ -6,7 +6,9 @@ import copy
 import pytest
 
 from kernforge.bench import api as bench
+from kernforge.bench import document as bench_document
 from kernforge.bench import text as bench_text
+from kernforge.bench.engine import stats
 from kernforge.errors import UsageError
 
 
@@ -47,3 +49,22 @@ def test_an_unsure_difference_is_no_regression():
 def test_only_results_of_this_machine_are_compared(before):
     with pytest.raises(UsageError):
         bench_text.regressions(document(1), before)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "rounds", "said"),
+    [
+        (99, 101, 40, ""),
+        (4, 251, 40, "between 4 ns and 251 ns: rounds differ too much"),
+        (4, 251, 6, "between 4 ns and 251 ns: 6 rounds are too few"),
+    ],
+)
+def test_a_wide_interval_is_no_result_and_why(low, high, rounds, said):
+    middle = stats.Median(value=100, low=low, high=high, samples=rounds)
+    why = bench_document.cannot_tell(middle, rounds)
+    assert why.startswith(said)
+    found = document(100)["workloads"][0]
+    row = found["results"][0] | {"cannot_tell": why, "rounds": rounds, "calls": 9}
+    row |= {"bytes_per_s": 1.0, "share_of_roof": 0.5}
+    (shown,) = bench_text.rows(found | {"results": [row]}, "hot")
+    assert shown[1:3] == (("cannot tell", why) if said else ("100 ns", "-1.0% .. +1.0%"))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -79,3 +82,28 @@ def test_kill_all_ends_what_another_thread_started():
     process.kill_all()
     thread.join(10)
     assert done[0].returncode == -9
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_killed_process_has_started_ends_with_it(tmp_path, number):
+    """Also what the program itself has started, and not what ended before."""
+    program = """
+import sys
+from kernforge.system.process import Command, run
+run(Command(argv=("true",)))
+run(Command(argv=("sh", "-c", "echo $$ > started; sleep 600 & wait")))
+"""
+    started = tmp_path / "started"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as killed:
+        while not started.exists() or not (text := started.read_text()):
+            time.sleep(0.01)
+        group = int(text)
+        killed.send_signal(number)
+    until = time.monotonic() + 60
+    while True:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            break
+        assert time.monotonic() < until
+        time.sleep(0.01)

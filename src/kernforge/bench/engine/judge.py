@@ -58,6 +58,14 @@ _WARM_UP = -1  # The number of the first row that is not counted; they go down f
 _PRODUCTS = ("float32", "float16", "bfloat16", "float64")
 
 
+class InterruptedTrial(KeyboardInterrupt):
+    """A workload was interrupted; ``found`` is what was measured of it until then."""
+
+    def __init__(self, found: list[Measurement]) -> None:
+        super().__init__()
+        self.found = found
+
+
 def measure_all(
     workloads: Sequence[Workload],
     candidates: Sequence[Candidate],
@@ -79,6 +87,7 @@ def measure_all(
     Raises:
         UsageError: the exchange does not fit into memory, or a workload contradicts itself.
         MachineError: the GPU's driver refuses what the engine needs.
+        InterruptedTrial: an interrupt came while a workload was measured.
     """
     gpu = gpu or nvml.open_gpu(settings.device)
     set_up = any(each.entry for each in candidates)
@@ -149,7 +158,10 @@ class _Trial:
                     self._warm_up(process)
                 self._leave(process)
                 process.pipes.pause()
-        self._rounds(note)
+        try:
+            self._rounds(note)
+        except KeyboardInterrupt as error:
+            raise InterruptedTrial(self._measurements()) from error
         return self._measurements()
 
     def _impossible(self) -> dict[str, str]:

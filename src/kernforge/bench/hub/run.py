@@ -35,7 +35,7 @@ from kernforge.system import files
 from kernforge.system.process import Command, PipedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch import Tensor as Torch
 
@@ -111,28 +111,37 @@ def run(
     cases: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
     known: list[str] = []
-    for script in scripts(request.repo):
-        with _open_oracle(script, request, settings.device) as oracle:
-            known += oracle.entries
-            for entry in sorted(oracle.entries):
-                if request.only and entry not in request.only:
-                    continue
-                try:
-                    cases[entry] = _measure(oracle, entry, request, settings, note)
-                except CheckError as error:
-                    note(f"{entry}: {error.message}")
-                    failed[entry] = error.message
+    try:
+        for script in scripts(request.repo):
+            with _open_oracle(script, request, settings.device) as oracle:
+                known += oracle.entries
+                for entry in sorted(oracle.entries):
+                    if request.only and entry not in request.only:
+                        continue
+                    try:
+                        cases[entry] = _measure(oracle, entry, request, settings, note)
+                    except CheckError as error:
+                        note(f"{entry}: {error.message}")
+                        failed[entry] = error.message
+    except KeyboardInterrupt as error:
+        raise bench.PartialResult(_document(cases, failed, settings)) from error
     if unknown := set(request.only) - set(known):
         raise UsageError(
             f"no workload is called {', '.join(sorted(unknown))}",
             hint=f"there are {', '.join(sorted(known))}",
         )
+    return _document(cases, failed, settings)
+
+
+def _document(
+    cases: Mapping[str, dict[str, Any]], failed: Mapping[str, str], settings: Settings
+) -> dict[str, Any]:
     return {
         "format": bench.FORMAT,
         "machine": bench.machine(settings.device),
         "settings": dataclasses.asdict(settings),
         "workloads": [cases[entry] for entry in sorted(cases)],
-        "failed": failed,
+        "failed": dict(failed),
     }
 
 

@@ -173,6 +173,7 @@ def _device() -> str:
 
 
 def _bench(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.bench import api as bench  # noqa: PLC0415
     from kernforge.bench import html, text  # noqa: PLC0415
     from kernforge.bench.hub import run  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
@@ -182,7 +183,12 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
     before = _stored(arguments.baseline) if arguments.baseline else None
     last = before or _last(arguments.out)
     classes = arguments.hub or run.only_classes(arguments.project)
-    document = _run_classes(arguments, console) if classes else _run(arguments, console)
+    try:
+        document = _run_classes(arguments, console) if classes else _run(arguments, console)
+    except bench.PartialResult as partial:
+        # Here and not after it: what is interrupted ends when its handlers end.
+        _show_partial(arguments, console, partial.document, classes=classes)
+        raise
     slower = [] if classes else text.behind(document, allowed=arguments.allow)
     if before is not None:
         slower += text.regressions(document, before, allowed=arguments.allow)
@@ -197,6 +203,22 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
     console.result(document, _classes_text(document) if classes else _text(document))
     if refused := run.refusals(document) + slower:
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
+
+
+def _show_partial(
+    arguments: argparse.Namespace, console: Console, document: dict[str, Any], *, classes: bool
+) -> None:
+    """Write and print what an interrupted run has measured, if it is anything."""
+    from kernforge.bench import text  # noqa: PLC0415
+    from kernforge.system import files  # noqa: PLC0415
+
+    if not document["workloads"]:
+        return
+    if not classes:
+        document["table"] = text.summary(document)
+    if arguments.out:
+        files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
+    console.result(document, _classes_text(document) if classes else _text(document))
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -320,6 +342,7 @@ def _how(case: dict[str, Any], mode: str) -> str:
 
 
 def _benchmark(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.bench import api as bench  # noqa: PLC0415
     from kernforge.bench.hub import payload, repository, run  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
 
@@ -336,18 +359,27 @@ def _benchmark(arguments: argparse.Namespace, console: Console) -> None:
         only=tuple(arguments.workload),
         reference=not arguments.no_reference,
     )
-    document = run.run(request, settings, console.note)
-    found = payload.payload(
-        document,
-        device=settings.device,
-        kernel_id=repo.id,
-        scripts_sha=repository.sha_of(run.scripts(repo.root)),
-        system=f"{platform.system()} {platform.release()}",
-        cpu=platform.processor() or platform.machine() or "Unknown",
-    )
-    if arguments.out:
-        files.write_atomic(arguments.out, json.dumps(found, indent=2) + "\n")
-    console.result(found, _classes_text(document))
+
+    def show(document: dict[str, Any]) -> None:
+        found = payload.payload(
+            document,
+            device=settings.device,
+            kernel_id=repo.id,
+            scripts_sha=repository.sha_of(run.scripts(repo.root)),
+            system=f"{platform.system()} {platform.release()}",
+            cpu=platform.processor() or platform.machine() or "Unknown",
+        )
+        if arguments.out:
+            files.write_atomic(arguments.out, json.dumps(found, indent=2) + "\n")
+        console.result(found, _classes_text(document))
+
+    try:
+        document = run.run(request, settings, console.note)
+    except bench.PartialResult as partial:
+        if partial.document["workloads"]:
+            show(partial.document)
+        raise
+    show(document)
     if refused := run.refusals(document):
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
