@@ -4,19 +4,12 @@
 import json
 import shutil
 
-import pytest
+from support.commands import call
 
-from kernforge.cli import main
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 
 REPO = "acme/toy"
-
-
-def call(*argv: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main.main(list(argv))
-    return ended.value.code
 
 
 def test_info_tells_what_would_load_here_and_why_the_others_would_not(key, build, tmp_path, capsys):

@@ -6,13 +6,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from support.commands import call
 from support.signatures import IDENTITY, ISSUER, Sigstore, token
 
 from kernels import verify as theirs
 from kernforge.artifact.metadata import SIGNATURE
 from kernforge.audit import verify
 from kernforge.build.provenance import FILE as STATEMENT
-from kernforge.cli import main
 from kernforge.errors import IntegrityError, TrustError, UsageError
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
@@ -20,12 +20,6 @@ from kernforge.system.environment import Environment
 from kernforge.trust import admission, signing
 
 REPO = "acme/toy"
-
-
-def call(*argv: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main.main(list(argv))
-    return ended.value.code
 
 
 def told(capsys, *argv: str) -> tuple[int, list[dict]]:

@@ -4,8 +4,8 @@
 import json
 
 import pytest
+from support.commands import call
 
-from kernforge.cli import main
 from kernforge.publish.api import publish
 from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
@@ -20,12 +20,6 @@ build-backend = "setuptools.build_meta"
 [tool.kernels.dependencies]
 "me/outer" = ">=1.0,<2"
 """
-
-
-def call(*argv):
-    with pytest.raises(SystemExit) as ended:
-        main.main([str(word) for word in argv])
-    return ended.value.code
 
 
 @pytest.fixture

@@ -10,45 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.commands import call
+from support.manifests import CPU_AND_METAL
 
 from kernforge import errors
 from kernforge.cli import grammar, main
 from kernforge.cli.commands import project as cli_project
 from kernforge.cli.table import BY_NAME, COMMANDS, GROUPS
 from kernforge.system import console
-
-MANIFEST = """
-[general]
-name = "my-op"
-version = 1
-edition = 5
-license = "Apache-2.0"
-backends = ["cpu", "metal"]
-[torch]
-stable-abi = "2.10"
-[kernel.cpu]
-backend = "cpu"
-depends = []
-src = ["op.cpp"]
-[kernel.metal]
-backend = "metal"
-depends = []
-src = ["op.mm"]
-"""
-
-
-def call(*argv):
-    with pytest.raises(SystemExit) as ended:
-        main.main(list(argv))
-    return ended.value.code
-
-
-@pytest.fixture
-def project(tmp_path):
-    (tmp_path / "build.toml").write_text(MANIFEST)
-    for name in ("op.cpp", "op.mm"):
-        (tmp_path / name).write_text("")
-    return tmp_path
 
 
 @pytest.mark.parametrize("verb", sorted(BY_NAME))
@@ -161,7 +130,7 @@ def test_exit_codes_are_distinct():
 
 
 def test_a_wrong_manifest_exits_3_and_names_the_place(project, capsys):
-    (project / "build.toml").write_text(MANIFEST.replace("license", "licence"))
+    (project / "build.toml").write_text(CPU_AND_METAL.replace("license", "licence"))
     assert call("variants", str(project)) == 3
     err = capsys.readouterr().err
     assert "licence" in err
@@ -195,7 +164,7 @@ def test_a_missing_extra_says_what_to_install(project, capsys, monkeypatch):
 
 def test_a_branch_that_is_not_followed_is_told(tmp_path, write_variant, capsys):
     hub = '[general.hub]\nbranch = "next"\n[torch]'
-    (tmp_path / "build.toml").write_text(MANIFEST.replace("[torch]", hub))
+    (tmp_path / "build.toml").write_text(CPU_AND_METAL.replace("[torch]", hub))
     for name in ("op.cpp", "op.mm"):
         (tmp_path / name).touch()
     write_variant(tmp_path / "build", name="my-op")
@@ -223,7 +192,7 @@ def test_a_file_where_a_directory_is_meant_is_a_storage_error(tmp_path, capsys):
 
 def test_a_misspelt_project_is_not_the_one_around_it(project, capsys):
     (project / "my-relu").mkdir()
-    (project / "my-relu" / "build.toml").write_text(MANIFEST)
+    (project / "my-relu" / "build.toml").write_text(CPU_AND_METAL)
     for said, hint in (("my-rleu", f"did you mean {project / 'my-relu'}?"), ("x", "kernforge new")):
         assert call("variants", str(project / said)) == 2
         told = capsys.readouterr().err

@@ -3,42 +3,8 @@
 
 import json
 
-import pytest
-
-from kernforge.cli import main
-
-MANIFEST = """
-[general]
-name = "my-op"
-version = 1
-edition = 5
-license = "Apache-2.0"
-backends = ["cpu", "metal"]
-[torch]
-stable-abi = "2.10"
-[kernel.cpu]
-backend = "cpu"
-depends = []
-src = ["op.cpp"]
-[kernel.metal]
-backend = "metal"
-depends = []
-src = ["op.mm"]
-"""
-
-
-def call(*argv):
-    with pytest.raises(SystemExit) as ended:
-        main.main(list(argv))
-    return ended.value.code
-
-
-@pytest.fixture
-def project(tmp_path):
-    (tmp_path / "build.toml").write_text(MANIFEST)
-    for name in ("op.cpp", "op.mm"):
-        (tmp_path / name).write_text("")
-    return tmp_path
+from support.commands import call
+from support.manifests import CPU_AND_METAL
 
 
 def test_variants_lists_what_is_left_out_and_why(project, capsys):
@@ -53,7 +19,7 @@ def test_variants_lists_what_is_left_out_and_why(project, capsys):
 def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):
     assert call("migrate", str(tmp_path)) == 2
     assert "no build.toml" in capsys.readouterr().err
-    (tmp_path / "build.toml").write_text(MANIFEST)
+    (tmp_path / "build.toml").write_text(CPU_AND_METAL)
     (tmp_path / "below").mkdir()
     assert call("migrate", str(tmp_path / "below")) == 0
 

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 from support import projects
+from support.manifests import RICH
 
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import StorageError, UsageError
@@ -14,42 +15,6 @@ from kernforge.project import api as project
 from kernforge.project import source_files
 from kernforge.system.process import run
 
-RICH = """[general]
-name = "my-kernel"
-version = 3
-edition = 5
-license = "MIT"
-backends = ["cuda", "cpu", "rocm"]
-python-depends = ["einops"]
-
-[general.cuda]
-minver = "12.6"
-python-depends = ["nvidia-cutlass-dsl"]
-
-[torch]
-src = ["torch-ext/binding.cpp"]
-minver = "2.9"
-maxver = "2.12"
-cxx-flags = ["-DQUOTE=\\"a b\\""]
-
-[kernel.old]
-backend = "cuda"
-depends = ["cutlass_3_8"]
-src = ["a.cu"]
-cuda-capabilities = ["8.0", "9.0a"]
-include = ["inc"]
-
-[kernel.new]
-backend = "cuda"
-depends = []
-src = ["b.cu"]
-cuda-minver = "12.9"
-
-[kernel.cpu]
-backend = "cpu"
-depends = []
-src = ["c.c"]
-"""
 NOARCH = """[general]
 name = "my-kernel"
 version = 1

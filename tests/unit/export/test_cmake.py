@@ -1,44 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from support.manifests import RICH
+
 from kernforge.export import cmake
 from kernforge.manifest.document import parse
-
-RICH = """[general]
-name = "my-kernel"
-version = 3
-edition = 5
-license = "MIT"
-backends = ["cuda", "cpu", "rocm"]
-python-depends = ["einops"]
-
-[general.cuda]
-minver = "12.6"
-python-depends = ["nvidia-cutlass-dsl"]
-
-[torch]
-src = ["torch-ext/binding.cpp"]
-minver = "2.9"
-maxver = "2.12"
-cxx-flags = ["-DQUOTE=\\"a b\\""]
-
-[kernel.old]
-backend = "cuda"
-depends = ["cutlass_3_8"]
-src = ["a.cu"]
-cuda-capabilities = ["8.0", "9.0a"]
-include = ["inc"]
-
-[kernel.new]
-backend = "cuda"
-depends = []
-src = ["b.cu"]
-cuda-minver = "12.9"
-
-[kernel.cpu]
-backend = "cpu"
-depends = []
-src = ["c.c"]
-"""
 
 
 def test_a_source_is_listed_only_where_its_section_reaches():

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.kernels import lock
 
 import kernforge
 from kernforge.errors import (
@@ -192,16 +193,6 @@ def test_threads_that_load_one_kernel_import_it_once(registry, build, monkeypatc
         modules = list(pool.map(get, range(8)))
     assert len(set(map(id, modules))) == len(times) == 1
     assert modules[0].DONE
-
-
-def lock(path, *kernels):
-    entries = [
-        {"dependency": {"repo-id": repo_id, "version": version}, "lock": {"commit": commit}}
-        for repo_id, version, commit in kernels
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(entries))
-    return path
 
 
 @pytest.mark.parametrize("call", [kernforge.get_locked_kernel, kernforge.load_kernel])

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import json
 import os
 import subprocess
 import sys
@@ -7,20 +6,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support.kernels import lock
 
 import kernforge
 
 REPO = "owner/toy"
-
-
-def lock(path, *kernels):
-    entries = [
-        {"dependency": {"repo-id": repo_id, "version": version}, "lock": {"commit": commit}}
-        for repo_id, version, commit in kernels
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(entries))
-    return path
 
 
 APPLICATION = """

@@ -2,6 +2,7 @@
 import logging
 
 import pytest
+from support.kernels import CUDA_HOST
 
 import kernforge
 from kernforge.artifact.metadata import GitState, Provenance
@@ -23,13 +24,6 @@ from kernforge.system.digest import sha256
 REPO = "owner/toy"
 
 
-CUDA_HOST = Host(
-    cpu="x86_64",
-    os="linux",
-    backend=Backend("cuda", Version2(13, 0)),
-    torch=Version2(2, 13),
-    cxx11=True,
-)
 pytestmark = pytest.mark.usefixtures("machine")
 
 

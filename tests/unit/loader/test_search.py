@@ -2,26 +2,17 @@
 from pathlib import Path
 
 import pytest
+from support.kernels import CUDA_HOST
 
 import kernforge
-from kernforge.artifact.variant import Backend
-from kernforge.artifact.version import Version2
 from kernforge.errors import NoVariantError, RegistryError, UsageError
 from kernforge.loader import search
-from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.system.digest import sha256
 
 REPO = "owner/toy"
 
 
-CUDA_HOST = Host(
-    cpu="x86_64",
-    os="linux",
-    backend=Backend("cuda", Version2(13, 0)),
-    torch=Version2(2, 13),
-    cxx11=True,
-)
 pytestmark = pytest.mark.usefixtures("machine")
 
 

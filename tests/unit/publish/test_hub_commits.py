@@ -1,45 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-import pytest
-from support.hub_server import WRITER
-
 from kernforge.publish.hub_commits import Operation, batches, plan
-
-pytest.importorskip("huggingface_hub")
-# The hub's own client hands files to its HTTP library in a way that the latter wants changed.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-CPU, CUDA = "torch-cpu", "torch-cuda"
-
-
-@pytest.fixture(autouse=True)
-def environment(hub, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "kernels"))
-    monkeypatch.setenv("HF_TOKEN", WRITER)
-    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr("time.sleep", lambda _seconds: None)
-
-
-@pytest.fixture
-def build(tmp_path, write_variant):
-    """Lay out builds whose files say ``text``."""
-
-    def make(text, variants=(CPU,), version=1):
-        directory = tmp_path / f"build-{text}-{'-'.join(variants)}-{version}"
-        for name in variants:
-            write_variant(
-                directory,
-                variant=name,
-                backend=name.removeprefix("torch-"),
-                files={"__init__.py": f"TEXT = {text!r}\n", "toy.so": text * 99, "empty.py": ""},
-                unique=f"{len(text):07x}",
-                version=version,
-            )
-        return directory
-
-    return make
 
 
 def test_a_plan_is_the_difference_of_two_trees():

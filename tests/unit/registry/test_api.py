@@ -3,6 +3,7 @@ import errno
 from pathlib import Path
 
 import pytest
+from support.registries import REPO, publish_file
 
 from kernforge.errors import RegistryError, UsageError
 from kernforge.publish import destination
@@ -15,26 +16,7 @@ from kernforge.registry.api import (
     open_registry,
 )
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.system.digest import sha256
 from kernforge.system.environment import Environment
-
-REPO = "owner/toy"
-
-
-def publish_file(registry, tag, text):
-    """Publish one file without the publisher, under a tag and its branch."""
-    with registry.writing(REPO):
-        digest = sha256(text)
-        registry.add_blob(REPO, digest, text.encode())
-        new, _ = registry.add_snapshot(REPO, {"build/torch-cpu/sub/a.py": digest})
-        for name in (tag, tag.partition(".")[0]):
-            registry.set_ref(REPO, name, new)
-    return new
-
-
-@pytest.fixture
-def registry(tmp_path):
-    return DirectoryRegistry(tmp_path / "registry")
 
 
 def test_versions_and_revisions_lead_to_commits(registry):

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from support import processes
+from support.registries import REPO, publish_file
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
@@ -11,24 +12,6 @@ from kernforge.errors import RegistryError, UsageError
 from kernforge.registry.api import find_version, open_registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system.digest import sha256
-
-REPO = "owner/toy"
-
-
-def publish_file(registry, tag, text):
-    """Publish one file without the publisher, under a tag and its branch."""
-    with registry.writing(REPO):
-        digest = sha256(text)
-        registry.add_blob(REPO, digest, text.encode())
-        new, _ = registry.add_snapshot(REPO, {"build/torch-cpu/sub/a.py": digest})
-        for name in (tag, tag.partition(".")[0]):
-            registry.set_ref(REPO, name, new)
-    return new
-
-
-@pytest.fixture
-def registry(tmp_path):
-    return DirectoryRegistry(tmp_path / "registry")
 
 
 def test_a_file_beside_the_metadata_is_given_or_is_not_there(registry):
