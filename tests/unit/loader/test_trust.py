@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading under a trust policy: what is refused is not read, and not run."""
+
+import json
+import shutil
+
+import pytest
+from support import policies
+from support.policies import NEVER, REPO, SIGNED, Remote, user, write
+from support.signatures import IDENTITY, ISSUER, Sigstore
+
+from kernforge.artifact.metadata import SIGNATURE
+from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
+from kernforge.errors import IntegrityError, TrustError
+from kernforge.loader import api as loader
+from kernforge.loader import importer, search
+from kernforge.loader.host import Host
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.trust import signature, signing
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch, tmp_path):
+    """A machine with torch for the CPU and without policies."""
+    policies.without_policies(monkeypatch, tmp_path)
+    host = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=Version2(2, 13), cxx11=True)
+    for module in (loader, search):
+        monkeypatch.setattr(module, "probe", lambda _backend: host)
+
+
+@pytest.fixture
+def key(tmp_path):
+    private, public = signature.new_key(None)
+    return signing.Key(pem=private, passphrase=None), signing.public_text(public)
+
+
+@pytest.fixture
+def built(tmp_path, write_variant, request):
+    """A built variant with an id of this test's own."""
+    unique = f"{abs(hash(request.node.nodeid)) % 16**7:07x}"
+    return write_variant(tmp_path / "build", unique=unique)
+
+
+def remote(tmp_path, built) -> Remote:
+    publish(built.parent, DirectoryRegistry(tmp_path / "registry"), REPO)
+    return Remote(tmp_path / "registry", publishers=None)
+
+
+def test_a_kernel_that_is_refused_is_not_even_read(tmp_path, built):
+    registry = remote(tmp_path, built)
+    for path in (tmp_path / "registry").rglob("metadata.json"):
+        blob = path.resolve()
+        blob.chmod(0o644)
+        blob.write_text("not JSON")
+    with pytest.raises(TrustError):
+        loader.get_kernel(REPO, version=1, registry=registry)
+    with pytest.raises(IntegrityError, match="not JSON"):
+        loader.get_kernel(REPO, version=1, registry=registry, trust_remote_code=True)
+    with pytest.raises(TrustError):
+        loader.has_kernel(REPO, version=1, registry=registry)
+
+
+def test_a_signed_kernel_loads_where_a_signature_is_demanded(tmp_path, built, key):
+    signing.sign([built], key[0].sign)
+    registry = remote(tmp_path, built)
+    user(SIGNED.format(key[1]))
+    assert loader.get_kernel(REPO, version=1, registry=registry).ANSWER == 42
+
+
+def test_the_callers_word_is_no_signature(tmp_path, built, key):
+    registry = remote(tmp_path, built)
+    user(SIGNED.format(key[1]))
+    with pytest.raises(TrustError, match="not signed"):
+        loader.get_kernel(REPO, version=1, registry=registry, trust_remote_code=True)
+
+
+def test_a_document_that_changed_under_its_signature_is_not_parsed(tmp_path, built, key):
+    signing.sign([built], key[0].sign)
+    user(SIGNED.replace('repo = "acme/*"', "").format(key[1]))
+    (built / "metadata.json").write_bytes(b"not JSON, and whoever parses it says so")
+    with pytest.raises(IntegrityError, match="does not fit its bytes"):
+        loader.get_local_kernel(built)
+
+
+def test_a_file_that_changed_under_a_signed_digest_is_not_run(tmp_path, built, key):
+    signing.sign([built], key[0].sign)
+    user(SIGNED.replace('repo = "acme/*"', "").format(key[1]))
+    (built / "__init__.py").write_text("raise SystemExit('it was run')")
+    with pytest.raises(IntegrityError, match=r"changed: __init__\.py"):
+        loader.get_local_kernel(built)
+
+
+def test_a_signature_without_a_digest_proves_nothing(tmp_path, write_variant, key):
+    directory = write_variant(tmp_path / "build", unique="eeeeeee", digest=False)
+    document = (directory / "metadata.json").read_bytes()
+    (directory / SIGNATURE).write_bytes(key[0].sign([document])[0])
+    user(SIGNED.replace('repo = "acme/*"', "").format(key[1]))
+    with pytest.raises(IntegrityError, match="has no digest"):
+        loader.get_local_kernel(directory)
+
+
+def test_what_a_kernel_depends_on_is_held_to_the_policy_too(tmp_path, built, write_variant):
+    registry = remote(tmp_path, built)
+    user_of = write_variant(tmp_path / "user", unique="ddddddd", name="user", depends={REPO: 1})
+    publish(user_of.parent, DirectoryRegistry(tmp_path / "registry"), "acme/user")
+    with pytest.raises(TrustError, match="acme/toy from"):
+        loader.get_kernel(
+            "acme/user", version=1, registry=registry, trust_remote_code=["acme/user"]
+        )
+
+
+def test_an_identity_is_demanded_of_another_sigstore_instance(tmp_path, built):
+    instance = Sigstore()
+    document = (built / "metadata.json").read_bytes()
+    (built / SIGNATURE).write_bytes(instance.sign(document))
+    write(tmp_path / "config/kernforge/root.json", json.dumps(instance.trusted_root()))
+    rule = '[[rule]]\nadmit = "signed"\nsigners = "builder"\n'
+    signer = f'[signer.builder]\nissuer = "{ISSUER}"\ntrusted-root = "root.json"\n'
+    user(f'{signer}identity = "{IDENTITY.replace("build.yaml", "*")}"\n{rule}')
+    assert loader.get_local_kernel(built).ANSWER == 42
+    user(f'{signer}identity = "{IDENTITY.replace("main", "release/*")}"\n{rule}')
+    with pytest.raises(TrustError, match="which is not one of builder"):
+        loader.get_local_kernel(built)
+
+
+def test_a_link_does_not_lead_into_a_trusted_directory(tmp_path, built):
+    elsewhere = shutil.copytree(built, tmp_path / "elsewhere" / built.name)
+    trusted = tmp_path / "trusted"
+    trusted.mkdir()
+    (trusted / built.name).symlink_to(elsewhere)
+    user(f'[[rule]]\nregistry = "{trusted.as_uri()}/**"\nadmit = "always"\n{NEVER}')
+    with pytest.raises(TrustError, match="elsewhere"):
+        loader.get_local_kernel(trusted / built.name)
+
+
+def test_what_was_refused_is_not_loaded(tmp_path, built):
+    user(NEVER)
+    before = len(importer.get_loaded_kernels())
+    with pytest.raises(TrustError):
+        loader.get_local_kernel(built)
+    assert len(importer.get_loaded_kernels()) == before
