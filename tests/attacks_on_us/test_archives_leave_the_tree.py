@@ -85,7 +85,7 @@ def zipped(members, top, *, record=""):
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for member in members:
             info = zipfile.ZipInfo("x")
-            info.filename = top + member.name  # as it is: the constructor mends some
+            info.filename = top + member.name  # as it is: the constructor changes some
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = (stat.S_IFREG | 0o644) << 16
             with pytest.warns() if top + member.name in archive.namelist() else _silent():

@@ -190,7 +190,7 @@ def test_a_published_kernel_brings_its_scripts(repo, tmp_path, ours, theirs):
     mine, their = json.loads(done.stdout), json.loads(other.stdout)
     assert mine["benchmarkScriptSha"] == their["benchmarkScriptSha"]
     assert mine["results"][0]["verified"] is their["results"][0]["verified"] is True
-    # The scripts are not what a version promises: they may be mended, and stay when none are given.
+    # The scripts are not what a version promises: they may be fixed, and stay when none are given.
     scripts["benchmark.py"].write_text(SMALL.replace("50000", "60000"))
     second = publish(root / "build", registry, REPO, benchmarks=scripts)
     assert (second.version, second.changed) == (first.version, True)

@@ -208,9 +208,9 @@ def test_a_session(project, home):
         assert other["last_good"]["round"] == one["round"]
 
         edit(project / "times_two.cpp", "y[i] = 3 * x[i];", "y[i] = x[i] + x[i];")
-        mended = session.next()
-        assert mended["ok"]
-        assert mended["last_good"]["round"] == mended["round"]
+        fixed = session.next()
+        assert fixed["ok"]
+        assert fixed["last_good"]["round"] == fixed["round"]
         code, alive = session.interrupt()
     assert code == 130
     assert not alive

@@ -150,6 +150,6 @@ def test_a_mistake_in_device_code_is_shown(home, edit):
     assert one.exit_code == 5
     (said,) = (each.diagnostic for each in one.diagnostics)
     assert (said.file, said.line) == ("times_two.cu", 4)
-    mended, _ = edit(BODY, "y[i] = 3 * x[i];")
-    assert mended.ok
+    fixed, _ = edit(BODY, "y[i] = 3 * x[i];")
+    assert fixed.ok
     assert ways(home) == (1, 1)

@@ -132,3 +132,13 @@ def test_a_search_without_the_hub_says_so_and_finds_the_rest(
     assert "no kernel with 'nothing-like-it'" in capsys.readouterr().out
     assert call("list", "--registry", new_user / "none") == 0
     assert "is on this machine" in capsys.readouterr().out
+
+
+def test_get_asks_for_a_version_in_the_commands_words(capsys):
+    assert call("get", "me/my-op") == 2
+    assert "--version 1" in capsys.readouterr().err
+
+
+def test_a_registry_that_is_not_there_is_said(tmp_path, capsys):
+    assert call("versions", "me/my-op", "--registry", str(tmp_path / "none")) == 8
+    assert "that directory does not exist" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 """What the command refuses before it measures."""
 
 import pytest
+from support.commands import call
 
 from kernforge.cli.main import main
 
@@ -19,3 +20,8 @@ def test_a_place_that_takes_no_result_is_refused_before_anything_is_measured(
         assert str(path.parent) in capsys.readouterr().err
     assert not missing.parent.exists()
     assert (tmp_path / "file").is_file()
+
+
+def test_rounds_that_give_no_interval_are_refused(project, capsys):
+    assert call("bench", str(project), "--device", "cpu", "--rounds", "5") == 2
+    assert "--rounds 6 is the least" in capsys.readouterr().err

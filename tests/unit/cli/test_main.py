@@ -162,17 +162,6 @@ def test_a_missing_extra_says_what_to_install(project, capsys, monkeypatch):
     assert "pip install 'kernforge[build]'" in capsys.readouterr().err
 
 
-def test_a_branch_that_is_not_followed_is_told(tmp_path, write_variant, capsys):
-    hub = '[general.hub]\nbranch = "next"\n[torch]'
-    (tmp_path / "build.toml").write_text(CPU_AND_METAL.replace("[torch]", hub))
-    for name in ("op.cpp", "op.mm"):
-        (tmp_path / name).touch()
-    write_variant(tmp_path / "build", name="my-op")
-    said = ("--registry", str(tmp_path / "registry"), "--repo-id", "me/my-op", "--dry-run")
-    assert call("publish", str(tmp_path), *said) == 0
-    assert "branch = 'next' is not used: a version is published on v1" in capsys.readouterr().err
-
-
 def test_a_missing_torch_is_no_traceback(project, capsys, monkeypatch):
     def lacking(*_):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
@@ -200,26 +189,6 @@ def test_a_misspelt_project_is_not_the_one_around_it(project, capsys):
         assert hint in told
 
 
-def test_a_wrong_architecture_is_the_command_lines_fault(project, capsys):
-    assert call("build", str(project), "--arch", "x") == 2
-    assert "9.0a" in capsys.readouterr().err
-
-
-def test_get_asks_for_a_version_in_the_commands_words(capsys):
-    assert call("get", "me/my-op") == 2
-    assert "--version 1" in capsys.readouterr().err
-
-
-def test_a_registry_that_is_not_there_is_said(tmp_path, capsys):
-    assert call("versions", "me/my-op", "--registry", str(tmp_path / "none")) == 8
-    assert "that directory does not exist" in capsys.readouterr().err
-
-
-def test_rounds_that_give_no_interval_are_refused(project, capsys):
-    assert call("bench", str(project), "--device", "cpu", "--rounds", "5") == 2
-    assert "--rounds 6 is the least" in capsys.readouterr().err
-
-
 def test_an_interrupt_exits_130(project, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -238,9 +207,9 @@ def test_a_reader_that_has_enough_is_no_traceback():
 
 
 def test_a_program_reads_one_document_however_a_command_ends(capsys):
-    error = errors.CheckError("it is wrong", hint="mend it")
+    error = errors.CheckError("it is wrong", hint="fix it")
     for result, expected in (
-        (None, {"error": "CheckError", "message": "it is wrong", "hint": "mend it"}),
+        (None, {"error": "CheckError", "message": "it is wrong", "hint": "fix it"}),
         ({"ok": False}, {"ok": False, "error": "CheckError", "message": "it is wrong"}),
         ([1, 2], [1, 2]),
     ):
