@@ -31,8 +31,67 @@ if TYPE_CHECKING:
     from kernforge.loader.kernels_lock import KernelLocks
 
 
+class _Kernel:
+    """A kernel that is loaded on request; ``str`` names it for a message."""
+
+    __slots__ = ()
+
+    def _load(self) -> ModuleType:
+        raise NotImplementedError
+
+
+class _Layer(_Kernel):
+    """A layer of a kernel."""
+
+    __slots__ = ()
+    layer_name: str
+
+    def load(self) -> type[nn.Module]:
+        """The layer's class.
+
+        Raises:
+            LayerError: the kernel has no such layer.
+            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel`` raises.
+        """
+        layers = getattr(self._load(), "layers", None)
+        if layers is None:
+            raise LayerError(
+                f"Kernel repo {self} does not define any layers.",
+                hint="its package has no `layers`: import that module in __init__.py",
+            )
+        layer: type[nn.Module] | None = getattr(layers, self.layer_name, None)
+        if layer is None:
+            raise LayerError(f"Layer `{self.layer_name}` not found in kernel repo {self}.")
+        return layer
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, layer `{self.layer_name}`"
+
+
+class _Function(_Kernel):
+    """A function of a kernel."""
+
+    __slots__ = ()
+    func_name: str
+
+    def load(self) -> type[nn.Module]:
+        """A layer that calls the function.
+
+        Raises:
+            LayerError: the kernel has no such function.
+            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel`` raises.
+        """
+        function = getattr(self._load(), self.func_name, None)
+        if function is None:
+            raise LayerError(f"Function `{self.func_name}` not found in `{self}`")
+        return function_layer(function)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, function `{self.func_name}`"
+
+
 @dataclass(frozen=True, slots=True)
-class _Published:
+class _Published(_Kernel):
     """A kernel in a registry, by version or revision."""
 
     repo_id: str
@@ -51,17 +110,15 @@ class _Published:
                 "Either a revision or a version must be specified.",
                 hint="pass version=<major> for a stable interface",
             )
-        if isinstance(self.trust_remote_code, list):  # so that it can be hashed
-            object.__setattr__(self, "trust_remote_code", tuple(self.trust_remote_code))
+        _make_hashable(self)
 
-    def _kernel(self) -> ModuleType:
-        trusted = self.trust_remote_code
+    def _load(self) -> ModuleType:
         return get_kernel(
             self.repo_id,
             version=self.version,
             revision=self.revision,
             registry=self.registry,
-            trust_remote_code=list(trusted) if isinstance(trusted, tuple) else trusted,
+            trust_remote_code=_trusted(self),
             user_agent=self.user_agent,
         )
 
@@ -71,7 +128,62 @@ class _Published:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerRepository(_Published):
+class _Local(_Kernel):
+    """A kernel in a directory."""
+
+    repo_path: Path
+
+    def _load(self) -> ModuleType:
+        return get_local_kernel(self.repo_path)
+
+    def __str__(self) -> str:
+        return f"`{self.repo_path}`"
+
+
+@dataclass(frozen=True, slots=True)
+class _Locked(_Kernel):
+    """A kernel in a registry, at the commit of a lock that is read at once."""
+
+    repo_id: str
+    _: KW_ONLY
+    lockfile: str | os.PathLike[str] | None = None
+    registry: AnyRegistry = None
+    trust_remote_code: bool | list[str] | tuple[str, ...] = False
+    locks: KernelLocks = field(init=False, compare=False, repr=False)
+    commit: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        locks = read_locks(self.lockfile)
+        object.__setattr__(self, "locks", locks)
+        object.__setattr__(self, "commit", locks.of(self.repo_id).commit)
+        # What else it locks may differ, so two locks are not the same.
+        object.__setattr__(self, "lockfile", locks.source)
+        _make_hashable(self)
+
+    def _load(self) -> ModuleType:
+        return get_locked_kernel(
+            self.repo_id,
+            lockfile=self.locks,
+            registry=self.registry,
+            trust_remote_code=_trusted(self),
+        )
+
+    def __str__(self) -> str:
+        return f"`{self.repo_id}` (commit {self.commit})"
+
+
+def _make_hashable(repository: _Published | _Locked) -> None:
+    if isinstance(repository.trust_remote_code, list):
+        object.__setattr__(repository, "trust_remote_code", tuple(repository.trust_remote_code))
+
+
+def _trusted(repository: _Published | _Locked) -> bool | list[str]:
+    trusted = repository.trust_remote_code
+    return trusted if isinstance(trusted, bool) else list(trusted)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRepository(_Layer, _Published):
     """A layer of a published kernel.
 
     Args:
@@ -91,21 +203,9 @@ class LayerRepository(_Published):
     _: KW_ONLY
     layer_name: str
 
-    def load(self) -> type[nn.Module]:
-        """The layer's class.
-
-        Raises:
-            LayerError: the kernel has no such layer.
-            KernforgeError: what ``get_kernel`` raises.
-        """
-        return _layer(self._kernel(), self.layer_name, self)
-
-    def __str__(self) -> str:
-        return f"{_Published.__str__(self)}, layer `{self.layer_name}`"
-
 
 @dataclass(frozen=True, slots=True)
-class FuncRepository(_Published):
+class FuncRepository(_Function, _Published):
     """A function of a published kernel, used as a layer.
 
     Args:
@@ -125,21 +225,9 @@ class FuncRepository(_Published):
     _: KW_ONLY
     func_name: str
 
-    def load(self) -> type[nn.Module]:
-        """A layer that calls the function.
-
-        Raises:
-            LayerError: the kernel has no such function.
-            KernforgeError: what ``get_kernel`` raises.
-        """
-        return _function(self._kernel(), self.func_name, self)
-
-    def __str__(self) -> str:
-        return f"{_Published.__str__(self)}, function `{self.func_name}`"
-
 
 @dataclass(frozen=True, slots=True)
-class LocalLayerRepository:
+class LocalLayerRepository(_Layer, _Local):
     """A layer of a kernel in a directory.
 
     Args:
@@ -147,25 +235,12 @@ class LocalLayerRepository:
         layer_name: the layer's class in the kernel's ``layers``.
     """
 
-    repo_path: Path
     _: KW_ONLY
     layer_name: str
 
-    def load(self) -> type[nn.Module]:
-        """The layer's class.
-
-        Raises:
-            LayerError: the kernel has no such layer.
-            KernforgeError: what ``get_local_kernel`` raises.
-        """
-        return _layer(get_local_kernel(self.repo_path), self.layer_name, self)
-
-    def __str__(self) -> str:
-        return f"`{self.repo_path}`, layer `{self.layer_name}`"
-
 
 @dataclass(frozen=True, slots=True)
-class LocalFuncRepository:
+class LocalFuncRepository(_Function, _Local):
     """A function of a kernel in a directory, used as a layer.
 
     Args:
@@ -173,59 +248,12 @@ class LocalFuncRepository:
         func_name: the function's name in the kernel's package.
     """
 
-    repo_path: Path
     _: KW_ONLY
     func_name: str
 
-    def load(self) -> type[nn.Module]:
-        """A layer that calls the function.
-
-        Raises:
-            LayerError: the kernel has no such function.
-            KernforgeError: what ``get_local_kernel`` raises.
-        """
-        return _function(get_local_kernel(self.repo_path), self.func_name, self)
-
-    def __str__(self) -> str:
-        return f"`{self.repo_path}`, function `{self.func_name}`"
-
 
 @dataclass(frozen=True, slots=True)
-class _Locked:
-    """A kernel in a registry, at the commit of a lock that is read at once."""
-
-    repo_id: str
-    _: KW_ONLY
-    lockfile: str | os.PathLike[str] | None = None
-    registry: AnyRegistry = None
-    trust_remote_code: bool | list[str] | tuple[str, ...] = False
-    locks: KernelLocks = field(init=False, compare=False, repr=False)
-    commit: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        locks = read_locks(self.lockfile)
-        object.__setattr__(self, "locks", locks)
-        object.__setattr__(self, "commit", locks.of(self.repo_id).commit)
-        # What else it locks may differ, so two locks are not the same.
-        object.__setattr__(self, "lockfile", locks.source)
-        if isinstance(self.trust_remote_code, list):  # so that it can be hashed
-            object.__setattr__(self, "trust_remote_code", tuple(self.trust_remote_code))
-
-    def _kernel(self) -> ModuleType:
-        trusted = self.trust_remote_code
-        return get_locked_kernel(
-            self.repo_id,
-            lockfile=self.locks,
-            registry=self.registry,
-            trust_remote_code=list(trusted) if isinstance(trusted, tuple) else trusted,
-        )
-
-    def __str__(self) -> str:
-        return f"`{self.repo_id}` (commit {self.commit})"
-
-
-@dataclass(frozen=True, slots=True)
-class LockedLayerRepository(_Locked):
+class LockedLayerRepository(_Layer, _Locked):
     """A layer of a published kernel, at the commit in an application's lock.
 
     Args:
@@ -244,21 +272,9 @@ class LockedLayerRepository(_Locked):
     _: KW_ONLY
     layer_name: str
 
-    def load(self) -> type[nn.Module]:
-        """The layer's class.
-
-        Raises:
-            LayerError: the kernel has no such layer.
-            KernforgeError: what ``get_locked_kernel`` raises.
-        """
-        return _layer(self._kernel(), self.layer_name, self)
-
-    def __str__(self) -> str:
-        return f"{_Locked.__str__(self)}, layer `{self.layer_name}`"
-
 
 @dataclass(frozen=True, slots=True)
-class LockedFuncRepository(_Locked):
+class LockedFuncRepository(_Function, _Locked):
     """A function of a published kernel at the commit in an application's lock, used as a layer.
 
     Args:
@@ -276,35 +292,3 @@ class LockedFuncRepository(_Locked):
 
     _: KW_ONLY
     func_name: str
-
-    def load(self) -> type[nn.Module]:
-        """A layer that calls the function.
-
-        Raises:
-            LayerError: the kernel has no such function.
-            KernforgeError: what ``get_locked_kernel`` raises.
-        """
-        return _function(self._kernel(), self.func_name, self)
-
-    def __str__(self) -> str:
-        return f"{_Locked.__str__(self)}, function `{self.func_name}`"
-
-
-def _layer(kernel: ModuleType, layer_name: str, repo: object) -> type[nn.Module]:
-    layers = getattr(kernel, "layers", None)
-    if layers is None:
-        raise LayerError(
-            f"Kernel repo {repo} does not define any layers.",
-            hint="its package has no `layers`: import that module in __init__.py",
-        )
-    layer: type[nn.Module] | None = getattr(layers, layer_name, None)
-    if layer is None:
-        raise LayerError(f"Layer `{layer_name}` not found in kernel repo {repo}.")
-    return layer
-
-
-def _function(kernel: ModuleType, func_name: str, repo: object) -> type[nn.Module]:
-    function = getattr(kernel, func_name, None)
-    if function is None:
-        raise LayerError(f"Function `{func_name}` not found in `{repo}`")
-    return function_layer(function)
