@@ -205,7 +205,7 @@ def test_a_projects_device_code_is_compiled_alone(x, home, project):
 
 
 FUNCTOR = (
-    "// On what elements are widened to",
+    "// W is the type of the computation",
     """struct Shift {
   float by;
   __host__ __device__ explicit Shift(float value) : by{value} {}
@@ -213,7 +213,7 @@ FUNCTOR = (
   __host__ __device__ float both() const { return by; }
 };
 
-// On what elements are widened to""",
+// W is the type of the computation""",
 )
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: __LICENSE__
 //
-// y = max(x, 0) * scale, element by element: what the kernels and the binding share.
-// No torch header in here: that is what keeps a kernel's compile time at a second or two.
+// y = max(x, 0) * scale, element by element: declarations for the kernels and the binding.
+// It includes no header of torch, so that a kernel compiles in one or two seconds.
 
 #pragma once
 
@@ -17,7 +17,7 @@ namespace __PYTHON_NAME___kernel {
 
 using kernforge::DType;
 
-// `count` elements that lie side by side; y may be x.
+// Computes `count` consecutive elements; y may be x.
 void run_cpu(const void* x, void* y, double scale, DType dtype, int64_t count);
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: __LICENSE__
-"""Shapes for tests, each with the regime that it stands for."""
+"""Shapes for tests, by names that say what each shape tests."""
 
 from __future__ import annotations
 

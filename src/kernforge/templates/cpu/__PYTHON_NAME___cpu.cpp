@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: __LICENSE__
 //
 // y = max(x, 0) * scale on CPUs: a loop that the compiler vectorises. The binding calls run_cpu
-// from several threads, each for a range of its own.
+// from several threads, each with another range.
 
 #include "__PYTHON_NAME__.h"
 #include "kernforge/elementwise.h"
@@ -11,7 +11,7 @@ namespace __PYTHON_NAME___kernel {
 void run_cpu(const void* x, void* y, double scale, DType dtype, int64_t count) {
   kernforge::dispatch(dtype, [&](auto element) {
     using T = decltype(element);
-    using W = kernforge::widened_t<T>;  // double for double, else float
+    using W = kernforge::widened_t<T>;  // double for double, otherwise float
     const auto scaled_relu = [factor = static_cast<W>(scale)](W v) {
       return (v < 0 ? 0 : v) * factor;  // a NaN stays one
     };

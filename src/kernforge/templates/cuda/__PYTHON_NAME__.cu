@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: __LICENSE__
 //
-// y = max(x, 0) * scale on NVIDIA GPUs. kernforge/elementwise.cuh has the kernel around the
-// formula; what is not element by element has a kernel of its own here.
+// y = max(x, 0) * scale on NVIDIA GPUs. kernforge/elementwise.cuh has the kernel that applies the
+// formula to each element; write another kernel here for an operator that is not element-wise.
 
 #include "__PYTHON_NAME__.h"
 #include "kernforge/elementwise.cuh"
@@ -9,7 +9,7 @@
 namespace __PYTHON_NAME___kernel {
 namespace {
 
-// On what elements are widened to: W is double for double, else float.
+// W is the type of the computation: double for double, otherwise float.
 template <class W>
 struct ScaledRelu {
   W scale;

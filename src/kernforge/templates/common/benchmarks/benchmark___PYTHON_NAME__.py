@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: __LICENSE__
-"""What `kernforge benchmark` and `kernels benchmark` run on the published kernel."""
+"""The benchmark of the published kernel, for `kernforge benchmark` and `kernels benchmark`."""
 
 from __future__ import annotations
 

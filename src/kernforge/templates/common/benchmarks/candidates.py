@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: __LICENSE__
-"""Who is measured by `kernforge bench`: the kernel, and plain torch beside it."""
+"""The candidates that `kernforge bench` measures: the kernel, and plain torch."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ def kernel(module, x, scale):
 
 
 def eager(x, scale):
-    """Plain torch; measured under torch.compile, too."""
+    """Plain torch; also measured with torch.compile."""
     return x.clamp(min=0) * scale

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: __LICENSE__
-"""What is measured by `kernforge bench`, and what is right: the judge's side."""
+"""The workloads that `kernforge bench` measures, with their inputs and references."""
 
 from __future__ import annotations
 
 from kernforge import Tensor, Workload
 
-SHAPES = {
-    "small": (1024, 1024),
-    "large": (4096, 4096),
-}
+SHAPES = {"small": (1024, 1024), "large": (4096, 4096)}
 
 WORKLOADS = [
     Workload(

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: __LICENSE__
 //
-// y = max(x, 0) * scale, element by element, and its gradient: what the kernels and the binding
-// share.
-// No torch header in here: that is what keeps a kernel's compile time at a second or two.
+// y = max(x, 0) * scale, element by element, and its gradient: declarations for the kernels and
+// the binding. It includes no header of torch, so that a kernel compiles in one or two seconds.
 
 #pragma once
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: __LICENSE__
 //
 // y = max(x, 0) * scale on NVIDIA GPUs, and its gradient. kernforge/elementwise.cuh has the kernel
-// around the formulas; what is not element by element has a kernel of its own here.
+// that applies a formula to each element; write another kernel here for an operator that is not
+// element-wise.
 
 #include "__PYTHON_NAME__.h"
 #include "kernforge/elementwise.cuh"
@@ -9,7 +10,7 @@
 namespace __PYTHON_NAME___kernel {
 namespace {
 
-// On what elements are widened to: W is double for double, else float.
+// W is the type of the computation: double for double, otherwise float.
 template <class W>
 struct ScaledRelu {
   W scale;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: __LICENSE__
 //
-// y = max(x, 0) * scale on NVIDIA GPUs. No torch header in here: that keeps the compile time at a
-// second or two.
+// y = max(x, 0) * scale on NVIDIA GPUs. It includes no header of torch, so that it compiles in one
+// or two seconds.
 
 #include "kernforge/elementwise.cuh"
 
-// W is what elements are widened to: double for double, else float.
+// W is the type of the computation: double for double, otherwise float.
 template <class W>
 struct ScaledRelu {
   W scale;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: __LICENSE__
 """The kernel against its reference.
 
-`op_tests` makes a test for each of its checks: values, special values, views, what lies around the
-memory, gradient, determinism, torch.compile, streams, graphs. `pytest -k views` runs one.
+`op_tests` makes a test for each of its checks: values, special values, views, guards around memory,
+gradient, determinism, torch.compile, streams, graphs. `pytest -k views` runs one of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: __LICENSE__
 //
-// The op and its gradient as torch sees them: checks, allocation, stream, registration. On
-// torch's stable ABI, so one build serves every torch from 2.10 on. A build defines CPU_KERNEL or
-// CUDA_KERNEL.
+// The operator and its gradient for torch: checks, allocation, stream, registration. It uses
+// torch's stable ABI, so that one build works with every torch from 2.10 on. A build defines
+// CPU_KERNEL or CUDA_KERNEL.
 
 #include "../__PYTHON_NAME__.h"
 #include "kernforge/stable_binding.h"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from kernforge.testing import op_tests
 
-# A test for each check: values, views, what lies around the memory, torch.compile, streams, graphs.
+# A test for each check: values, views, guards around memory, torch.compile, streams, graphs.
 TestKernel = op_tests(
     op="__PYTHON_NAME__",
     reference=lambda x, scale: x.double().clamp(min=0) * scale,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: __LICENSE__
 //
-// The op as torch sees it, on torch's stable ABI, and the loop for CPUs. A build defines CPU_KERNEL
+// The operator for torch, on torch's stable ABI, and the loop for CPUs. A build defines CPU_KERNEL
 // or CUDA_KERNEL.
 
 #include "kernforge/elementwise.h"
@@ -29,7 +29,7 @@ Tensor run(const Tensor& x, double scale) {
 #else
   kernforge::dispatch(dtype, [&](auto element) {
     using T = decltype(element);
-    using W = kernforge::widened_t<T>;  // double for double, else float
+    using W = kernforge::widened_t<T>;  // double for double, otherwise float
     const auto scaled_relu = [factor = static_cast<W>(scale)](W v) {
       return (v < 0 ? 0 : v) * factor;  // a NaN stays one
     };

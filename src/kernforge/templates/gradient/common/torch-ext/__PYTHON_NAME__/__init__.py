@@ -19,7 +19,7 @@ def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
 
     Args:
         x: float32, float16, bfloat16 or float64, of any shape; copied where it is not contiguous.
-        scale: what the positive elements are multiplied by.
+        scale: factor of the positive elements.
 
     Returns:
         A new contiguous tensor of the same shape and dtype.
@@ -30,7 +30,7 @@ def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     return ops.__PYTHON_NAME__(x, scale)
 
 
-# What torch.compile needs to know: the result's shape and dtype, without running anything.
+# The fake implementation for torch.compile: shape and dtype of the result, without a computation.
 @torch.library.register_fake(add_op_namespace_prefix("__PYTHON_NAME__"))
 def _fake(x: torch.Tensor, scale: float) -> torch.Tensor:  # noqa: ARG001
     torch._check(  # noqa: SLF001
@@ -45,7 +45,7 @@ def _backward_fake(grad: torch.Tensor, x: torch.Tensor, scale: float) -> torch.T
     return x.new_empty(x.shape)
 
 
-# The gradient: what the forward pass keeps, and what the backward pass does with it.
+# The gradient: the forward pass saves its input for the backward pass.
 def _keep(ctx, inputs, output) -> None:  # noqa: ANN001, ARG001
     x, ctx.scale = inputs
     ctx.save_for_backward(x)

@@ -15,7 +15,7 @@ def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     return ops.__PYTHON_NAME__(x, scale)
 
 
-# What torch.compile needs to know: the result's shape and dtype, without running anything.
+# The fake implementation for torch.compile: shape and dtype of the result, without a computation.
 @torch.library.register_fake(add_op_namespace_prefix("__PYTHON_NAME__"))
 def _fake(x: torch.Tensor, scale: float) -> torch.Tensor:  # noqa: ARG001
     return x.new_empty(x.shape)
