@@ -21,7 +21,7 @@ from kernforge.source import extension_source
 from kernforge.system.files import publish_tree, staging, write_new
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from kernforge.adopt.bindings import Operator
@@ -92,7 +92,7 @@ def adopt(
         for path, text in files.items():
             write_new(tree / path, text)
         if not publish_tree(tree, dest):
-            raise UsageError(f"{dest} exists already", hint="choose another directory with --out")
+            raise scaffold.occupied(dest)
     return Adoption(
         name=kernel,
         dest=dest,
@@ -147,7 +147,7 @@ def _translate(
         result = bindings.translate(
             path,
             texts[path],
-            texts=texts,
+            texts=_reachable(users, program, texts),
             keys=tuple(sorted({module.backend.upper() for module in users})) or ("CPU",),
             header=header if path == alone else "",
             prefix=f"{group}_" if names.get(group, frozenset()) & _others(names, group) else "",
@@ -174,6 +174,7 @@ def _translate(
         if result.operators:
             found.setdefault(group, []).extend(result.operators)
     groups = {group: tuple(operators) for group, operators in found.items()}
+    remarks += _defined_twice(o for operators in groups.values() for o in operators)
     for module in program.modules:
         if not groups.get(_group(module)):
             remarks.append(Remark(program.file, 0, f"no operator of {module.name} was found"))
@@ -185,6 +186,29 @@ def _translate(
             hint="start with `kernforge init`, and register the functions with TORCH_LIBRARY",
         )
     return new, groups, remarks
+
+
+def _reachable(users: list[Module], program: Program, texts: Mapping[str, str]) -> dict[str, str]:
+    """Texts in which a module's functions may be: its sources, and headers."""
+    own = {path for module in users for path in module.sources}
+    others = {path for module in program.modules for path in module.sources} - own
+    return {path: text for path, text in texts.items() if path not in others}
+
+
+def _defined_twice(operators: Iterable[Operator]) -> Iterator[Remark]:
+    """Functions of two sources that one library cannot have both."""
+    seen: dict[str, Operator] = {}
+    for operator in operators:
+        if not operator.symbol:
+            continue
+        first = seen.setdefault(operator.symbol, operator)
+        if first.path != operator.path:
+            yield Remark(
+                operator.path,
+                operator.line,
+                f"{operator.symbol} is defined in {first.path} too, and a kernel is one library: "
+                "write `static` before one of the two",
+            )
 
 
 def _makes_module(path: str, texts: Mapping[str, str]) -> bool:
@@ -206,7 +230,8 @@ def _operator_names(program: Program, texts: Mapping[str, str]) -> dict[str, fro
     for module in program.modules:
         for path in module.sources:
             keys = (module.backend.upper(),)
-            result = bindings.translate(path, texts[path], texts=texts, keys=keys)
+            reachable = _reachable([module], program, texts)
+            result = bindings.translate(path, texts[path], texts=reachable, keys=keys)
             found = frozenset(operator.name for operator in result.operators)
             names[_group(module)] = names.get(_group(module), frozenset()) | found
     return names

@@ -96,6 +96,8 @@ class Operator:
         path: the source.
         line: where it was bound.
         function: whether the old module has it as a function, not only as an operator.
+        symbol: the C++ function with the types of its parameters, where other sources could define
+            it too; empty for a lambda or a static function.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Operator:
     path: str
     line: int
     function: bool = True
+    symbol: str = ""
 
     @property
     def schema(self) -> str:
@@ -385,6 +388,7 @@ def _register(source: _Source, bound: _Bound) -> Iterator[str]:
         path=source.path,
         line=line,
         function=bound.function,
+        symbol=_symbol(found, called),
     )
     source.operators.append(operator)
     call = _adapter(called, [a.name for a in marked], known, returned)
@@ -402,6 +406,14 @@ def _register(source: _Source, bound: _Bound) -> Iterator[str]:
     )
     for key in keys:
         yield f'  ops.impl("{operator.op}", torch::k{key}, {call});'
+
+
+def _symbol(found: Function, called: str) -> str:
+    """What a linker sees of a function that this source defines."""
+    if called.startswith("[") or not found.body or "static" in found.prefix.split():
+        return ""
+    name = re.sub(r"^static_cast<.*>\(&(.*)\)$", r"\1", called).removeprefix("&")
+    return f"{name}({', '.join(parameter.type for parameter in found.parameters)})"
 
 
 def _quoted(text: str) -> str:
@@ -426,7 +438,9 @@ def _function(source: _Source, expression: str) -> tuple[Function | None, str, s
     if not re.fullmatch(r"[\w:]+(?:<[^()]*>)?", plain):
         return None, "", f"`{' '.join(expression.split())[:60]}` is not a function"
     last = re.sub(r"<.*", "", plain).rpartition("::")[2]
-    candidates = [f for text in source.texts.values() for f in cpp.functions(text, last)]
+    candidates = list(cpp.functions(source.text, last))
+    if not any(f.body for f in candidates):
+        candidates = [f for text in source.texts.values() for f in cpp.functions(text, last)]
     if wanted is not None:
         candidates = [f for f in candidates if [_bare(p.type) for p in f.parameters] == wanted]
     # A header may declare what no source defines any more.

@@ -118,7 +118,13 @@ def read(source: Path) -> Program:
             f"there is no file or directory {source}",
             hint="name the directory of a setup.py, or a script that calls load or load_inline",
         )
-    found = [_read_file(path) for path in _programs(source)]
+    programs = _programs(source)
+    if not programs:
+        raise UsageError(
+            f"there is no {SETUP} and no script in {source}",
+            hint="name the directory of a setup.py, or a script that calls load or load_inline",
+        )
+    found = [_read_file(path) for path in programs]
     found = [program for program in found if program.modules or program.remarks]
     if not any(program.modules for program in found):
         problems = [str(remark) for program in found for remark in program.remarks]

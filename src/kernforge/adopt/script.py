@@ -4,7 +4,7 @@
 A setup.py, or a script that calls ``load_inline``, is followed statement by statement: literals,
 lists, strings, paths, loops over files and functions of the program itself are evaluated; imports
 are names, and a table answers what such programs ask of torch and of the machine. Everything else
-is ``Unknown`` with its reason, and never run. Files are listed and looked for, and not read.
+is ``Unknown`` with its reason, and never run. Files of the project are listed and read, and no others.
 """
 
 from __future__ import annotations
@@ -213,6 +213,13 @@ class Named:
     """A name of an imported module, as in ``os.path``."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """What ``open`` gives: a file of the project."""
+
+    path: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -473,7 +480,7 @@ class Reader:
     def _name(self, node: ast.Name) -> Any:
         if node.id in self._scope:
             return self._scope[node.id]
-        if node.id in _BUILTINS:
+        if node.id in _BUILTINS or node.id == "open":
             return Named(f"builtins.{node.id}")
         return Unknown(node.id, getattr(node, "lineno", 0))
 
@@ -673,6 +680,10 @@ class Reader:
         if adds and name == "extend" and isinstance(arguments[0], Unknown):
             name = "append"
         try:
+            if isinstance(holder, _OpenFile) and name == "read" and not arguments:
+                return holder.path.read_text(encoding="utf-8")
+            if isinstance(holder, Path) and name == "read_text":
+                return self._open(holder).path.read_text(encoding="utf-8")
             if isinstance(holder, Path) and name in _PATH_METHODS:
                 return self._path(holder, name, arguments)
             if name in _METHODS.get(type(holder), ()):
@@ -683,6 +694,17 @@ class Reader:
         except _MISTAKES:
             pass
         return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
+
+    def _open(self, path: Any, mode: str = "r", **_: Any) -> _OpenFile:
+        """A file of the project to read.
+
+        Raises:
+            ValueError: it lies outside the project, or is opened to be written.
+        """
+        whole = (self._root / path).resolve()
+        if mode not in {"r", "rt"} or not whole.is_relative_to(self._root):
+            raise ValueError("not a file of the project that is read")
+        return _OpenFile(whole)
 
     def _path(self, holder: Path, name: str, arguments: list[Any]) -> Any:
         if name in {"resolve", "absolute"}:
@@ -748,6 +770,7 @@ class Reader:
             "os.path.exists": lambda path: (root / path).exists(),
             "os.path.isfile": lambda path: (root / path).is_file(),
             "os.path.isdir": lambda path: (root / path).is_dir(),
+            "builtins.open": self._open,
             "pathlib.Path": Path,
             "pathlib.Path.cwd": lambda: root,
         }

@@ -90,7 +90,7 @@ def scaffold(
         for path, text in files.items():
             write_new(tree / path, text)
         if not publish_tree(tree, dest):
-            raise _occupied(dest)
+            raise occupied(dest)
     return tuple(dest / path for path in files)
 
 
@@ -276,15 +276,15 @@ def check_free(dest: Path) -> None:
         UsageError: it does, with the names.
     """
     if dest.is_symlink() or (dest.exists() and (not dest.is_dir() or any(dest.iterdir()))):
-        raise _occupied(dest)
+        raise occupied(dest)
 
 
-def _occupied(dest: Path) -> UsageError:
-    """What stands in the way, by name."""
+def occupied(dest: Path) -> UsageError:
+    """The error for a directory that holds something, with the names."""
     found = sorted(path.name for path in dest.iterdir()) if dest.is_dir() else []
     shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")  # noqa: PLR2004
-    into = f"; `kernforge init {dest}` fills a directory and overwrites nothing" if found else ""
     return UsageError(
         f"{dest} exists already" + (f" and holds {shown}" if found else ""),
-        hint=f"choose another name or directory, or remove it first{into}",
+        hint="choose another name or directory, or remove it first; `kernforge init` makes a project of a "
+        "directory and overwrites nothing",
     )

@@ -118,6 +118,23 @@ if version > '12':
     assert second.endswith("it is taken")
 
 
+def test_files_of_the_project_are_read_and_no_others(follow, tmp_path):
+    (tmp_path / "k.cu").write_text("source")
+    (tmp_path.parent / "secret").write_text("x")
+    assert value(follow, "open('k.cu').read()") == "source"
+    assert value(follow, "Path('k.cu').read_text()") == "source"
+    assert (
+        follow("with open('k.cu') as f:\n    text = f.read()\nsetup(value=text)\n")
+        .calls[0]
+        .get("value")
+        == "source"
+    )
+    for outside in ("open('../secret').read()", "Path('/etc/passwd').read_text()"):
+        assert isinstance(value(follow, outside), Unknown)
+    assert isinstance(value(follow, "open('k.cu', 'w')"), Unknown)
+    assert (tmp_path / "k.cu").read_text() == "source"
+
+
 @pytest.mark.parametrize("loop", ["while True: pass", "for i in range(1000000000): x = i"])
 def test_a_program_without_an_end_ends(follow, loop):
     assert follow(f"setup(name='x')\n{loop}\n").calls[0].get("name") == "x"

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole project is adopted: files, sections, package, tests; the old one is only read."""
+
+import ast
+
+import pytest
+
+from kernforge.adopt.api import adopt
+from kernforge.errors import UsageError
+from kernforge.manifest.document import parse
+from kernforge.project.api import read_project
+
+SETUP = """
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
+setup(
+    name="My_Ops",
+    ext_modules=[
+        CUDAExtension(
+            "my.relu",
+            ["relu.cpp", "relu.cu"],
+            include_dirs=["include", "/opt/other"],
+            define_macros=[("WITH_CUDA", None), ("N", 4)],
+            libraries=["cublas"],
+            extra_compile_args={
+                "cxx": ["-O3", "-fopenmp", "-ffast-math"],
+                "nvcc": ["-gencode", "arch=compute_90a,code=sm_90a", "--use_fast_math", "-std=c++17"],
+            },
+        ),
+        CppExtension("my.hypot", ["hypot.cpp"]),
+    ],
+    cmdclass={"build_ext": BuildExtension},
+)
+"""
+RELU = """#include <torch/extension.h>
+#include "common.h"
+void launch(const float* x, float* y, int n);
+at::Tensor forward(at::Tensor x) { at::Tensor y = at::empty_like(x); return y; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward, "y = max(x, 0)"); }
+"""
+HYPOT = """#include <torch/extension.h>
+double forward(double a, double b) { return a; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward, py::arg("a"), py::arg("b") = 1); }
+"""
+
+
+@pytest.fixture
+def old(tmp_path):
+    root = tmp_path / "old"
+    (root / "include").mkdir(parents=True)
+    (root / "setup.py").write_text(SETUP)
+    (root / "relu.cpp").write_text(RELU)
+    (root / "hypot.cpp").write_text(HYPOT)
+    (root / "relu.cu").write_text(
+        "void launch(const float* x, float* y, int n) { k<<<1, 1>>>(); }\n"
+    )
+    (root / "include" / "common.h").write_text("#pragma once\n#include <torch/extension.h>\n")
+    (root / "unused.cpp").write_text("")
+    return root
+
+
+def test_a_project_of_two_modules(old, tmp_path):
+    before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    adopted = adopt(old, dest=tmp_path / "new")
+    assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == before
+    files = {p.relative_to(tmp_path / "new").as_posix(): p.read_text() for p in adopted.files}
+    assert sorted(files) == [
+        ".gitignore",
+        "build.toml",
+        "hypot.cpp",
+        "include/common.h",
+        "relu.cpp",
+        "relu.cu",
+        "tests/test_my_ops.py",
+        "torch-ext/my_ops/__init__.py",
+        "torch-ext/my_ops/hypot.py",
+        "torch-ext/my_ops/relu.py",
+        "torch-ext/torch_binding.cpp",
+    ]
+    assert adopted.name == "my-ops"
+    # Two functions of one name are two operators.
+    assert adopted.operators == {
+        "hypot.forward": "hypot_forward(float a, float b=1.) -> float",
+        "relu.forward": "relu_forward(Tensor x) -> Tensor",
+    }
+    manifest = read_project(tmp_path / "new").manifest
+    relu = manifest.kernels["relu_cuda"]
+    assert relu.src == ("relu.cpp", "relu.cu", "include/common.h")
+    assert relu.include == ("include",)
+    assert relu.cxx_flags == ("-DWITH_CUDA", "-DN=4", "-ffast-math")
+    assert relu.cuda_flags == ("-DWITH_CUDA", "-DN=4", "--use_fast_math")
+    assert set(parse(files["build.toml"]).general.backends) == {"cpu", "cuda"}
+    assert files["include/common.h"] == "#pragma once\n#include <torch/types.h>\n"
+    for path in (path for path in files if path.endswith(".py")):
+        ast.parse(files[path], filename=path)
+
+
+def test_what_is_not_translated_is_listed_in_order(old, tmp_path):
+    adopted = adopt(old, dest=tmp_path / "new")
+    told = [(r.kind, r.path, r.text.split(":")[0]) for r in adopted.remarks]
+    assert told == [
+        ("check", "relu.cu", "the launch is on the default stream; give it at"),
+        ("left", "setup.py", "include directory /opt/other lies outside the project"),
+        ("left", "setup.py", "libraries=['cublas']"),
+        ("changed", "setup.py", "-fopenmp"),
+        ("changed", "setup.py", "-gencode arch=compute_90a,code=sm_90a"),
+        ("changed", "setup.py", "-std=c++17"),
+    ]
+
+
+def test_a_function_that_two_sources_define_is_told(old, tmp_path):
+    (old / "hypot.cpp").write_text(RELU.replace('#include "common.h"\n', ""))
+    adopted = adopt(old, dest=tmp_path / "new")
+    (remark,) = [r for r in adopted.remarks if "is defined in" in r.text]
+    assert str(remark).startswith("relu.cpp:5: forward(at::Tensor) is defined in hypot.cpp too")
+    (old / "relu.cpp").write_text(RELU.replace("at::Tensor forward", "static at::Tensor forward"))
+    adopted = adopt(old, dest=tmp_path / "again")
+    assert not [r for r in adopted.remarks if "is defined in" in r.text]
+
+
+def test_load_inline_texts_become_files(tmp_path):
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\nvoid run() { k<<<1, 1>>>(); }\n")
+    (tmp_path / "script.py").write_text(
+        "from torch.utils.cpp_extension import load_inline\n"
+        "cpp = 'void run(); int64_t go(int64_t n) { run(); return n; }'\n"
+        "m = load_inline('my_mod', cpp, open('k.cu').read(), functions={'go': 'Runs.'})\n"
+    )
+    adopted = adopt(tmp_path / "script.py", dest=tmp_path / "new")
+    assert adopted.operators == {"go": "go(int n) -> int"}
+    assert "__global__ void k()" in (tmp_path / "new/my_mod.cu").read_text()
+    module = (tmp_path / "new/torch-ext/my_mod/__init__.py").read_text()
+    assert "def go(n: int) -> int:" in module
+    assert '"""Runs."""' in module
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("setup.py", "from setuptools import setup\nsetup(name='x')\n", "asks for no extension"),
+        ("setup.py", "setup(", r"setup\.py:1: cannot be read as Python"),
+        ("notes.txt", "", r"there is no setup\.py and no script"),
+    ],
+)
+def test_nothing_to_adopt(tmp_path, name, text, message):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / name).write_text(text)
+    with pytest.raises(UsageError, match=message):
+        adopt(tmp_path / "old", dest=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_module_without_one_operator_is_refused_with_the_reasons(old, tmp_path):
+    (old / "relu.cpp").write_text(RELU.replace("&forward", "&gone"))
+    (old / "hypot.cpp").write_text(HYPOT.replace("double a, double b", "py::object o"))
+    with pytest.raises(UsageError, match=r"relu\.cpp:5: forward: no declaration of gone"):
+        adopt(old, dest=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_stands_in_the_way(old, tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "mine").write_text("")
+    with pytest.raises(UsageError, match="exists already and holds mine"):
+        adopt(old, dest=tmp_path / "new")
+    with pytest.raises(UsageError, match="is not a kernel name"):
+        adopt(old, dest=tmp_path / "other", name="My Ops")
+    with pytest.raises(UsageError, match="there is no file or directory"):
+        adopt(tmp_path / "nothing")
