@@ -28,7 +28,10 @@ pytestmark = [
 LOCK = Path(__file__).parents[2] / "kernels" / "relu-scale" / "kernforge.lock"
 
 
-def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_path, kept_home):
+@pytest.mark.parametrize("layout", ["full", "gradient", "minimal"])
+def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(
+    tmp_path, kept_home, layout
+):
     toolkit = find_cuda(os.environ)
     if toolkit is None:
         pytest.skip("no CUDA toolkit here")
@@ -42,7 +45,8 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_pat
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    call("new", "my-kernel")
+    call("new", "my-kernel", *([] if layout == "full" else [f"--{layout}"]))
+    call("add-op", "square", "my-kernel")
     shutil.copy(LOCK, tmp_path / "my-kernel")
     arch = "{}.{}".format(*torch.cuda.get_device_capability())
     chosen = ("--variant", f"torch-stable-abi*-cu{torch.version.cuda.replace('.', '')}-*")
@@ -54,3 +58,4 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(tmp_pat
     assert told["counts"]["failed"] + told["counts"]["error"] == 0
     ran = {one["test"].rpartition("::")[2] for one in told["tests"] if one["outcome"] == "passed"}
     assert {"test_cuda_graph[cuda]", "test_side_stream[cuda]", "test_compile[cuda]"} <= ran
+    assert ("test_the_gradient_at_special_values[cuda]" in ran) is (layout == "gradient")

@@ -29,6 +29,8 @@ FORMS = {
     "fixed-namespace": FIXED,
 }
 """Edits of img2gray: path, old text, new text."""
+ADOPTED = ("my_extension", "cuda_ops_project", "custom_ops")
+"""Projects with a setup.py, which are built as the kernel projects that adopt makes of them."""
 
 
 def copy(root, *folders, edits=()):
@@ -59,3 +61,7 @@ if __name__ == "__main__":
             project = copy(Path(directory, form), "img2gray", edits=form_edits)
             _build(project, form, given.torch, given.arch)
         _build(copy(Path(directory, "ops"), "image-ops"), "image-ops", given.torch, given.arch)
+        for folder in ADOPTED:
+            argv = ["adopt", str(FOLDER / folder), "--out", str(Path(directory, folder))]
+            subprocess.run([sys.executable, "-m", "kernforge", *argv], check=True)
+            _build(Path(directory, folder), f"adopted-{folder}", given.torch, given.arch)

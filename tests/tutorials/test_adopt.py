@@ -13,11 +13,27 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.tutorials import ADOPTED, BUILT
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 torch = pytest.importorskip("torch")
 
 HERE = Path(__file__).parent
+# What a kernel of a project shall do, on tensors x and y of the GPU.
+USES = {
+    "my_extension": "assert torch.equal(kernel.fused_relu_scale(x, 2.0), torch.relu(x) * 2)",
+    "cuda_ops_project": "assert torch.equal(kernel.relu.forward(x), torch.relu(x))\n"
+    "assert torch.equal(kernel.vector_add.forward(x, y), x + y)",
+    "custom_ops": "x.requires_grad_()\nout = kernel.add(x, y)\nassert torch.equal(out, x + y)\n"
+    "out.sum().backward()\nassert torch.equal(x.grad, torch.ones_like(x))",
+}
+USE = """
+import sys
+import torch
+import kernforge
+kernel = kernforge.get_local_kernel(sys.argv[1])
+x, y = torch.randn(2, 64, 64, device="cuda")
+"""
 LIBRARIES = ("libc10_cuda.so", "libtorch_cuda.so")
 SCHEMAS = """
 import sys
@@ -195,3 +211,13 @@ def test_an_adopted_project_passes_its_tests_beside_the_old_module(
     (variant,) = json.loads(done.stdout)["variants"]
     results = [test["outcome"] for test in variant["tests"] if "[cuda" not in test["test"]]
     assert results == ["passed"] * 6
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+@pytest.mark.parametrize("folder", ADOPTED)
+def test_the_gpu_does_what_the_tutorial_does(fork_server, folder):
+    built = BUILT / f"adopted-{folder}"
+    assert built.is_dir(), "build it before: python -m support.tutorials"
+    done = fork_server.run([sys.executable, "-c", USE + USES[folder], built])
+    assert done.returncode == 0, done.stderr
