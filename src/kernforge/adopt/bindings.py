@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _BLOCK = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)[^)]*\)\s*(?P<open>\{)")
+# A function that binds for the module of another source, and its declaration there.
+_HELPER = re.compile(
+    r"\bvoid\s+(?P<name>\w+)\s*\(\s*(?:py|pybind11)::module_?\s*&\s*(?P<handle>\w*)\s*\)\s*"
+    r"(?P<open>[{;])"
+)
 _REGISTERED = re.compile(
     r"(?:\bstatic\s+)?(?:auto|(?:torch|c10)::RegisterOperators)\s+\w+\s*=?\s*"
     r"(?:torch|c10)::RegisterOperators\(\)\s*(?P<chain>\.)"
@@ -159,7 +164,13 @@ def binds(text: str) -> int:
     """How many blocks of a source register operators."""
     code = cpp.masked(text)
     libraries = (m for m in _LIBRARY.finditer(code) if m["kind"] != "_IMPL")
-    return len(_BLOCK.findall(code)) + len(_REGISTERED.findall(code)) + sum(1 for _ in libraries)
+    helpers = sum(1 for match in _HELPER.finditer(code) if match["open"] == "{")
+    return (
+        helpers
+        + len(_BLOCK.findall(code))
+        + len(_REGISTERED.findall(code))
+        + sum(1 for _ in libraries)
+    )
 
 
 def translate(
@@ -243,13 +254,16 @@ def _replace_blocks(source: _Source, header: str) -> str:
     text = source.text
     code = cpp.masked(text)
     parts, last = [], 0
-    for match in _BLOCK.finditer(code):
-        end = cpp.closing(code, match.start("open"))
+    blocks = [*_BLOCK.finditer(code), *_HELPER.finditer(code)]
+    for match in sorted(blocks, key=lambda match: match.start()):
+        opened = match.start("open")
+        end = cpp.closing(code, opened) if code[opened] == "{" else opened
         if end < 0:
             source.left(cpp.line_of(text, match.start()), "the block does not end")
             continue
-        lines = list(_block(source, match.start("open") + 1, end, match["handle"]))
-        parts += [text[last : match.start()], _library(lines, whole=bool(header))]
+        lines = list(_block(source, opened + 1, end, match["handle"]))
+        registered = _library(lines, whole=bool(header)) if lines else ""
+        parts += [text[last : match.start()], registered]
         last = end + 1
     return "".join((*parts, text[last:]))
 
@@ -302,6 +316,10 @@ def _statement(source: _Source, begin: int, end: int, handle: str) -> Iterator[s
     statement = code[begin:end]
     if re.match(rf"{handle}\s*\.\s*doc\s*\(\)", statement):
         return
+    if call := re.fullmatch(rf"(\w+)\s*\(\s*{handle}\s*\)\s*", statement):
+        helpers = (m["name"] for text in source.texts.values() for m in _HELPER.finditer(text))
+        if call[1] in helpers:
+            return  # it registers where it is
     if not re.match(rf"{handle}\s*\.\s*def\s*\(", statement):
         words = " ".join(text[begin:end].split())[:60]
         source.left(
@@ -732,7 +750,8 @@ def _replace_includes(text: str, header: str, *, registers: bool) -> str:
 def _leftovers(source: _Source, text: str) -> None:
     """Remarks on what still needs Python's headers."""
     code = cpp.masked(source.text)
-    blocks = [(m.start(), cpp.closing(code, m.start("open"))) for m in _BLOCK.finditer(code)]
+    found = (*_BLOCK.finditer(code), *_HELPER.finditer(code))
+    blocks = [(m.start(), max(m.end(), cpp.closing(code, m.start("open")))) for m in found]
     for match in _PYBIND.finditer(code):
         inside = any(begin <= match.start() <= end for begin, end in blocks)
         if not inside and not re.search(r"namespace\s+py\s*=\s*$", code[: match.start()]):

@@ -149,6 +149,33 @@ def test_chained_definitions():
     assert [operator.name for operator in result.operators] == ["f", "g"]
 
 
+def test_functions_that_bind_for_another_source():
+    main = """#include <torch/extension.h>
+void bind_f(py::module& m);
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  bind_f(m);
+  bind_gone(m);
+}
+"""
+    part = """#include <torch/extension.h>
+at::Tensor f(at::Tensor x) { return x + 1; }
+void bind_f(pybind11::module_ &mod) {
+  mod.def("f", &f);
+}
+"""
+    texts = {"main.cpp": main, "part.cpp": part}
+    assert (binds(main), binds(part)) == (1, 1)
+    first = translate("main.cpp", main, texts=texts, keys=("CPU",))
+    assert first.operators == ()
+    assert "bind_f" not in first.text
+    assert [remark.text.split("`")[1] for remark in first.remarks] == ["bind_gone(m)"]
+    second = translate("part.cpp", part, texts=texts, keys=("CPU",))
+    assert [operator.schema for operator in second.operators] == ["f(Tensor x) -> Tensor"]
+    assert "TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {" in second.text
+    assert "pybind11" not in second.text
+    assert second.remarks == ()
+
+
 def test_headers_of_python_are_exchanged():
     text = (
         "#include <torch/extension.h>\n#include <pybind11/stl.h>\n#include <Python.h>\n"
