@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 BINDING = "torch-ext/torch_binding.cpp"
 _REGISTRATION = "torch-ext/registration.h"
+_LICENSE = "Apache-2.0"
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
 _BINDING_TEXT = """// The module of the build; its operators are registered where they are defined.
@@ -62,7 +63,7 @@ def adopt(
     *,
     dest: Path | None = None,
     name: str = "",
-    license: str = "Apache-2.0",  # noqa: A002 - the word that build.toml uses
+    license: str = "",  # noqa: A002 - the word that build.toml uses
 ) -> Adoption:
     """Write a kernel project that does what another project does.
 
@@ -72,7 +73,7 @@ def adopt(
         dest: directory of the new project, which must not exist or must be empty; by default the
             kernel's name in the current directory.
         name: of the kernel; by default that of the distribution or module.
-        license: an SPDX expression.
+        license: an SPDX expression; by default what the setup.py says, or else Apache-2.0.
 
     Raises:
         UsageError: there is nothing to adopt, the name is not usable, or something is at ``dest``.
@@ -82,11 +83,16 @@ def adopt(
     program = modules.read(source)
     kernel = name or _kernel_name(program)
     dest = dest or Path(kernel)
-    scaffold.check_project(kernel, license=license)
+    said = program.license if scaffold.is_license(program.license) else ""
+    chosen = license or said or _LICENSE
+    scaffold.check_project(kernel, license=chosen)
     scaffold.check_free(dest)
     texts = _texts(program)
     translated, groups, remarks = _translate(program, texts)
-    files = _files(program, texts, translated, groups, kernel=kernel, license=license)
+    if not license and not said:
+        text = f"build.toml says license = {_LICENSE}, which nobody said: write your own"
+        remarks.append(Remark(program.file, 0, text, "check"))
+    files = _files(program, texts, translated, groups, kernel=kernel, license=chosen)
     with staging(dest.absolute().parent) as stage:
         tree = stage / "project"
         for path, text in files.items():

@@ -97,6 +97,7 @@ class Program:
         modules: the extension modules.
         inline: sources that the program has as text, by the path that they get.
         remarks: what was not understood.
+        license: as the program says it; empty where it does not.
     """
 
     root: Path
@@ -105,6 +106,7 @@ class Program:
     modules: tuple[Module, ...]
     inline: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
+    license: str = ""
 
 
 def read(source: Path) -> Program:
@@ -166,6 +168,7 @@ def _joined(programs: list[Program]) -> Program:
         name=first.name if len(programs) == 1 or len(modules) == 1 else first.root.name,
         modules=tuple(modules.values()),
         inline=inline,
+        license=first.license,
         remarks=tuple(sorted({remark for program in programs for remark in program.remarks})),
     )
 
@@ -173,7 +176,7 @@ def _joined(programs: list[Program]) -> Program:
 def _read_file(path: Path) -> Program:
     reader = Reader(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         reader.read(text)
     except (SyntaxError, UnicodeDecodeError) as error:
         line = getattr(error, "lineno", 0) or 0
@@ -198,16 +201,18 @@ def _read_file(path: Path) -> Program:
     return Program(
         root=path.parent,
         file=path.name,
-        name=_distribution(setups) or (translator.modules[0].name if translator.modules else ""),
+        license=_literal(setups, "license"),
+        name=_literal(setups, "name") or (translator.modules[0].name if translator.modules else ""),
         modules=tuple(translator.modules),
         inline=translator.inline,
         remarks=tuple(sorted(set(remarks))),
     )
 
 
-def _distribution(setups: list[Call]) -> str:
-    names = (call.get("name") for call in setups)
-    return next((name for name in names if isinstance(name, str)), "")
+def _literal(setups: list[Call], option: str) -> str:
+    """An option of ``setup`` that is a text; empty if there is none."""
+    values = (call.get(option) for call in setups)
+    return next((value for value in values if isinstance(value, str)), "")
 
 
 def _list(value: Any) -> list[Any]:

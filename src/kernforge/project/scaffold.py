@@ -256,6 +256,12 @@ def check_project(name: str, *, license: str) -> None:  # noqa: A002
         )
 
 
+def is_license(text: str) -> bool:
+    """Whether build.toml can have a license expression: one word, or words joined by operators."""
+    words = text.split()
+    return bool(_LICENSE.fullmatch(text)) and all(w in {"AND", "OR", "WITH"} for w in words[1::2])
+
+
 def check_function(name: str) -> None:
     """Refuse a name that no function of a kernel's package can have.
 

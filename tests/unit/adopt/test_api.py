@@ -15,6 +15,7 @@ from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
 setup(
     name="My_Ops",
+    license="BSD-3-Clause",
     ext_modules=[
         CUDAExtension(
             "my.relu",
@@ -84,6 +85,7 @@ def test_a_project_of_two_modules(old, tmp_path):
         "relu.forward": "relu_forward(Tensor x) -> Tensor",
     }
     manifest = read_project(tmp_path / "new").manifest
+    assert manifest.general.license == "BSD-3-Clause"
     relu = manifest.kernels["relu_cuda"]
     assert relu.src == ("relu.cpp", "relu.cu", "include/common.h")
     assert relu.include == ("include",)
@@ -106,6 +108,17 @@ def test_what_is_not_translated_is_listed_in_order(old, tmp_path):
         ("changed", "setup.py", "-gencode arch=compute_90a,code=sm_90a"),
         ("changed", "setup.py", "-std=c++17"),
     ]
+
+
+@pytest.mark.parametrize("said", ["", "MIT License", "see LICENSE"])
+def test_a_license_that_nobody_said_is_told(old, tmp_path, said):
+    setup = old / "setup.py"
+    setup.write_text(setup.read_text().replace("BSD-3-Clause", said))
+    adopted = adopt(old, dest=tmp_path / "new")
+    assert any("license = Apache-2.0, which nobody said" in r.text for r in adopted.remarks)
+    assert 'license = "Apache-2.0"' in (tmp_path / "new/build.toml").read_text()
+    given = adopt(old, dest=tmp_path / "given", license="MIT")
+    assert not any("nobody said" in remark.text for remark in given.remarks)
 
 
 def test_a_function_that_two_sources_define_is_told(old, tmp_path):

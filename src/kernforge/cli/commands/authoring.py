@@ -51,7 +51,7 @@ def add(verbs: options.Verbs) -> None:
         "--out", type=Path, help="directory of the new project (default: the kernel's name)"
     )
     verb.add_argument("--name", help="the kernel's name (default: that of the setup.py or module)")
-    verb.add_argument("--license", default="Apache-2.0", help="SPDX name (default: Apache-2.0)")
+    verb.add_argument("--license", help="SPDX name (default: the setup.py's, or Apache-2.0)")
 
 
 def _add_choices(verb: argparse.ArgumentParser) -> None:
@@ -188,7 +188,10 @@ def _adopt(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.adopt import api as adopt  # noqa: PLC0415
 
     adopted = adopt.adopt(
-        arguments.source, dest=arguments.out, name=arguments.name or "", license=arguments.license
+        arguments.source,
+        dest=arguments.out,
+        name=arguments.name or "",
+        license=arguments.license or "",
     )
     count = len(adopted.operators)
     lines = [f"{adopted.dest}: {counted(len(adopted.files), 'file')}, {counted(count, 'operator')}"]
