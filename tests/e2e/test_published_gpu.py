@@ -26,11 +26,14 @@ near(kernel.gelu_approx(x), reference.gelu_approx(x.double()))
     "img2gray": """
 image = torch.randint(0, 256, (241, 319, 3), dtype=torch.uint8, device="cuda")
 same(kernel.img2gray(image), reference.img2gray(image))
+truncated = reference.img2gray(image, "default", "truncate")
+same(kernel.img2gray(image, rounding="truncate"), truncated)
 """,
     "normalize-volume": """
 volume = torch.randint(0, 4096, (17, 129, 65), device="cuda").to(torch.uint16)
 whole = volume.to(torch.int64)
 near(kernel.normalize_volume(volume, 1000.0, 300.0), reference.normalize_volume(whole, 1000.0, 300.0))
+near(kernel.normalize_volume(volume, 4095.0), whole.double() / 4095)
 near(kernel.normalize_volume(volume), reference.normalize_volume(whole))
 """,
     "relu-scale": """
