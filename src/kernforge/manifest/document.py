@@ -130,7 +130,7 @@ def parse(text: str, *, source: str = "build.toml") -> Manifest:
 def _note(data: legacy.Data, edition: Edition, document: Document, source: str) -> str:
     """One line on an old edition, and on what its file does not say."""
     general = document.general
-    values = {"backends": [*general.backends], "version": general.version}
+    values: dict[str, object] = {"backends": [*general.backends], "version": general.version}
     values["license"] = general.license
     assumed = [
         f"{key} = {json.dumps(v)}" for key, v in values.items() if key not in data["general"]

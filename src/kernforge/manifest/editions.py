@@ -36,6 +36,8 @@ UNKNOWN_LICENSE = "unknown"
 """The license of a file that names none; the hub has this word for it."""
 LANGUAGES = {"cuda": ("cuda",), "cuda-hipify": ("cuda", "rocm"), "metal": ("metal",)}
 """The values of ``language`` in edition 1, with the backends that each is built for."""
+RENAMED = {"cutlass_sycl": "sycl_tla"}
+"""Dependencies that had another name up to edition 3."""
 _UNIVERSAL = ("cpu", "cuda", "metal", "rocm", "xpu")
 _CUDA_BOUNDS = {"cuda-minver": "minver", "cuda-maxver": "maxver"}
 _OTHER_ARCHS = {"cuda": ("rocm-archs",), "rocm": ("cuda-capabilities",)}
@@ -88,7 +90,9 @@ def before_3(data: Data) -> Edition | None:
     general = data.get("general")
     if not isinstance(general, dict) or {"edition", "backends"} & {*general}:
         return None
-    if {"version", "license"} <= {*general} or not {"torch", "kernel"} & {*data}:
+    if {"version", "license"} <= {*general}:
+        return None
+    if not {"torch", "kernel"} & {*data} and "universal" not in general:
         return None
     if {"torch-noarch", "tvm-ffi"} & {*data}:
         return None
@@ -141,7 +145,8 @@ def upgraded(data: Data, edition: Edition) -> Data:
     """The same file as edition 5; the argument is not changed.
 
     From 4, only the key ``edition`` is new. From 3, a missing version becomes 1, a missing license
-    ``UNKNOWN_LICENSE``, and a missing framework table ``[torch-noarch]``. From 2, the backends are
+    ``UNKNOWN_LICENSE``, a missing framework table ``[torch-noarch]``, and the underscores of a name
+    dashes: the name of the Python package stays. From 2, the backends are
     those of the sections, and ``universal`` means Python alone, for every backend. From 1, a
     section's backend comes from its ``language``.
     """
@@ -152,8 +157,21 @@ def upgraded(data: Data, edition: Edition) -> Data:
         defaults: Data = {}
         if edition <= Edition.V3:
             defaults = {"version": 1, "license": UNKNOWN_LICENSE}
-        result["general"] = {**defaults, **result["general"], "edition": int(Edition.V5)}
+        general = {**defaults, **result["general"], "edition": int(Edition.V5)}
+        if edition <= Edition.V3 and isinstance(general.get("name"), str):
+            general["name"] = general["name"].replace("_", "-")
+        result["general"] = general
+    if edition <= Edition.V3 and isinstance(result.get("kernel"), dict):
+        result["kernel"] = {name: _renamed(s) for name, s in result["kernel"].items()}
     return result
+
+
+def _renamed(section: object) -> object:
+    """A section with the new names of its dependencies."""
+    if not isinstance(section, dict) or not isinstance(section.get("depends"), list):
+        return section
+    depends = [RENAMED.get(d, d) if isinstance(d, str) else d for d in section["depends"]]
+    return {**section, "depends": depends}
 
 
 def _from_2(data: Data) -> Data:

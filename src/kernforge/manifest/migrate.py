@@ -74,6 +74,8 @@ def migrate(
     if edition <= Edition.V2:
         result, changes = _of_edition_3(text, data)
         notes += changes
+    result, changes = _with_new_names(result, data, general["name"])
+    notes += changes
     result = _with_general_keys(result, added)
     if edition == Edition.V3 and not legacy.has_framework(data):
         result = f"{result.rstrip()}\n\n[torch-noarch]\n"
@@ -127,7 +129,7 @@ def _of_edition_3(text: str, data: legacy.Data) -> tuple[str, list[str]]:
         )
     for key in ("universal", "cuda-minver", "cuda-maxver"):
         if key in table:
-            general.remove(key)
+            del general[key]
             notes += ["[general] universal is removed"] if key == "universal" else []
     if "torch-noarch" in new:
         noarch = tomlkit.table()
@@ -136,7 +138,7 @@ def _of_edition_3(text: str, data: legacy.Data) -> tuple[str, list[str]]:
         document["torch-noarch"] = noarch
         notes.append("[torch] is [torch-noarch]: the kernel is Python alone")
     elif "universal" in data["torch"]:
-        document["torch"].remove("universal")
+        del document["torch"]["universal"]
         notes.append("[torch] universal is removed")
     for name, section in kernels.items():
         old = data["kernel"].get(name)
@@ -149,9 +151,26 @@ def _of_edition_3(text: str, data: legacy.Data) -> tuple[str, list[str]]:
             )
         elif "backend" not in old:
             for key in sorted(old.keys() - section.keys() - {"language"}):
-                document["kernel"][name].remove(key)
+                del document["kernel"][name][key]
             notes.append(f"[kernel.{name}] backend = {json.dumps(section['backend'])} is added")
     return tomlkit.dumps(document), notes
+
+
+def _with_new_names(text: str, data: legacy.Data, name: str) -> tuple[str, list[str]]:
+    """Write the name with dashes, and dependencies by their new names; a note for each."""
+    notes: list[str] = []
+    old = data["general"]["name"]
+    if name != old:
+        lines = text.split("\n")
+        at = key_lines(text.removeprefix(_BOM))["general", "name"] - 1
+        lines[at] = re.sub(rf"""(["'])({re.escape(old)})\1""", json.dumps(name), lines[at], count=1)
+        text = "\n".join(lines)
+        notes.append(f"[general] name = {json.dumps(name)}: a name has dashes, its package {old!r}")
+    for before, after in legacy.RENAMED.items():
+        new = re.sub(rf"""(["']){before}\1""", json.dumps(after), text)
+        notes += [f"{before} is {after}"] if new != text else []
+        text = new
+    return text, notes
 
 
 def _with_backends(text: str, backends: Mapping[str, str]) -> str:
