@@ -70,6 +70,12 @@ def from_pydantic(error: ErrorDetails, data: Data) -> Mistake:
             problem = f"unknown backend{_or_list(str(path[-1]), get_args(Backend))}"
         case "literal_error":
             problem = _not_one_of(re.findall(r"'([^']*)'", context["expected"]), path, data)
+        case "string_pattern_mismatch":
+            dashed = str(_find(path, data)).replace("_", "-").lower()
+            meant = (
+                f"; did you mean '{dashed}'?" if re.fullmatch(context["pattern"], dashed) else ""
+            )
+            problem = f"{_EXPECTED[kind]}{meant}"
         case "value_error":
             problem = str(context["error"])
         case _:
