@@ -136,6 +136,7 @@ def build(kernel: Kernel, backend: str, options: argparse.Namespace) -> Built:
     into = options.dir / "kernels" / kernel.label
     argv = [
         "build",
+        "--untrusted",
         str(project),
         "--variant",
         record.variant,

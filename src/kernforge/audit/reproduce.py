@@ -167,6 +167,8 @@ def _again(
         events=options.events,
         lock=statement.origin.lock,
         sandbox=options.sandbox,
+        # Without a checkout of the user's, the sources are those that the artifact names.
+        untrusted=source is None,
         out=workplace / "out",
         jobs=options.jobs,
         origin=replace(statement.origin, version=__version__),

@@ -21,10 +21,11 @@ from kernforge.build.plan import planner
 from kernforge.build.provenance import Origin
 from kernforge.check import cache
 from kernforge.errors import BuildError
+from kernforge.project import flag_rules
 from kernforge.project.api import folder
 from kernforge.store import eviction
-from kernforge.system.machine import cores
-from kernforge.system.process import run
+from kernforge.system.machine import cores, total_memory
+from kernforge.system.process import ProgramLimits, run
 from kernforge.system.tables import counted, size
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.cuda_arch import Arch
@@ -80,6 +81,8 @@ class BuildRequest:
         only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
         attempt: gives the same sources another op namespace, for a process that has theirs.
         sandbox: whether actions are kept to their inputs: always, where this machine can, never.
+        untrusted: whether the project may be a stranger's: ``"auto"`` means ``"required"`` then,
+            flags that start programs are refused, and what was built is not imported to check it.
         out: directory of the variants, ``build`` in the project by default; an old variant of the
             same name is replaced as a whole.
         jobs: threads of all compilers together.
@@ -98,6 +101,7 @@ class BuildRequest:
     only: tuple[str, ...] = ()
     attempt: int = 0
     sandbox: Mode = "auto"
+    untrusted: bool = False
     out: Path | None = None
     jobs: int = field(default_factory=cores)
     memory: int | None = None
@@ -168,7 +172,7 @@ def build_project(
         isolation = prepare_sandbox(
             workspace,
             planned.plan,
-            request.sandbox,
+            _mode(request),
             elsewhere=request.pool is not None,
             note=events.note,
         )
@@ -178,6 +182,7 @@ def build_project(
             runner=request.runner,
             jobs=request.jobs,
             sandbox=isolation,
+            limits=ProgramLimits(memory_bytes=request.memory or total_memory()),
         )
         edited = EditedPlan(plan=planned.plan)
         if request.edited:
@@ -215,14 +220,25 @@ def _findings(
 ) -> tuple[Finding, ...]:
     """What the checks find of the variants, and of the sources where they are the cause."""
     store = workspace.store
-    checked = [f for path in variants.values() for f in cache.check(path, store=store, run=run)]
+    checked = [
+        f
+        for path in variants.values()
+        for f in cache.check(path, store=store, run=run, imports=not request.untrusted)
+    ]
     manifest, sources = workspace.project.manifest, workspace.sources
     return source_rules.with_linkage(checked, manifest, sources, variants, request.targets)
+
+
+def _mode(request: BuildRequest) -> Mode:
+    """How actions are kept to their inputs: those of a stranger's project always."""
+    return "required" if request.untrusted and request.sandbox == "auto" else request.sandbox
 
 
 def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     """Plan a build, which may write the project's lock; raises what ``build_project`` does."""
     lock, manifest, notes = request.lock, workspace.project.manifest, []
+    if request.untrusted:
+        flag_rules.refuse_programs(manifest)
     source_rules.refuse_mistakes(workspace.project, workspace.sources, request.targets)
     if isinstance(lock, str):
         frozen = lock == "frozen"

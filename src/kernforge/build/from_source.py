@@ -161,7 +161,12 @@ def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, 
             read_project(root), LogEvents(), wanted.environment, options
         )
         target = fitting_target(workspace, wanted.host, f"the source of {wanted.repo_id}")
-        request = BuildRequest(targets=(target,), only=wanted.only, out=out / name)
+        request = BuildRequest(
+            targets=(target,),
+            only=wanted.only,
+            out=out / name,
+            untrusted=wanted.environment.kernforge_build_trusted != "1",
+        )
         planned = build.plan_project(workspace, request)
         if statement is not None and statement.origin.sources != planned.plan.sources_id:
             raise IntegrityError(

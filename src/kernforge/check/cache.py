@@ -33,9 +33,16 @@ _RULES = ("artifact", "binary", "check", "data")
 _TOOLS = ("abi3audit", "auditwheel", "pyelftools", "torch", "apache-tvm-ffi")
 
 
-def check(variant: Path, *, store: Store, run: Runner) -> tuple[Finding, ...]:
-    """Findings of a variant by every rule, with this process's interpreter."""
-    key = _key(variant)
+def check(variant: Path, *, store: Store, run: Runner, imports: bool = True) -> tuple[Finding, ...]:
+    """Findings of a variant by every rule, with this process's interpreter.
+
+    Args:
+        variant: its directory.
+        store: where findings are kept.
+        run: starts programs.
+        imports: whether the variant's code may be run, to see that it can be imported.
+    """
+    key = _key(variant, imports=imports)
     if known := store.use(STORE_KIND, key):
         try:
             return tuple(Finding(**entry) for entry in json.loads((known / _FILE).read_bytes()))
@@ -44,14 +51,14 @@ def check(variant: Path, *, store: Store, run: Runner) -> tuple[Finding, ...]:
     # Late: it brings modules that a build with nothing to do does not need.
     from kernforge.check.api import check_variant  # noqa: PLC0415
 
-    findings = check_variant(variant, run=run, python=sys.executable)
+    findings = check_variant(variant, run=run, python=sys.executable if imports else None)
     if not any(finding.severity == "error" for finding in findings):
         text = json.dumps([asdict(finding) for finding in findings])
         store.tree(STORE_KIND, key, lambda tree: files.write_new(tree / _FILE, text), shared=False)
     return findings
 
 
-def _key(variant: Path) -> str:
+def _key(variant: Path, *, imports: bool) -> str:
     content = {
         path.relative_to(variant).as_posix(): files.sha256_file(path)
         for path in variant.rglob("*")
@@ -73,6 +80,7 @@ def _key(variant: Path) -> str:
         installed=_installed(),
         tools=[_version(name) for name in _TOOLS],
         machine=list(os.uname()),
+        imports=imports,
     )
 
 

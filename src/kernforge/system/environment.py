@@ -58,6 +58,11 @@ class Environment:
     )
     kernforge_registry = Variable("KERNFORGE_REGISTRY", "path or URL of the default registry")
     kernforge_trust = Variable("KERNFORGE_TRUST", "file of the user's trust policy")
+    kernforge_build_trusted = Variable(
+        "KERNFORGE_BUILD_TRUSTED",
+        "1: `get_kernel(build=True)` builds a published project as if it were your own, without a "
+        "sandbox where this machine has none",
+    )
     local_kernels = Variable(
         "LOCAL_KERNELS",
         "directories in the place of published kernels: `owner/name=path[:owner/name=path]`",

@@ -55,6 +55,11 @@ def available_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/c
     return min(free)
 
 
+def total_memory() -> int:
+    """Memory of this machine in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def parse_size(text: str) -> int:
     """Parse a size such as ``20GB``, ``512MiB`` or ``1.5g``; returns bytes.
 

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,10 +35,12 @@ class Usage:
     Attributes:
         current: bytes at the last measurement.
         peak: highest number of bytes so far.
+        processes: how many there were at the last measurement.
     """
 
     current: int = 0
     peak: int = 0
+    processes: int = 0
 
 
 class Meter:
@@ -65,6 +67,11 @@ class Meter:
             del self._owner[pid]
             return self._usage.pop(pid)
 
+    def of(self, pid: int) -> Usage:
+        """Memory of a program that is measured."""
+        with self._lock:
+            return self._usage[pid]
+
     def by_thread(self) -> Mapping[int, Usage]:
         """Memory of the programs by the thread that started each."""
         with self._lock:
@@ -83,7 +90,7 @@ class Meter:
                 for pid, now in measured.items():
                     if pid in self._usage:
                         peak = max(self._usage[pid].peak, now.peak)
-                        self._usage[pid] = Usage(current=now.current, peak=peak)
+                        self._usage[pid] = replace(now, peak=peak)
             cost = (time.thread_time() - start) / _SHARE
             time.sleep(min(max(_INTERVAL_S, cost), _LONGEST_S))
 
@@ -103,8 +110,16 @@ def measure(pids: tuple[int, ...]) -> dict[int, Usage]:
             current += resident
             peak = max(peak, highest)
             tree += children.get(pid, ())
-        usage[root] = Usage(current=current, peak=max(current, peak))
+        usage[root] = Usage(current=current, peak=max(current, peak), processes=len(tree))
     return usage
+
+
+def descendants(pid: int) -> tuple[int, ...]:
+    """All processes that a process has started, and those started, as far as they run."""
+    children, found = _children(), [pid]
+    for each in found:
+        found += children.get(each, ())
+    return tuple(found[1:])
 
 
 def _children() -> dict[int, list[int]]:

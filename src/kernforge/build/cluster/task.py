@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernforge.build.workspace import Workspace
     from kernforge.store.local import Store
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Changes whenever a class that is pickled for a worker moves or changes."""
 IDENTITY = f"{__version__} (protocol {PROTOCOL})"
 """What both ends must have in common."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from kernforge.build.execute.sandbox import WORK, ActionDirectory, Sandbox
 from kernforge.build.plan import graph
 from kernforge.errors import BuildError, IntegrityError
 from kernforge.system import files, untrusted
+from kernforge.system.process import ProgramLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kernforge.store.local import Store
     from kernforge.system.process import Completed, Runner
 
+_STOPPED = 124
 LOG = "kernforge-log.txt"
 """File of a result that holds what the program printed."""
 _PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
@@ -47,6 +49,7 @@ class ActionContext:
         sandbox: how an action is kept to its inputs.
         keeps_failed: whether the directory of an action that failed stays, with a script in it that
             repeats the command.
+        limits: what an action may take.
     """
 
     store: Store
@@ -55,6 +58,7 @@ class ActionContext:
     jobs: int
     sandbox: Sandbox = sandbox.OFF
     keeps_failed: bool = True
+    limits: ProgramLimits = field(default_factory=ProgramLimits)
 
     @property
     def work(self) -> Path:
@@ -170,7 +174,7 @@ class ActionRun:
             "threads": str(self._threads)
         }
         argv = tuple(resolve(part, paths) for part in action.argv)
-        command = sandbox.command(self._context.sandbox, directory, argv)
+        command = sandbox.command(self._context.sandbox, directory, argv, self._context.limits)
         try:
             done = self._context.runner(command)
         except FileNotFoundError as error:
@@ -178,8 +182,8 @@ class ActionRun:
                 f"{argv[0]} is not there", hint="the store is damaged: remove KERNFORGE_HOME/store"
             ) from error
         done = replace(done, returncode=sandbox.returncode(self._context.sandbox, done.returncode))
-        problems = _take_outputs(action, directory, tree)
-        if done.returncode != 0 or done.timed_out or problems:
+        problems = _take_outputs(action, directory, tree, done)
+        if done.returncode != 0 or done.stopped or problems:
             if not self._context.keeps_failed:
                 files.remove_tree(directory.path)
                 raise _FailedError(_failure(action, "", done, problems))
@@ -199,9 +203,13 @@ class ActionRun:
             files.copy_file(self._context.store.path(STORE_KIND, key) / output, path)
 
 
-def _take_outputs(action: Action, directory: ActionDirectory, tree: Path) -> list[str]:
+def _take_outputs(
+    action: Action, directory: ActionDirectory, tree: Path, done: Completed
+) -> list[str]:
     """Copy what an action made into a tree of ours; returns what is wrong with it."""
-    problems = []
+    problems: list[str] = []
+    if done.stopped:
+        return problems
     for name in action.outputs:
         try:
             untrusted.copy_out(directory.path, f"{WORK}/{name}", tree / name)
@@ -214,13 +222,17 @@ def _take_outputs(action: Action, directory: ActionDirectory, tree: Path) -> lis
 
 def _failure(action: Action, repeat: str, done: Completed, problems: list[str]) -> Failure:
     output = (done.stdout + done.stderr).strip()
-    if done.returncode == 0 and not done.timed_out:
+    if done.stopped:
+        output += f"\nended: {done.stopped}"
+    elif done.returncode == 0:
         output += f"\n{action.argv[0]} succeeded, but {'; '.join(problems)}"
-    if done.returncode < 0:
+    if done.returncode < 0 and not done.stopped:
         output += f"\nkilled by signal {-done.returncode}" + (
             ": out of memory? Try fewer --jobs" if done.returncode == -9 else ""  # noqa: PLR2004
         )
-    return Failure(action=action, returncode=done.returncode, output=output.strip(), repeat=repeat)
+    # Not the status of a kill, which is tried once more where it was for memory.
+    code = _STOPPED if done.stopped else done.returncode
+    return Failure(action=action, returncode=code, output=output.strip(), repeat=repeat)
 
 
 class _FailedError(Exception):

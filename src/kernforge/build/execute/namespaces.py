@@ -2,7 +2,7 @@
 """Run one program in namespaces of its own: a program by itself, started by ``sandbox``.
 
 ``python -I -S enter.py SPEC PROGRAM [ARGUMENT...]``, where SPEC is JSON: ``binds`` as [source,
-target, writable], ``links`` as [text, path], ``cwd``. The program sees a new file system with
+target, writable], ``links`` as [text, path], ``cwd``, ``tmp`` as the bytes of its /tmp. The program sees a new file system with
 exactly these binds, its own process numbers (it is number 2), no network and no other process. Its
 exit status is passed on; death by signal N becomes 128 + N, as in a shell. What the machine
 forbids ends with status 126 and one line that says which step it was.
@@ -25,6 +25,7 @@ _RDONLY, _NOSUID, _NODEV, _REMOUNT = 1, 2, 4, 32
 _BIND, _REC, _PRIVATE = 4096, 16384, 1 << 18
 _DETACH = 2
 _PDEATHSIG = 1
+_NO_NEW_PRIVILEGES = 38
 # What a remount of a mount from outside must repeat: statvfs says it with these same bits.
 _LOCKED = _RDONLY | _NOSUID | _NODEV | 8 | 1024 | 2048
 _RELATIME = (4096, 1 << 21)  # statvfs's bit and mount's
@@ -44,7 +45,7 @@ def main(spec: dict[str, object], argv: list[str]) -> int:
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{INNER_ID} {uid} 1")
     _write("/proc/self/gid_map", f"{INNER_ID} {gid} 1")
-    _view(spec["binds"], spec["links"])  # type: ignore[arg-type]
+    _view(spec["binds"], spec["links"], f"size={spec['tmp']}")  # type: ignore[arg-type]
     os.chdir(str(spec["cwd"]))
     init = os.fork()
     if init == 0:
@@ -55,6 +56,7 @@ def main(spec: dict[str, object], argv: list[str]) -> int:
 def _init(argv: list[str]) -> int:
     """Be process 1: start the program, reap whatever is orphaned, end when the program ends."""
     _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _check(_libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0), "no new privileges")
     program = os.fork()
     if program == 0:
         try:
@@ -68,7 +70,7 @@ def _init(argv: list[str]) -> int:
             return _status(status)
 
 
-def _view(binds: list[tuple[str, str, bool]], links: list[tuple[str, str]]) -> None:
+def _view(binds: list[tuple[str, str, bool]], links: list[tuple[str, str]], tmp: str) -> None:
     """Replace the file system by one that holds the binds and links and nothing else."""
     _mount(None, "/", None, _REC | _PRIVATE)
     # The old root is moved below a stage first, so that the stage hides none of its directories.
@@ -78,11 +80,11 @@ def _view(binds: list[tuple[str, str, bool]], links: list[tuple[str, str]]) -> N
     _pivot(_STAGE, f"{_STAGE}/old")
     os.chdir("/")
     _mount("tmpfs", "/new", "tmpfs", _NOSUID | _NODEV, "mode=0755")
+    os.makedirs("/new/tmp", exist_ok=True)
+    _mount("tmpfs", "/new/tmp", "tmpfs", _NOSUID | _NODEV, tmp)
     for text, path in links:
         os.makedirs(os.path.dirname(f"/new{path}"), exist_ok=True)
         os.symlink(text, f"/new{path}")
-    os.makedirs("/new/tmp", exist_ok=True)
-    _mount("tmpfs", "/new/tmp", "tmpfs", _NOSUID | _NODEV)
     for source, target, writable in binds:
         _bind(f"/old{source}", f"/new{target}", writable=writable)
     _mount(None, "/new", None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernforge.build.execute import namespaces
 from kernforge.errors import ToolchainError
-from kernforge.system.process import Command
+from kernforge.system.process import Command, ProgramLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,6 +41,7 @@ KEY_LENGTH = 24
 """Characters of an action's key in the name of its directory."""
 WORK = "work"
 """The part of an action's directory that holds its inputs and outputs."""
+DEFAULT_LIMITS = ProgramLimits()
 _PLACE = "/var/tmp/kernforge-"  # made exclusively, and refused when it is another's
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
@@ -47,6 +49,14 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 # A directory that is part of the host compiler's installation: its files are found relative to the
 # others', so it is seen where it is.
 _IN_PLACE = "gcc"
+# What a compiler needs of the directory that it is installed in, if that is in somebody's home.
+_COMPILER_PARTS = ("include/c++", "lib/gcc", "lib64/gcc", "libexec/gcc")
+_COMPILER_PROGRAM = re.compile(
+    r"(?:[\w.]+-)*(?:as|ld|ld\.\w+|ar|nm|ranlib|strip|objcopy|cc|c\+\+|cpp|gcc|g\+\+|collect2)"
+    r"(?:-[\d.]+)?"
+)
+_LIBRARY = re.compile(r"[\w.+-]+\.(?:so(?:\.[\w.]+)?|a|o|spec)")
+_TMP_BYTES = 1 << 28
 _SIGNAL_BASE, _LAST_SIGNAL = 128, 64
 # Files that say why a kernel refuses, and what to do about each.
 _SWITCHES = {
@@ -155,7 +165,7 @@ def probe(mode: Mode, compiler: str, runner: Runner, search: str) -> Sandbox:
     if mode == "required" and not found.isolates:
         raise ToolchainError(
             f"this machine does not let an action run by itself: {found.reason}",
-            hint=remedy() + ", or build with --sandbox auto",
+            hint=remedy() + ", or build with --sandbox off what you trust as your own code",
         )
     return replace(found, wanted=mode)
 
@@ -183,16 +193,23 @@ def remedy() -> str:
     return "install bubblewrap, or allow user namespaces (a container needs that from its host)"
 
 
-def command(sandbox: Sandbox, directory: ActionDirectory, argv: tuple[str, ...]) -> Command:
+def command(
+    sandbox: Sandbox,
+    directory: ActionDirectory,
+    argv: tuple[str, ...],
+    limits: ProgramLimits = DEFAULT_LIMITS,
+) -> Command:
     """What runs an action in its directory."""
     env = environment(
         directory.inside, {k: v for k, v in directory.trees.items() if Path(v).is_file()}
     )
+    limits = replace(limits, directory=directory.path)
     if not sandbox.isolates:
-        return Command(argv=argv, cwd=directory.work, env=env)
+        return Command(argv=argv, cwd=directory.work, env=env, limits=limits)
     mounts = _mounts(directory, directory.trees)
     inside = f"{directory.inside}/{WORK}"
-    return Command(argv=_prefix(sandbox, mounts, inside) + argv, cwd=directory.work, env=env)
+    words = _prefix(sandbox, mounts, inside) + argv
+    return Command(argv=words, cwd=directory.work, env=env, limits=limits)
 
 
 def by_hand(found: Command) -> str:
@@ -242,7 +259,15 @@ def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> Sand
     binds += [(path, path, False) for path in _SYSTEM_FILES if Path(path).exists()]
     binds += [(f"/dev/{name}", f"/dev/{name}", True) for name in _DEVICES]
     prefixes = {prefix for name, real in trees.items() for prefix in _prefixes(name, real)}
-    binds += [(prefix, prefix, False) for prefix in sorted(prefixes)]
+    programs = {p for real in trees.values() for p in (real, os.path.realpath(real))}
+    for prefix in sorted(prefixes):
+        parts = _compiler_parts(Path(prefix), programs) if _private(prefix) else (prefix,)
+        for part in parts:
+            # A link stays one: a compiler finds its parts from where its program really is.
+            if Path(part).is_symlink() and not Path(part).is_dir():
+                links.append((str(Path(part).readlink()), part))
+            else:
+                binds.append((os.path.realpath(part), part, False))
     if directory is not None:
         binds.append((str(directory.path), directory.inside, True))
         for name, real in directory.mounted().items():
@@ -262,10 +287,36 @@ def _prefixes(name: str, real: str) -> Iterator[str]:
             yield prefix
 
 
+def _private(prefix: str) -> bool:
+    """Whether a directory holds, or lies in, a user's home."""
+    home = Path.home()
+    homes = {home, home.resolve(), Path("/root"), Path("/home")}
+    path = Path(prefix)
+    return any(path.is_relative_to(each) or each.is_relative_to(path) for each in homes)
+
+
+def _compiler_parts(prefix: Path, programs: set[str]) -> Iterator[str]:
+    """What a GCC below a prefix needs of it: a home has more than a compiler in it.
+
+    Its own directories, its headers, the programs that it starts, and libraries as such.
+    """
+    yield from (str(prefix / part) for part in _COMPILER_PARTS if (prefix / part).is_dir())
+    targets = {path.name for path in (prefix / "lib" / "gcc").glob("*") if path.is_dir()}
+    yield from (str(prefix / name) for name in sorted(targets) if (prefix / name).is_dir())
+    for path in sorted((prefix / "bin").glob("*")):
+        if path.is_file() and (_COMPILER_PROGRAM.fullmatch(path.name) or str(path) in programs):
+            yield str(path)
+    for folder in ("lib", "lib64"):
+        found = sorted((prefix / folder).glob("*"))
+        yield from (str(p) for p in found if p.is_file() and _LIBRARY.fullmatch(p.name))
+
+
 def _prefix(sandbox: Sandbox, mounts: SandboxMounts, cwd: str) -> tuple[str, ...]:
     """What stands before an action's own argv."""
     if sandbox.kind == "namespaces":
-        spec = json.dumps({"binds": mounts.binds, "links": mounts.links, "cwd": cwd})
+        spec = json.dumps(
+            {"binds": mounts.binds, "links": mounts.links, "cwd": cwd, "tmp": _TMP_BYTES}
+        )
         return (sys.executable, "-I", "-S", namespaces.__file__, spec)
     return tuple(_bwrap(sandbox.bwrap, mounts, cwd))
 
@@ -280,9 +331,9 @@ def _bwrap(program: str, mounts: SandboxMounts, cwd: str) -> Iterator[str]:
         "--cap-drop",
         "ALL",
     )
+    yield from ("--size", str(_TMP_BYTES), "--tmpfs", "/tmp")  # the name inside
     for text, path in mounts.links:
         yield from ("--symlink", text, path)
-    yield from ("--tmpfs", "/tmp")  # the name inside
     for source, target, writable in mounts.binds:
         device = target.startswith("/dev/")
         yield from ("--dev-bind" if device else "--bind" if writable else "--ro-bind",)

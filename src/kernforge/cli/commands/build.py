@@ -65,6 +65,12 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--locked", action="store_true", help="end with an error if kernforge.lock is incomplete"
     )
+    verb.add_argument(
+        "--untrusted",
+        action="store_true",
+        help="build a stranger's project: require a sandbox, refuse flags that start programs, and "
+        "do not import what was built",
+    )
     verb.add_argument("--no-check", action="store_true", help="do not check the built variants")
     options.add_sandbox(verb)
 
@@ -133,6 +139,7 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
         lock="frozen" if arguments.locked else "update",
         only=tuple(arguments.arch),
         sandbox=arguments.sandbox,
+        untrusted=arguments.untrusted,
         out=arguments.build_dir,
         jobs=arguments.jobs,
         memory=arguments.memory,

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An action takes all time, memory, processes or disk that it can get: its limits end it."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import graphs
+
+from kernforge.build.execute import action as execute_action
+from kernforge.build.execute.results import STORE_KIND
+from kernforge.system.process import ProgramLimits
+
+SMALL = ProgramLimits(seconds=8, memory_bytes=300 << 20, processes=40, disk_bytes=200 << 20)
+GREED = {
+    "time": ("sleep 1000", "took longer"),
+    "time in another group": ("setsid sleep 1000 & setsid sleep 1000", "took longer"),
+    "memory": ("x=$(head -c 500000000 /dev/zero | tr '\\0' x); sleep 100", "of memory"),
+    "processes": (
+        "i=0; while [ $i -lt 100 ]; do sleep 100 & i=$((i+1)); done; wait",
+        "processes",
+    ),
+    "disk": ("head -c 500000000 /dev/zero > out; sleep 100", "wrote more"),
+    "disk in many files": (
+        "i=0; while [ $i -lt 500 ]; do head -c 1000000 /dev/zero > f$i; i=$((i+1)); done; sleep 100",
+        "wrote more",
+    ),
+    "output": ("yes | head -c 500000000; sleep 100", "wrote more"),
+}
+
+
+def _running(marker):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in text:
+            found.append(text)
+    return found
+
+
+@pytest.mark.parametrize(("script", "why"), GREED.values(), ids=GREED)
+def test_a_limit_ends_an_action_with_all_that_it_started(context, script, why):
+    seconds = f"1{abs(hash((script, str(context.store.root)))) % 10**6:06d}"
+    script = script.replace("1000", seconds).replace("sleep 100;", f"sleep {seconds};")
+    if script.endswith("sleep 100"):
+        script = script.removesuffix("100") + seconds
+    context = replace(context, limits=SMALL)
+    action = graphs.action("greedy", script)
+    done = execute_action.run_action(action, graphs.plan(action), None, context)
+    assert done.failure, "it had no limit"
+    assert f"ended: it {why}" in done.failure.output or why in done.failure.output.splitlines()[-1]
+    assert not context.store.has(STORE_KIND, action.key)
+    until = time.monotonic() + 20
+    while (left := _running(seconds)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not left, "what it started goes on"
+
+
+def test_every_action_has_limits_by_default(context):
+    limits = context.limits
+    assert limits.seconds <= 24 * 3600
+    assert limits.processes <= 10_000
+    assert limits.disk_bytes <= 1 << 40
+
+
+def test_the_tmp_of_a_sandbox_is_small(context):
+    if not context.sandbox.isolates:
+        pytest.skip("without a sandbox /tmp is the machine's")
+    script = "head -c 400000000 /dev/zero > /tmp/x; ls -l /tmp/x; echo made > out"
+    action = graphs.action("fills", script)
+    done = execute_action.run_action(action, graphs.plan(action), None, context)
+    assert not done.failure
+    assert "No space left" in done.completed.stderr
