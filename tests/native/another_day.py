@@ -26,9 +26,9 @@ def main(clock: str) -> None:
     """Run kernforge's command line; the arguments are those that are left."""
     real = sandbox.command
 
-    def moved(kind, room, argv):
+    def moved(kind, room, argv, *more):
         shutil.copy(clock, room.path / _INSIDE)
-        found = real(kind, room, argv)
+        found = real(kind, room, argv, *more)
         env = {**environment(f"{room.inside}/{_INSIDE}"), "CLOCK_TELL": "1"}
         return replace(found, env={**found.env, **env})
 

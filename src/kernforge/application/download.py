@@ -15,7 +15,7 @@ from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError
 from kernforge.loader.resolve import resolve, way_out
-from kernforge.loader.search import fetch_variant, find_commit
+from kernforge.loader.search import asked_major, fetch_variant, find_commit
 from kernforge.registry.redirect import find_redirect
 from kernforge.store import tree_archive
 from kernforge.system import files
@@ -168,7 +168,8 @@ def _refuse_moved(registry: Registry, repo_id: str, commit: str) -> None:
 
 
 def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> DownloadedVariant:
-    fetched = fetch_variant(search, depend.repo_id, commit, name)
+    asked = asked_major(depend.version, depend.revision)
+    fetched = fetch_variant(search, depend.repo_id, commit, name, asked)
     digest = fetched.metadata.digest
     if digest is None:
         raise IntegrityError(

@@ -9,6 +9,7 @@ a registry's kernel, except of a locked one. Nothing is verified or imported her
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from kernforge.trust.admission import Admission
 
 _CACHE_DIR_PREFIXES = ("kernels--", "models--")
+
+_MAJOR_NAME = re.compile(r"v(\d+)(?:\..*)?")
+# A version with bounds that allow one major version only.
+_ONE_MAJOR = re.compile(r"\s*(?:==|~=)?\s*(\d+)(?:\.[\d.*]+)?\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,12 +192,13 @@ def find_kernel(
         depend = KernelDepend(
             repo_id=repo_id, version=None if version is None else int(version), revision=revision
         )
-        return _find_published(search, repo_id, search.locks.find(depend).commit)
+        commit = search.locks.find(depend).commit
+        return _find_published(search, repo_id, commit, asked_major(version, revision))
     override = local_override(search.environment, repo_id)
     if override is not None:
         return find_local(_descend(search, f"{repo_id} at {override}"), override)
     commit = find_commit(search.registry, repo_id, version, revision)
-    moved = _follow_redirect(search.registry, repo_id, commit)
+    moved = _follow_redirect(search, repo_id, commit)
     if moved is not None:
         return find_kernel(
             _descend(search, f"{repo_id} at {commit}"),
@@ -200,14 +206,34 @@ def find_kernel(
             None,
             moved.revision,
         )
-    return _find_published(search, repo_id, commit)
+    return _find_published(search, repo_id, commit, asked_major(version, revision))
 
 
-def _follow_redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | None:
-    """The new name of a kernel that has moved, with a warning; None where it has not."""
-    moved = find_redirect(registry, repo_id, commit)
+def asked_major(version: int | str | None, revision: str | None) -> int | None:
+    """The one major version that a version or revision allows; None where several may."""
+    if isinstance(version, int):
+        return version
+    found = _ONE_MAJOR.fullmatch(version) if version else _MAJOR_NAME.fullmatch(revision or "")
+    return int(found[1]) if found else None
+
+
+def _follow_redirect(search: Search, repo_id: str, commit: str) -> Redirect | None:
+    """The new name of a kernel that has moved, with a warning; None where it has not.
+
+    Raises:
+        TrustError: the rules for the old name do not allow it.
+    """
+    moved = find_redirect(search.registry, repo_id, commit)
     if moved is None:
         return None
+    registry = member_for(search.registry, repo_id)
+    trust_admission.admit_redirect(
+        Subject(repo_id=repo_id, registry=registry.url),
+        moved.repo_id,
+        vouches=registry.trusted_publisher,
+        environment=search.environment,
+        trust_remote_code=search.trust_remote_code,
+    )
     import logging  # noqa: PLC0415 - slow, and rarely needed
 
     logging.getLogger("kernforge").warning(
@@ -216,7 +242,7 @@ def _follow_redirect(registry: Registry, repo_id: str, commit: str) -> Redirect 
     return moved
 
 
-def _find_published(search: Search, repo_id: str, commit: str) -> Node:
+def _find_published(search: Search, repo_id: str, commit: str, asked: int | None) -> Node:
     """The variant to load among those of a commit."""
     registry = member_for(search.registry, repo_id)
     search = _descend(search, f"{repo_id} at {commit}")
@@ -230,7 +256,7 @@ def _find_published(search: Search, repo_id: str, commit: str) -> Node:
                 hint="download what is locked first: kernforge download PROJECT",
             )
         return _build_variant(search, repo_id, commit, resolution, host)
-    fetched = fetch_variant(search, repo_id, commit, resolution.best.name)
+    fetched = fetch_variant(search, repo_id, commit, resolution.best.name, asked)
     return Node(
         path=fetched.path,
         link_root=fetched.link_root,
@@ -252,8 +278,17 @@ class FetchedVariant:
     admission: Admission
 
 
-def fetch_variant(search: Search, repo_id: str, commit: str, name: str) -> FetchedVariant:
+def fetch_variant(
+    search: Search, repo_id: str, commit: str, name: str, asked: int | None = None
+) -> FetchedVariant:
     """Admit a variant of a commit by its document alone, then fetch its files.
+
+    Args:
+        search: the registry and the conditions.
+        repo_id: ``owner/name``.
+        commit: the commit.
+        name: the variant's.
+        asked: the major version that was asked for; None for any.
 
     Raises:
         RequestError: the search has locks, and it is not locked.
@@ -274,6 +309,9 @@ def fetch_variant(search: Search, repo_id: str, commit: str, name: str) -> Fetch
         trust_remote_code=search.trust_remote_code,
     )
     metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
+    if admission.signers:
+        subject = Subject(repo_id=repo_id, registry=registry.url)
+        trust_admission.refuse_other_document(subject, metadata.name, metadata.version, asked)
     path, link_root = registry.fetch(repo_id, commit, name), registry.link_root(repo_id)
     if search.locks is not None and search.locks.old:
         from kernforge.loader import legacy_lock  # noqa: PLC0415 - few locks are so old

@@ -161,6 +161,74 @@ def admit(
     return Admission(rules=tuple(rule.where for rule in rules), signers=signers)
 
 
+def admit_redirect(
+    subject: Subject,
+    destination: str,
+    *,
+    vouches: Callable[[str], bool | None],
+    environment: Environment,
+    trust_remote_code: bool | list[str] = False,
+) -> None:
+    """Admit that a kernel stands for another one, or refuse it: nothing signs a redirect.
+
+    The rules of the name that was asked for count, as they do for a kernel of that name; where the
+    redirect leads, the rules of that name count too.
+
+    Args:
+        subject: what was asked for.
+        destination: the repo id that the redirect names.
+        vouches: as ``admit`` takes it, and so the rest.
+
+    Raises:
+        TrustError: a rule refuses the name, demands a signature of it, or cannot be read.
+    """
+    request = _Request(subject, environment)
+    for rule in matching_rules(read_policies(environment), subject):
+        if rule.admit is Admit.NEVER:
+            raise request.refusal(rule, "it is refused by name")
+        if rule.admit is Admit.SIGNED:
+            raise TrustError(
+                f"{subject} says that it moved to {destination}; {rule.where} demands a signature, "
+                "and a redirect has none",
+                hint=f"see that this is right, and name {destination} itself",
+            )
+        if rule.admit is Admit.ASKED:
+            request.ask(rule, vouches, allowed=trust_remote_code)
+
+
+def refuse_other_document(subject: Subject, name: str, version: int, asked: int | None) -> None:
+    """Refuse a signed document that is of another kernel or version than was asked for.
+
+    A signature says who made a document. Whoever can write to a registry could put one kernel of
+    the same signer in the place of another, or an old version in the place of a new one.
+
+    Args:
+        subject: what was asked for.
+        name: of the kernel, as its document has it.
+        version: the major version, as its document has it.
+        asked: the major version that was asked for; None for any.
+
+    Raises:
+        TrustError: they differ.
+    """
+    wanted = (subject.repo_id or "").rpartition("/")[2]
+    if wanted and _plain(wanted) != _plain(name):
+        raise TrustError(
+            f"{subject} holds the signed document of a kernel {name!r}",
+            hint="the registry has another kernel under this name; inform its publisher, and load "
+            "nothing from there",
+        )
+    if asked is not None and asked != version:
+        raise TrustError(
+            f"{subject} holds the signed document of version {version}; version {asked} was asked for",
+            hint="the registry has another version under this name; inform its publisher",
+        )
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "-").casefold()
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
     """One kernel that is to be admitted."""
