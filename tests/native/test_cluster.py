@@ -54,7 +54,8 @@ def test_a_cluster_gives_the_bytes_of_a_local_build(
     options = ["--shared-store", f"file://{tmp_path}/far"] if shared else []
     options += ["--no-check", "--variant", CPU, "--json"]
     away = ["--scheduler", cluster.address, "--build-dir", tmp_path / "away"]
-    done = kernforge_cli("build", project, *away, *options, home=tmp_path / "home")
+    env = {"KERNFORGE_STORE_TRUST": "all-writers"}
+    done = kernforge_cli("build", project, *away, *options, home=tmp_path / "home", env=env)
     document = json.loads(done.stdout)
     assert {one["where"] for one in document["actions"]["spent"]} == {"one", "two"}
     assert not (tmp_path / "home" / "store" / "toolchains").exists()  # no compiler was needed here
@@ -63,7 +64,7 @@ def test_a_cluster_gives_the_bytes_of_a_local_build(
     )
     assert digests(tmp_path / "away" / CPU) == digests(tmp_path / "here" / CPU)
     if shared:  # and what is in the shared store needs neither cluster nor compiler
-        again = kernforge_cli("build", project, *options, home=tmp_path / "third")
+        again = kernforge_cli("build", project, *options, home=tmp_path / "third", env=env)
         assert json.loads(again.stdout)["actions"]["ran"] == 0
 
 

@@ -255,7 +255,8 @@ def test_a_shared_result_without_a_sandbox_is_made_again_and_replaced(bare, tmp_
         home, out = bare(), tmp_path / "out"
         argv = [sys.executable, "-m", "kernforge", "build", str(root), "--build-dir", str(out)]
         argv += ["--sandbox", mode, "--shared-store", far, "--no-check", "--json"]
-        env = {**os.environ, "KERNFORGE_HOME": str(home)}
+        trust = {"KERNFORGE_STORE_TRUST": "all-writers"}
+        env = {**os.environ, "KERNFORGE_HOME": str(home), **trust}
         done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         (statement,) = out.glob("*/provenance.intoto.json")

@@ -65,6 +65,7 @@ class Cluster:
         paths = [str(SRC), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KERNFORGE_HOME": str(home)}
         env.pop("KERNFORGE_SHARED_STORE", None)
+        env["KERNFORGE_STORE_TRUST"] = "all-writers"
         argv = [sys.executable, "-m", "dask", *arguments]
         with (self.root / "log.txt").open("ab") as log:
             return processes.start(argv, env=env, stdout=log, stderr=log)

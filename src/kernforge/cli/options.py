@@ -241,7 +241,11 @@ def workspace(
     from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.store.remote import SharedStore  # noqa: PLC0415
 
-    second = SharedStore(shared, console.note) if shared else None
+    second = None
+    if shared:
+        from kernforge.trust.builders import read_builders  # noqa: PLC0415
+
+        second = SharedStore(shared, console.note, read_builders(arguments.environment))
     project = read_project(arguments.project)
     return build_workspace.open_workspace(
         project, console, arguments.environment, local_parts(arguments), shared=second

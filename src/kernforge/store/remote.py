@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store's second level: results and toolchains at a URL that several machines share.
 
-Any file system that fsspec knows will do. One object holds one tree, under its key, and is verified
-when it comes in. Nothing that happens here can break a build: what cannot be read is made, what
+Any file system that fsspec knows will do. One object holds one tree, under its key: a line
+``kernforge-signed 1 <bytes of the signature>``, the signature, and the packed tree. The signature
+is over the kind, the key and the hash of the tree, and is checked before anything is unpacked, so
+that an object that was made up, changed or put under another key is not used. Nothing that happens here can break a build: what cannot be read is made, what
 cannot be written is not, and one note says so.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from kernforge.errors import IntegrityError, StorageError, UsageError
 from kernforge.store import tree_archive
@@ -18,7 +20,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_LAYOUT = "v1"
+_LAYOUT = "v2"
+_SIGNED = b"kernforge-signed 1 "
+_LONGEST_LINE, _LARGEST_SEAL = 64, 1 << 16
+
+
+class Writers(Protocol):
+    """Whose objects are taken, and what signs ours."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether this machine puts trees into the store."""
+        ...
+
+    def seal(self, message: bytes) -> bytes:
+        """The signature of a message; empty where nothing is signed."""
+        ...
+
+    def check(self, message: bytes, seal: bytes) -> None:
+        """Raise ``IntegrityError`` for what is not signed as it must be."""
+        ...
 
 
 class SharedStore:
@@ -27,16 +48,21 @@ class SharedStore:
     Args:
         url: as fsspec spells it: ``file:///mnt/farm``, ``s3://bucket/prefix``, ``memory://x``.
         note: called with what does not work.
+        writers: whose objects are taken, and what signs ours.
+
+    Attributes:
+        good: kind and key of each tree that was brought or put there.
 
     Raises:
         UsageError: fsspec does not know such URLs, or lacks the package that would.
     """
 
-    def __init__(self, url: str, note: Callable[[str], None]) -> None:
+    def __init__(self, url: str, note: Callable[[str], None], writers: Writers) -> None:
         import fsspec  # noqa: PLC0415 - only a build that shares its results needs it
 
-        self.url, self._note = url, note
-        self._can_read = self._can_write = True
+        self.url, self._note, self._writers = url, note, writers
+        self._can_read, self._can_write = True, writers.writes
+        self.good: set[tuple[str, str]] = set()
         try:
             found: tuple[Any, str] = fsspec.core.url_to_fs(url)
         except (ValueError, ImportError) as error:
@@ -69,7 +95,10 @@ class SharedStore:
             return False
         try:
             with self._fs.open(self._path(kind, key), "rb") as stream:
-                tree_archive.unpack(stream, into)
+                seal = _read_seal(stream)
+                promised = tree_archive.read_promise(stream)
+                self._writers.check(_message(kind, key, promised), seal)
+                tree_archive.unpack_promised(stream, into, promised)
         except FileNotFoundError:
             return False
         except StorageError:
@@ -80,6 +109,7 @@ class SharedStore:
         except Exception as error:  # noqa: BLE001 - a plugin raises what it likes
             self._give_up_reading(error)
             return False
+        self.good.add((kind, key))
         return True
 
     def push(self, kind: str, key: str, tree: Path) -> bool:
@@ -91,21 +121,25 @@ class SharedStore:
         if not self._can_write:
             return False
         try:
-            self._write(self._path(kind, key), tree)
+            self._write(self._path(kind, key), tree, (kind, key))
         except Exception as error:  # noqa: BLE001 - a plugin raises what it likes
             self._can_write = False
             self._note(
                 f"shared store {self.url}: nothing is written to it any more: {_words(error)}"
             )
             return False
+        self.good.add((kind, key))
         return True
 
-    def _write(self, final: str, tree: Path) -> None:
+    def _write(self, final: str, tree: Path, entry: tuple[str, str]) -> None:
         # An object store shows an object when it is closed; a directory shows it growing.
         local = "file" in self._fs.protocol
         path = f"{final}.tmp-{uuid.uuid4().hex}" if local else final
         with self._open_new(path) as stream:
-            tree_archive.pack(tree, stream)
+            promised = tree_archive.tree_hash(tree)
+            seal = self._writers.seal(_message(*entry, promised))
+            stream.write(_SIGNED + str(len(seal)).encode() + b"\n" + seal)
+            tree_archive.pack(tree, stream, promised)
         if local:
             self._fs.mv(path, final)
 
@@ -123,6 +157,19 @@ class SharedStore:
     def _give_up_reading(self, error: Exception) -> None:
         self._can_read = False
         self._note(f"shared store {self.url}: nothing is read from it any more: {_words(error)}")
+
+
+def _message(kind: str, key: str, promised: str) -> bytes:
+    """What a signature is over; the first line is of no other document that a key signs."""
+    return f"kernforge shared store 1\n{kind}\n{key}\n{promised}\n".encode()
+
+
+def _read_seal(stream: IO[bytes]) -> bytes:
+    line = stream.readline(_LONGEST_LINE)
+    size = line.removeprefix(_SIGNED).removesuffix(b"\n")
+    if not line.startswith(_SIGNED) or not size.isdigit() or int(size) > _LARGEST_SEAL:
+        raise IntegrityError("it is not an object of this version of kernforge")
+    return stream.read(int(size))
 
 
 def _words(error: Exception) -> str:

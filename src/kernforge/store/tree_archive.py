@@ -47,26 +47,45 @@ class _Hashing(io.RawIOBase):
             self._out.write(self._squeeze.flush())
 
 
-def pack(tree: Path, out: IO[bytes]) -> None:
-    """Write a tree to a stream. It is read twice, because its hash comes first."""
-    first = _Hashing()
-    write_tar(tree, first)
-    out.write(_MAGIC + first.hash.hexdigest().encode() + b"\n")
+def tree_hash(tree: Path) -> str:
+    """Hex SHA-256 of a tree's tar, which is in the first line of a stream."""
+    hashing = _Hashing()
+    write_tar(tree, hashing)
+    return hashing.hash.hexdigest()
+
+
+def pack(tree: Path, out: IO[bytes], promised: str = "") -> None:
+    """Write a tree to a stream. Its hash comes first; it is read for that unless it is given."""
+    out.write(_MAGIC + (promised or tree_hash(tree)).encode() + b"\n")
     second = _Hashing(out)
     write_tar(tree, second)
     second.finish()
 
 
 def unpack(stream: IO[bytes], into: Path) -> None:
-    """Read a tree from a stream into an empty directory.
+    """Read a tree from a stream into an empty directory; raises what ``unpack_promised`` does."""
+    unpack_promised(stream, into, read_promise(stream))
+
+
+def read_promise(stream: IO[bytes]) -> str:
+    """The hash in the first line of a stream.
+
+    Raises:
+        IntegrityError: it is not a packed tree.
+    """
+    line = stream.read(_LINE)
+    if not line.startswith(_MAGIC) or len(line) != _LINE:
+        raise IntegrityError("it is not a packed tree of this version of kernforge")
+    return line[len(_MAGIC) : -1].decode(errors="replace")
+
+
+def unpack_promised(stream: IO[bytes], into: Path, promised: str) -> None:
+    """Read a tree, whose first line was read, into an empty directory.
 
     Raises:
         IntegrityError: the stream is cut off, damaged, of another kind, or leads out of the
             directory. The directory then holds rubbish, and the caller throws it away.
     """
-    line = stream.read(_LINE)
-    if not line.startswith(_MAGIC) or len(line) != _LINE:
-        raise IntegrityError("it is not a packed tree of this version of kernforge")
     source = _Inflating(stream)
     try:
         with tarfile.open(fileobj=source, mode="r|") as archive:
@@ -76,7 +95,6 @@ def unpack(stream: IO[bytes], into: Path) -> None:
         source.drain()
     except (tarfile.TarError, zlib.error, EOFError) as error:
         raise IntegrityError(f"it is damaged: {error}") from error
-    promised = line[len(_MAGIC) : -1].decode(errors="replace")
     if source.hash.hexdigest() != promised:
         raise IntegrityError(f"its sha256 is {source.hash.hexdigest()}, {promised} was promised")
 

@@ -56,6 +56,18 @@ class Environment:
     kernforge_shared_store = Variable(
         "KERNFORGE_SHARED_STORE", "URL of the store that `build` and `test` share with others"
     )
+    kernforge_store_builders = Variable(
+        "KERNFORGE_STORE_BUILDERS",
+        "file with the public keys of builders whose results are taken from the shared store",
+    )
+    kernforge_store_sign_key = Variable(
+        "KERNFORGE_STORE_SIGN_KEY",
+        "private key that signs what this machine puts into the shared store",
+    )
+    kernforge_store_trust = Variable(
+        "KERNFORGE_STORE_TRUST",
+        "`all-writers`: results of the shared store are taken unsigned, from whoever can write to it",
+    )
     kernforge_registry = Variable("KERNFORGE_REGISTRY", "path or URL of the default registry")
     kernforge_trust = Variable("KERNFORGE_TRUST", "file of the user's trust policy")
     kernforge_build_trusted = Variable(

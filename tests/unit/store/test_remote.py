@@ -10,7 +10,9 @@ from kernforge.errors import UsageError
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
+from kernforge.trust.builders import Builders
 
+EVERYONE = Builders(everyone=True)
 KEY = "ab" + "0" * 62
 
 
@@ -30,7 +32,9 @@ def fill_with(text, calls):
 def make(root, url, text, *, kind="actions"):
     """Ask a store on another machine for the tree; returns its text, whether made, and notes."""
     calls, notes = [], []
-    tree = Store(root, SharedStore(url, notes.append)).tree(kind, KEY, fill_with(text, calls))
+    tree = Store(root, SharedStore(url, notes.append, EVERYONE)).tree(
+        kind, KEY, fill_with(text, calls)
+    )
     return (tree / "content").read_text(), bool(calls), notes
 
 
@@ -46,7 +50,7 @@ def test_shelves_are_apart(tmp_path, url):
 
 @pytest.mark.parametrize(
     "spoil",
-    [lambda d: d[:-7], lambda d: b"", lambda d: b"rubbish" * 40, lambda d: d[:60] + b"0" + d[61:]],
+    [lambda d: d[:-7], lambda d: b"", lambda d: b"rubbish" * 40, lambda d: d[:80] + b"0" + d[81:]],
     ids=["cut off", "empty", "rubbish", "another hash"],
 )
 def test_a_damaged_object_is_made_anew_and_replaced(tmp_path, spoil):
@@ -65,7 +69,7 @@ def test_a_store_that_cannot_be_reached_is_named_once(tmp_path):
     (tmp_path / "far").write_text("a file where a directory should be")
     url = f"file://{tmp_path}/far"
     notes = []
-    store = Store(tmp_path / "a", SharedStore(url, notes.append))
+    store = Store(tmp_path / "a", SharedStore(url, notes.append, EVERYONE))
     for number in range(3):
         store.tree("actions", f"{number}b" + "0" * 62, fill_with("one", []))
     assert 1 <= len(notes) <= 2
@@ -88,11 +92,11 @@ def test_no_half_object_is_left_in_a_directory(tmp_path):
 
 def test_a_url_that_nobody_knows_is_a_usage_error():
     with pytest.raises(UsageError, match="cannot be a shared store"):
-        SharedStore("nosuch://x", print)
+        SharedStore("nosuch://x", print, EVERYONE)
 
 
 def test_pulling_never_makes(tmp_path, url):
-    store = Store(tmp_path / "b", SharedStore(url, print))
+    store = Store(tmp_path / "b", SharedStore(url, print, EVERYONE))
     assert not store.pull("actions", KEY)
     make(tmp_path / "a", url, "one")
     assert store.pull("actions", KEY)
@@ -101,7 +105,7 @@ def test_pulling_never_makes(tmp_path, url):
 
 def test_what_a_store_does_not_accept_is_made_here_and_replaced_there(tmp_path, url):
     make(tmp_path / "a", url, "one")
-    store, calls = Store(tmp_path / "b", SharedStore(url, print)), []
+    store, calls = Store(tmp_path / "b", SharedStore(url, print, EVERYONE)), []
     store.accepts = lambda kind, tree: (kind, (tree / "content").read_text()) != ("actions", "one")
     assert not store.pull("actions", KEY)
     assert (store.tree("actions", KEY, fill_with("two", calls)) / "content").read_text() == "two"

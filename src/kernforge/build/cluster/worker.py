@@ -31,6 +31,7 @@ from kernforge.toolchain import host_compiler, lockfile
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.redist import Redist
+from kernforge.trust.builders import read_builders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,8 +61,9 @@ def work(task: ActionTask) -> ActionResult:
 def _work(task: ActionTask, where: str) -> ActionResult:
     cluster_task.require_same(task.kernforge, IDENTITY)
     notes: list[str] = []
-    shared = SharedStore(task.shared, notes.append) if task.shared else None
     environment = Environment.read()
+    writers = read_builders(environment) if task.shared else None
+    shared = SharedStore(task.shared, notes.append, writers) if task.shared and writers else None
     variables = environment.variables
     store = Store(environment.home / "store", shared)
     action = task.action
@@ -98,7 +100,7 @@ def _work(task: ActionTask, where: str) -> ActionResult:
             ),
             where=where,
         )
-        if done.failure or (shared and shared.has(STORE_KIND, action.key)):
+        if done.failure or (shared and (STORE_KIND, action.key) in shared.good):
             packed = None
         else:
             packed = cluster_task.pack_result(store, action.key)

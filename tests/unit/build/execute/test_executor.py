@@ -13,9 +13,12 @@ from kernforge.build.execute.local_pool import LocalPool
 from kernforge.store.remote import SharedStore
 from kernforge.system import process as run_module
 from kernforge.system.process import Command, run
+from kernforge.trust.builders import Builders
 
 MB = 10**6
 EAT = "import time; held = bytearray({mb}_000_000); time.sleep({s}); open('out', 'w').close()"
+
+EVERYONE = Builders(everyone=True)
 
 
 def eat(title, mb, seconds=0.4):
@@ -129,9 +132,9 @@ def test_a_second_machine_takes_results_from_the_shared_store(tmp_path):
     first = graphs.action("first", "echo hello >out")
     second = graphs.action("second", "cat in/0 in/0 >out", needs=[first])
     url = f"file://{tmp_path}/far"
-    made, _ = graphs.go(tmp_path / "a", first, second, shared=SharedStore(url, print))
+    made, _ = graphs.go(tmp_path / "a", first, second, shared=SharedStore(url, print, EVERYONE))
     assert made.ran == 2
-    used, _ = graphs.go(tmp_path / "b", first, second, shared=SharedStore(url, print))
+    used, _ = graphs.go(tmp_path / "b", first, second, shared=SharedStore(url, print, EVERYONE))
     assert (used.ran, used.reused, used.shared) == (0, 2, 2)
     tree = tmp_path / "b" / "actions" / second.key[:2] / second.key
     assert (tree / "out").read_text() == "hello\nhello\n"
@@ -140,8 +143,8 @@ def test_a_second_machine_takes_results_from_the_shared_store(tmp_path):
 def test_pulling_leaves_only_what_must_run(tmp_path):
     first, second = graphs.action("first", ">out"), graphs.action("second", ">out")
     url = f"file://{tmp_path}/far"
-    graphs.go(tmp_path / "a", first, shared=SharedStore(url, print))
-    context = graphs.context(tmp_path / "b", shared=SharedStore(url, print))
+    graphs.go(tmp_path / "a", first, shared=SharedStore(url, print, EVERYONE))
+    context = graphs.context(tmp_path / "b", shared=SharedStore(url, print, EVERYONE))
     assert results.pull(graphs.plan(first, second), context.store) == (second,)
     outcome, _ = graphs.go(tmp_path / "b", first, second, context=context)
     assert (outcome.ran, outcome.shared) == (1, 1)

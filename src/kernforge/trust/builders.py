@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose results of builds are taken from a shared store: an allow-list of Ed25519 keys.
+
+A builder signs what it puts there, with the kind and the key of the entry and the digest of its
+content, so that an object counts in its own place only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.errors import IntegrityError, TrustError, UsageError
+from kernforge.trust import signature, signing
+from kernforge.trust.policy import KeySigner, public_key
+
+if TYPE_CHECKING:
+    from kernforge.system.environment import Environment
+    from kernforge.trust.signing import Key
+
+ALL_WRITERS = "all-writers"
+"""Value of ``KERNFORGE_STORE_TRUST``: whoever can write to the shared store is believed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Builders:
+    """Who may have made what is taken from a shared store.
+
+    Attributes:
+        keys: public keys of builders.
+        key: signs what this machine puts there; None for a machine that only reads.
+        everyone: whether unsigned objects are taken, as every writer is trusted.
+    """
+
+    keys: tuple[KeySigner, ...] = ()
+    key: Key | None = None
+    everyone: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether this machine puts results into the store."""
+        return self.everyone or self.key is not None
+
+    def seal(self, message: bytes) -> bytes:
+        """The signature of a message; empty where nothing is signed."""
+        return self.key.sign([message])[0] if self.key else b""
+
+    def check(self, message: bytes, seal: bytes) -> None:
+        """Refuse what no builder signed.
+
+        Raises:
+            IntegrityError: the signature is missing, of other bytes, or of a key that is not listed.
+        """
+        if self.everyone:
+            return
+        if not seal:
+            raise IntegrityError("no builder signed it")
+        try:
+            signature.verify(message, seal, self.keys)
+        except TrustError as error:
+            raise IntegrityError("it is signed with a key that is not a builder's") from error
+        except IntegrityError as error:
+            raise IntegrityError("its signature is of something else") from error
+
+
+def read_builders(environment: Environment) -> Builders:
+    """What the variables say.
+
+    Raises:
+        UsageError: they say nothing, or a file cannot be read.
+        TrustError: a line of the list is not a key.
+    """
+    trust, listed = environment.kernforge_store_trust, environment.kernforge_store_builders
+    if trust not in {None, "", ALL_WRITERS}:
+        raise UsageError(
+            f"KERNFORGE_STORE_TRUST is {trust!r}", hint=f"set it to {ALL_WRITERS!r}, or unset it"
+        )
+    if not trust and not listed:
+        raise UsageError(
+            "a shared store is named, and nothing says whose results are taken from it",
+            hint="name a file with the builders' public keys in KERNFORGE_STORE_BUILDERS (make keys "
+            f"with `kernforge keygen`), or set KERNFORGE_STORE_TRUST={ALL_WRITERS} if you trust "
+            "everyone who can write to it",
+        )
+    named = environment.kernforge_store_sign_key
+    passphrase = environment.kernforge_sign_passphrase or ""
+    return Builders(
+        keys=_listed(Path(listed)) if listed else (),
+        key=signing.open_key(Path(named), lambda: passphrase) if named else None,
+        everyone=trust == ALL_WRITERS,
+    )
+
+
+def _listed(path: Path) -> tuple[KeySigner, ...]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"KERNFORGE_STORE_BUILDERS names {path}, which cannot be read: {error}",
+            hint="write one public key on each line, as `kernforge keygen` prints it",
+        ) from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if text:
+            where = f"{path}:{number}"
+            found.append(KeySigner(name=where, key=public_key(text, where)))
+    return tuple(found)

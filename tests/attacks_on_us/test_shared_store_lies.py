@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever can write to the shared store, and has no builder's key, puts objects there (A5).
+
+Made up, resealed with their own key, of another key, older, or with links out of the tree: a
+reader uses none of them, makes the result itself, and says why.
+"""
+
+import hashlib
+import io
+import tarfile
+import uuid
+import zlib
+from pathlib import Path
+
+import pytest
+from support import graphs
+
+from kernforge.build.execute.results import STORE_KIND
+from kernforge.errors import UsageError
+from kernforge.store.local import Store
+from kernforge.store.remote import SharedStore
+from kernforge.system import files
+from kernforge.system.environment import Environment
+from kernforge.trust import builders, signature, signing
+from kernforge.trust.builders import Builders
+from kernforge.trust.policy import KeySigner, public_key
+
+KEY, OTHER = "ab" + "0" * 62, "ab" + "1" * 62
+
+
+def new_builder():
+    private, public = signature.new_key(None)
+    raw = public_key(public.decode(), "a key")
+    return signing.Key(pem=private, passphrase=None), KeySigner(name="builder", key=raw)
+
+
+@pytest.fixture(scope="module")
+def farm():
+    """A builder, and a stranger with a key of their own."""
+    return new_builder(), new_builder()
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request, tmp_path):
+    return f"file://{tmp_path}/far" if request.param == "file" else f"memory://{uuid.uuid4().hex}"
+
+
+def fill(text):
+    def write(tree):
+        files.write_new(tree / "content", text)
+
+    return write
+
+
+def put(root, url, key, text, who):
+    """Put a tree into the shared store as somebody with these keys."""
+    notes = []
+    store = Store(root, SharedStore(url, notes.append, who))
+    store.tree(STORE_KIND, key, fill(text))
+    return notes
+
+
+def get(root, url, key, who):
+    """Ask for a tree; the text, whether it came from elsewhere, and the notes."""
+    notes = []
+    store = Store(root, SharedStore(url, notes.append, who))
+    tree = store.tree(STORE_KIND, key, fill("made here"))
+    return (tree / "content").read_text(), key in store.fetched, notes
+
+
+def path_of(url, key):
+    return Path(url.removeprefix("file://")) / "v2" / STORE_KIND / key[:2] / f"{key}.tree"
+
+
+def test_a_builders_result_is_taken_by_who_can_only_read(tmp_path, url, farm):
+    (key, signer), _ = farm
+    assert put(tmp_path / "a", url, KEY, "built", Builders(keys=(signer,), key=key)) == []
+    reader = Builders(keys=(signer,))
+    assert get(tmp_path / "b", url, KEY, reader) == ("built", True, [])
+    assert get(tmp_path / "c", url, OTHER, reader)[:2] == ("made here", False)
+    # What a reader makes stays with it: it has no key, and needs no right to write.
+    assert get(tmp_path / "d", url, OTHER, reader)[:2] == ("made here", False)
+
+
+def test_a_stranger_is_not_believed(tmp_path, url, farm):
+    (_, signer), (evil, its) = farm
+    put(tmp_path / "a", url, KEY, "evil", Builders(keys=(its,), key=evil))
+    text, fetched, notes = get(tmp_path / "b", url, KEY, Builders(keys=(signer,)))
+    assert (text, fetched) == ("made here", False)
+    assert "not a builder's" in notes[0]
+
+
+def test_what_nobody_signed_is_not_believed(tmp_path, url, farm):
+    (_, signer), _ = farm
+    put(tmp_path / "a", url, KEY, "evil", Builders(everyone=True))
+    text, fetched, notes = get(tmp_path / "b", url, KEY, Builders(keys=(signer,)))
+    assert (text, fetched) == ("made here", False)
+    assert "no builder signed it" in notes[0]
+
+
+@pytest.fixture
+def signed(tmp_path, farm):
+    """Signed objects of two keys in a directory."""
+    (key, signer), _ = farm
+    url = f"file://{tmp_path}/far"
+    for name, text in ((KEY, "one"), (OTHER, "two")):
+        put(tmp_path / f"made-{name}", url, name, text, Builders(keys=(signer,), key=key))
+    return url, Builders(keys=(signer,))
+
+
+def test_an_object_under_another_key_is_noticed(tmp_path, signed):
+    url, reader = signed
+    path_of(url, KEY).write_bytes(path_of(url, OTHER).read_bytes())
+    text, fetched, notes = get(tmp_path / "b", url, KEY, reader)
+    assert (text, fetched) == ("made here", False)
+    assert "its signature is of something else" in notes[0]
+
+
+def test_an_object_of_another_kind_is_noticed(tmp_path, signed):
+    url, reader = signed
+    path = path_of(url, KEY)
+    far = path.parents[2] / "toolchains" / KEY[:2] / path.name
+    far.parent.mkdir(parents=True)
+    far.write_bytes(path.read_bytes())
+    notes = []
+    store = Store(tmp_path / "b", SharedStore(url, notes.append, reader))
+    tree = store.tree("toolchains", KEY, fill("made here"))
+    assert (tree / "content").read_text() == "made here"
+    assert "its signature is of something else" in notes[0]
+
+
+def plain_tar(members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, data, target in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            if target:
+                info.type, info.linkname = tarfile.SYMTYPE, target
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def test_a_resealed_object_is_noticed(tmp_path, signed):
+    """Another content with the digest of that content, under the signature of the first."""
+    url, reader = signed
+    path = path_of(url, KEY)
+    data = path.read_bytes()
+    start = data.index(b"kernforge-tree 1 ")
+    plain = plain_tar([("content", b"evil", "")])
+    line = f"kernforge-tree 1 {hashlib.sha256(plain).hexdigest()}\n".encode()
+    path.write_bytes(data[:start] + line + zlib.compress(plain))
+    text, fetched, notes = get(tmp_path / "b", url, KEY, reader)
+    assert (text, fetched) == ("made here", False)
+    assert "its signature is of something else" in notes[0]
+
+
+def test_a_content_that_is_not_the_signed_one_is_noticed(tmp_path, signed):
+    url, reader = signed
+    path = path_of(url, KEY)
+    data = path.read_bytes()
+    end = data.index(b"\n", data.index(b"kernforge-tree 1 ")) + 1
+    path.write_bytes(data[:end] + zlib.compress(plain_tar([("content", b"evil", "")])))
+    assert get(tmp_path / "b", url, KEY, reader)[:2] == ("made here", False)
+
+
+def test_nothing_is_written_before_the_signature_was_checked(tmp_path, signed, monkeypatch):
+    url, reader = signed
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    plain = plain_tar([("up", b"", "../../../../.."), ("up/victim", b"evil", "")])
+    line = f"kernforge-tree 1 {hashlib.sha256(plain).hexdigest()}\n".encode()
+    path_of(url, KEY).write_bytes(b"kernforge-signed 1 0\n" + line + zlib.compress(plain))
+    for who in (reader, Builders(everyone=True)):  # and one who trusts all writers is safe, too
+        root = tmp_path / f"b{who.everyone}"
+        assert get(root, url, KEY, who)[:2] == ("made here", False)
+        assert victim.read_text() == "untouched"
+
+
+SPOILT = {
+    "empty": lambda d: b"",
+    "no line": lambda d: d[:10],
+    "endless signature": lambda d: b"kernforge-signed 1 99999999999\n" + d,
+    "negative size": lambda d: b"kernforge-signed 1 -5\n" + d,
+    "old layout": lambda d: d[d.index(b"kernforge-tree") :],
+    "cut signature": lambda d: d[:100],
+    "rubbish signature": lambda d: d.replace(b'"signature"', b'"sugnature"'),
+    "cut content": lambda d: d[:-9],
+    "one bit": lambda d: d[:-2] + bytes([d[-2] ^ 1]) + d[-1:],
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_a_spoilt_object_is_made_here(tmp_path, signed, spoil):
+    url, reader = signed
+    path = path_of(url, KEY)
+    path.write_bytes(spoil(path.read_bytes()))
+    text, fetched, notes = get(tmp_path / "b", url, KEY, reader)
+    assert (text, fetched) == ("made here", False)
+    assert "is not used" in notes[0]
+
+
+def test_a_builder_replaces_what_a_stranger_put_there(tmp_path, url, farm):
+    (key, signer), (evil, its) = farm
+    put(tmp_path / "a", url, KEY, "evil", Builders(keys=(its,), key=evil))
+    builder = Builders(keys=(signer,), key=key)
+    assert get(tmp_path / "b", url, KEY, builder)[:2] == ("made here", False)
+    assert get(tmp_path / "c", url, KEY, builder) == ("made here", True, [])
+
+
+def test_a_build_takes_and_gives_signed_results(tmp_path, farm):
+    (key, signer), _ = farm
+    url = f"file://{tmp_path}/far"
+    builder, reader = Builders(keys=(signer,), key=key), Builders(keys=(signer,))
+    action = graphs.action("one", "echo made > out")
+    first, _ = graphs.go(tmp_path / "a", action, shared=SharedStore(url, print, builder))
+    second, _ = graphs.go(tmp_path / "b", action, shared=SharedStore(url, print, reader))
+    assert (first.ran, second.ran, second.shared) == (1, 0, 1)
+
+
+# -- what the user must say ---------------------------------------------------------------------
+
+
+def test_a_shared_store_without_a_word_on_trust_is_refused():
+    with pytest.raises(UsageError, match="nothing says whose results") as raised:
+        builders.read_builders(Environment({}))
+    assert "KERNFORGE_STORE_TRUST=all-writers" in raised.value.hint
+
+
+def test_the_variables_name_keys(tmp_path, farm):
+    private, public = signature.new_key(None)
+    (tmp_path / "key").write_bytes(private)
+    (tmp_path / "keys").write_text(f"# the farm\n{signing.public_text(public)}  # node 1\n\n")
+    found = builders.read_builders(
+        Environment(
+            {
+                "KERNFORGE_STORE_BUILDERS": str(tmp_path / "keys"),
+                "KERNFORGE_STORE_SIGN_KEY": str(tmp_path / "key"),
+            }
+        )
+    )
+    found.check(b"message", found.seal(b"message"))
+    assert found.writes
+    assert not found.everyone
+    assert builders.read_builders(Environment({"KERNFORGE_STORE_TRUST": "all-writers"})).everyone
+    with pytest.raises(UsageError, match="KERNFORGE_STORE_TRUST is 'yes'"):
+        builders.read_builders(Environment({"KERNFORGE_STORE_TRUST": "yes"}))
