@@ -21,7 +21,7 @@ from kernforge.source import extension_source
 from kernforge.system.files import publish_tree, staging, write_new
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from kernforge.adopt.bindings import Operator
@@ -264,7 +264,7 @@ def _files(
         files[BINDING] = _BINDING_TEXT
     binding = registers or [BINDING]
     sections = [_section(module, texts, binding) for module in program.modules]
-    sections = _distinct(sections)
+    sections = _distinct(_joined(sections, kernel.replace("-", "_"), files))
     files["build.toml"] = package.manifest(kernel, license, binding, sections)
     python_name = kernel.replace("-", "_")
     python = package.python_files(python_name, groups, program.file)
@@ -308,6 +308,45 @@ def _headers(
                 todo.append(header)
                 if header.endswith(_HEADERS):
                     yield header
+
+
+def _joined(sections: list[Section], name: str, files: Collection[str]) -> list[Section]:
+    """One section for the modules that are built alike, with patterns for whole directories.
+
+    An operator then comes and goes with its files, as where a setup.py scans a directory.
+    """
+    alike: dict[object, list[Section]] = {}
+    for section in sections:
+        flags = (section.backend, section.include, section.cxx_flags, section.cuda_flags)
+        alike.setdefault(flags, []).append(section)
+    result = []
+    for group in alike.values():
+        if len(group) == 1:
+            result += group
+            continue
+        paths = dict.fromkeys(path for section in group for path in section.src)
+        result.append(
+            replace(
+                group[0],
+                name=f"{name}_{group[0].backend}",
+                depends=tuple(sorted({name for section in group for name in section.depends})),
+                src=tuple(_patterns(list(paths), files)),
+            )
+        )
+    return result
+
+
+def _patterns(paths: list[str], files: Collection[str]) -> Iterator[str]:
+    """The paths, with a pattern in the place of all sources of a directory."""
+    done: set[str] = set()
+    for path in paths:
+        folder, suffix = posixpath.dirname(path), posixpath.splitext(path)[1]
+        kin = {f for f in files if posixpath.dirname(f) == folder and f.endswith(suffix)}
+        whole = len(kin) > 1 and kin <= set(paths) and suffix not in _HEADERS
+        name = posixpath.join(folder, f"*{suffix}") if whole else path
+        if name not in done:
+            yield name
+        done.add(name)
 
 
 def _distinct(sections: list[Section]) -> list[Section]:

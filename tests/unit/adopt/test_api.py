@@ -110,6 +110,35 @@ def test_what_is_not_translated_is_listed_in_order(old, tmp_path):
     ]
 
 
+def test_modules_that_a_setup_py_finds_in_a_directory_are_patterns(tmp_path):
+    old = tmp_path / "old"
+    for name in ("gelu", "relu"):
+        for path, text in {
+            f"src/bindings/{name}.cpp": RELU.replace('#include "common.h"\n', "").replace(
+                "at::Tensor forward", "static at::Tensor forward"
+            ),
+            f"src/kernels/{name}.cu": "void launch(const float* x, float* y, int n) {}\n",
+        }.items():
+            (old / path).parent.mkdir(parents=True, exist_ok=True)
+            (old / path).write_text(text)
+    (old / "setup.py").write_text(
+        "import glob\nfrom setuptools import setup\n"
+        "from torch.utils.cpp_extension import CUDAExtension\n"
+        "names = [path[13:-4] for path in sorted(glob.glob('src/bindings/*.cpp'))]\n"
+        "setup(name='my_ops', ext_modules=[CUDAExtension(f'ops.{name}', "
+        "[f'src/bindings/{name}.cpp', f'src/kernels/{name}.cu']) for name in names])\n"
+    )
+    adopted = adopt(old, dest=tmp_path / "new")
+    assert sorted(adopted.operators) == ["gelu.forward", "relu.forward"]
+    text = (tmp_path / "new/build.toml").read_text()
+    assert '[kernel.my_ops_cuda]\nbackend = "cuda"\ndepends = ["torch"]\n' in text
+    assert 'src = ["src/bindings/*.cpp", "src/kernels/*.cu"]\n' in text
+    for path in ("src/bindings/gelu.cpp", "src/kernels/gelu.cu"):
+        (tmp_path / "new" / path).unlink()
+    manifest = read_project(tmp_path / "new").manifest
+    assert manifest.kernels["my_ops_cuda"].src == ("src/bindings/relu.cpp", "src/kernels/relu.cu")
+
+
 @pytest.mark.parametrize("said", ["", "MIT License", "see LICENSE"])
 def test_a_license_that_nobody_said_is_told(old, tmp_path, said):
     setup = old / "setup.py"
