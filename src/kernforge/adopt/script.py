@@ -254,7 +254,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Function:
+class _ProgramFunction:
     node: ast.FunctionDef | ast.Lambda
     scope: Mapping[str, Any]
 
@@ -345,7 +345,7 @@ class Reader:
             case ast.For():
                 self._for(node)
             case ast.FunctionDef():
-                self._scope[node.name] = _Function(node, self._scope)
+                self._scope[node.name] = _ProgramFunction(node, self._scope)
             case ast.ClassDef():
                 self._scope[node.name] = Unknown(f"class {node.name}", node.lineno)
             case ast.Return():
@@ -465,7 +465,7 @@ class Reader:
             case ast.Call():
                 return self._call(node)
             case ast.Lambda():
-                return _Function(node, self._scope)
+                return _ProgramFunction(node, self._scope)
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
                 found = self._comprehension(node.generators, lambda: self._value(node.elt))
                 return set(found) if isinstance(node, ast.SetComp) else found
@@ -632,13 +632,15 @@ class Reader:
             if not isinstance(holder, Named):
                 return self._method(node, holder, node.func.attr, arguments, options)
         function = self._value(node.func)
-        if isinstance(function, _Function):
+        if isinstance(function, _ProgramFunction):
             return self._own(function, arguments, options)
         if isinstance(function, Named):
             return self._foreign(node, function.name, arguments, options, lines)
         return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
 
-    def _own(self, function: _Function, arguments: list[Any], options: Mapping[str, Any]) -> Any:
+    def _own(
+        self, function: _ProgramFunction, arguments: list[Any], options: Mapping[str, Any]
+    ) -> Any:
         """Call a function of the program."""
         spec = function.node.args
         names = [a.arg for a in (*spec.posonlyargs, *spec.args)]

@@ -150,13 +150,48 @@ def as_locked(
     return tuple(_as_locked(each, torch, cuda) for each in considered)
 
 
+def within_lock(
+    considered: Sequence[TargetCandidate],
+    patterns: Sequence[str],
+    *,
+    torch: Collection[str],
+    cuda: Collection[str],
+) -> tuple[TargetCandidate, ...]:
+    """The candidates that patterns mean where a lock must be complete: those that it has parts of.
+
+    A name without a pattern means that variant, whatever the lock has.
+
+    Args:
+        considered: from ``candidates``.
+        patterns: of the command line.
+        torch: series that the lock has.
+        cuda: toolkits that it has.
+    """
+    if not patterns:
+        return tuple(considered)
+    lacks = "kernforge.lock does not have its torch or CUDA; `kernforge lock-toolchain` adds them"
+    return tuple(
+        each
+        if each.target is None or each.name in patterns or _has(each.target, torch, cuda)
+        else replace(each, target=None, reason=lacks)
+        for each in considered
+    )
+
+
+def _has(target: Target, torch: Collection[str], cuda: Collection[str]) -> bool:
+    """Whether a lock has a target's torch and CUDA, if it needs them."""
+    needs_torch = target.variant.framework == "torch" and not target.variant.is_noarch
+    has_torch = not needs_torch or str(target.torch) in torch
+    return has_torch and (target.cuda is None or str(target.cuda) in cuda)
+
+
 def _as_locked(
     candidate: TargetCandidate, torch: Collection[str], cuda: Collection[str]
 ) -> TargetCandidate:
     target = candidate.target
     if target is None or target.variant.framework != "torch" or target.variant.is_noarch:
         return candidate
-    has = str(target.torch) in torch and (target.cuda is None or str(target.cuda) in cuda)
+    has = _has(target, torch, cuda)
     reason = "" if has else "kernforge.lock does not have it; ask for it with --variant"
     return replace(candidate, default=has, reason=reason)
 

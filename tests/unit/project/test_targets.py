@@ -231,3 +231,21 @@ def test_with_a_lock_what_it_has_is_built_unasked():
     ]
     stable = considered(["cuda"], STABLE + CUDA)
     assert targets.as_locked(stable, torch=["2.11"], cuda=[]) == stable
+
+
+def test_with_a_lock_a_pattern_means_what_it_has_and_a_name_what_it_says():
+    found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA)
+    lock = {"torch": ["2.11"], "cuda": ["13.0"]}
+
+    def chosen(*patterns):
+        left = targets.within_lock(found, patterns, **lock)
+        return [target.name for target in targets.choose(left, patterns)]
+
+    assert chosen("*-cu1*") == ["torch211-cxx11-cu130-x86_64-linux"]
+    assert chosen("*-cpu-*") == ["torch211-cxx11-cpu-x86_64-linux"]
+    other = next(c.name for c in found if c.target and not c.name.startswith("torch211-"))
+    assert chosen(other) == [other]
+    with pytest.raises(UsageError) as caught:
+        chosen(f"{other[:-1]}*")
+    assert "kernforge.lock does not have its torch or CUDA" in caught.value.hint
+    assert targets.within_lock(found, [], **lock) == found

@@ -63,7 +63,10 @@ def add(verbs: options.Verbs) -> None:
         "--dry-run", action="store_true", help="print the graph of actions and run none of them"
     )
     verb.add_argument(
-        "--locked", action="store_true", help="end with an error if kernforge.lock is incomplete"
+        "--locked",
+        action="store_true",
+        help="end with an error if kernforge.lock is incomplete; a pattern of --variant then means "
+        "variants whose torch and CUDA it has",
     )
     verb.add_argument(
         "--untrusted",
@@ -132,7 +135,9 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
     workspace = options.workspace(arguments, console, shared=shared)
     considered = workspace.candidates
     if arguments.locked and (lock := read_lock(workspace.project.root)):
-        considered = targets.as_locked(considered, torch=lock.torch.keys(), cuda=lock.cuda.keys())
+        parts = {"torch": lock.torch.keys(), "cuda": lock.cuda.keys()}
+        considered = targets.as_locked(considered, **parts)
+        considered = targets.within_lock(considered, arguments.variant, **parts)
     request = BuildRequest(
         targets=targets.choose(considered, arguments.variant),
         events=console,
