@@ -142,10 +142,12 @@ def document(outcomes: list[Outcome], options: argparse.Namespace) -> dict[str, 
         ]
         for outcome in outcomes
     ]
-    cuda = "CPU" if options.cuda == "cpu" else f"CUDA {options.cuda}, sm_{options.arch}"
+    gpu = options.arch.replace(".", "")
+    cuda = "CPU" if options.cuda == "cpu" else f"CUDA {options.cuda}, sm_{gpu}"
     return {
         "target": {"torch": options.torch, "cuda": options.cuda, "python": options.python},
         "arch": options.arch,
+        "variables": {n: text for n, text in os.environ.items() if n.startswith("FORCE_")},
         "projects": [asdict(outcome) for outcome in outcomes],
         "table": {
             "title": f"Source distributions of others, unmodified (torch {options.torch}, {cuda})",
