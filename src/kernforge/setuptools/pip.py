@@ -7,6 +7,7 @@ pip installs the wheels as it was asked to. What is not such a project is left t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -20,12 +21,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from kernforge.errors import BuildError, NetworkError, ToolchainError, UsageError
 from kernforge.setuptools import requirements, stand_in, target
 from kernforge.setuptools.progress import followed
+from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.system.process import Command, attached, run
 from kernforge.toolchain.index.index import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kernforge.setuptools.target import TorchTarget
     from kernforge.system.console import Console
@@ -87,9 +89,18 @@ def run_pip(words: Sequence[str], environment: Environment, console: Console) ->
             hint="`kernforge wheel --python` makes wheels for other Pythons",
         )
     request = read_request(rest, variables)
-    with files.staging(environment.home / "setuptools" / "work") as place:
+    with workplace(environment) as place:
         builder = ProjectBuilder(wanted, environment, console, place)
         return _Run(request, builder, variables).code()
+
+
+@contextlib.contextmanager
+def workplace(environment: Environment) -> Iterator[Path]:
+    """A directory for stand-ins, sources and wheels; what killed processes left there is removed."""
+    place = environment.home / "setuptools" / "work"
+    Store(environment.home / "store").sweep(place, "*")
+    with files.staging(place) as directory:
+        yield directory
 
 
 def take_choices(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -24,7 +24,7 @@ from packaging.version import Version
 
 from kernforge.errors import UsageError
 from kernforge.setuptools import python_headers, target
-from kernforge.setuptools.pip import ProjectBuilder
+from kernforge.setuptools.pip import ProjectBuilder, workplace
 from kernforge.system import files
 from kernforge.toolchain.releases import torch_releases
 from kernforge.wheel import archive
@@ -142,7 +142,7 @@ def make_wheels(
         ToolchainError: a part of the toolchain is missing.
         UsageError: it is not a project, or it makes a wheel without extensions.
     """
-    with files.staging(environment.home / "setuptools" / "work") as place:
+    with workplace(environment) as place:
         done: dict[tuple[str, str], ExtensionWheel] = {}
         for number, each in enumerate(wanted):
             known = done.get((str(each.torch), str(each.cuda)))
