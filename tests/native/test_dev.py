@@ -135,8 +135,8 @@ class Dev:
         """Its exit code after Ctrl-C, and what it left running."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(timeout=60)
-        return code, psutil.wait_procs(children, timeout=10)[1]
+        code = self.process.wait(timeout=WAIT_S)
+        return code, psutil.wait_procs(children, timeout=WAIT_S)[1]
 
     def _close(self) -> None:
         self.process.wait()

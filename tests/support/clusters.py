@@ -71,7 +71,7 @@ class Cluster:
             return processes.start(argv, env=env, stdout=log, stderr=log)
 
 
-def wait_for(condition, what: str, seconds: float = 60) -> None:
+def wait_for(condition, what: str, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"

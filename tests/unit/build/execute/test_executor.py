@@ -158,11 +158,11 @@ def test_an_interrupt_stops_everything(tmp_path):
                 raise KeyboardInterrupt
 
     start, running = time.monotonic(), run_module._running
-    actions = [graphs.action(name, "sleep 60") for name in "ab"]
+    actions = [graphs.action(name, "sleep 600") for name in "ab"]
     context = graphs.context(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         executor.run_actions(
             graphs.plan(*sorted(actions, key=lambda a: a.key)), context, Impatient()
         )
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 300
     assert not running  # not even what was about to start
