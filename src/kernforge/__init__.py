@@ -154,10 +154,10 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         from kernforge.system import extras  # noqa: PLC0415 - see above
 
-        told = extras.missing(error, f"{__name__}.{name}")
-        if told is None:
+        missing = extras.missing(error, f"{__name__}.{name}")
+        if missing is None:
             raise
-        raise told from error
+        raise missing from error
     globals()[name] = value
     return value
 

@@ -232,25 +232,25 @@ def _verdict(
 
 
 def _read(path: Path, link_root: Path) -> RecordedVariant:
-    found = _contents(path, link_root)
-    metadata = Metadata.from_json(found[FILE], source=str(path / FILE))
-    if metadata.digest is None or provenance.FILE not in found:
+    contents = _contents(path, link_root)
+    metadata = Metadata.from_json(contents[FILE], source=str(path / FILE))
+    if metadata.digest is None or provenance.FILE not in contents:
         raise IntegrityError(
             f"{path} does not say how it was made: it has no {provenance.FILE}",
             hint="only what kernforge built can be built again by it",
         )
     integrity.verify_tree(path, metadata.digest, within=link_root)
-    text = found[provenance.FILE].decode()
+    text = contents[provenance.FILE].decode()
     statement = provenance.read(text, source=str(path / provenance.FILE))
     return RecordedVariant(
-        path=path, link_root=link_root, files=found, metadata=metadata, statement=statement
+        path=path, link_root=link_root, files=contents, metadata=metadata, statement=statement
     )
 
 
 def _contents(path: Path, link_root: Path) -> dict[str, bytes]:
-    found = integrity.tree_files(path, within=link_root)
+    paths = integrity.tree_files(path, within=link_root)
     signature = f"{FILE}.sigstore"
-    return {name: real.read_bytes() for name, real in found.items() if name != signature}
+    return {name: real.read_bytes() for name, real in paths.items() if name != signature}
 
 
 def _fresh_store(old: Store, home: Path) -> Store:

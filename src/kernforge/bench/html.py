@@ -108,8 +108,8 @@ def _charts(document: dict[str, Any], colours: dict[str, int]) -> Iterator[str]:
 
 
 def _mode(name: str) -> str:
-    said = text.MODES.get(name, "")
-    return escape(said[:1].upper() + said[1:])
+    description = text.MODES.get(name, "")
+    return escape(description[:1].upper() + description[1:])
 
 
 def _measured(case: dict[str, Any], mode: str) -> list[dict[str, Any]]:

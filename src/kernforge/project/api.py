@@ -103,8 +103,8 @@ def read(root: Path, runner: Runner) -> Project:
     except UnicodeDecodeError as error:
         raise ManifestError(f"{path} is not UTF-8: {error}") from error
     manifest = manifests.parse(text, source=str(path))
-    found = dict(_walk(root, _named(manifest)))
-    mistakes = [*values.wrong_values(manifest), *sources.check_files(manifest, found)]
+    files = dict(_walk(root, _named(manifest)))
+    mistakes = [*values.wrong_values(manifest), *sources.check_files(manifest, files)]
     if mistakes:
         data = manifests.read_data(text, source=str(path))
         written = [replace(each, path=editions.written_path(each.path, data)) for each in mistakes]
@@ -113,9 +113,9 @@ def read(root: Path, runner: Runner) -> Project:
     notes = (*manifest.notes, *values.notes(manifest))
     return Project(
         root=root,
-        manifest=replace(sources.expanded(manifest, found), notes=notes),
+        manifest=replace(sources.expanded(manifest, files), notes=notes),
         manifest_text=text,
-        files=found,
+        files=files,
         git=_git_state(root, runner),
     )
 
@@ -184,8 +184,8 @@ def tagged_version(project: Project) -> str | None:
         return None
     pattern = rf"v({project.manifest.general.version}\.\d+\.\d+)"
     names = git.tags(repository, run)
-    found = [match[1] for tag in names if (match := re.fullmatch(pattern, tag))]
-    return max(found, key=lambda version: tuple(map(int, version.split("."))), default=None)
+    versions = [match[1] for tag in names if (match := re.fullmatch(pattern, tag))]
+    return max(versions, key=lambda version: tuple(map(int, version.split("."))), default=None)
 
 
 def card(project: Project) -> str | None:
@@ -197,5 +197,5 @@ def card(project: Project) -> str | None:
 
 def benchmarks(project: Project) -> dict[str, Path]:
     """The scripts of a project that measure its published kernel, by file name."""
-    found = (re.fullmatch(r"benchmarks/(benchmark[^/]*\.py)", path) for path in project.files)
-    return {match[1]: project.files[match[0]] for match in found if match}
+    matches = (re.fullmatch(r"benchmarks/(benchmark[^/]*\.py)", path) for path in project.files)
+    return {match[1]: project.files[match[0]] for match in matches if match}

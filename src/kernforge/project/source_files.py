@@ -41,9 +41,9 @@ def read(project: Project) -> Sources:
         if path.endswith(_TEXT_SUFFIXES)
     }
     _read_included(texts, project.files)
-    found = {*texts, *(path for path in project.files if path.startswith(package))}
+    paths = {*texts, *(path for path in project.files if path.startswith(package))}
     return Sources(
-        digests={path: files.sha256_file(project.files[path]) for path in sorted(found)},
+        digests={path: files.sha256_file(project.files[path]) for path in sorted(paths)},
         texts=texts,
         bundled=_bundled(project.manifest, texts.values()),
     )

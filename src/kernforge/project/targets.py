@@ -113,10 +113,10 @@ def candidates(
         clang=clang,
         torch_here=torch_here,
     )
-    found: list[TargetCandidate] = []
+    candidates: list[TargetCandidate] = []
     for backend in dict.fromkeys(manifest.general.backends):  # one may be listed twice
-        found += _for_backend(given, backend)
-    return tuple(found)
+        candidates += _for_backend(given, backend)
+    return tuple(candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

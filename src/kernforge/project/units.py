@@ -146,8 +146,8 @@ def bundled_headers(manifest: Manifest, sources: Sources) -> dict[str, str]:
 
     ``registration.h`` is not one of them: it only says how a binding becomes a module.
     """
-    found = {unit for backend in manifest.general.backends for unit in units(manifest, backend)}
-    read = {path for unit in found for path in closure(unit, sources).files} - {REGISTRATION}
+    compiled = {u for backend in manifest.general.backends for u in units(manifest, backend)}
+    read = {path for unit in compiled for path in closure(unit, sources).files} - {REGISTRATION}
     return {path: text for path, text in sources.brought.items() if path in read}
 
 
@@ -164,8 +164,8 @@ def cutlass(manifest: Manifest) -> str:
     first one is taken.
     """
     sections = manifest.kernels.values()
-    found = (d for s in sections for d in s.depends if d.startswith(_CUTLASS))
-    return next(found, "")
+    names = (d for s in sections for d in s.depends if d.startswith(_CUTLASS))
+    return next(names, "")
 
 
 def too_old(section: KernelSection, cuda: Version2 | None) -> bool:
@@ -213,7 +213,7 @@ def _in_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]
     """Directories and files of the project that flags name."""
     directories: list[str] = []
     files: list[str] = []
-    for names, found in ((_DIRECTORY_FLAGS, directories), (_FILE_FLAGS, files)):
+    for names, paths in ((_DIRECTORY_FLAGS, directories), (_FILE_FLAGS, files)):
         for number, flag in enumerate(flags):
             name = next((name for name in names if flag.startswith(name)), None)
             if name is None:
@@ -222,5 +222,5 @@ def _in_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]
             if not value and number + 1 < len(flags):
                 value = flags[number + 1]
             if not value.startswith("/"):
-                found.append(posixpath.normpath(value))
+                paths.append(posixpath.normpath(value))
     return tuple(directories), tuple(files)

@@ -47,8 +47,8 @@ def schemas_in(source: str) -> tuple[str, ...]:
     Args:
         source: text of the file.
     """
-    found = (" ".join(text.split()) for _, text in _defined(source))
-    return tuple(dict.fromkeys(s for s in found if _SCHEMA.fullmatch(s) or _NAME.fullmatch(s)))
+    texts = (" ".join(text.split()) for _, text in _defined(source))
+    return tuple(dict.fromkeys(s for s in texts if _SCHEMA.fullmatch(s) or _NAME.fullmatch(s)))
 
 
 def schema_lines(source: str) -> list[tuple[int, str]]:
@@ -61,13 +61,13 @@ def schema_lines(source: str) -> list[tuple[int, str]]:
     """
     if not _LIBRARY.search(source):
         return []
-    found = []
+    lines = []
     for start, text in _defined(source):
         before = source[:start]
         ends = len(_ENDIF.findall(before))
         if "(" in text and len(_IF.findall(before)) == ends:
-            found.append((before.count("\n") + 1, " ".join(text.split())))
-    return found
+            lines.append((before.count("\n") + 1, " ".join(text.split())))
+    return lines
 
 
 def _defined(source: str) -> Iterator[tuple[int, str]]:

@@ -110,10 +110,10 @@ def entries(store: Store) -> Iterator[StoreEntry]:
 def survey(store: Store) -> tuple[KindUsage, ...]:
     """What the store holds, by kind."""
     trees = list(entries(store))
-    found = []
+    kinds = []
     for name in STORE_KINDS:
         here = [entry for entry in trees if entry.kind == name]
-        found.append(
+        kinds.append(
             KindUsage(
                 name=name,
                 entries=len(here),
@@ -124,16 +124,16 @@ def survey(store: Store) -> tuple[KindUsage, ...]:
     for name in _OTHERS:
         count = sum(1 for path in (store.root / name).rglob("*") if path.is_file())
         size = files.tree_bytes(store.root / name)
-        found.append(KindUsage(name=name, entries=count, size=size, oldest=None))
-    return tuple(found)
+        kinds.append(KindUsage(name=name, entries=count, size=size, oldest=None))
+    return tuple(kinds)
 
 
 def trim(store: Store, size: int) -> Removed:
     """Take trees away, least recently used first, until the others fit into ``size`` bytes."""
-    found = sorted(entries(store), key=lambda entry: entry.used)
-    excess = sum(entry.size for entry in found) - size
+    least_recent_first = sorted(entries(store), key=lambda entry: entry.used)
+    excess = sum(entry.size for entry in least_recent_first) - size
     chosen = []
-    for entry in found:
+    for entry in least_recent_first:
         if excess <= 0:
             break
         chosen.append(entry)

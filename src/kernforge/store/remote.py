@@ -64,14 +64,14 @@ class SharedStore:
         self._can_read, self._can_write = True, writers.writes
         self.good: set[tuple[str, str]] = set()
         try:
-            found: tuple[Any, str] = fsspec.core.url_to_fs(url)
+            system_and_root: tuple[Any, str] = fsspec.core.url_to_fs(url)
         except (ValueError, ImportError) as error:
             raise UsageError(
                 f"{url!r} cannot be a shared store: {error}",
                 hint="name a URL such as file:///mnt/farm or s3://bucket/prefix, and install "
                 "the fsspec package for it (s3fs, gcsfs, adlfs ...)",
             ) from error
-        self._fs, root = found
+        self._fs, root = system_and_root
         self._root = root.rstrip("/")
 
     def has(self, kind: str, key: str) -> bool:

@@ -119,8 +119,8 @@ class _Inflating(io.RawIOBase):
             self.hash.update(plain)
             self._ready += plain
         size = len(self._ready) if size < 0 else size
-        found, self._ready = self._ready[:size], self._ready[size:]
-        return found
+        taken, self._ready = self._ready[:size], self._ready[size:]
+        return taken
 
     def drain(self) -> None:
         """Read to the end, so that everything is hashed."""

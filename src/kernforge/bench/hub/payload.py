@@ -115,14 +115,14 @@ def _line(case: dict[str, Any], row: dict[str, Any], mode: str) -> tuple[str, ..
         return (*head, "", "", "", "", f"refused: {row['refused']}")
     middle = row["median_ns"]
     low, high = row["low_ns"] / middle - 1, row["high_ns"] / middle - 1
-    said = "not verified" if case["reference"] == "none" else "verified"
+    verdict = "not verified" if case["reference"] == "none" else "verified"
     return (
         *head,
         duration(middle),
         f"{low:+.1%} .. {high:+.1%}",
         counted(row),
         _beside(row, _row(case, _REFERENCE, mode)),
-        said if case["reference"] != "beside the kernel" else f"{said} beside the kernel",
+        verdict if case["reference"] != "beside the kernel" else f"{verdict} beside the kernel",
     )
 
 

@@ -73,7 +73,7 @@ class DaskPool:
         note: Callable[[str], None],
     ) -> None:
         self._workspace, self._plan, self._note = workspace, planned.plan, note
-        self._said: set[str] = set()
+        self._noted: set[str] = set()
         self._client = _connect(address)
         self._executor = self._client.get_executor(pure=False)
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS)
@@ -167,8 +167,8 @@ class DaskPool:
 
     def _receive(self, action: Action, result: ActionResult) -> Done:
         for text in result.notes:
-            if text not in self._said:
-                self._said.add(text)
+            if text not in self._noted:
+                self._noted.add(text)
                 self._note(f"{result.done.where}: {text}")
         store = self._workspace.store
         if result.packed is not None:
