@@ -19,15 +19,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Files of tests that take long, the longest first: with ``--dist loadfile`` a worker runs a whole file,
 # and the short ones fill the workers' last minute.
 _LONG = (
-    "e2e/test_tutorial.py",
     "native/test_dev.py",
     "native/test_jit.py",
-    "attacks/test_attacks.py",
-    "native/test_magic.py",
-    "native/test_jit_edit.py",
-    "differential/test_benchmark_oracle.py",
     "native/test_reproducible.py",
+    "attacks/test_attacks.py",
+    "e2e/test_tutorial.py",
+    "native/test_cluster.py",
+    "native/test_projecttest.py",
+    "native/test_export.py",
+    "native/test_sdists.py",
+    "native/test_jit_mistake.py",
+    "native/test_farm.py",
+    "native/test_dev_build.py",
     "broken/test_broken.py",
+    "attacks/test_command.py",
+    "attacks/test_hub_classes.py",
+    "native/test_magic.py",
+    "differential/test_benchmark_oracle.py",
 )
 
 

@@ -57,7 +57,7 @@ def project(tmp_path):
     return tmp_path
 
 
-def test_a_wrong_peer_and_a_regression_are_told(project, bench):
+def test_a_wrong_peer_and_a_regression_are_reported(project, bench):
     # Here every process starts by itself, as a user's do; elsewhere they are forked.
     first = subprocess.run(
         arguments(project, "--out", project / "first.json"),
@@ -131,13 +131,13 @@ def test_an_interrupted_run_keeps_what_it_measured(project):
     assert "median_ns" in first["results"][0]
 
 
-def test_what_is_missing_is_said(tmp_path, bench):
+def test_what_is_missing_is_reported(tmp_path, bench):
     done = bench(tmp_path)
     assert done.returncode == 2
     assert "workloads.py does not exist" in done.stderr
 
 
-def test_a_workload_file_that_cannot_be_run_is_told_with_its_line(project, bench):
+def test_a_workload_file_that_cannot_be_run_is_reported_with_its_line(project, bench):
     path = project / "benchmarks" / "workloads.py"
     for text, said in (("\nimport nowhere_at_all\n", "line 2"), ("def (\n", "SyntaxError")):
         path.write_text(text)
@@ -146,7 +146,7 @@ def test_a_workload_file_that_cannot_be_run_is_told_with_its_line(project, bench
         assert said in json.loads(done.stdout)["message"]
 
 
-def test_a_project_that_is_not_built_is_told_before_anything_is_measured(project, bench):
+def test_a_project_that_is_not_built_is_reported_before_anything_is_measured(project, bench):
     (project / "build.toml").write_text("")
     done = bench(project)
     assert done.returncode == 2

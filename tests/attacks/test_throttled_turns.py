@@ -59,7 +59,7 @@ def test_turns_are_discarded_and_counted():
     assert row["conditions"]["reasons"] == {"power brake": 3, "power cap": 9}
 
 
-def test_where_too_little_is_left_the_reason_is_told():
+def test_where_too_little_is_left_the_reason_is_reported():
     row = measured(lambda number: number // A_ROUND >= 5)
     assert "5 rounds were left" in row["refused"]
     assert "power brake" in row["refused"]

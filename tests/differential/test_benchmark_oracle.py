@@ -222,12 +222,12 @@ def test_a_hub_is_trusted_first(repo, hub, tmp_path, ours):
         (("owner/toy@v1", "--registry", "nowhere"), 8, "has no kernel 'owner/toy'"),
     ],
 )
-def test_what_cannot_be_asked_is_said(arguments, code, words, ours):
+def test_what_cannot_be_asked_is_reported(arguments, code, words, ours):
     done = ours(*arguments)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
 
 
-def test_a_repository_without_scripts_is_said(repo, ours):
+def test_a_repository_without_scripts_is_reported(repo, ours):
     root = repo()
     (root / "benchmarks" / "benchmark.py").unlink()
     done = ours(root)

@@ -102,7 +102,7 @@ def test_a_sweep_measures_each_size(project, bench):
     assert all("median_ns" in row for case in document["workloads"] for row in case["results"])
 
 
-def test_a_version_that_is_not_published_is_said_before_anything_is_measured(project, bench):
+def test_a_version_that_is_not_published_is_reported_before_anything_is_measured(project, bench):
     done = bench(project, "fast", "--against", f"{REPO}@7")
     assert done.returncode == 8, done.stderr
     assert "7" in done.stderr

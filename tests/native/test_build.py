@@ -129,7 +129,7 @@ def test_without_a_network_and_store_the_error_says_what_to_do(kernforge_cli, tm
     assert not (root / "kernforge.lock").exists()
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path):
     root = projects.write(tmp_path / "project")
     home = tmp_path / "home"
     home.mkdir()

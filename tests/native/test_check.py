@@ -116,7 +116,7 @@ def test_a_build_is_found_from_its_project_its_folder_and_itself(variant):
         assert [f.rule for f in findings] == ["import"]
 
 
-def test_a_registrys_links_to_its_blobs_are_no_fault(variant, tmp_path):
+def test_a_registrys_links_to_its_blobs_are_not_a_fault(variant, tmp_path):
     repo = tmp_path / "kernels--me--small"
     inside = repo / "snapshots" / "0123abc" / "build" / NAME
     shutil.copytree(variant, inside)
@@ -126,7 +126,7 @@ def test_a_registrys_links_to_its_blobs_are_no_fault(variant, tmp_path):
     assert found(inside) == {}
 
 
-def test_an_empty_folder_is_no_build(tmp_path):
+def test_an_empty_folder_is_not_a_build(tmp_path):
     with pytest.raises(UsageError, match="no built variant"):
         check.check_build(tmp_path, run=process.run, python=None)
 
@@ -159,7 +159,7 @@ def test_unreadable_metadata_ends_the_check(variant, text):
     assert list(found(variant)) == ["layout"]
 
 
-def test_a_directory_that_is_no_variant_name_is_found(variant):
+def test_a_directory_that_is_not_a_variant_name_is_found(variant):
     assert "not a variant name" in found(variant.rename(variant.with_name("mine")))["layout"]
 
 
@@ -228,7 +228,7 @@ def test_a_process_wide_symbol_is_a_warning(variant, workshop):
     assert found(with_extension(variant, module))["unique"].startswith("warning")
 
 
-def test_a_file_that_is_no_library_is_found(variant):
+def test_a_file_that_is_not_a_library_is_found(variant):
     (variant / f"{ID}.abi3.so").write_bytes(b"\x7fELF nonsense")
     write_metadata(variant)
     assert "not a readable ELF file" in found(variant)["abi"]
@@ -301,7 +301,7 @@ def test_a_symbol_that_nobody_defines_fails_before_the_import(variant, workshop)
         (NAME.replace("linux", "darwin"), sys.executable, "it is for darwin"),
     ],
 )
-def test_an_import_that_cannot_be_tried_is_said_to_be_skipped(variant, name, python, reason):
+def test_an_import_that_cannot_be_tried_is_reported_to_be_skipped(variant, name, python, reason):
     path = variant.rename(variant.with_name(name))
     findings = check.check_variant(path, run=process.run, python=python)
     (finding,) = (f for f in findings if f.rule == "import")

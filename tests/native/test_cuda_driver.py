@@ -43,7 +43,7 @@ def python(code, **environment):
     )
 
 
-def test_every_argument_arrives_and_every_refusal_is_told(tmp_path):
+def test_every_argument_arrives_and_every_refusal_is_reported(tmp_path):
     source = Path(__file__).with_name("driver.c")
     library = tmp_path / "libcuda.so.1"
     argv = ["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, source, "-ldl"]
@@ -56,7 +56,7 @@ def test_every_argument_arrives_and_every_refusal_is_told(tmp_path):
     ]
 
 
-def test_a_driver_that_is_not_there_is_told():
+def test_a_driver_that_is_not_there_is_reported():
     code = """
 from kernforge.bench.engine.cuda_driver import Driver
 from kernforge.errors import MachineError

@@ -334,7 +334,7 @@ def test_the_exit_code_says_what_is_wrong(project, home, once):
     assert told["last_good"] is None
 
 
-def test_a_round_that_skips_every_test_says_so_and_is_no_last_good_build(project, home, once):
+def test_a_round_that_skips_every_test_says_so_and_is_not_a_last_good_build(project, home, once):
     for path, mark in (("test_twice.py", "import pytest\n"), ("test_other.py", "import pytest\n")):
         source = project / "tests" / path
         text = source.read_text().removeprefix(mark)
@@ -350,7 +350,7 @@ def test_a_round_that_skips_every_test_says_so_and_is_no_last_good_build(project
     assert told["last_good"]["round"] == 1
 
 
-def test_device_code_is_told_of_and_a_mistake_in_it_shown(tmp_path, home, once):
+def test_device_code_is_reported_and_a_mistake_in_it_shown(tmp_path, home, once):
     root = projects.write(tmp_path / "times-two-cuda", backends=("cuda",))
     options = ("--variant", "*-cu130-*", "--arch", "9.0", "--no-bench")
     told = once(root, *options)

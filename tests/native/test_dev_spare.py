@@ -98,7 +98,7 @@ def test_one_that_was_not_prepared_or_was_killed_is_started_anew(project, spare)
     assert outcome(spare.run(order(project)))[0] == 1
 
 
-def test_a_test_that_ends_the_process_is_told(project, spare):
+def test_a_test_that_ends_the_process_is_reported(project, spare):
     crash = "import os\n\ndef test_crash():\n    os.kill(os.getpid(), 11)\n"
     (project / "tests" / "test_a.py").write_text(crash)
     spare.prepare()

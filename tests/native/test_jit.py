@@ -232,7 +232,7 @@ def test_a_header_of_any_search_path_is_looked_at_again(tmp_path):
         assert made.value() == value
 
 
-def test_a_compilers_warnings_are_said_with_verbose(tmp_path, capfd, monkeypatch):
+def test_a_compilers_warnings_are_reported_with_verbose(tmp_path, capfd, monkeypatch):
     source = tmp_path / "warns.cpp"
     source.write_text(PLAIN % 1 + "static int idle;\n")
     kernforge.load("warns", source, extra_cflags=["-Wall"])
@@ -538,7 +538,7 @@ def test_a_project_is_built_and_loaded(tmp_path):
     assert kernforge.load(root) is module
 
 
-def test_a_function_of_a_project_that_no_source_defines_is_told_by_name_and_place(tmp_path):
+def test_a_function_of_a_project_that_no_source_defines_is_reported_by_name_and_place(tmp_path):
     cpp = '#include "times_two.h"\nvoid times_2_cpu(const float*, float*, int64_t) {}\n'
     root = projects.write(tmp_path / "times-two", backends=("cpu",), cpp=cpp)
     with pytest.raises(

@@ -180,7 +180,7 @@ def test_a_function_that_is_declared_for_both_and_defined_for_the_gpu_is_compile
     assert same_module(edited, ask(text.replace("x + 1;", "x + 2;"), header, alone=True))
 
 
-def test_what_ptxas_says_of_edited_code_is_said_too(ask, home, tmp_path, capfd):
+def test_what_ptxas_says_of_edited_code_is_reported_too(ask, home, tmp_path, capfd):
     flags = ["-Xptxas=-v"]
     ask(flags=flags)
     assert "registers" not in capfd.readouterr().err
@@ -238,7 +238,7 @@ def test_a_function_that_the_cpp_library_overloads_goes_by_nvcc(ask, home):
     assert same_module(edited, ask(text, alone=True))
 
 
-def test_code_that_differs_from_nvccs_is_given_up_and_said_so(ask, home, monkeypatch, caplog):
+def test_code_that_differs_from_nvccs_is_given_up_and_reported(ask, home, monkeypatch, caplog):
     if not nvrtc.installed():
         pytest.skip("there is no cuda.bindings here")
     ask()

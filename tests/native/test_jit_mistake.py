@@ -40,7 +40,7 @@ def told(monkeypatch):
     return found
 
 
-def test_a_misspelt_name_is_told_at_once(told):
+def test_a_misspelt_name_is_reported_at_once(told):
     with pytest.raises(BuildError, match="'nubmer' was not declared") as caught:
         kernforge.load_inline("mistaken", STABLE % "nubmer", is_python_module=False)
     assert caught.value.__context__ is None
@@ -65,7 +65,7 @@ SOURCE = """torch::Tensor scale(torch::Tensor x, double a) {
         ("return y;", "return n;", "cpp_sources:6:10: error: 'n' was not declared in this scope"),
     ],
 )
-def test_a_mistake_beside_cut_headers_is_told_at_once(told, right, wrong, message):
+def test_a_mistake_beside_cut_headers_is_reported_at_once(told, right, wrong, message):
     """Nothing is compiled twice, and nothing in the background."""
     with pytest.raises(BuildError, match=message) as caught:
         kernforge.load_inline("mistaken", SOURCE.replace(right, wrong), functions="scale")
@@ -74,7 +74,7 @@ def test_a_mistake_beside_cut_headers_is_told_at_once(told, right, wrong, messag
     assert not session.PROCESS.background
 
 
-def test_a_mistake_in_cuda_is_told_at_once(told, monkeypatch):
+def test_a_mistake_in_cuda_is_reported_at_once(told, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     cuda = "__global__ void k(float* x) {\n  x[0] = nonsense;\n}\n"
     with pytest.raises(BuildError, match=r'cuda_sources\(2\): error: identifier "nonsense"'):

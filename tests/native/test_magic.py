@@ -59,7 +59,7 @@ def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
         ("%%kernforge toy --no-headers --cflags=-DX=\\'\n" + PLAIN % 1, "cannot be read"),
     ],
 )
-def test_what_cannot_be_a_module_is_said_without_a_traceback(shell, capsys, cell, message):
+def test_what_cannot_be_a_module_is_reported_without_a_traceback(shell, capsys, cell, message):
     assert isinstance(run(shell, cell).error_in_exec, notebook.CellError)
     shown = capsys.readouterr()
     assert message in shown.out + shown.err

@@ -63,7 +63,7 @@ def test_tests_say_import_and_get_the_artifact(run_test):
     assert "for a reason" in {one["reason"].removeprefix("Skipped: ") for one in told["tests"]}
 
 
-def test_a_failure_is_an_exit_code_and_its_reason_is_told(run_test):
+def test_a_failure_is_an_exit_code_and_its_reason_is_reported(run_test):
     (run_test.root / "tests" / "test_it.py").write_text("def test_wrong():\n    assert 1 == 2\n")
     (told,) = run_test(expect=6)["variants"]
     assert [(o["outcome"], "1 == 2" in o["reason"]) for o in told["tests"]] == [("failed", True)]
@@ -139,7 +139,7 @@ def test_a_run_that_tested_nothing_is_an_exit_code_of_its_own(run_test):
     run_test(expect=6)
 
 
-def test_a_project_that_cannot_be_built_is_told_in_the_builds_words_and_code(run_test):
+def test_a_project_that_cannot_be_built_is_reported_in_the_builds_words_and_code(run_test):
     source = run_test.root / "times_two.cpp"
     right = source.read_text()
     source.write_text(f"{right}\nint wrong = missing;\n")
@@ -234,7 +234,7 @@ def test_it_waits_the_first_time():
 """
 
 
-def test_a_worker_that_dies_is_replaced_and_without_another_it_is_said(
+def test_a_worker_that_dies_is_replaced_and_without_another_it_is_reported(
     run_test, tmp_path, kept_home
 ):
     pytest.importorskip("distributed")

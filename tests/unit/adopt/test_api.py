@@ -140,7 +140,7 @@ def test_modules_that_a_setup_py_finds_in_a_directory_are_patterns(tmp_path):
 
 
 @pytest.mark.parametrize("said", ["", "MIT License", "see LICENSE"])
-def test_a_license_that_nobody_said_is_told(old, tmp_path, said):
+def test_a_license_that_nobody_said_is_reported(old, tmp_path, said):
     setup = old / "setup.py"
     setup.write_text(setup.read_text().replace("BSD-3-Clause", said))
     adopted = adopt(old, dest=tmp_path / "new")
@@ -150,7 +150,7 @@ def test_a_license_that_nobody_said_is_told(old, tmp_path, said):
     assert not any("nobody said" in remark.text for remark in given.remarks)
 
 
-def test_a_function_that_two_sources_define_is_told(old, tmp_path):
+def test_a_function_that_two_sources_define_is_reported(old, tmp_path):
     (old / "hypot.cpp").write_text(RELU.replace('#include "common.h"\n', ""))
     adopted = adopt(old, dest=tmp_path / "new")
     (remark,) = [r for r in adopted.remarks if "is defined in" in r.text]

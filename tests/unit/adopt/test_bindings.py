@@ -116,7 +116,7 @@ def test_a_function_that_chooses_its_device_is_registered_for_both():
         ("int f(int n);", 'm.def("f", &f, py::arg("n") = kDefault);', "is not a literal"),
     ],
 )
-def test_what_cannot_be_translated_is_said_with_its_line(declaration, binding, message):
+def test_what_cannot_be_translated_is_reported_with_its_line(declaration, binding, message):
     result = bound(declaration, f"\n\n{binding}")
     (remark,) = [r for r in result.remarks if r.kind == "left"][:1]
     assert re.search(message, remark.text), remark

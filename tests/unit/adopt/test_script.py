@@ -102,7 +102,7 @@ setup(name='x', value=flags)
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_decision_on_something_unknown_is_told(follow):
+def test_a_decision_on_something_unknown_is_reported(follow):
     reader = follow(
         """
 version = subprocess.check_output(['nvcc', '-V'])

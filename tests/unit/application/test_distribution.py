@@ -51,7 +51,7 @@ def test_hooks_put_it_into_the_metadata(backend, requires, extra):
     assert "metadata" in found.text
 
 
-def test_a_lock_that_would_not_arrive_is_told_with_the_remedy():
+def test_a_lock_that_would_not_arrive_is_reported_with_the_remedy():
     missing = find_route(document("setuptools.build_meta"), lambda _path: True)
     assert not missing.arrives
     assert "add kernforge to requires" in missing.text

@@ -94,7 +94,7 @@ def test_of_several_registries_the_one_that_has_a_kernel_answers(registry, outer
     assert names(fetched(chain, outer, HERE)) == [(OUTER, CPU), (INNER, CPU)]
 
 
-def test_a_variant_that_is_not_there_is_said_with_the_reason(registry, outer):
+def test_a_variant_that_is_not_there_is_reported_with_the_reason(registry, outer):
     with pytest.raises(
         NoVariantError, match=r"owner/outer at .* has no variant torch-xpu"
     ) as error:
@@ -123,7 +123,7 @@ def test_a_copy_is_a_registry_with_the_same_commits_and_names(registry, outer, t
     assert names(fetched(target, outer, GPU)) == [(OUTER, CUDA)]
 
 
-def test_a_damaged_copy_is_mended_and_a_damaged_source_refused(registry, outer, tmp_path):
+def test_a_damaged_copy_is_repaired_and_a_damaged_source_refused(registry, outer, tmp_path):
     target = DirectoryRegistry(tmp_path / "copy")
     found = fetched(registry, outer, GPU)
     download.copy(found[0], target)

@@ -45,7 +45,7 @@ def test_a_description_says_all_of_a_machine():
 @pytest.mark.parametrize(
     "text", ["", "cu130", "torch2-cpu-x86_64-linux", "torch2.11-gpu-x86_64-linux"]
 )
-def test_what_is_no_platform_is_said(text):
+def test_what_is_not_a_platform_is_reported(text):
     with pytest.raises(UsageError, match=r"is not a platform|is not a backend"):
         parse(text)
 
@@ -54,12 +54,12 @@ def test_what_is_no_platform_is_said(text):
     "text",
     ["{", "[]", '{"cpu": "x"}', '{"cpu": "x", "os": "linux", "backend": "cpu", "torch": "2.11"}'],
 )
-def test_a_file_that_describes_no_platform_is_said(text):
+def test_a_file_that_describes_no_platform_is_reported(text):
     with pytest.raises(UsageError, match=r"m\.json does not describe a platform"):
         read(text, source="m.json")
 
 
-def test_a_torch_for_cuda_without_a_driver_is_said():
+def test_a_torch_for_cuda_without_a_driver_is_reported():
     host = parse("torch2.13-cu130-x86_64-linux")
     assert "there is no NVIDIA driver here" in lacks_driver(host)
     assert "torch2.13-cpu-x86_64-linux" in lacks_driver(host)

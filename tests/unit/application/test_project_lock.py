@@ -119,7 +119,7 @@ def test_the_projects_own_choice_is_found_beside_another_major_version(project, 
     assert locks.find(KernelDepend(repo_id="o/inner", version=1)).commit != mine
 
 
-def test_circles_and_moved_kernels_are_refused(project, released, registry):
+def test_cycles_and_moved_kernels_are_refused(project, released, registry):
     released("o/a", "1.0.0")
     released("o/b", "1.0.0", depends={"o/a": 1})
     released("o/a", "1.0.1", depends={"o/b": 1})
@@ -147,7 +147,7 @@ def test_locks_of_both_forms_by_another_tool_are_taken_over(project, released):
         assert not KernelLocks.from_json((project.root / "kernels.lock").read_bytes()).old
 
 
-def test_a_registry_that_changes_a_commit_is_found_out(project, released, registry):
+def test_a_registry_that_changes_a_commit_is_detected(project, released, registry):
     commit = released("o/n", "1.0.0")
     project('"o/n" = 1')
     locks = caller_lock.read(project.root / "kernels.lock")
@@ -221,7 +221,7 @@ def test_locking_again_writes_nothing(project, released):
     assert before == [(project.root / name).stat().st_mtime_ns for name in project_lock.NAMES]
 
 
-def test_what_is_no_project_and_what_asks_for_nothing_is_said(tmp_path, project):
+def test_what_is_not_a_project_and_what_asks_for_nothing_is_reported(tmp_path, project):
     with pytest.raises(UsageError, match=r"pyproject\.toml is missing"):
         project_lock.read(Path(tmp_path / "nowhere"))
     with pytest.raises(UsageError, match="there is nothing to lock"):
@@ -229,7 +229,7 @@ def test_what_is_no_project_and_what_asks_for_nothing_is_said(tmp_path, project)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 2}', '{"format": 1, "kernels": [1]}'])
-def test_a_damaged_file_of_ours_is_said(project, released, text):
+def test_a_damaged_file_of_ours_is_reported(project, released, text):
     released("o/a", "1.0.0")
     project('"o/a" = 1')
     (project.root / "kernforge-kernels.lock").write_text(text)

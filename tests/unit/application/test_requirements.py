@@ -25,7 +25,7 @@ def test_a_dependency_is_a_number_bounds_or_a_revision(value, wanted):
     assert asked(f"'owner/toy' = {value}") == (Dependency(repo_id="owner/toy", **wanted),)
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_are_reported_at_once():
     with pytest.raises(UsageError) as error:
         asked(
             "'toy' = 1\n'o/a' = 'soon'\n'o/b' = -1\n'o/c' = true\n'o/d' = ''\n"
@@ -53,7 +53,7 @@ def test_releases_are_held_against_what_is_asked_for(dependency, release, fits):
     assert dependency.allows(release) is fits
 
 
-def test_no_table_asks_for_nothing_and_what_is_no_toml_is_said():
+def test_no_table_asks_for_nothing_and_what_is_not_toml_is_reported():
     assert read_dependencies({}) == ()
     with pytest.raises(UsageError, match="is not a table"):
         read_dependencies({"tool": {"kernels": {"dependencies": 1}}})

@@ -26,7 +26,7 @@ def test_a_project_a_build_and_a_variant_are_understood(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"), [("empty", "has no built variant"), ("no", "is not a directory")]
 )
-def test_nothing_built_is_told_from_nothing_there(tmp_path, name, said):
+def test_nothing_built_is_distinguished_from_nothing_there(tmp_path, name, said):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=rf"{name} {said}"):
         directories.variants(tmp_path / name)

@@ -70,7 +70,7 @@ def test_a_link_to_a_directory_or_to_nothing_is_refused(tree, tmp_path, target):
         digest_tree(tree, within=tmp_path)
 
 
-def test_what_is_no_file_is_refused(tree):
+def test_what_is_not_a_file_is_refused(tree):
     os.mkfifo(tree / "pipe")
     with pytest.raises(IntegrityError, match=r"pipe .* is not a regular file"):
         digest_tree(tree)

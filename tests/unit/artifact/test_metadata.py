@@ -144,6 +144,6 @@ TWICE = json.dumps(LEAST).replace("{", '{"name": "other", ', 1).encode()
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", TWICE, json.dumps(LEAST).encode() + b" x"])
-def test_what_is_no_document_is_refused(data):
+def test_what_is_not_a_document_is_refused(data):
     with pytest.raises(IntegrityError, match=r"metadata\.json"):
         Metadata.from_json(data)

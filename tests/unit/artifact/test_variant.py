@@ -68,7 +68,7 @@ def test_every_canonical_name_comes_back():
         "torch210-vulkan-x86_64-linux",
     ],
 )
-def test_what_is_no_name_is_refused(name):
+def test_what_is_not_a_name_is_refused(name):
     with pytest.raises(UsageError, match=r"is not a|does not end"):
         Variant.parse(name)
 

@@ -47,7 +47,7 @@ def test_the_first_byte_that_differs_is_shown_from_both():
     assert (one.offset, one.here) == (2, "")
 
 
-def test_a_file_that_only_one_has_is_said():
+def test_a_file_that_only_one_has_is_reported():
     (one,) = differences({"a": b""}, {})
     assert one.reason == "it is only in the artifact"
 
@@ -82,7 +82,7 @@ def test_a_variant_without_machine_code_mentions_no_toolchain():
     assert "compiler" not in provenance.facts("v", ORIGIN, ())
 
 
-def test_compilers_are_told_apart_by_their_parts():
+def test_compilers_are_distinguished_by_their_parts():
     here = LockedCompiler(identity="g++ 12", target="x86_64", parts={"as": "1", "ld.bfd": "3"})
     assert LOCK.compiler.difference(here) == "g++ 12: ld.bfd differ here"
     assert LOCK.compiler.key != here.key

@@ -41,7 +41,7 @@ def test_keygen_makes_a_key_of_its_owners_alone_and_never_overwrites_one(key, ca
     assert 'public-key = "MCowBQYDK2VwAyEA' in capsys.readouterr().out
 
 
-def test_a_passphrase_that_nobody_can_be_asked_for_is_said(key, build, monkeypatch, capsys):
+def test_a_passphrase_that_nobody_can_be_asked_for_is_reported(key, build, monkeypatch, capsys):
     monkeypatch.delenv("KERNFORGE_SIGN_PASSPHRASE")
     assert call("sign", str(build), "--key", str(key)) == UsageError.exit_code
     assert "KERNFORGE_SIGN_PASSPHRASE" in capsys.readouterr().err
@@ -207,7 +207,7 @@ def test_verify_says_what_the_policy_here_would_do(key, build, capsys):
         (("sign", "build", "--key", "absent.key"), 2),
     ],
 )
-def test_what_is_not_there_is_said(argv, code, write_variant, tmp_path):
+def test_what_is_not_there_is_reported(argv, code, write_variant, tmp_path):
     if argv[1] == "build":
         write_variant(tmp_path / "build")
     assert call(*argv) == code

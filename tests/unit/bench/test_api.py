@@ -22,7 +22,7 @@ def test_candidates_are_read_and_not_run(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["def other(): ...", "def (", "PEERS = dict(a=1)"])
-def test_a_project_without_candidates_is_told(tmp_path, text):
+def test_a_project_without_candidates_is_reported(tmp_path, text):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "candidates.py").write_text(text)
     with pytest.raises(UsageError):
@@ -78,7 +78,7 @@ GOOD = 'Workload(name="a", inputs=(Tensor(shape=(4,)), 2.0), reference=max)'
         (f"WORKLOADS = [{GOOD}]".replace("max", "max, size='big'"), "size is 'big'"),
     ],
 )
-def test_a_wrong_file_of_workloads_is_told_with_its_line_and_what_to_do(tmp_path, text, said):
+def test_a_wrong_file_of_workloads_is_reported_with_its_line_and_what_to_do(tmp_path, text, said):
     (tmp_path / "benchmarks").mkdir()
     path = tmp_path / "benchmarks" / "workloads.py"
     path.write_text(f"from kernforge import Tensor, Workload\n{text}\n")
@@ -98,7 +98,7 @@ def test_a_wrong_file_of_workloads_is_told_with_its_line_and_what_to_do(tmp_path
         ("[1]", "list"),
     ],
 )
-def test_a_sized_that_makes_no_workload_is_told(tmp_path, body, said):
+def test_a_sized_that_makes_no_workload_is_reported(tmp_path, body, said):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "workloads.py").write_text(f"def sized(n):\n    return {body}\n")
     with pytest.raises(UsageError) as told:

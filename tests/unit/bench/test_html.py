@@ -129,7 +129,7 @@ def test_the_last_run_stands_beside_this_one(document):
     assert "Since the last run" not in html.html(document)
 
 
-def test_published_versions_that_are_faster_are_told(document):
+def test_published_versions_that_are_faster_are_reported(document):
     rows = document["workloads"][0]["results"]
     assert text.behind(document) == []
     rows.append(row("me/toy@v1", "cold", 1000.0) | {"published": True})
@@ -140,7 +140,7 @@ def test_published_versions_that_are_faster_are_told(document):
     assert text.behind(document) == []
 
 
-def test_a_version_that_is_faster_round_by_round_is_told(document):
+def test_a_version_that_is_faster_round_by_round_is_reported(document):
     rows = document["workloads"][0]["results"]
     told = {"candidate": "kernel", "value": 0.9, "low": 0.85, "high": 0.95, "rounds": 10}
     wide = {"low_ns": 900.0, "high_ns": 2500.0, "published": True}
@@ -168,7 +168,7 @@ def measured_on_a_gpu(document):
     return document
 
 
-def test_conditions_are_said_with_their_units(document):
+def test_conditions_are_reported_with_their_units(document):
     before = text.conditions(document)
     assert before == ["a GPU, torch 2.11"]
     lines = text.conditions(measured_on_a_gpu(document))
@@ -192,7 +192,7 @@ def test_conditions_are_said_with_their_units(document):
     assert items == lines
 
 
-def test_a_difference_is_told_with_its_interval_or_as_unsure(document):
+def test_a_difference_is_reported_with_its_interval_or_as_unsure(document):
     found = measured_on_a_gpu(document)["workloads"][0]["results"][1]
     told = {"candidate": "kernel", "value": 1.014, "low": 0.98, "high": 1.03, "rounds": 10}
     found["beside"] = told | {"verdict": "unsure"}

@@ -39,7 +39,7 @@ def test_a_regression_is_sure_and_larger_than_allowed(now, regressions):
     assert len(bench_text.regressions(now, document(100))) == regressions
 
 
-def test_an_unsure_difference_is_no_regression():
+def test_an_unsure_difference_is_not_a_regression():
     now = copy.deepcopy(document(120))
     now["workloads"][0]["results"][0]["low_ns"] = 90
     assert bench_text.regressions(now, document(100)) == []
@@ -59,7 +59,7 @@ def test_only_results_of_this_machine_are_compared(before):
         (4, 251, 6, "between 4 ns and 251 ns: 6 rounds are too few"),
     ],
 )
-def test_a_wide_interval_is_no_result_and_why(low, high, rounds, said):
+def test_a_wide_interval_is_not_a_result_and_why(low, high, rounds, said):
     middle = stats.Median(value=100, low=low, high=high, samples=rounds)
     why = bench_document.cannot_tell(middle, rounds)
     assert why.startswith(said)

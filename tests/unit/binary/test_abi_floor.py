@@ -155,7 +155,7 @@ def test_the_floor_is_compared_by_numbers(version, within):
         Symbol(name="_ITM_registerTMCloneTable", weak=True),
     ],
 )
-def test_what_torch_and_python_define_is_no_breach(symbol):
+def test_what_torch_and_python_define_is_not_a_breach(symbol):
     assert abi_floor.unversioned([symbol]) == ()
 
 

@@ -25,7 +25,7 @@ def test_kernels_and_variables_are_those_of_the_source():
     assert cubin.variables(NVCC) == {"factor"}
 
 
-def test_the_compilers_note_of_itself_is_no_difference():
+def test_the_compilers_note_of_itself_is_not_a_difference():
     assert elf.section(NVCC, TOOL) != elf.section(NVRTC, TOOL)
     assert cubin.same_code(NVCC, NVRTC)
 
@@ -38,7 +38,7 @@ def test_another_bit_of_code_or_data_is_another_code(name):
 WITHOUT, WITH = ((ELF / f"{by}_constants.cubin").read_bytes() for by in ("nvcc", "nvrtc"))
 
 
-def test_constants_that_no_code_uses_are_no_difference():
+def test_constants_that_no_code_uses_are_not_a_difference():
     assert cubin.variables(WITH) - cubin.variables(WITHOUT)
     (spare,) = cubin.unused(WITH, WITHOUT)
     assert spare.endswith("kWidthE")
@@ -62,6 +62,6 @@ def test_the_name_of_unnamed_namespaces_is_read():
     assert not cubin.unnamed(NVCC)
 
 
-def test_what_is_no_elf_file_is_refused():
+def test_what_is_not_an_elf_file_is_refused():
     with pytest.raises(CheckError, match="not a readable ELF file"):
         cubin.kernels(b"PTX")

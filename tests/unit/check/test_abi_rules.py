@@ -79,7 +79,7 @@ def test_a_launcher_that_no_source_defines_is_found_where_torch_has_c_names_alon
     assert not list(abi_rules.unresolved(library(symbol), where="a.so"))
 
 
-def test_a_dependency_on_the_runtime_says_how_to_mend_it():
+def test_a_dependency_on_the_runtime_says_how_to_fix_it():
     needs = library(needed=["libcudart.so.13"])
     (found,) = abi_rules.dependencies(needs, backend="cuda", where="a.so")
     assert "-cudart=static" in found.hint

@@ -69,7 +69,9 @@ def test_a_store_is_not_trimmed_to_ten_bytes(new_user, capsys):
     assert "'10' has no unit: write 10GB" in capsys.readouterr().err
 
 
-def test_what_is_published_goes_to_the_users_data_and_that_is_said(new_user, write_variant, capsys):
+def test_what_is_published_goes_to_the_users_data_and_that_is_reported(
+    new_user, write_variant, capsys
+):
     (new_user / "op.cpp").touch()
     (new_user / "build.toml").write_text(
         '[general]\nname = "my-op"\nversion = 1\nedition = 5\nlicense = "Apache-2.0"\n'
@@ -139,6 +141,6 @@ def test_get_asks_for_a_version_in_the_commands_words(capsys):
     assert "--version 1" in capsys.readouterr().err
 
 
-def test_a_registry_that_is_not_there_is_said(tmp_path, capsys):
+def test_a_registry_that_is_not_there_is_reported(tmp_path, capsys):
     assert call("versions", "me/my-op", "--registry", str(tmp_path / "none")) == 8
     assert "that directory does not exist" in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_the_directory_of_built_variants_has_one_name():
     ("one", "other"),
     [("bench", "benchmark"), ("get", "download"), ("check", "verify"), ("lock", "lock-toolchain")],
 )
-def test_neighbours_are_told_apart(one, other):
+def test_neighbours_are_distinguished(one, other):
     assert f"`kernforge {other}`" in BY_NAME[one].more
     assert f"`kernforge {one}`" in BY_NAME[other].more or other == "lock-toolchain"
 
@@ -162,7 +162,7 @@ def test_a_missing_extra_says_what_to_install(project, capsys, monkeypatch):
     assert "pip install 'kernforge[build]'" in capsys.readouterr().err
 
 
-def test_a_missing_torch_is_no_traceback(project, capsys, monkeypatch):
+def test_a_missing_torch_is_not_a_traceback(project, capsys, monkeypatch):
     def lacking(*_):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
@@ -197,7 +197,7 @@ def test_an_interrupt_exits_130(project, monkeypatch):
     assert call("variants", str(project)) == 130
 
 
-def test_a_reader_that_has_enough_is_no_traceback():
+def test_a_reader_that_has_enough_is_not_a_traceback():
     reader, writer = os.pipe()
     os.close(reader)
     argv = [sys.executable, "-m", "kernforge", "schema"]

@@ -66,7 +66,7 @@ def test_a_kernel_that_is_not_there_is_a_registry_error(wheel, tmp_path):
     assert "no/such/directory" in wheel("no/such/directory")[1]["message"]
 
 
-def test_a_wrong_epoch_is_told(wheel, tmp_path, write_variant, monkeypatch):
+def test_a_wrong_epoch_is_reported(wheel, tmp_path, write_variant, monkeypatch):
     write_variant(tmp_path / "build")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     code, document, _ = wheel(".")

@@ -15,7 +15,7 @@ def row(candidate, mode, low, median, high):
     }
 
 
-def test_a_ratio_that_was_told_by_rounds_is_turned_about():
+def test_a_ratio_that_was_given_by_rounds_is_turned_about():
     told = {"candidate": "kernel", "value": 0.5, "low": 0.4, "high": 0.625, "rounds": 6}
     rows = [row("kernel", "hot", 90, 100, 120), row("last good", "hot", 40, 50, 60)]
     rows[1]["beside"] = told | {"verdict": "faster"}

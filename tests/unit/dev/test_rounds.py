@@ -57,5 +57,5 @@ def test_content_counts(tmp_path):
 
 
 @pytest.mark.parametrize(("exit_code", "ok"), [(0, True), (13, True), (5, False), (6, False)])
-def test_skipped_tests_are_no_failure(exit_code, ok):
+def test_skipped_tests_are_not_a_failure(exit_code, ok):
     assert Round(number=1, files=(), work=EVERYTHING, exit_code=exit_code).ok is ok

@@ -12,7 +12,7 @@ from kernforge.errors import StorageError
 from kernforge.system.environment import Environment
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path):
+def test_what_is_not_a_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.h")
     (tmp_path / "nothing.h").symlink_to("nowhere")
     (tmp_path / "a.h").write_text("")

@@ -75,7 +75,7 @@ def test_a_missing_compiler_is_found_on_the_path(doctor, monkeypatch, tmp_path):
     assert "keeps kernels from" in document["message"]
 
 
-def test_a_broken_torch_is_told_in_its_own_words(monkeypatch, tmp_path):
+def test_a_broken_torch_is_reported_in_its_own_words(monkeypatch, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     machine = examine.examine(Environment({"PATH": os.environ["PATH"]}), run, ask_network=False)
@@ -103,7 +103,7 @@ def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path)
         assert [f["severity"] for f in found] == told
 
 
-def test_no_directory_for_temporary_files_is_said_before_anything_else(
+def test_no_directory_for_temporary_files_is_reported_before_anything_else(
     doctor, monkeypatch, tmp_path
 ):
     monkeypatch.setattr("tempfile.tempdir", None)

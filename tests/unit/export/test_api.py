@@ -88,7 +88,7 @@ def test_a_flake_that_is_there_stays_and_all_else_is_written_and_written_again(m
     assert "4 times" in (one.root / "CMakeLists.txt").read_text()
 
 
-def test_what_an_export_wrote_is_no_source_of_the_next(made):
+def test_what_an_export_wrote_is_not_a_source_of_the_next(made):
     one, texts = made()
     before = source_files.read(one).brought
     export.write(one, texts, one.root, force=False)

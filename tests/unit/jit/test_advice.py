@@ -78,7 +78,7 @@ def test_the_missing_symbol_is_read_from_the_loaders_words(words, symbol):
     assert advice.missing_symbol(words) == symbol
 
 
-def test_it_is_told_where_the_function_is_named_and_where_it_belongs():
+def test_it_is_reported_where_the_function_is_named_and_where_it_belongs():
     error = advice.undefined_error("relu", NAME, TEXTS, KERNELS)
     assert error.message == (
         f"relu cannot be imported: {NAME} is named in relu.h, torch-ext/binding.cpp, "
@@ -99,7 +99,7 @@ def test_a_function_that_the_project_does_not_name_is_not_its_own():
     assert advice.undefined_error("relu", "at::empty(long)", TEXTS, KERNELS) is None
 
 
-def test_extern_c_on_one_side_is_told_from_a_function_that_nothing_defines():
+def test_extern_c_on_one_side_is_distinguished_from_a_function_that_nothing_defines():
     texts = {"a.h": "void launch(float* x);\n", "a.cu": 'extern "C" void launch(float* x) {}\n'}
     error = advice.undefined_error("op", "launch(float*)", texts, ["a.cu"])
     assert error.message.startswith(

@@ -10,7 +10,7 @@ def test_flags_with_several_words_are_split_as_a_shell_does():
     assert jit_flags.words(None) == ()
 
 
-def test_search_paths_are_told_from_flags():
+def test_search_paths_are_distinguished_from_flags():
     found = jit_flags.parse_flags(("-Iinc", "-O3", "-I", "/x/../y", "-include", "first.h"), "/w")
     assert found.search == ("/w/inc", "/y")
     assert found.first == ("/w/first.h",)

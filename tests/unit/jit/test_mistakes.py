@@ -23,7 +23,7 @@ a.cpp:3:1: error: 'y' was not declared in this scope
     assert mistakes.first_error("killed by signal 9") is None
 
 
-def test_names_of_members_are_told_from_others():
+def test_names_of_members_are_distinguished_from_others():
     used = mistakes.used_names(
         '#include <torch/a.h>\nauto y = x.relu(); p->relu(at::relu6(z)); // "TORCH"'
     )

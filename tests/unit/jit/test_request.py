@@ -77,7 +77,7 @@ def test_a_module_must_be_defined_somewhere():
         request.check_module("toy", ["int x;", text])
 
 
-def test_a_directory_that_is_gone_is_said(tmp_path, monkeypatch):
+def test_a_directory_that_is_gone_is_reported(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()

@@ -94,7 +94,7 @@ def test_a_forward_that_was_put_over_a_kernel_is_not_thrown_away(mapped, model):
     assert unkernelize(kernelize_on_cpu(model))(0) == 10 * 1
 
 
-def test_names_that_nobody_mapped_are_said_once(model, caplog):
+def test_names_that_nobody_mapped_are_reported_once(model, caplog):
     with use_kernel_mapping({}, inherit_mapping=False):
         kernelize_on_cpu(nn.Sequential(model, Same()))
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [

@@ -88,7 +88,7 @@ def test_exactly_one_of_version_and_revision_is_needed(asked):
         (REPO, {"revision": "dev"}, "has no revision 'dev'"),
     ],
 )
-def test_what_is_not_published_is_told_and_what_is(registry, build, repo_id, asked, words):
+def test_what_is_not_published_is_reported_and_what_is(registry, build, repo_id, asked, words):
     publish(build(), registry, REPO)
     with pytest.raises(RegistryError) as caught:
         kernforge.get_kernel(repo_id, **asked)
@@ -98,7 +98,7 @@ def test_what_is_not_published_is_told_and_what_is(registry, build, repo_id, ask
     assert kernforge.has_kernel(repo_id, **asked) is False
 
 
-def test_nothing_that_fits_is_told_with_the_trace_and_a_way_out(registry, build):
+def test_nothing_that_fits_is_reported_with_the_trace_and_a_way_out(registry, build):
     publish(build(variant="torch-cuda", backend="cuda"), registry, REPO)
     with pytest.raises(NoVariantError) as caught:
         kernforge.get_kernel(REPO, version=1)
@@ -224,7 +224,7 @@ def test_an_old_lock_loads_the_commit_that_it_says(put, tmp_path):
     assert kernforge.get_locked_kernel(REPO, lockfile=str(path)).V == "old"
 
 
-def test_what_is_locked_but_not_there_is_told(put, tmp_path):
+def test_what_is_locked_but_not_there_is_reported(put, tmp_path):
     put(REPO)
     path = lock(tmp_path / "kernels.lock", (REPO, 1, "a" * 40))
     with pytest.raises(RegistryError, match=r"is locked to commit a{40}, which registry") as caught:

@@ -54,7 +54,9 @@ def test_python_dependencies_are_a_closed_list_and_must_be_installed(build, monk
     assert kernforge.get_local_kernel(build(python_depends=("tvm-ffi",))).ANSWER == 42
 
 
-def test_device_code_for_other_gpus_is_refused_unless_told(registry, build, machine, monkeypatch):
+def test_device_code_for_other_gpus_is_refused_unless_asked_for(
+    registry, build, machine, monkeypatch
+):
     machine[None] = CUDA_HOST
     monkeypatch.setattr(
         fitness,
@@ -85,7 +87,7 @@ def test_a_dirty_build_is_warned_of(build, caplog):
         ({"python_depends": ("helion",)}, MissingPackageError, "needs the Python package helion"),
     ],
 )
-def test_what_this_process_lacks_is_told_before_anything_runs(put, fields, kind, words):
+def test_what_this_process_lacks_is_reported_before_anything_runs(put, fields, kind, words):
     put(REPO, files={"__init__.py": "raise OSError"}, **fields)
     with pytest.raises(kind, match=words):
         kernforge.get_kernel(REPO, version=1)

@@ -115,7 +115,7 @@ def test_an_old_lock_says_a_commit_and_a_hash_for_each_variant():
         ({"variants": []}, "'variants' is not an object"),
     ],
 )
-def test_what_is_wrong_with_an_old_lock_is_told(wrong, words):
+def test_what_is_wrong_with_an_old_lock_is_reported(wrong, words):
     with pytest.raises(RequestError, match=words) as caught:
         KernelLocks.from_json(json.dumps([{**OLD, **wrong}]), source="some/kernels.lock")
     assert caught.value.message.startswith("some/kernels.lock: ")

@@ -143,7 +143,7 @@ def test_device_code_runs_where_cuda_says(arch, capability, runs):
     assert check_archs("cuda", [arch], CUDA_HOST) == ""
 
 
-def test_a_refused_device_is_told_what_there_is():
+def test_a_refused_device_is_answered_with_what_there_is():
     host = replace(CUDA_HOST, capability=Version2(7, 0))
     assert check_archs("cuda", ["8.0", "9.0a", "odd"], host) == (
         "the build has device code for 8.0, 9.0a, odd, the device has capability 7.0"

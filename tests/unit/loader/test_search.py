@@ -59,7 +59,7 @@ def test_an_override_that_is_added_counts(registry, build, monkeypatch):
     assert search.with_override(None, "a/b", Path("/x")) == "a/b=/x"
 
 
-def test_a_circle_of_kernels_is_told(registry, build):
+def test_a_cycle_of_kernels_is_reported(registry, build):
     publish(build(name="one", depends={"owner/two": 1}), registry, "owner/one")
     publish(build(name="two", depends={"owner/one": 1}), registry, "owner/two")
     circle = r"owner/one at (\w+) -> owner/two at \w+ -> owner/one at \1"
@@ -98,7 +98,7 @@ def test_a_kernel_that_moved_is_followed(put, registry, caplog):
         ("kind =", "is not TOML"),
     ],
 )
-def test_a_status_that_cannot_be_read_is_told(registry, text, words):
+def test_a_status_that_cannot_be_read_is_reported(registry, text, words):
     move(registry, REPO, text)
     with pytest.raises(RegistryError, match=words) as caught:
         kernforge.get_kernel(REPO, version=1)

@@ -69,7 +69,7 @@ def test_a_signed_kernel_loads_where_a_signature_is_demanded(tmp_path, built, ke
     assert loader.get_kernel(REPO, version=1, registry=registry).ANSWER == 42
 
 
-def test_the_callers_word_is_no_signature(tmp_path, built, key):
+def test_the_callers_word_is_not_a_signature(tmp_path, built, key):
     registry = remote(tmp_path, built)
     user(SIGNED.format(key[1]))
     with pytest.raises(TrustError, match="not signed"):

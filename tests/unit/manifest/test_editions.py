@@ -62,7 +62,7 @@ def test_hipify_is_for_cuda_and_for_rocm():
     assert {*manifest.sections("rocm")} == {"ab_rocm"}
 
 
-def test_where_a_manifest_lies_is_no_part_of_its_content():
+def test_where_a_manifest_lies_is_not_part_of_its_content():
     here, there = (parse(f"{V4}[torch-noarch]\n", source=f"{d}/build.toml") for d in "ab")
     assert here.notes != there.notes
     assert here.content == there.content

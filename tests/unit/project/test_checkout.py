@@ -5,7 +5,9 @@ from kernforge.errors import UsageError
 from kernforge.project import checkout
 
 
-def test_without_git_a_directory_is_no_checkout_and_a_commit_cannot_be_had(tmp_path, monkeypatch):
+def test_without_git_a_directory_is_not_a_checkout_and_a_commit_cannot_be_had(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checkout.top(tmp_path) is None
     with pytest.raises(

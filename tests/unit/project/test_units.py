@@ -47,7 +47,7 @@ def find(parsed, path, cuda=CUDA):
     return found
 
 
-def test_headers_are_no_units_and_the_framework_comes_first():
+def test_headers_are_not_units_and_the_framework_comes_first():
     found = units.units(parse(section("a", ["a.cu", "a.cuh"])), "cuda", Version2(13, 0))
     assert [u.path for u in found] == ["torch-ext/binding.cpp", "a.cu"]
     assert found[0].cxx_flags == ("-DBINDING",)

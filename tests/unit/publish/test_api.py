@@ -114,7 +114,7 @@ def test_the_card_is_the_versions_and_stays(registry, build):
     assert (result.version, result.changed, result.variants) == ("1.0.0", True, (CPU, CUDA))
 
 
-def test_a_publisher_killed_between_references_is_mended_by_the_next(registry, build):
+def test_a_publisher_killed_between_references_is_repaired_by_the_next(registry, build):
     directory = build("a")
     result = publish(directory, registry, REPO)
     for name in ("v1", "main"):

@@ -69,7 +69,7 @@ def test_a_function_keeps_its_callers_or_is_a_major_change(old, new, changes):
         ("class A:\n  def f(self): ...", "class A: ...", [("major", "A.f is removed")]),
     ],
 )
-def test_names_that_come_and_go_are_told_once(old, new, changes):
+def test_names_that_come_and_go_are_reported_once(old, new, changes):
     assert told([offer(source=old)], [offer(source=new)]) == changes
 
 
@@ -135,7 +135,7 @@ def test_a_machine_that_was_served_must_be_served(old, new, served):
     assert told([offer(old)], [offer(new)], part=True) == []
 
 
-def test_a_change_is_told_once_with_all_variants_that_have_it():
+def test_a_change_is_reported_once_with_all_variants_that_have_it():
     old = [offer(CPU, "def f(): ...\n"), offer(CUDA, "def f(): ...\n")]
     new = [offer(CPU), offer(CUDA, depends=("einops",))]
     found = compare(old, new)

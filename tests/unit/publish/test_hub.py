@@ -180,7 +180,7 @@ def test_a_directory_has_no_pull_requests(build, tmp_path):
         ((WRITER, "forbidden"), "rights"),
     ],
 )
-def test_who_may_not_publish_is_told_why(hub, build, monkeypatch, who, words):
+def test_who_may_not_publish_gets_the_reason(hub, build, monkeypatch, who, words):
     monkeypatch.setenv("HF_TOKEN", who[0])
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", os.devnull)
     hub.forbidden.add("forbidden")

@@ -127,7 +127,7 @@ def test_a_registry_in_a_cache_of_another_disk_stays_until_it_is_moved_by_hand(
     assert str(environment.own_registry) in told[0]
 
 
-def test_a_kernel_that_is_nowhere_and_a_hub_that_was_not_asked_are_told(usual_hub, monkeypatch):
+def test_a_kernel_that_is_nowhere_and_a_hub_that_was_not_asked_are_reported(usual_hub, monkeypatch):
     def missing():
         raise UsageError("huggingface_hub is not installed")
 

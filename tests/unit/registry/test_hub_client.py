@@ -39,7 +39,7 @@ def test_a_download_that_was_interrupted_is_continued(hub, client, commit, tmp_p
     assert sum(counts) == len(LIBRARY), "no byte came twice"
 
 
-def test_private_gated_and_absent_kernels_are_told_apart(
+def test_private_gated_and_absent_kernels_are_distinguished(
     hub, client, commit, monkeypatch, tmp_path
 ):
     monkeypatch.delenv("HF_TOKEN", raising=False)

@@ -45,6 +45,6 @@ def test_names_of_hubs_that_are_none_are_refused():
             open_registry(location)
 
 
-def test_offline_is_said_as_the_hubs_own_client_reads_it():
+def test_offline_is_reported_as_the_hubs_own_client_reads_it():
     for value, offline in [("1", True), ("true", True), ("0", False), ("", False)]:
         assert hub_endpoint.find("hf://", Environment({"HF_HUB_OFFLINE": value})).offline is offline

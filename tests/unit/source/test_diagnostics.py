@@ -83,7 +83,7 @@ def test_ptxas_and_the_linker():
     assert shown(LINKER) == [("", 0, 0, "error", "undefined reference to `missing()'")]
 
 
-def test_a_line_that_is_said_twice_is_told_once():
+def test_a_line_that_comes_twice_is_printed_once():
     assert len(diagnostics.parse(PTXAS + PTXAS)) == 3
 
 

@@ -21,7 +21,7 @@ STABLE = "#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY(ops, m) {
         ('#include "mine.h"', True),
     ],
 )
-def test_raw_cuda_is_told_from_cuda_that_uses_torch(text, raw):
+def test_raw_cuda_is_distinguished_from_cuda_that_uses_torch(text, raw):
     assert extension_source.is_raw(text) is raw
 
 

@@ -59,6 +59,6 @@ def test_other_reasons_are_left_to_others(texts):
     assert one_sided(["launch(float*, int)"], texts) == ()
 
 
-def test_names_that_are_no_functions_are_skipped():
+def test_names_that_are_not_functions_are_skipped():
     texts = {"op.cu": CU, "op.cpp": CPP}
     assert one_sided(["vtable for Thing", "typeinfo for T", "ns::operator+(int)"], texts) == ()

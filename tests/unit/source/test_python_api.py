@@ -69,7 +69,7 @@ def test_layers_are_public_even_where_all_leaves_them_out():
     assert list(found) == ["layers", "layers.ReLU", "layers.ReLU.x"]
 
 
-def test_a_module_is_public_with_its_names_and_circles_end():
+def test_a_module_is_public_with_its_names_and_cycles_end():
     found = package("from . import sub\n", sub="from . import sub\ndef f(): ...\nfrom . import x\n")
     assert list(found) == ["sub", "sub.f", "sub.sub", "sub.x"]
 

@@ -138,7 +138,7 @@ def test_the_limit_is_read_as_people_write_it(text, size):
     assert eviction.limit(Environment({"KERNFORGE_STORE_SIZE": text})) == size
 
 
-def test_a_limit_that_is_no_size_is_a_usage_error():
+def test_a_limit_that_is_not_a_size_is_a_usage_error():
     with pytest.raises(UsageError, match="KERNFORGE_STORE_SIZE: 'much' is not a size"):
         eviction.limit(Environment({"KERNFORGE_STORE_SIZE": "much"}))
 

@@ -61,7 +61,7 @@ def test_without_a_terminal_each_long_action_is_a_line(capsys):
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_failure_is_told_as_it_comes_unless_an_error_will_hold_it(capsys, wanted):
+def test_a_failure_is_reported_as_it_comes_unless_an_error_will_hold_it(capsys, wanted):
     said = Console(quiet=True, failures=wanted)
     said.ended("1", "one.cu: exit status 1", seconds=0.0, peak_bytes=0, failed=True)
     assert capsys.readouterr().err == ("one.cu: exit status 1\n" if wanted else "")

@@ -57,7 +57,7 @@ def test_here_it_is_something():
 
 
 @pytest.mark.parametrize("text", ["", "GB", "1 2", "-5GB", "5 parsecs", "1ib"])
-def test_what_is_no_size_is_refused(text):
+def test_what_is_not_a_size_is_refused(text):
     with pytest.raises(ValueError, match="is not a size"):
         machine.parse_size(text)
 

@@ -20,7 +20,7 @@ def test_a_program_gets_exactly_the_environment_that_is_named():
     assert set(done.stdout.split()) - {"LC_CTYPE"} == {"A"}
 
 
-def test_how_it_ended_is_told(tmp_path):
+def test_how_it_ended_is_reported(tmp_path):
     done = process.run(Command(argv=("sh", "-c", "pwd; echo oops >&2; exit 3"), cwd=tmp_path))
     assert (done.returncode, done.stdout.strip(), done.stderr) == (3, str(tmp_path), "oops\n")
 

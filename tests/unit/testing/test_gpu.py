@@ -23,7 +23,7 @@ def test_a_run_to_the_end_that_found_nothing_is_clean(told):
     assert not findings(told, 0, "9 passed")
 
 
-def test_what_is_found_is_told_without_decoration():
+def test_what_is_found_is_reported_without_decoration():
     assert findings(FOUND, 1, "1 failed").splitlines()[0] == (
         " Invalid __global__ write of size 4 bytes"
     )

@@ -13,7 +13,7 @@ from kernforge.testing import surround, watched
 @pytest.mark.parametrize(
     ("at", "where"), [(-1, "before it were written, the nearest 1 bytes away"), (12, "after it")]
 )
-def test_a_written_guard_is_told_with_its_distance(at, where):
+def test_a_written_guard_is_reported_with_its_distance(at, where):
     one = surround(torch.zeros(3))
     assert not one.broken()
     one.buffer[512 + at] = 0

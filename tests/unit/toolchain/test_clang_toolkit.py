@@ -141,7 +141,7 @@ def test_the_headers_of_cudas_libraries_are_those_of_the_same_release(wheels):
     assert not lacking(needs, lock, BY_CLANG).names
 
 
-def test_an_index_without_the_static_runtime_is_said(wheels, index):
+def test_an_index_without_the_static_runtime_is_reported(wheels, index):
     (name,) = [name for name in WHEELS if "12.9.79" in name]
     make_wheel(index.root / name, {"nvidia/cuda_runtime/include/cuda.h": b"12090"})
     with pytest.raises(ToolchainError, match=r"12\.9\.79.* holds no libcudart_static\.a"):

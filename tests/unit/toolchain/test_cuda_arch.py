@@ -13,12 +13,12 @@ def test_parse_and_print_are_inverse(text):
 
 
 @pytest.mark.parametrize("text", ["9", "sm_90", "9.0b", "9.0+ptx", "", "9.0.1"])
-def test_what_is_no_architecture_is_refused(text):
+def test_what_is_not_an_architecture_is_refused(text):
     with pytest.raises(ManifestError, match="is not a CUDA compute capability"):
         Arch.parse(text)
 
 
-def test_what_nvcc_is_told():
+def test_flags_of_nvcc():
     assert Arch.parse("9.0a").gencode() == ("-gencode", "arch=compute_90a,code=sm_90a")
     assert Arch.parse("12.1+PTX").gencode() == (
         *("-gencode", "arch=compute_121,code=sm_121"),
@@ -95,7 +95,7 @@ def test_a_list_as_torchs_loader_reads_it(text, found):
 
 
 @pytest.mark.parametrize("text", ["9", "hopper", "9.0,8.0", ";", "sm_90"])
-def test_what_is_no_list_is_refused_with_the_names_that_there_are(text):
+def test_what_is_not_a_list_is_refused_with_the_names_that_there_are(text):
     with pytest.raises(ManifestError, match="TORCH_CUDA_ARCH_LIST: ") as told:
         cuda_arch.listed(text)
     assert "Hopper" in told.value.hint

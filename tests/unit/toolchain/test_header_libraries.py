@@ -129,7 +129,7 @@ def test_other_files_than_the_locked_ones_are_noticed(wheels, checkout, tmp_path
         )
 
 
-def test_what_is_no_cutlass_is_refused(tmp_path):
+def test_what_is_not_cutlass_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
         header_libraries.read(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="holds no CUTLASS"):

@@ -20,7 +20,7 @@ def test_the_installed_torch_is_found_without_an_import():
     ("text", "cuda"),
     [("cuda: Optional[str] = None\n", None), ("cuda: Optional[str] = '12.6'\n", Version2(12, 6))],
 )
-def test_a_build_for_cuda_is_told_from_one_without(tmp_path, monkeypatch, text, cuda):
+def test_a_build_for_cuda_is_distinguished_from_one_without(tmp_path, monkeypatch, text, cuda):
     package = tmp_path / "torch"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('imported')\n")

@@ -125,7 +125,7 @@ def test_without_an_address_a_locked_archive_says_what_to_name(redist, tmp_path)
     assert "--cuda-redist" in caught.value.hint
 
 
-def test_a_version_that_is_not_there_is_said(redist):
+def test_a_version_that_is_not_there_is_reported(redist):
     with pytest.raises(ToolchainError, match=r"no redistrib_12\.4"):
         redist.resolve(Version2(12, 4), "x86_64")
 
@@ -219,14 +219,14 @@ def change(root, release, component, entry):
         ),
     ],
 )
-def test_a_component_that_cannot_be_had_is_said(at_mirror, mirror, component, entry, message):
+def test_a_component_that_cannot_be_had_is_reported(at_mirror, mirror, component, entry, message):
     change(mirror, "12.9.1", component, entry)
     with pytest.raises(ToolchainError, match=message):
         at_mirror.resolve(Version2(12, 9), "x86_64")
 
 
 @pytest.mark.parametrize("text", ["[]", "<html>not here</html>", "null"])
-def test_a_page_that_is_no_manifest_is_said(at_mirror, mirror, text):
+def test_a_page_that_is_not_a_manifest_is_reported(at_mirror, mirror, text):
     (mirror / "redistrib_12.9.1.json").write_text(text)
     with pytest.raises(ToolchainError, match=r"redistrib_12\.9\.1\.json is not a manifest"):
         at_mirror.resolve(Version2(12, 9), "x86_64")

@@ -149,14 +149,14 @@ def test_a_policy_that_is_named_must_be_there_and_readable(monkeypatch, tmp_path
             admit(trust_remote_code=True)
 
 
-def test_a_link_to_a_policy_that_is_gone_is_no_permission(place, tmp_path):
+def test_a_link_to_a_policy_that_is_gone_permits_nothing(place, tmp_path):
     place.parent.mkdir()
     place.symlink_to(tmp_path / "moved.toml")
     with pytest.raises(TrustError, match="a link to a file that does not exist"):
         admit(trust_remote_code=True)
 
 
-def test_a_projects_policy_that_is_no_table_is_refused():
+def test_a_projects_policy_that_is_not_a_table_is_refused():
     write(Path("pyproject.toml"), '[tool.kernforge]\ntrust = "everybody"\n')
     with pytest.raises(TrustError, match="not a table"):
         admit(trust_remote_code=True)

@@ -56,7 +56,7 @@ def test_what_a_key_did_not_sign_is_refused(key, stranger):
     [b"", b"\xff", b"[]", b"{}", b'{"verificationMaterial": 1}', b"[" * 100_000, b" " * (2 << 20)],
     ids=["empty", "binary", "list", "no-material", "number", "deep", "huge"],
 )
-def test_what_is_no_bundle_is_refused(key, bundle):
+def test_what_is_not_a_bundle_is_refused(key, bundle):
     with pytest.raises(IntegrityError, match="not a Sigstore bundle"):
         signature.verify(DOCUMENT, bundle, [key[1]])
 
@@ -174,7 +174,7 @@ def test_a_bundle_of_other_bytes_or_of_another_instance_is_refused(instance, roo
         signature.verify(DOCUMENT, instance.sign(DOCUMENT), [builder(None)])
 
 
-def test_a_key_is_no_identity_and_an_identity_no_key(instance, root, key):
+def test_a_key_is_not_an_identity_and_an_identity_not_a_key(instance, root, key):
     with pytest.raises(TrustError, match="Sigstore identity"):
         signature.verify(DOCUMENT, instance.sign(DOCUMENT), [key[1]])
     made = signature.sign_with_key(DOCUMENT, key[0], None)

@@ -110,7 +110,7 @@ def test_a_version_of_another_major_is_refused(project, tmp_path):
         make(from_directory(project), tmp_path, version="2.0.0")
 
 
-def test_variants_that_would_be_one_wheel_are_told(tmp_path, write_variant):
+def test_variants_that_would_be_one_wheel_are_reported(tmp_path, write_variant):
     for variant in ("torch212-cu130-x86_64-linux", "torch212-cxx11-cu130-x86_64-linux"):
         write_variant(tmp_path / "build", variant=variant, backend="cuda")
     with pytest.raises(UsageError, match="have the same name"):
@@ -162,7 +162,7 @@ def test_an_index_lists_every_wheel_there(project, tmp_path):
     assert text.count("<a ") == 2
 
 
-def test_an_index_over_what_is_no_wheel_is_refused(tmp_path):
+def test_an_index_over_what_is_not_a_wheel_is_refused(tmp_path):
     (tmp_path / "toy-1-py3-none-any.whl").write_text("no")
     with pytest.raises(IntegrityError, match="is not a wheel"):
         write_index(tmp_path)

@@ -52,7 +52,7 @@ def test_a_reading_is_in_the_units_that_it_says(called):
     assert gpu.missing() == {}
 
 
-def test_what_nvml_does_not_give_is_told():
+def test_what_nvml_does_not_give_is_reported():
     gpu = Gpu(nvml(**OPEN, nvmlDeviceGetClockInfo=1410, nvmlSystemGetDriverVersion="580.1"), "x")
     found = gpu.reading()
     assert (found.sm_mhz, found.power_w, found.reasons) == (1410, None, None)

@@ -44,7 +44,7 @@ def test_operations_are_counted_unless_declared():
         (lambda a, b: (a, b, 2.0), "returns float"),
     ],
 )
-def test_a_reference_that_gives_no_result_is_told(reference, said):
+def test_a_reference_that_gives_no_result_is_reported(reference, said):
     work = workload(reference=reference)
     with pytest.raises(UsageError, match="the reference of workload w") as told:
         verify.expected(work, drawn(work))
@@ -52,7 +52,7 @@ def test_a_reference_that_gives_no_result_is_told(reference, said):
     assert ("test_verify.py, line" in told.value.message) == ("nosuch" in said or "has no" in said)
 
 
-def test_inputs_that_cannot_be_made_are_told():
+def test_inputs_that_cannot_be_made_are_reported():
     for wrong in (Tensor(shape=(1 << 50,)), Tensor(shape=(4,), dtype="int32", low=9, high=3)):
         with pytest.raises(UsageError, match="workload w: its inputs cannot be made") as told:
             drawn(workload(inputs=(wrong,)))
@@ -98,7 +98,7 @@ def test_a_wrong_element_behind_the_first_part_is_found(monkeypatch):
     assert told == "the result is wrong at [3, 1]: 20.0, expected 19.0"
 
 
-def test_memory_for_the_exchange_that_is_not_there_is_told_before_it_is_touched(monkeypatch):
+def test_memory_for_the_exchange_that_is_not_there_is_reported_before_it_is_touched(monkeypatch):
     asked = []
     monkeypatch.setattr("os.posix_fallocate", lambda _file, at, size: asked.append((at, size)))
     work = workload()

@@ -114,14 +114,14 @@ def test_a_whole_wheel_with_another_hash_is_refused(wheels, index_server):
         wheels.whole(path.name, "0" * 64)
 
 
-def test_the_index_contradicting_the_lock_is_said(wheels, index_server):
+def test_the_index_contradicting_the_lock_is_reported(wheels, index_server):
     path = make_wheel(index_server.root / "files" / "kit-1.0-py3-none-any.whl", {"a": b"a"})
     index_server.add(path)
     with pytest.raises(ToolchainError, match="the lock says sha256 1111"):
         wheels.whole(path.name, "1" * 64)
 
 
-def test_a_wheel_that_no_index_lists_is_said(wheels):
+def test_a_wheel_that_no_index_lists_is_reported(wheels):
     with pytest.raises(ToolchainError, match="no configured package index lists it"):
         wheels.whole("kit-1.0-py3-none-any.whl", "1" * 64)
 
