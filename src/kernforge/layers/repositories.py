@@ -40,7 +40,7 @@ class _Kernel:
         raise NotImplementedError
 
 
-class _Layer(_Kernel):
+class _KernelLayer(_Kernel):
     """A layer of a kernel."""
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class _Layer(_Kernel):
         return f"{super().__str__()}, layer `{self.layer_name}`"
 
 
-class _Function(_Kernel):
+class _KernelFunction(_Kernel):
     """A function of a kernel."""
 
     __slots__ = ()
@@ -183,7 +183,7 @@ def _trusted(repository: _Published | _Locked) -> bool | list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerRepository(_Layer, _Published):
+class LayerRepository(_KernelLayer, _Published):
     """A layer of a published kernel.
 
     Args:
@@ -205,7 +205,7 @@ class LayerRepository(_Layer, _Published):
 
 
 @dataclass(frozen=True, slots=True)
-class FuncRepository(_Function, _Published):
+class FuncRepository(_KernelFunction, _Published):
     """A function of a published kernel, used as a layer.
 
     Args:
@@ -227,7 +227,7 @@ class FuncRepository(_Function, _Published):
 
 
 @dataclass(frozen=True, slots=True)
-class LocalLayerRepository(_Layer, _Local):
+class LocalLayerRepository(_KernelLayer, _Local):
     """A layer of a kernel in a directory.
 
     Args:
@@ -240,7 +240,7 @@ class LocalLayerRepository(_Layer, _Local):
 
 
 @dataclass(frozen=True, slots=True)
-class LocalFuncRepository(_Function, _Local):
+class LocalFuncRepository(_KernelFunction, _Local):
     """A function of a kernel in a directory, used as a layer.
 
     Args:
@@ -253,7 +253,7 @@ class LocalFuncRepository(_Function, _Local):
 
 
 @dataclass(frozen=True, slots=True)
-class LockedLayerRepository(_Layer, _Locked):
+class LockedLayerRepository(_KernelLayer, _Locked):
     """A layer of a published kernel, at the commit in an application's lock.
 
     Args:
@@ -274,7 +274,7 @@ class LockedLayerRepository(_Layer, _Locked):
 
 
 @dataclass(frozen=True, slots=True)
-class LockedFuncRepository(_Function, _Locked):
+class LockedFuncRepository(_KernelFunction, _Locked):
     """A function of a published kernel at the commit in an application's lock, used as a layer.
 
     Args:
