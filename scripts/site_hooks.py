@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "kernels/*/README.md")
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "kernels/*/README.md")
 FILES = ("LICENSE", "benchmarks/results/*.json")
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)

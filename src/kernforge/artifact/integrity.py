@@ -107,6 +107,11 @@ def _hash(file: Path, algorithm: Algorithm) -> str:
         return base64.b64encode(hashlib.file_digest(stream, algorithm).digest()).decode()
 
 
+def hash_bytes(data: bytes, algorithm: Algorithm) -> str:
+    """The hash of a file's content, as a digest has it."""
+    return base64.b64encode(hashlib.new(algorithm, data).digest()).decode()
+
+
 def verify_tree(root: Path, digest: Digest, *, within: Path | None = None) -> None:
     """Compare a variant's files with a digest.
 

@@ -3,13 +3,15 @@
 
 A finder of our own imports everything below the id. It compiles the sources each time, so bytecode
 in their directories (which no digest covers) is never run, and never written either; also not by
-imports that a kernel makes long after it was loaded.
+imports that a kernel makes long after it was loaded. What it compiles are the bytes that fit the
+digest, so that a file which changes after it was verified is not run.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
@@ -25,6 +27,7 @@ from importlib.machinery import (
 )
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.integrity import hash_bytes
 from kernforge.errors import IntegrityError, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import CodeType, ModuleType
 
-    from kernforge.artifact.metadata import Metadata
+    from kernforge.artifact.metadata import Digest, Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +165,8 @@ def _execute(path: Path, metadata: Metadata, dependencies: Mapping[str, ModuleTy
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     _FINDER.roots.add(metadata.id)
+    if metadata.digest is not None:
+        _FINDER.digests[metadata.id] = (path, metadata.digest)
     sys.modules[metadata.id] = module
     try:
         with _use(dependencies):
@@ -188,6 +193,7 @@ def _package_file(path: Path, metadata: Metadata) -> Path:
 def _forget(root: str) -> None:
     """Remove the modules of an import that failed, so that it can be tried again."""
     _FINDER.roots.discard(root)
+    _FINDER.digests.pop(root, None)
     for name in [n for n in sys.modules if n == root or n.startswith(f"{root}.")]:
         del sys.modules[name]
 
@@ -225,7 +231,9 @@ class _SourceLoader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
+        data = self.get_data(path)
+        _FINDER.verify(fullname, path, data)
+        return self.source_to_code(data, path)
 
 
 class _KernelFinder:
@@ -233,6 +241,24 @@ class _KernelFinder:
 
     def __init__(self) -> None:
         self.roots: set[str] = set()
+        self.digests: dict[str, tuple[Path, Digest]] = {}
+
+    def verify(self, fullname: str, file: str, data: bytes) -> None:
+        """Refuse a module whose source is not what the digest of its kernel covers.
+
+        Raises:
+            IntegrityError: it changed since its kernel was verified.
+        """
+        known = self.digests.get(fullname.partition(".")[0])
+        if known is None:
+            return
+        directory, digest = known
+        name = os.path.relpath(file, directory).replace(os.sep, "/")
+        if digest.files.get(name) != hash_bytes(data, digest.algorithm):
+            raise IntegrityError(
+                f"{file} changed after it was verified",
+                hint="something else writes there; its code was not run. Fetch the kernel again",
+            )
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Somebody writes to a kernel's Python modules between their verification and their import (B6)."""
+
+import itertools
+
+import pytest
+
+from kernforge.artifact.integrity import verify_tree
+from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.errors import IntegrityError
+from kernforge.loader import importer
+
+RACES = 1000
+_number = itertools.count()
+
+
+def verified(tmp_path, write_variant, files):
+    unique = f"race{next(_number)}"
+    path = write_variant(tmp_path / unique, unique=unique, files=files)
+    metadata = Metadata.from_json((path / FILE).read_bytes())
+    verify_tree(path, metadata.digest)
+    return path, metadata
+
+
+def load(path, metadata):
+    with importer.lock:
+        return importer.import_kernel(path, metadata, dependencies={})
+
+
+FILES = {
+    "__init__.py": "from . import inner\nfrom .deep import value\nANSWER = inner.ANSWER\n",
+    "inner.py": "ANSWER = 42\n",
+    "deep/__init__.py": "value = 1\n",
+    "late.py": "ANSWER = 43\n",
+}
+
+
+def test_what_was_verified_is_imported(tmp_path, write_variant):
+    module = load(*verified(tmp_path, write_variant, FILES))
+    assert module.ANSWER == 42
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "inner.py", "deep/__init__.py"])
+def test_a_module_that_changed_after_it_was_verified_is_not_run(tmp_path, write_variant, name):
+    mark = tmp_path / "run"
+    ran = 0
+    path, metadata = verified(tmp_path, write_variant, FILES)
+    for turn in range(RACES // 3):
+        evil = f"open({str(mark)!r}, 'w').write('{turn}')\nANSWER = value = 0\n"
+        (path / name).write_text(evil)
+        with pytest.raises(IntegrityError, match="changed after it was verified"):
+            load(path, metadata)
+        ran += mark.exists()
+    assert ran == 0
+
+
+def test_a_module_that_is_imported_late_is_verified_then(tmp_path, write_variant):
+    path, metadata = verified(tmp_path, write_variant, FILES)
+    module = load(path, metadata)
+    (path / "late.py").write_text("raise SystemExit('evil')\n")
+    with pytest.raises(IntegrityError, match=r"late\.py changed"):
+        importer.importlib.import_module(f"{module.__name__}.late")
+
+
+def test_a_module_that_was_added_is_not_run(tmp_path, write_variant):
+    path, metadata = verified(tmp_path, write_variant, FILES)
+    module = load(path, metadata)
+    (path / "added.py").write_text("raise SystemExit('evil')\n")
+    with pytest.raises(IntegrityError, match=r"added\.py changed"):
+        importer.importlib.import_module(f"{module.__name__}.added")
