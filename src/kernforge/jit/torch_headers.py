@@ -6,7 +6,8 @@ compiler each read it. Most of it is for the 2,500 operators that a source does 
 include is replaced by one of a header that is written for the source: ``ATen/core/Tensor.h`` (the
 class with its methods), the functions of those operators that the source names, as the installed
 headers define them, and torch's own names for types. If a source uses more than that, its compiler
-misses a name, and the source is compiled again as it is.
+misses a name, and the source is compiled again as it is. A source that defines an
+``autograd::Function`` gets torch's header for that, which is half of all.
 
 The functions in ``torch::`` that make tensors are those of the installed ``variable_factories.h``,
 except that they set ``requires_grad`` by the tensor's method instead of
@@ -40,11 +41,12 @@ _LARGE_INCLUDE = re.compile(
 # Other headers that are allowed. One that is not may define a second time what is written here.
 _ALLOWED = re.compile(
     r"(?!torch/|ATen/|caffe2/|THC/).*|torch/library\.h|torch/csrc/utils/pybind\.h"
+    r"|torch/csrc/autograd/custom_function\.h"
     r"|ATen/(?:Dispatch|AccumulateType|OpMathType|cuda/CUDAContext(?:Light)?|cuda/Exceptions)\.h"
 )
 # Parts of torch that are not in the written header.
 _MORE = re.compile(
-    r"\b(?:torch|at)\s*::\s*(?:autograd|nn|optim|jit|data|serialize|indexing|save|load|linalg|fft"
+    r"\b(?:torch|at)\s*::\s*(?:nn|optim|jit|data|serialize|indexing|save|load|linalg|fft"
     r"|special|sparse|tensor|from_blob|manual_seed|parallel_for|native|globalContext)\b"
     r"|\b(?:NoGradGuard|GradMode|InferenceMode|AutoGradMode|Slice|Ellipsis)\b"
     r"|\.\s*index(?:_put_)?\s*\(\s*\{"
@@ -53,6 +55,14 @@ _PYTHON = re.compile(
     r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bPyObject\b|\bTHP\w+"
 )
 _LIBRARY = re.compile(r"\bTORCH_LIBRARY")
+_AUTOGRAD = re.compile(r"\bautograd\s*::")
+# Torch's headers for autograd include all operators, unless this is defined: then those that they use.
+_PER_OPERATOR = "#define AT_PER_OPERATOR_HEADERS"
+_AUTOGRAD_HEADERS = (
+    "torch/csrc/autograd/custom_function.h",
+    "torch/csrc/autograd/autograd.h",
+    "ATen/TensorOperators.h",
+)
 _CALLED = re.compile(r"(?:\b(?:at|torch)\s*::\s*|(?<![\w.>:]))([a-z]\w*)")
 _COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _DIRECTIVE = re.compile(
@@ -131,20 +141,24 @@ def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | N
     if _PYTHON.search(code):
         included += ["torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h"]
     tensor_makers = [m[0] for m in _FACTORY.finditer(factories) if m[1] in bodies]
-    parts = (
-        "#pragma once",
-        *(f"#include <{name}>" for name in included),
-        *(_bare(text) for text in bodies.values()),
-        _bare(operators),
-        _bare(types),
-        _VARIABLE,
-        "namespace torch {",
-        *(
+    if _AUTOGRAD.search(code):
+        # Autograd's headers bring what those of operators include, and some operators.
+        included = [*_AUTOGRAD_HEADERS, *(f"ATen/ops/{word}.h" for word in bodies), *included]
+        defined = [_PER_OPERATOR]
+        written = [_bare(types), "namespace torch {", *tensor_makers, "}"]
+    else:
+        defined = []
+        written = [
+            *map(_bare, (*bodies.values(), operators, types)),
+            _VARIABLE,
+            "namespace torch {",
+        ]
+        written += [
             text.replace("autograd::make_variable(", "kernforge::variable(")
             for text in tensor_makers
-        ),
-        "}",
-    )
+        ]
+        written.append("}")
+    parts = ("#pragma once", *defined, *(f"#include <{name}>" for name in included), *written)
     return "\n".join((*parts, "")), tuple(included)
 
 

@@ -91,12 +91,21 @@ def test_lists_python_and_registrations_bring_their_headers():
     assert unit.closure.reaches_python
 
 
+def test_a_function_of_autograd_gets_its_header_and_no_copy_of_what_that_brings():
+    (unit,) = cut(SOURCE + "struct F : torch::autograd::Function<F> {};\n").units
+    written = unit.texts[torch_headers.PATH]
+    assert written.splitlines()[1] == "#define AT_PER_OPERATOR_HEADERS"
+    assert "#include <ATen/ops/empty_like.h>" in written
+    assert "_ops::empty_like()" not in written
+    assert "return autograd::make_variable(at::empty_like(self)" in written
+    assert "torch/csrc/autograd/custom_function.h" in unit.closure.foreign
+
+
 @pytest.mark.parametrize(
     "source",
     [
         SOURCE.replace("<torch/extension.h>", "<vector>"),
         SOURCE + "struct N : torch::nn::Module {};\n",
-        SOURCE + "struct F : torch::autograd::Function<F> {};\n",
         SOURCE + "#include <ATen/native/Pool.h>\n",
         SOURCE + "#include NAME\n",
         SOURCE + "auto g(at::Tensor x) { return x.index({0}); }\n",

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tutorials D and F: scripts that compile with ``load`` and ``load_inline``, with one changed import."""
+
+import json
+import os
+import re
+import shutil
+import sys
+
+import pytest
+import torch
+from support import jit_homes
+from support.tutorials import FOLDER
+
+from kernforge.errors import BuildError
+
+pytestmark = [pytest.mark.native, pytest.mark.torch]
+
+CUSTOM_OPS, GELU = FOLDER / "custom_ops_jit", FOLDER / "fused_linear_gelu"
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+TORCHS, OURS = "from torch.utils.cpp_extension import", "from kernforge import"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, kept_home, monkeypatch):
+    """A store of its own."""
+    home = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
+    jit_homes.forget(monkeypatch)
+    if not torch.cuda.is_available():
+        monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    return home
+
+
+def run(path, monkeypatch):
+    """Run a script with its import changed, in its directory; returns its names."""
+    text = path.read_text()
+    assert text.count(TORCHS) == 1
+    monkeypatch.chdir(path.parent)
+    names = {}
+    exec(compile(text.replace(TORCHS, OURS), str(path), "exec"), names)  # noqa: S102
+    return names
+
+
+@pytest.mark.parametrize("name", ["inline_add", "load_add"])
+@NEEDS_GPU
+@pytest.mark.gpu
+def test_the_scripts_of_custom_ops_run(name, monkeypatch):
+    run(CUSTOM_OPS / f"{name}.py", monkeypatch)
+
+
+def test_load_inline_compiles_device_code_without_a_gpu(monkeypatch):
+    """And the module refuses what is not on a GPU."""
+    names = run(CUSTOM_OPS / "inline_add.py", monkeypatch)
+    with pytest.raises(RuntimeError, match="a must be a CUDA tensor"):
+        names["inline_add"].add_cuda(torch.ones(2), torch.ones(2))
+
+
+def test_load_compiles_device_code_without_a_gpu(monkeypatch):
+    names = run(CUSTOM_OPS / "load_add.py", monkeypatch)
+    with pytest.raises(RuntimeError, match="a must be a CUDA tensor"):
+        names["add"].add_cuda(torch.ones(2), torch.ones(2))
+
+
+def _script_and_bench(home, tmp_path, monkeypatch, capsys, fork_server):
+    """The tutorial's script, and the same measured by ``kernforge bench``."""
+    run(GELU / "benchmark.py", monkeypatch)
+    printed = capsys.readouterr().out
+    assert re.search(r"native: [\d.]+ ms, fused: [\d.]+ ms", printed)
+    assert float(printed.split()[-1]) < 1e-3
+    project = tmp_path / "fused_linear_gelu"
+    shutil.copytree(GELU, project)
+    argv = [sys.executable, "-m", "kernforge", "bench", str(project), "--json", "--rounds", "6"]
+    environment = {**os.environ, "KERNFORGE_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    done = fork_server.run([*argv, "--mode", "hot", "--no-eager"], env=environment)
+    assert done.returncode == 0, done.stderr
+    (case,) = json.loads(done.stdout)["workloads"]
+    (kernel,) = case["results"]
+    assert (kernel["candidate"], kernel["refused"]) == ("kernel", "")
+    assert kernel["median_ns"] > 0
+
+
+def test_the_benchmark_script_runs_and_is_three_definitions_here(
+    home, tmp_path, monkeypatch, capsys, fork_server
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    _script_and_bench(home, tmp_path, monkeypatch, capsys, fork_server)
+
+
+@NEEDS_GPU
+@pytest.mark.gpu
+def test_the_benchmark_script_runs_on_a_gpu(home, tmp_path, monkeypatch, capsys, fork_server):
+    _script_and_bench(home, tmp_path, monkeypatch, capsys, fork_server)
+
+
+def test_a_tutorials_own_mistake_is_told_with_its_line(monkeypatch):
+    """Without the semicolon after ``empty_like``."""
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    text = (CUSTOM_OPS / "inline_add.py").read_text().replace("empty_like(a);", "empty_like(a)")
+    with pytest.raises(BuildError, match=r'cuda_sources\(12\): error: expected a ";"'):
+        exec(text.replace(TORCHS, OURS), {})  # noqa: S102
