@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernforge.cli.table import BY_NAME
-from kernforge.errors import StorageError, UsageError
+from kernforge.errors import StorageError, UsageError, page
 from kernforge.system.machine import cores
 
 if TYPE_CHECKING:
@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Wraps the description and leaves the lines of the epilog, an example and a link, as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("example: "):
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)  # noqa: SLF001
+
+
 def add_verb(
     verbs: Verbs,
     run: Callable[[argparse.Namespace, Console], int | None],
@@ -38,12 +47,14 @@ def add_verb(
         run: function of the command; it may return the exit code of a program that it ran.
     """
     command = BY_NAME[name]
+    example = f"example: kernforge {name} {command.example}"
     summary = f"{command.summary[0].upper()}{command.summary[1:]}."
     verb = verbs.add_parser(
         name,
         help=command.summary,
         description=f"{summary} {command.more}".strip(),
-        epilog=f"example: kernforge {name} {command.example}".rstrip(),
+        epilog=f"{example.rstrip()}\n\nmore: {page(command.page)}",
+        formatter_class=_Help,
     )
     verb.set_defaults(verb=run, spoken=verb)
     add_common(verb, default=argparse.SUPPRESS)

@@ -25,6 +25,7 @@ class Verb:
         summary: a line for the list of commands, beginning in lower case, without a full stop.
         example: arguments of an example.
         more: sentences for the command's own help: above all, how it differs from a neighbour.
+        page: the page of the documentation about it, as ``errors.page`` takes it.
         others: names that other tools have for it, which are answered with a suggestion.
     """
 
@@ -33,6 +34,7 @@ class Verb:
     summary: str
     example: str
     more: str = ""
+    page: str = ""
     others: tuple[str, ...] = ()
 
 
@@ -43,6 +45,7 @@ COMMANDS = (
         "new",
         "write a new kernel project that can be built at once",
         "my-kernel",
+        page="tutorial",
         others=("create", "scaffold", "startproject"),
     ),
     Verb(
@@ -50,6 +53,7 @@ COMMANDS = (
         "init",
         "make an existing directory a kernel project, and overwrite nothing",
         "--minimal",
+        page="how-to/author/build-an-existing-project",
     ),
     Verb(
         "write",
@@ -74,6 +78,7 @@ COMMANDS = (
         "after every change: build, test and measure the project",
         "my-kernel",
         "It watches the project and builds for this machine.",
+        page="how-to/author/use-dev-and-notebooks",
         others=("watch", "run"),
     ),
     Verb(
@@ -83,6 +88,7 @@ COMMANDS = (
         "--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
         "LOCAL_KERNELS names the result, if build.toml has a repo-id: get_kernel in a test loads it, "
         "and not what is published.",
+        page="how-to/author/test-a-kernel",
         others=("pytest",),
     ),
     Verb(
@@ -92,6 +98,7 @@ COMMANDS = (
         "kernels/img2gray --out now.json --html now.html",
         "It ends with exit code 6 if a candidate is refused, or if the kernel is slower than "
         "--baseline or --against. `kernforge benchmark` measures a published kernel instead.",
+        page="how-to/author/measure-a-kernel",
         others=("measure", "perf"),
     ),
     Verb(
@@ -99,6 +106,7 @@ COMMANDS = (
         "resources",
         "show registers, spills, shared memory and occupancy of kernels",
         "build --arch 9.0",
+        page="how-to/author/use-dev-and-notebooks",
         others=("occupancy", "cuobjdump"),
     ),
     Verb(
@@ -106,6 +114,7 @@ COMMANDS = (
         "migrate",
         "convert an older build.toml to edition 5",
         "--license Apache-2.0",
+        page="how-to/author/build-an-existing-project",
         others=("update-build", "upgrade"),
     ),
     Verb(
@@ -113,6 +122,7 @@ COMMANDS = (
         "schema",
         "print the JSON schema of build.toml",
         "--out schema.json",
+        page="reference/manifest",
     ),
     # -- build
     Verb(
@@ -120,6 +130,7 @@ COMMANDS = (
         "variants",
         "list the variants of a project, with reasons",
         "my-kernel",
+        page="how-to/author/choose-variants",
         others=("list-variants", "targets", "matrix"),
     ),
     Verb(
@@ -128,6 +139,7 @@ COMMANDS = (
         "pin compilers and headers in kernforge.lock, for builds",
         "--upgrade",
         "`kernforge lock` pins the kernels of an application instead.",
+        page="how-to/release/pin-the-toolchain",
         others=("update-toolchain",),
     ),
     Verb(
@@ -135,6 +147,7 @@ COMMANDS = (
         "build",
         "build variants of a project, and check them",
         "--variant 'torch-stable-abi*-cpu-*'",
+        page="explanation/flow",
         others=("make", "compile", "build-and-copy", "bundle"),
     ),
     Verb(
@@ -144,6 +157,7 @@ COMMANDS = (
         "build",
         "It reads the machine code of a build. `kernforge verify` answers who built a kernel, and "
         "whether its files were changed since.",
+        page="how-to/author/fix-findings",
         others=("check-abi", "lint", "validate"),
     ),
     Verb(
@@ -152,6 +166,7 @@ COMMANDS = (
         "open a shell with a variant's compilers, headers and package",
         "--variant '*-cu130-*' -- nvcc --version",
         "It can also run a command instead of the shell.",
+        page="how-to/author/set-up-an-editor",
         others=("develop", "devshell", "env"),
     ),
     Verb(
@@ -159,6 +174,7 @@ COMMANDS = (
         "export",
         "write the files with which CMake, pip, Nix and editors use a project",
         "--to ../exported",
+        page="how-to/author/use-other-build-tools",
         others=("create-pyproject", "build2cmake", "cmake"),
     ),
     Verb(
@@ -168,6 +184,7 @@ COMMANDS = (
         "my-kernel",
         "Compilers and results stay in the store, so that the next build takes a second; "
         "`kernforge cache` makes the store smaller.",
+        page="explanation/flow",
         others=("remove", "rm", "distclean"),
     ),
     Verb(
@@ -175,6 +192,7 @@ COMMANDS = (
         "reproduce",
         "build variants again from their provenance, and compare",
         "build --source .",
+        page="how-to/release/prove-a-build",
         others=("rebuild",),
     ),
     Verb(
@@ -184,6 +202,7 @@ COMMANDS = (
         "install --torch 2.11 --cuda 13.0 .",
         "A stand-in answers the setup.py in torch's place: neither CUDA nor torch need be installed to "
         "build. TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
+        page="how-to/author/build-a-setup-py-project",
     ),
     # -- publish
     Verb(
@@ -191,6 +210,7 @@ COMMANDS = (
         "publish",
         "publish the built variants of a project to a registry",
         "--registry ~/registry --repo-id me/my-kernel",
+        page="how-to/release/release-a-version",
         others=("upload", "push", "release"),
     ),
     Verb(
@@ -198,6 +218,7 @@ COMMANDS = (
         "apidiff",
         "list what changed for users between two versions",
         "me/my-kernel@1.2.0 build",
+        page="how-to/release/release-a-version",
         others=("diff", "compare"),
     ),
     Verb(
@@ -205,12 +226,14 @@ COMMANDS = (
         "keygen",
         "make an Ed25519 key to sign kernels with",
         "acme.key",
+        page="how-to/release/prove-a-build",
     ),
     Verb(
         "publish",
         "sign",
         "sign built variants, with a key or an identity",
         "--key acme.key",
+        page="how-to/release/prove-a-build",
     ),
     Verb(
         "publish",
@@ -219,6 +242,7 @@ COMMANDS = (
         "me/my-kernel --version '~=1.2' --out dist --index",
         "For a setup.py project it builds one wheel for each torch, CUDA and Python: `kernforge wheel "
         ". --torch 2.9,2.11 --python 3.11,3.13`.",
+        page="how-to/release/ship-as-wheels",
         others=("to-wheel", "package"),
     ),
     # -- use
@@ -227,6 +251,7 @@ COMMANDS = (
         "search",
         "find kernels in your registry and at the Hugging Face hub",
         "relu",
+        page="how-to/user/load-kernels",
         others=("find",),
     ),
     Verb(
@@ -236,6 +261,7 @@ COMMANDS = (
         "",
         "They are those of your own registry and those in the hub's cache. `kernforge versions` lists "
         "the versions of one kernel.",
+        page="how-to/user/load-kernels",
         others=("ls", "installed"),
     ),
     Verb(
@@ -243,6 +269,7 @@ COMMANDS = (
         "info",
         "describe a kernel, and say what would load on this machine",
         "acme/toy --version 1",
+        page="how-to/user/load-kernels",
         others=("show", "describe"),
     ),
     Verb(
@@ -250,6 +277,7 @@ COMMANDS = (
         "versions",
         "list the published versions of a kernel",
         "acme/toy",
+        page="how-to/release/release-a-version",
         others=("tags",),
     ),
     Verb(
@@ -259,6 +287,7 @@ COMMANDS = (
         "me/my-kernel --version 1",
         "Its files are verified. `kernforge download` fetches all kernels that an application "
         "locked, also for other machines, and can copy them.",
+        page="how-to/user/install-without-a-network",
         others=("install", "pull", "fetch", "add"),
     ),
     Verb(
@@ -268,6 +297,7 @@ COMMANDS = (
         "my-app --upgrade me/my-kernel",
         "It reads the application's pyproject.toml. `kernforge lock-toolchain` pins the compilers "
         "of a kernel project instead.",
+        page="how-to/user/lock-kernels",
         others=("freeze",),
     ),
     Verb(
@@ -277,6 +307,7 @@ COMMANDS = (
         "my-app --to kernels.tar --platform torch2.11-cu130-x86_64-linux",
         "It can also fetch one kernel (OWNER/NAME --version 1). `kernforge get` fetches the one "
         "variant for this machine and prints its path.",
+        page="how-to/user/install-without-a-network",
         others=("sync", "mirror"),
     ),
     Verb(
@@ -286,6 +317,7 @@ COMMANDS = (
         "acme/toy --version 1 --key acme.key.pub",
         "It verifies signature, digest and provenance statement of each variant. `kernforge check` "
         "finds what would not run.",
+        page="explanation/trust",
         others=("audit", "attest"),
     ),
     Verb(
@@ -295,6 +327,7 @@ COMMANDS = (
         "me/my-kernel@v1 --out now.json",
         "It runs benchmarks/benchmark*.py, and ends with exit code 6 if a workload is wrong or "
         "refused. `kernforge bench` measures a project that you write.",
+        page="how-to/author/measure-a-published-kernel",
     ),
     # -- machine
     Verb(
@@ -302,6 +335,7 @@ COMMANDS = (
         "doctor",
         "find problems of this machine for kernels",
         "--fix",
+        page="how-to/platform/fix-a-machine",
         others=("diagnose", "debug"),
     ),
     Verb(
@@ -309,6 +343,7 @@ COMMANDS = (
         "platform",
         "describe this machine, for `kernforge download --platform`",
         "--json > machine.json",
+        page="how-to/user/install-without-a-network",
         others=("host",),
     ),
     Verb(
@@ -316,6 +351,7 @@ COMMANDS = (
         "cache",
         "show what the store of compilers and results holds, and trim it",
         "--trim 10GB",
+        page="how-to/platform/share-results",
         others=("gc", "store", "prune"),
     ),
     Verb(
@@ -323,6 +359,7 @@ COMMANDS = (
         "completion",
         "print a script with which your shell completes commands",
         "bash > ~/.local/share/bash-completion/completions/kernforge",
+        page="how-to/platform/complete-commands",
     ),
 )
 
