@@ -109,6 +109,24 @@ def add_build_dir(
     )
 
 
+def add_built(verb: argparse.ArgumentParser, other: str = "") -> None:
+    """Add what was built, which every command that reads it takes in the same forms.
+
+    Args:
+        verb: the command.
+        other: what else the command takes, for the help.
+    """
+    verb.add_argument(
+        "built",
+        metavar="DIR",
+        type=Path,
+        nargs="?",
+        default=Path(),
+        help=f"a project, a directory of built variants, or a variant{other} "
+        "(default: current directory)",
+    )
+
+
 def add_registry(verb: argparse.ArgumentParser) -> None:
     """Add the registry to read or write."""
     verb.add_argument(

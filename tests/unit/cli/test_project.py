@@ -56,3 +56,25 @@ def test_clean_removes_what_was_built_and_nothing_else(project, write_variant, c
     assert not build.exists()
     assert call("clean", str(project)) == 0
     assert (project / "build.toml").is_file()
+
+
+@pytest.mark.parametrize("verb", ["check", "resources", "sign"])
+def test_what_was_built_is_named_in_the_same_ways(
+    project, verb, write_variant, capsys, monkeypatch
+):
+    monkeypatch.setenv("KERNFORGE_SIGN_PASSPHRASE", "")
+    assert call("keygen", "--no-passphrase", str(project / "key")) == 0
+    variant = write_variant(project / "build", variant="torch-cpu")
+    (variant / "code.so").write_bytes(b"\x7fELF")
+    (project / "venv").mkdir()
+    (project / "venv" / "other.so").write_bytes(b"\x7fELF")
+    monkeypatch.chdir(project)
+    said = []
+    for where in ((), (".",), ("build",), (str(variant),)):
+        words = ("--key", "key", "--replace") if verb == "sign" else ()
+        code = call(verb, *where, *words)
+        told = capsys.readouterr()
+        assert "other.so" not in told.out + told.err
+        said.append((code, "torch-cpu" in told.out + told.err))
+    assert len(set(said)) == 1, said
+    assert said[0][1]

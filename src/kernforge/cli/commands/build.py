@@ -77,14 +77,7 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--no-check", action="store_true", help="do not check the built variants")
     options.add_sandbox(verb)
 
-    verb = options.add_verb(verbs, _check, "check")
-    verb.add_argument(
-        "dir",
-        type=Path,
-        nargs="?",
-        default=Path("build"),
-        help="a variant, or a directory of variants (default: build)",
-    )
+    options.add_built(options.add_verb(verbs, _check, "check"))
 
     verb = options.add_verb(verbs, _cache, "cache")
     change = verb.add_mutually_exclusive_group()
@@ -181,9 +174,9 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.check import api as check  # noqa: PLC0415
     from kernforge.system.process import run  # noqa: PLC0415
 
-    findings = check.check_build(arguments.dir, run=run, python=sys.executable)
+    findings = check.check_build(arguments.built, run=run, python=sys.executable)
     text = (
-        "\n".join(map(formats.finding_text, findings)) or f"{arguments.dir}: no problem was found"
+        "\n".join(map(formats.finding_text, findings)) or f"{arguments.built}: no problem was found"
     )
     console.result([formats.finding_document(f) for f in findings], text)
     refuse_errors(findings)

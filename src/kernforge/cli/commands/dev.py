@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
@@ -14,6 +13,7 @@ from kernforge.system import tables
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from pathlib import Path
 
     from kernforge.dev.rounds import GoodBuild, Round
     from kernforge.dev.session import DevOptions
@@ -66,13 +66,7 @@ def add(verbs: options.Verbs) -> None:
     options.add_sandbox(verb)
 
     verb = options.add_verb(verbs, _resources, "resources")
-    verb.add_argument(
-        "what",
-        type=Path,
-        nargs="?",
-        default=Path("build"),
-        help="a variant, a directory of variants, or an object or shared object (default: build)",
-    )
+    options.add_built(verb, ", or an object or shared object")
     verb.add_argument("--arch", default="", help="only for this GPU, such as 9.0 (default: all)")
 
 
@@ -139,10 +133,10 @@ class _Lines:
 def _resources(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.binary import kernel_usage  # noqa: PLC0415
 
-    files = sorted(_binaries(arguments.what))
+    files = sorted(_binaries(arguments.built))
     if not files:
         raise UsageError(
-            f"{arguments.what} has no shared object", hint="run `kernforge build` to make one"
+            f"{arguments.built} has no shared object", hint="run `kernforge build` to make one"
         )
     documents, lines = [], []
     for path in files:
@@ -161,9 +155,11 @@ def _resources(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _binaries(what: Path) -> Iterator[Path]:
+    from kernforge.artifact import directories  # noqa: PLC0415
+
     if what.is_file():
         yield what
         return
-    if not what.is_dir():
-        raise UsageError(f"{what} does not exist", hint="run `kernforge build` to make it")
-    yield from (path for path in what.rglob("*.so") if path.is_file())
+    # Of a project only what was built: an environment beside it has libraries too.
+    for variant in directories.variants(what):
+        yield from (path for path in variant.rglob("*.so") if path.is_file())

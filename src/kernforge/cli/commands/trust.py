@@ -82,13 +82,7 @@ def _add_verify(verbs: options.Verbs) -> None:
 
 def _add_sign(verbs: options.Verbs) -> None:
     verb = options.add_verb(verbs, _sign, "sign")
-    verb.add_argument(
-        "dir",
-        type=Path,
-        nargs="?",
-        default=Path(),
-        help="project, directory of variants, or variant (default: current directory)",
-    )
+    options.add_built(verb)
     verb.add_argument("--key", type=Path, metavar="FILE", help="private key of kernforge keygen")
     verb.add_argument(
         "--identity-token",
@@ -223,7 +217,7 @@ def _sign(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.artifact import directories as artifact_directories  # noqa: PLC0415
     from kernforge.trust import signature, signing  # noqa: PLC0415
 
-    directories = artifact_directories.variants(arguments.dir)
+    directories = artifact_directories.variants(arguments.built)
     if arguments.key and arguments.identity_token:
         raise UsageError(
             "both --key and --identity-token were given",
