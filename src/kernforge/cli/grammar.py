@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from kernforge.cli.table import COMMANDS, GROUPS
@@ -50,7 +51,10 @@ def read(
     Raises:
         UsageError: an argument is wrong, missing or not known.
     """
-    arguments, rest = top.parse_known_args(argv, namespace)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["help"]:  # what many tools have, and what is tried first
+        words = [*words[1:], "--help"]
+    arguments, rest = top.parse_known_args(words, namespace)
     if not rest:
         return arguments
     spoken: Grammar = getattr(arguments, "spoken", top)

@@ -61,6 +61,7 @@ COMMANDS = (
         "add an operator to a project: source, binding, Python function and test",
         "square",
         "It writes new files, names them in build.toml and imports the function in the package.",
+        page="how-to/author/add-an-operator",
         others=("add", "op"),
     ),
     Verb(
@@ -70,6 +71,7 @@ COMMANDS = (
         "path/to/project --out my-kernel",
         "It reads the old project, runs nothing of it and changes nothing in it. What it cannot "
         "translate it lists with file and line.",
+        page="how-to/author/adopt-a-project",
         others=("convert", "import", "port"),
     ),
     Verb(

@@ -38,6 +38,13 @@ def test_a_command_alone_shows_all_commands_in_their_groups(capsys):
         assert re.search(rf"^  {command.name} +{re.escape(command.summary)}$", bare, re.MULTILINE)
 
 
+def test_help_is_a_word_too(capsys):
+    assert call("help") == 0
+    assert "\nwrite a kernel:\n" in capsys.readouterr().out
+    assert call("help", "build") == 0
+    assert capsys.readouterr().out.startswith("usage: kernforge build ")
+
+
 def test_every_command_of_the_table_is_there_and_no_other():
     verbs = next(a for a in main.parser()._actions if isinstance(a.choices, dict))
     assert sorted(verbs.choices) == sorted(BY_NAME)

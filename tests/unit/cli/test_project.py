@@ -3,6 +3,7 @@
 
 import json
 
+import pytest
 from support.commands import call
 from support.manifests import CPU_AND_METAL
 
