@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of tests of every tier; ``support`` has what they are."""
 
+import contextlib
+import functools
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from support import processes, variants
 from support.fork_server import ForkServer
+from support.fresh_venv import FreshVenv, build_tree_wheel
 from support.hub_server import HubServer
 from support.index_server import IndexServer
 
@@ -109,6 +113,22 @@ def fork_server():
     server = ForkServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def fresh_venv(kept_home, tmp_path_factory):
+    """A function that makes a virtual environment without packages, for who follows a page."""
+    kept = kept_home / "installs"
+    wheel = functools.cache(lambda: build_tree_wheel(tmp_path_factory.mktemp("wheel")))
+    with contextlib.ExitStack() as stack:
+
+        def make():
+            kept.mkdir(parents=True, exist_ok=True)
+            # On the disk of what is kept, whose files are linked.
+            place = stack.enter_context(tempfile.TemporaryDirectory(dir=kept, prefix="venv-"))
+            return FreshVenv(Path(place) / "venv", kept, wheel())
+
+        yield make
 
 
 @pytest.fixture(scope="session")

@@ -55,11 +55,14 @@ def patterns(project, forge):
 
 @pytest.mark.parametrize("forge", ["github", "gitlab"])
 def test_every_line_of_the_jobs_the_image_and_the_container_runs(
-    tmp_path, kept_home, fork_server, forge
+    tmp_path, kept_home, fresh_venv, forge
 ):
     top = tmp_path / "work"
     top.mkdir()
-    walk = Walk(None, top, kept_home, fork_server)
+    # The author's own commands come before the jobs, which install what they need.
+    venv = fresh_venv()
+    venv.install("kernforge[build,trust]")
+    walk = Walk(None, top, kept_home, venv)
     project, registry, app = top / "my-op", top / "registry", top / "app"
     env = {**walk.env, "KERNEL_REGISTRY": str(registry), "KERNEL_REPO_ID": "me/my-op"}
 

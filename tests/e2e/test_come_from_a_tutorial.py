@@ -33,11 +33,11 @@ def rows():
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_every_command_of_the_page_works(tmp_path, kept_home, fork_server):
+def test_every_command_of_the_page_works(tmp_path, kept_home, fresh_venv):
     top = tmp_path / "work"
     for folder in ("img2gray", "img2gray-cpu"):
         shutil.copytree(FILES / folder, top / "img2gray", dirs_exist_ok=True)
-    Walk(PAGE, top, kept_home, fork_server).follow(gpu=False)
+    Walk(PAGE, top, kept_home, fresh_venv()).follow(gpu=False)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -23,22 +23,23 @@ LONG = DOCS / "tutorial-zero-to-gpu.md"
 
 
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory, kept_home, fork_server):
+def walked(tmp_path_factory, kept_home, fresh_venv):
     """Who has followed the long tutorial up to the GPU, here or, as it says, on another machine."""
     named = os.environ.get("KERNFORGE_TUTORIAL_DIR")
     top = Path(named).resolve() if named else tmp_path_factory.mktemp("zero") / "work"
     top.mkdir(parents=True, exist_ok=True)
     carried = any(top.iterdir())
-    walk = Walk(LONG, top, kept_home, None if named else fork_server)
+    # A machine with a GPU has the torch for it, which is no wheel to make again.
+    walk = Walk(LONG, top, kept_home, None if carried else fresh_venv())
     if not carried:
         walk.follow(gpu=False)
     return walk
 
 
-def test_every_command_of_the_short_tutorial_works(tmp_path, kept_home, fork_server):
+def test_every_command_of_the_short_tutorial_works(tmp_path, kept_home, fresh_venv):
     top = tmp_path / "work"
     top.mkdir()
-    Walk(DOCS / "tutorial.md", top, kept_home, fork_server).follow(gpu=False)
+    Walk(DOCS / "tutorial.md", top, kept_home, fresh_venv()).follow(gpu=False)
 
 
 def test_the_way_from_zero_to_gpu_works_up_to_the_gpu(walked):

@@ -17,12 +17,11 @@ A comment above each block says what it is:
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-
-from support.fork_server import stand_in
 
 SRC = Path(__file__).parents[2] / "src"
 _FENCE = re.compile(r"(?:^<!-- ([^>]+) -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -74,36 +73,42 @@ class Walk:
         page: what is read.
         top: the folder to begin in.
         home: the KERNFORGE_HOME.
-        fork_server: forks the Python programs; they start as a user's where there is none.
+        venv: the ``FreshVenv`` that the reader has activated, in which the page's ``pip`` installs; where
+            there is none, the environment of the tests is what the page has installed.
     """
 
-    def __init__(self, page, top, home, fork_server=None):
+    def __init__(self, page, top, home, venv=None):
         self.page = page
         self.here = top
         self.top = top
         tools = top.parent / f"{top.name}-tools"
         tools.mkdir(exist_ok=True)
-        # What the page installs must be installed already: pip fetches nothing and says so.
-        python = shlex.quote(sys.executable)
-        forked = shlex.join(stand_in(fork_server.address) if fork_server else [sys.executable])
-        for name, text in {
-            "kernforge": f'exec {forked} -m kernforge "$@"',
-            "pip": f'PIP_NO_INDEX=1 exec {python} -m pip "$@"',
-            "python": f'case "$1" in\n-[mc] | *.py) exec {forked} "$@" ;;\nesac\nexec {python} "$@"',
-        }.items():
-            (tools / name).write_text(f"#!/bin/sh\n{text}\n")
-            (tools / name).chmod(0o755)
-        self._python = [str(tools / "python")]
+        if venv:
+            self._tools(tools, pip=shlex.join(venv.pip))
+            self._python = ["python"]
+            env = venv.environ()
+        else:
+            # What the page installs must be installed already: pip fetches nothing and says so.
+            python = shlex.quote(sys.executable)
+            pip = f"env PIP_NO_INDEX=1 {python} -m pip"
+            self._tools(tools, kernforge=f"{python} -m kernforge", python=python, pip=pip)
+            self._python = [str(tools / "python")]
+            paths = [str(SRC), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         self.state = tools / "state"
-        paths = [str(SRC), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         self.env = {
-            **os.environ,
+            **env,
             "KERNFORGE_HOME": str(home),
-            "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{tools}:{env['PATH']}",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-            "PYTHONPATH": os.pathsep.join(paths),
         }
         self.env.pop("KERNFORGE_REGISTRY", None)
+
+    def _tools(self, directory, **programs):
+        """Write programs that start others."""
+        for name, command in programs.items():
+            (directory / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            (directory / name).chmod(0o755)
 
     def follow(self, *, gpu):
         """Do what the page says: on a GPU, or all the rest."""
@@ -142,8 +147,14 @@ class Walk:
             self.here = Path(self.state.read_text().rstrip("\n"))
 
     def _run(self, argv, block, shown, code):
+        program = shutil.which(argv[0], path=self.env["PATH"])
         done = subprocess.run(
-            argv, cwd=self.here, env=self.env, capture_output=True, text=True, check=False
+            [program, *argv[1:]],
+            cwd=self.here,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         everything = f"{self._place(block)}: {argv[-1]}\n{done.stdout}{done.stderr}"
         assert done.returncode == code, f"exit {done.returncode}, {everything}"

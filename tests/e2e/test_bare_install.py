@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pip install kernforge`` and nothing else: what works, and what the rest says."""
+
+import json
+import subprocess
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from support.fresh_venv import ROOT
+
+from kernforge.cli.table import COMMANDS
+
+
+@pytest.fixture(scope="module")
+def bare(fresh_venv, tmp_path_factory):
+    """Run a command in an environment that has kernforge and what it requires."""
+    venv = fresh_venv()
+    venv.install("kernforge")
+    home = tmp_path_factory.mktemp("bare")
+
+    def run(*argv, expect=0):
+        environ = venv.environ(
+            KERNFORGE_HOME=str(home / "home"), KERNELS_CACHE=str(home / "kernels")
+        )
+        done = subprocess.run(
+            argv, env=environ, cwd=home, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == expect, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+def test_a_fresh_environment_has_what_was_installed_and_nothing_else(bare):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    program = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
+    named = [Requirement(text).name for text in project["dependencies"]]
+    assert bare("python", "-c", program).stdout.split() == sorted(["kernforge", *named])
+
+
+def test_every_command_shows_its_help(bare):
+    program = (
+        "import sys\nfrom kernforge.cli import main\nfrom kernforge.cli.table import COMMANDS\n"
+        "for command in COMMANDS:\n"
+        "    try:\n        main.main([command.name, '--help'])\n"
+        "    except SystemExit as end:\n        assert not end.code, command\n"
+    )
+    assert bare("python", "-c", program).stdout.count("example: kernforge") == len(COMMANDS)
+    assert "this machine:" in bare("kernforge").stdout
+
+
+def test_the_doctor_works(bare):
+    found = json.loads(bare("kernforge", "doctor", "--offline", "--json").stdout)["findings"]
+    packages = next(finding for finding in found if finding["rule"] == "extra-build")
+    assert "kernforge[build]" in packages["hint"]
+
+
+def test_a_kernel_that_is_nowhere_and_the_hub_that_was_not_asked_are_told(bare):
+    said = bare("kernforge", "info", "me/none", expect=2).stderr
+    assert "me/none is not in your registry" in said
+    assert "was not asked: huggingface_hub is not installed" in said
+    assert "pip install 'kernforge[hub]'" in said
+
+
+def test_a_build_says_what_to_install(bare, tmp_path):
+    bare("kernforge", "new", "my-kernel", "--dir", tmp_path)
+    said = bare("kernforge", "build", tmp_path / "my-kernel", expect=2).stderr
+    assert "pip install 'kernforge[build]'" in said
