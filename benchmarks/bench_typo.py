@@ -144,7 +144,8 @@ def table(results: dict[str, dict[str, dict[str, float]]], where: str) -> dict[s
         "rows": rows,
         "note": "New processes with an empty cache, in one run. A source with torch's types that is "
         "bound by `functions`; 'no semicolon' and 'misspelt member' are that source with one "
-        "mistake. By `benchmarks/bench_typo.py`.",
+        "mistake. Other work on the machine makes seconds longer, and CPU seconds hardly. By "
+        "`benchmarks/bench_typo.py`.",
     }
 
 

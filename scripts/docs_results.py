@@ -40,7 +40,7 @@ GROUPS = {
         "Results: JIT",
         "`kernforge.load` and `kernforge.load_inline` beside `torch.utils.cpp_extension`, which "
         "takes the\nsame calls.\n",
-        ("jit.json", "reload.json"),
+        ("jit.json", "reload.json", "typo.json"),
     ),
     "build": Group(
         "Results: Builds",
