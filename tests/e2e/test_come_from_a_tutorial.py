@@ -37,7 +37,9 @@ def test_every_command_of_the_page_works(tmp_path, kept_home, fresh_venv):
     top = tmp_path / "work"
     for folder in ("img2gray", "img2gray-cpu"):
         shutil.copytree(FILES / folder, top / "img2gray", dirs_exist_ok=True)
-    Walk(PAGE, top, kept_home, fresh_venv()).follow(gpu=False)
+    venv = fresh_venv()
+    venv.install("pip")  # as every environment of Python's own venv module has it
+    Walk(PAGE, top, kept_home, venv).follow(gpu=False)
 
 
 @pytest.mark.parametrize("step", STEPS)
