@@ -92,6 +92,6 @@ def test_readme_is_short_and_has_one_table_of_results():
     assert 2 < len(rows) <= 2 + 8
 
 
-def test_no_two_decisions_have_one_number():
+def test_decisions_are_numbered_without_gaps():
     numbers = [int(path.name[:4]) for path in sorted((DOCS / "decisions").glob("[0-9]*.md"))]
-    assert len({*numbers}) == len(numbers)
+    assert numbers == list(range(1, len(numbers) + 1))
