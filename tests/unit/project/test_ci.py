@@ -2,12 +2,12 @@
 """Jobs, image and container are valid for who reads them, and are there for what a project has."""
 
 import json
-import shutil
 import subprocess
 import sys
 from fnmatch import fnmatchcase
 
 import pytest
+from support.programs import program
 
 from kernforge.project.ci import FORGES, ci_files
 
@@ -33,9 +33,7 @@ def written(tmp_path, forge, backends):
 @pytest.mark.parametrize("backends", BACKENDS)
 def test_the_workflow_passes_the_linter(tmp_path, backends):
     written(tmp_path, "github", backends)
-    if shutil.which("actionlint") is None:
-        pytest.skip("actionlint is not installed")
-    checked(tmp_path / GITHUB, "actionlint", "-shellcheck=")
+    checked(tmp_path / GITHUB, program("actionlint"), "-shellcheck=")
 
 
 @pytest.mark.parametrize(

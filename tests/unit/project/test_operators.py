@@ -2,12 +2,12 @@
 """An operator is added whole or not at all, and what was there keeps its text."""
 
 import ast
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.programs import program
 
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest.document import parse
@@ -93,10 +93,8 @@ def test_what_is_written_is_formatted_and_linted(project):
     assert done.returncode == 0 or "No module named ruff" in done.stderr, done.stdout
     sources = [str(path) for path in added.written if path.suffix in {".cu", ".cpp"}]
     assert len(sources) == 2
-    if shutil.which("clang-format") is None:
-        pytest.skip("clang-format is not installed")
     style = f"-style=file:{ROOT / '.clang-format'}"
-    command = ["clang-format", "--dry-run", "-Werror", style, *sources]
+    command = [program("clang-format"), "--dry-run", "-Werror", style, *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -3,7 +3,6 @@
 
 import ast
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.programs import program
 
 from kernforge.errors import UsageError
 from kernforge.manifest.document import parse
@@ -105,9 +105,7 @@ def test_the_c_files_are_formatted(tmp_path, layout):
     paths = scaffold("a-fifteen-chars", dest=dest, layout=layout)
     sources = [str(path) for path in paths if path.suffix in {".cu", ".cpp", ".h"}]
     style = f"-style=file:{Path(__file__).parents[3] / '.clang-format'}"
-    command = ["clang-format", "--dry-run", "-Werror", style, *sources]
-    if shutil.which("clang-format") is None:
-        pytest.skip("clang-format is not installed")
+    command = [program("clang-format"), "--dry-run", "-Werror", style, *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

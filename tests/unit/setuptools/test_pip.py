@@ -7,6 +7,10 @@ from kernforge.errors import UsageError
 from kernforge.setuptools import pip
 
 pytest.importorskip("pip")
+# With the first import of pip, setuptools leaves distutils to the standard library for the rest of
+# the process, in which other tests import setuptools.
+hack = pytest.importorskip("_distutils_hack")
+vars(hack.DISTUTILS_FINDER).pop("spec_for_distutils", None)
 
 
 def test_our_options_are_taken_and_pips_stay():
