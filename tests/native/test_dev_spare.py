@@ -46,7 +46,8 @@ ARGUMENTS = ("-p", "no:cacheprovider", "-p", "no:kernforge", "-W", "error", "-s"
 
 
 @pytest.fixture
-def project(tmp_path):
+def project(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)  # with it, the outer run's options
     (tmp_path / "project" / "tests").mkdir(parents=True)
     (tmp_path / "project" / "pyproject.toml").write_text("[tool.pytest]\n")
     (tmp_path / "project" / "tests" / "test_a.py").write_text(TESTS)
