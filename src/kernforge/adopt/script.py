@@ -12,8 +12,10 @@ from __future__ import annotations
 import ast
 import glob
 import itertools
+import math
 import operator
 import posixpath
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,11 @@ _MODULES = ("setuptools", "distutils", "torch.utils.cpp_extension", "kernforge")
 _STEPS = 200_000
 _DEPTH = 30
 _LONGEST = 10_000
+_LARGEST = 1 << 20  # characters or elements of a value that a program makes
+_BITS = 64
+# A width of five digits, or one that is an argument.
+_WIDE_PERCENT = re.compile(r"%[^a-zA-Z%]*(\d{5}|\*)")
+_WIDE_FORMAT = re.compile(r":[^}]*(\d{5}|\{)")
 
 
 def _range(*limits: int) -> list[int]:
@@ -38,12 +45,69 @@ def _range(*limits: int) -> list[int]:
     return list(numbers)
 
 
+def _sized(count: int) -> None:
+    """Check how many characters or elements a program makes of what it has.
+
+    Raises:
+        ValueError: it is too large: a hostile program would fill the memory.
+    """
+    if count > _LARGEST:
+        raise ValueError("too large to be followed")
+
+
+def _sum(left: Any, right: Any) -> Any:
+    if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
+        _sized(len(left) + len(right))
+    return _small(left + right)
+
+
 def _product(left: Any, right: Any) -> Any:
-    if not isinstance(left, int | float) or not isinstance(right, int | float):
-        counts = [side for side in (left, right) if isinstance(side, int)]
-        if any(count > _LONGEST for count in counts):
-            raise ValueError("too long to be followed")
-    return left * right
+    for count, value in ((left, right), (right, left)):
+        if isinstance(count, int) and isinstance(value, str | list | tuple):
+            _sized(count * len(value))
+    return _small(left * right)
+
+
+def _remainder(left: Any, right: Any) -> Any:
+    if isinstance(left, str) and _WIDE_PERCENT.search(left):
+        raise ValueError("too wide to be followed")
+    return left % right
+
+
+def _small(value: Any) -> Any:
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        raise ValueError("too large to be followed")
+    return value
+
+
+def _check_call(holder: Any, name: str, arguments: list[Any]) -> None:
+    """Refuse a method's call whose result is far larger than what it is given."""
+    if isinstance(holder, str) and name == "format" and _WIDE_FORMAT.search(holder):
+        raise ValueError("too wide to be followed")
+    if isinstance(holder, str) and name == "replace":
+        _sized(len(holder) + (holder.count(arguments[0]) + 1) * len(arguments[1]))
+    if isinstance(holder, str) and name == "join":
+        texts = _iterated(arguments[0])
+        _sized(sum(len(text) for text in texts) + len(holder) * len(texts))
+    if isinstance(holder, list) and name == "extend":
+        _sized(len(holder) + len(_iterated(arguments[0])))
+
+
+def _total(numbers: Any, start: Any = 0) -> Any:
+    if not isinstance(start, int | float):
+        _sized(sum(len(each) for each in numbers))
+    return _small(sum(numbers, start))
+
+
+def _listed(lists: tuple[Any, ...]) -> list[list[Any]]:
+    """Lists that are small together."""
+    _sized(sum(len(each) for each in lists))
+    return [list(each) for each in lists]
+
+
+def _all_pairs(*lists: Any, **_: Any) -> list[tuple[Any, ...]]:
+    _sized(math.prod(len(each) for each in lists))
+    return list(itertools.product(*lists))
 
 
 # No variable is set: the machine of whoever adopts a project decides nothing in it.
@@ -71,8 +135,8 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
     "platform.system": lambda: "Linux",
     "platform.machine": lambda: "x86_64",
     **{f"os.{name}": lambda _name, default=None: default for name in ("getenv",)},
-    "itertools.product": lambda *lists, **_: list(itertools.product(*lists)),
-    "itertools.chain": lambda *lists: list(itertools.chain(*lists)),
+    "itertools.product": _all_pairs,
+    "itertools.chain": lambda *lists: list(itertools.chain(*_listed(lists))),
     "warnings.warn": lambda *_, **__: None,
     "logging.info": lambda *_, **__: None,
     "logging.warning": lambda *_, **__: None,
@@ -104,7 +168,7 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
     "set": set,
     "sorted": sorted,
     "str": str,
-    "sum": sum,
+    "sum": _total,
     "tuple": tuple,
     "zip": lambda *a, **_: list(zip(*a, strict=False)),
 }
@@ -162,12 +226,12 @@ _PATH_METHODS = frozenset(
 )
 _PATH_VALUES = frozenset(["name", "parent", "stem", "suffix", "parts", "parents"])
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
+    ast.Add: _sum,
     ast.Sub: operator.sub,
     ast.Mult: _product,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.Mod: _remainder,
     ast.BitOr: operator.or_,
 }
 _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
@@ -186,6 +250,7 @@ _MISTAKES = (
     ArithmeticError,
     AttributeError,
     LookupError,
+    MemoryError,
     OSError,
     TypeError,
     ValueError,
@@ -691,6 +756,7 @@ class Reader:
             if name in _METHODS.get(type(holder), ()):
                 if name == "sort":
                     options.pop("key", None)
+                _check_call(holder, name, arguments)
                 result = getattr(holder, name)(*arguments, **options)
                 return list(result) if name in {"items", "keys", "values"} else result
         except _MISTAKES:

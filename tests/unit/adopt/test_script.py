@@ -149,3 +149,31 @@ def test_a_value_that_would_fill_the_memory_is_unknown(follow, expression):
 
 def test_recursion_ends(follow):
     assert follow("def f():\n    return f()\nf()\nsetup(name='x')\n").doubts
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'a' * 10**12",
+        "10**10**10",
+        "1 << 10**12",
+        "'a' * 1000000000000",
+        "[0] * 10000 * 10000 * 10000",
+        "'%1000000000000d' % 3",
+        "'%*d' % (1000000000000, 3)",
+        "'{:>1000000000000}'.format(3)",
+        "'{:>{}}'.format(3, 1000000000000)",
+        "('a' * 100000).replace('a', 'b' * 100000)",
+        "('a' * 100000).join(['b'] * 100000)",
+        "list(product(range(10000), range(10000), range(10000)))",
+        "sum([list(range(10000))] * 10000, [])",
+    ],
+)
+def test_a_hostile_program_does_not_fill_the_memory(follow, expression):
+    assert isinstance(value(follow, expression), Unknown)
+
+
+def test_what_doubles_in_a_loop_ends(follow):
+    for start, grow in (("'a'", "x + x"), ("[0]", "x + x"), ("3", "x * x")):
+        reader = follow(f"x = {start}\nfor _ in range(100):\n    x = {grow}\nsetup(value=x)")
+        assert isinstance(reader.calls[-1].get("value"), Unknown)
