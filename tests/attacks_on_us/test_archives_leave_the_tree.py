@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from kernforge.budgets import Budgets
 from kernforge.errors import KernforgeError
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import extraction
-from kernforge.system.extraction import Budget, Extraction
+from kernforge.system.extraction import Extraction
 from kernforge.toolchain import header_libraries, projects, redist
 from kernforge.toolchain.index.remote_zip import LocalWheel
 from kernforge.toolchain.lockfile import LockedArchive, LockedToolkit, LockedWheel
@@ -228,7 +229,7 @@ def test_what_grows_a_thousand_times_is_refused(way, outside):
 
 
 def test_all_members_together_are_bounded(tmp_path):
-    small = Budget(members=3, file_bytes=10, total_bytes=15)
+    small = Budgets(members=3, file=10, total=15)
     unpacked = Extraction(tmp_path, "it", small)
     unpacked.file("a", b"0123456789")
     with pytest.raises(KernforgeError, match="in all"):

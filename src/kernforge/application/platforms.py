@@ -7,11 +7,11 @@ document, as ``kernforge platform --json`` prints it on that machine, has all pr
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import fields, replace
 from typing import Any
 
+from kernforge import documents
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
@@ -83,7 +83,7 @@ def read(text: str, *, source: str) -> Host:
         UsageError: it does not describe one.
     """
     try:
-        document = json.loads(text)
+        document = documents.parse_json(text)
         known = {field.name for field in fields(Host)}
         if not isinstance(document, dict) or not {"cpu", "os", "backend"} <= set(document) <= known:
             raise UsageError(f"{source} does not describe a platform", hint=_HINT)

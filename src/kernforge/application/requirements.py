@@ -13,10 +13,10 @@ string bounds the version (PEP 440), and a table names a revision::
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from typing import Any
 
+from kernforge import documents
 from kernforge.errors import UsageError
 from kernforge.registry.names import is_repo_id
 
@@ -62,8 +62,8 @@ def load_document(text: str, *, source: str = FILE) -> dict[str, Any]:
         UsageError: it is not TOML.
     """
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return documents.parse_toml(text)
+    except ValueError as error:
         raise UsageError(f"{source} is not TOML: {error}", hint="fix the file") from None
 
 

@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from kernforge import documents
 from kernforge.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -141,8 +142,8 @@ class Metadata:
             IntegrityError: the document is invalid; the message has the file and the key.
         """
         try:
-            document = json.loads(data.decode(), object_pairs_hook=_unique)
-        except (ValueError, RecursionError) as error:
+            document = documents.parse_json(data)
+        except ValueError as error:
             raise IntegrityError(f"{source} is not JSON: {error}", hint=_HINT) from None
         top = _Table(document, "the document", source)
         backend = top.table("backend")
@@ -265,15 +266,6 @@ class _Table:
         if not isinstance(value, list):
             raise self.wrong(key, "a list")
         return [_Table(item, f"an item of {key!r}", self.source) for item in value]
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = sorted({key for key in keys if keys.count(key) > 1})
-        raise ValueError(f"the key {', '.join(map(repr, repeated))} occurs twice")
-    return table
 
 
 def _minver(top: _Table) -> str | None:

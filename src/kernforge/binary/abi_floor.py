@@ -245,7 +245,7 @@ def unversioned(undefined: Iterable[Symbol]) -> tuple[Breach, ...]:
 
 def within_floor(version: str) -> bool:
     """Whether machines at the floor provide a symbol version such as ``GLIBC_2.17``."""
-    match = re.fullmatch(r"([A-Z]+)_([0-9]+(?:\.[0-9]+)*)", version)
+    match = re.fullmatch(r"([A-Z]+)_([0-9]{1,9}(?:\.[0-9]{1,9})*)", version)
     if not match or match[1] not in FLOOR:
         return version in {"CXXABI_FLOAT128", "CXXABI_TM_1"}
     return tuple(int(part) for part in match[2].split(".")) <= FLOOR[match[1]]

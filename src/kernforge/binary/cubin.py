@@ -12,6 +12,7 @@ import functools
 import re
 import struct
 
+from kernforge import documents
 from kernforge.binary import elf
 
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, value, size
@@ -26,7 +27,7 @@ _RELOCATIONS = ".rela"
 # Names of a unit's internal symbols have a hash of the path that the compiler was given.
 _UNIT = re.compile(rb"(_GLOBAL__N__|_INTERNAL_)([0-9a-f]{8})(?=_)")
 # Mangled name of a unit's unnamed namespaces, after its length.
-_UNNAMED = re.compile(rb"(\d+)(_GLOBAL__N__[0-9a-f]{8}_\w+)")
+_UNNAMED = re.compile(rb"(\d{1,9})(_GLOBAL__N__[0-9a-f]{8}_\w+)")
 # NVRTC keeps constants of the source that no code uses; nvcc does not.
 _OF_CONSTANTS = {".nv.global.init", ".nv.constant4", ".rela.nv.constant4"}
 _INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_(\w+?)_[0-9a-f]{8}")
@@ -50,7 +51,8 @@ def kernels(data: bytes) -> tuple[str, ...]:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    symbols = _symbols(_contents(data))
+    with documents.foreign_parser(elf.damaged):
+        symbols = _symbols(_contents(data))
     return tuple(n for n, kind, other, _ in symbols if kind == _FUNCTION and other & _ENTRY)
 
 
@@ -60,7 +62,8 @@ def variables(data: bytes) -> frozenset[str]:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    symbols = _symbols(_contents(data))
+    with documents.foreign_parser(elf.damaged):
+        symbols = _symbols(_contents(data))
     return frozenset(n for n, kind, _, _ in symbols if kind == _OBJECT and not n.startswith(_OWN))
 
 
@@ -78,7 +81,11 @@ def same_code(first: bytes, second: bytes) -> bool:
     Raises:
         CheckError: the bytes are not an ELF file, or a file is damaged.
     """
-    a, b = _contents(first), _contents(second)
+    with documents.foreign_parser(elf.damaged):
+        return _same_code(_contents(first), _contents(second))
+
+
+def _same_code(a: dict[str, bytes], b: dict[str, bytes]) -> bool:
     if {n: d for n, d in a.items() if n != _TOOL} == {n: d for n, d in b.items() if n != _TOOL}:
         return True
     if any(name.startswith(".rel.") for name in (*a, *b)):
@@ -159,8 +166,13 @@ def _named(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:
 def _symbols(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:
     """(name, kind, other, size) of every symbol, by number."""
     table, names = sections.get(".symtab", b""), sections.get(".strtab", b"")
-    symbols = []
+    symbols, text_left = [], 8 * len(names) + len(table)
     for name, info, other, _, _, size in _SYMBOL.iter_unpack(table):
-        text = names[name : names.index(b"\0", name)].decode() if name else ""
+        text = ""
+        if name:
+            end = names.index(b"\0", name)
+            if (text_left := text_left - (end - name)) < 0:
+                raise ValueError("its names overlap")
+            text = names[name:end].decode()
         symbols.append((text, info & 0xF, other, size))
     return symbols

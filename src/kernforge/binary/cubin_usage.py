@@ -11,16 +11,15 @@ spill, and their widths give the bytes: an instruction has 16 bytes since comput
 
 from __future__ import annotations
 
-import io
 import re
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from kernforge import documents
+from kernforge.binary import elf
 from kernforge.errors import CheckError
 
 if TYPE_CHECKING:
@@ -89,13 +88,15 @@ def uses(data: bytes, major: int) -> tuple[FunctionUsage, ...]:
             "a cubin is compressed, so its registers cannot be read",
             hint="compile without -compress-all and --compress-mode",
         )
-    try:
+    with documents.foreign_parser(_unknown):
         return tuple(sorted(_CubinReader(data, major).functions(), key=lambda use: use.symbol))
-    except (ELFError, struct.error, LookupError, OverflowError, ValueError) as error:
-        raise CheckError(
-            f"a cubin has an unknown format: {error}",
-            hint="upgrade kernforge if the CUDA toolkit is newer than it",
-        ) from error
+
+
+def _unknown(reason: str) -> CheckError:
+    return CheckError(
+        f"a cubin has an unknown format: {reason}",
+        hint="upgrade kernforge if the CUDA toolkit is newer than it",
+    )
 
 
 class _CubinReader:
@@ -104,7 +105,7 @@ class _CubinReader:
         self._sections: dict[str, bytes] = {}
         self._sizes: dict[str, int] = {}
         self._names: list[str] = []
-        for section in ELFFile(io.BytesIO(data)).iter_sections():
+        for section in elf.opened(data).iter_sections():
             if isinstance(section, SymbolTableSection):
                 self._names = [symbol.name for symbol in section.iter_symbols()]
             self._sizes[section.name] = section["sh_size"]

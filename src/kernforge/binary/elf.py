@@ -16,14 +16,29 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection, GNUVerSymSection
 from elftools.elf.sections import SymbolTableSection
 
+from kernforge import budgets, documents
 from kernforge.errors import CheckError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _KINDS = {"STT_FUNC": "function", "STT_OBJECT": "object", "STT_TLS": "tls", "STT_LOOS": "function"}
 _HIDDEN_VERSION = 0x8000
+# Bytes of a record, by the kind of section; of Elf64_Verneed and Elf64_Verdaux, the smallest.
+_RECORDS = {
+    "SHT_SYMTAB": 24,
+    "SHT_DYNSYM": 24,
+    "SHT_DYNAMIC": 16,
+    "SHT_GNU_versym": 2,
+    "SHT_RELA": 24,
+    "SHT_REL": 16,
+}
+_VERSIONS = {"SHT_GNU_verneed", "SHT_GNU_verdef"}
+_VERSION_BYTES = 8
+_COMPRESSED = 0x800
+_BITS = 64
+_OVERLAP = 8  # how many times a file's size what is read of it may be
 _FIRST_NAMED_VERSION = 2
 
 
@@ -80,10 +95,8 @@ def parse(data: bytes) -> Elf:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    try:
-        return _parse(ELFFile(io.BytesIO(data)))
-    except (ELFError, UnicodeDecodeError) as error:
-        raise _damaged(error) from error
+    with documents.foreign_parser(damaged):
+        return _parse(opened(data), len(data))
 
 
 def section(data: bytes, name: str) -> bytes:
@@ -92,23 +105,77 @@ def section(data: bytes, name: str) -> bytes:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    try:
-        section_ = ELFFile(io.BytesIO(data)).get_section_by_name(name)
+    with documents.foreign_parser(damaged):
+        section_ = opened(data).get_section_by_name(name)
         return b"" if section_ is None else bytes(section_.data())
-    except (ELFError, UnicodeDecodeError) as error:
-        raise _damaged(error) from error
 
 
-def _damaged(error: Exception) -> CheckError:
+def opened(data: bytes) -> ELFFile:
+    """An ELF file whose sections lie in it, and are not more than it can hold.
+
+    A header of a few bytes can name millions of records; pyelftools would make an object of each.
+
+    Raises:
+        ELFError: they do not, or are more than ``budgets`` allows.
+    """
+    limits = budgets.current()
+    file = ELFFile(io.BytesIO(data))
+    count = file.num_sections()
+    if count > limits.records or count * file["e_shentsize"] > len(data):
+        raise ELFError(f"it names {count:,} sections in {len(data):,} bytes")
+    if file.elfclass != _BITS:
+        raise ELFError(f"it is of {file.elfclass} bits")
+    unpacked = 0
+    for number in range(count):
+        header = file._get_section_header(number)  # noqa: SLF001 - before anything is read of it
+        if header["sh_type"] == "SHT_NOBITS":
+            continue
+        _refuse_section(f"section {number}", header, len(data) if number else 1 << 64)
+        unpacked += header["sh_size"]
+        if header["sh_flags"] & _COMPRESSED:
+            unpacked += _unpacked_size(data, header["sh_offset"])
+        if unpacked > max(limits.slack, _OVERLAP * len(data)):
+            raise ELFError("its sections overlap, or unpack to many times their size")
+    return file
+
+
+def _refuse_section(name: str, header: Any, end: int) -> None:
+    """Refuse a section that leads out of the file, or has more records than it has place for."""
+    size, kind, most = header["sh_size"], header["sh_type"], budgets.current().records
+    if header["sh_offset"] + size > end:
+        raise ELFError(f"{name} leads out of the file")
+    if kind in _RECORDS and header["sh_entsize"] != _RECORDS[kind]:
+        raise ELFError(f"{name} has records of {header['sh_entsize']} bytes")
+    if kind in _RECORDS and size // _RECORDS[kind] > most:
+        raise ELFError(f"{name} has more than {most:,} records")
+    if kind in _VERSIONS and header["sh_info"] * _VERSION_BYTES > size:
+        raise ELFError(f"{name} has {header['sh_info']:,} versions in {size:,} bytes")
+
+
+def _unpacked_size(data: bytes, offset: int) -> int:
+    """Size of a compressed section's content, by its Elf64_Chdr."""
+    return int.from_bytes(data[offset + 8 : offset + 16], "little")
+
+
+def _at_most(most: int, entries: Iterable[Any]) -> Iterator[Any]:
+    """The entries of a list whose links may lead back into it."""
+    for number, entry in enumerate(entries):
+        if number >= most:
+            raise ELFError(f"it has more than {most:,} records of one kind")
+        yield entry
+
+
+def damaged(reason: str) -> CheckError:
+    """The error for a file that is not ELF, or not a whole one."""
     return CheckError(
-        f"the file is not a readable ELF file: {error}",
+        f"the file is not a readable ELF file: {reason}",
         hint="it is truncated or for another system: build it again",
     )
 
 
-def _parse(file: ELFFile) -> Elf:
-    tags = list(_dynamic_tags(file))
-    symbols = list(_dynamic_symbols(file))
+def _parse(file: ELFFile, size: int) -> Elf:
+    tags = list(_at_most(budgets.current().records, _dynamic_tags(file)))
+    symbols = list(_dynamic_symbols(file, size))
     soname = [tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"]
     paths = [tag.rpath for tag in tags if tag.entry.d_tag == "DT_RPATH"]
     paths += [tag.runpath for tag in tags if tag.entry.d_tag == "DT_RUNPATH"]
@@ -129,14 +196,17 @@ def _dynamic_tags(file: ELFFile) -> Iterator[Any]:
             yield from section.iter_tags()
 
 
-def _dynamic_symbols(file: ELFFile) -> Iterator[tuple[Symbol, bool]]:
+def _dynamic_symbols(file: ELFFile, size: int) -> Iterator[tuple[Symbol, bool]]:
     """Yield every global symbol, and whether the file defines it."""
+    text = max(budgets.current().slack, _OVERLAP * size)
     table = file.get_section_by_name(".dynsym")
     if not isinstance(table, SymbolTableSection):
         return
     needs, definitions, indices = _versions(file)
     for position, entry in enumerate(table.iter_symbols()):
         bind = entry["st_info"]["bind"]
+        if (text := text - len(entry.name)) < 0:
+            raise ELFError("its names overlap, or are much longer than the file")
         # A version definition has an absolute symbol with the version's own name.
         if not entry.name or bind == "STB_LOCAL" or entry["st_shndx"] == "SHN_ABS":
             continue
@@ -167,9 +237,14 @@ def _versions(file: ELFFile) -> tuple[dict[int, tuple[str, str]], dict[int, str]
     definitions: dict[int, str] = {}
     indices: list[int] = []
     for section in file.iter_sections():
+        most = section["sh_size"] // _VERSION_BYTES
         if isinstance(section, GNUVerNeedSection):
-            for library, versions in section.iter_versions():
-                needs |= {v["vna_other"]: (library.name, v.name) for v in versions}
+            found = (
+                (library, v) for library, versions in section.iter_versions() for v in versions
+            )
+            needs |= {
+                v["vna_other"]: (library.name, v.name) for library, v in _at_most(most, found)
+            }
         elif isinstance(section, GNUVerDefSection):
             for definition, names in section.iter_versions():
                 if definition["vd_ndx"] >= _FIRST_NAMED_VERSION:
@@ -190,11 +265,9 @@ def contents(data: bytes) -> dict[str, bytes]:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    try:
+    with documents.foreign_parser(damaged):
         return {
             section.name: bytes(section.data())
-            for section in ELFFile(io.BytesIO(data)).iter_sections()
+            for section in opened(data).iter_sections()
             if section.name and section["sh_type"] != "SHT_NOBITS"
         }
-    except (ELFError, UnicodeDecodeError) as error:
-        raise _damaged(error) from error

@@ -54,8 +54,9 @@ def architectures(elf_bytes: bytes) -> Architectures:
     Raises:
         CheckError: the file is not an ELF file, or its fat binaries cannot be read.
     """
+    section = elf.section(elf_bytes, SECTION)
     try:
-        entries = list(_entries(elf.section(elf_bytes, SECTION)))
+        entries = list(_entries(section))
     except struct.error as error:
         raise _unreadable("it ends inside a header") from error
     return Architectures(

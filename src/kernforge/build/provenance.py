@@ -15,6 +15,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernforge import documents
 from kernforge.artifact.metadata import GitState
 from kernforge.build.execute.results import ActionRecord
 from kernforge.errors import IntegrityError
@@ -74,7 +75,7 @@ def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
         IntegrityError: it is not an in-toto statement.
     """
     try:
-        listed = {s["name"]: s["digest"]["sha256"] for s in json.loads(text)["subject"]}
+        listed = {s["name"]: s["digest"]["sha256"] for s in documents.parse_json(text)["subject"]}
         return {
             path: base64.b64encode(bytes.fromhex(found)).decode() for path, found in listed.items()
         }
@@ -161,7 +162,7 @@ def read(text: str, *, source: str = FILE) -> Statement:
         ToolchainError: its lock is of a version that this kernforge does not know.
     """
     try:
-        document = json.loads(text)
+        document = documents.parse_json(text)
         definition = document["predicate"]["buildDefinition"]
         if definition["buildType"] != _BUILD_TYPE:
             raise _strange(source, f"its build type is {definition['buildType']!r}")

@@ -17,11 +17,11 @@ Up to 0.16 it was another list, which 0.17 refuses and which is read here nevert
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kernforge import documents
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import IntegrityError, RequestError
 from kernforge.system.digest import sha256
@@ -78,8 +78,8 @@ class KernelLocks:
             RequestError: it is not a lock; the message names the file and the mistake.
         """
         try:
-            entries = json.loads(data, object_pairs_hook=_unique)
-        except (ValueError, RecursionError) as error:
+            entries = documents.parse_json(data)
+        except ValueError as error:
             raise RequestError(f"{source} is not JSON: {error}", hint=_HINT) from None
         if not isinstance(entries, list):
             raise RequestError(f"{source} is not a list of locked kernels", hint=_HINT)
@@ -228,10 +228,3 @@ def _commit(table: dict[str, Any], key: str, repo_id: str) -> str:
     if not _COMMIT.fullmatch(text):
         raise _WrongError(f"{repo_id} is locked to {text!r}, not a commit of 40 or 64 hex digits")
     return text.lower()
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("an object has a key twice")
-    return table

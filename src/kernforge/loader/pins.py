@@ -19,6 +19,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernforge import documents
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import RequestError
 
@@ -63,14 +64,14 @@ class Pins:
             RequestError: it is not such a file, or has a newer format.
         """
         try:
-            document = json.loads(data)
+            document = documents.parse_json(data)
             if document["format"] != FORMAT:
                 raise RequestError(
                     f"{source} has format {document['format']!r}, this kernforge knows {FORMAT}",
                     hint="use the kernforge version that wrote it, or lock the project again",
                 )
             return cls(kernels=tuple(_read_pin(entry) for entry in document["kernels"]))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, RequestError):
                 raise
             reason = f"{type(error).__name__} {error}"

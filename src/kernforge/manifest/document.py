@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from kernforge import documents
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
@@ -167,8 +167,10 @@ def read_data(text: str, *, source: str = "build.toml") -> legacy.Data:
 
 def _load(text: str, source: str) -> legacy.Data:
     try:
-        return tomllib.loads(text.removeprefix(_BOM))
-    except tomllib.TOMLDecodeError as error:
+        return documents.parse_toml(text.removeprefix(_BOM))
+    except documents.DocumentError as error:
+        raise ManifestError(f"{source}: {error}", hint="make the file smaller or flatter") from None
+    except ValueError as error:
         problem, _, position = str(error).partition(" (at ")
         line = re.match(r"line (\d+), (column \d+)\)", position)
         place = f"{source}:{line[1]}: {line[2]}" if line else f"{source}: at the end"

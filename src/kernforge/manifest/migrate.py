@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
+from kernforge import documents
 from kernforge.errors import ManifestError
 from kernforge.manifest import document as manifest
 from kernforge.manifest import editions as legacy
@@ -59,7 +59,7 @@ def migrate(
     edition = edition_of(text, source=source)
     if edition == Edition.V5:
         return text, [f"{source} is already of edition 5; nothing is changed"]
-    data = tomllib.loads(text.removeprefix(_BOM))
+    data = documents.parse_toml(text.removeprefix(_BOM))
     if "license" not in data["general"] and not license_name:
         raise ManifestError(
             f"{source}: [general] license: missing; edition 5 requires it",

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,9 @@ from kernforge.system.digest import key
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+PART = "part-"
+"""Prefix of a blob that is not whole yet: the next download of it goes on there."""
+_PARTS_LAST_S = 7 * 24 * 3600
 _PARTS = 3  # of a repository's directory: what it is, owner, name
 
 
@@ -148,6 +152,10 @@ class DirectoryRegistry:
         with files.locked(self.root / ".locks" / f"{repo.name}.lock"):
             for leftover in repo.glob("*/tmp-*"):
                 files.remove_tree(leftover)
+            old = time.time() - _PARTS_LAST_S
+            for leftover in repo.glob(f"blobs/{PART}*"):
+                if leftover.lstat().st_mtime < old:
+                    files.remove_tree(leftover)
             yield
 
     def tree(self, repo_id: str, commit: str) -> dict[str, str]:

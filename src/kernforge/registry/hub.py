@@ -21,6 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from kernforge import documents
 from kernforge.artifact.integrity import is_bytecode
 from kernforge.artifact.metadata import FILE
 from kernforge.errors import (
@@ -30,8 +31,15 @@ from kernforge.errors import (
     StorageError,
     UsageError,
 )
-from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.hub_client import HubClient, HubFile, check_path, library, progress_bar
+from kernforge.registry.directory import PART, DirectoryRegistry
+from kernforge.registry.hub_client import (
+    HubClient,
+    HubFile,
+    check_path,
+    library,
+    listed_file,
+    progress_bar,
+)
 from kernforge.registry.names import COMMIT, REF, SOURCE, check_repo_id
 from kernforge.system import files
 
@@ -301,10 +309,10 @@ class HubRegistry:
         by_blob = {file.blob: (path, file) for path, file in wanted.items()}
 
         def download_file(path: str, file: HubFile) -> None:
-            with files.staging(blobs) as staged:
-                target = staged / "file"
-                self.client.download(repo_id, commit, path, file, target=target, advance=advance)
-                files.rename(target, blobs / file.blob)
+            # Under a name of its own, so that the next run goes on where this one is killed.
+            target = blobs / f"{PART}{file.blob}"
+            self.client.download(repo_id, commit, path, file, target=target, advance=advance)
+            files.rename(target, blobs / file.blob)
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             jobs = [pool.submit(download_file, path, file) for path, file in by_blob.values()]
@@ -350,12 +358,11 @@ class HubRegistry:
 def _read_listing(path: Path, repo_id: str) -> dict[str, HubFile] | None:
     """A listing in the cache; None when there is none that can be read."""
     try:
-        document = json.loads(path.read_bytes())
+        document = documents.parse_json(path.read_bytes())
         if document["schema"] != _LISTING:
             return None
         listing = {
-            name: HubFile(size=int(size), blob=str(blob))
-            for name, (size, blob) in document["files"].items()
+            name: listed_file(size, blob) for name, (size, blob) in document["files"].items()
         }
         for name, file in listing.items():
             check_path(repo_id, name, file)

@@ -13,7 +13,9 @@ import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
+from kernforge import budgets, documents
 from kernforge._version import __version__
 from kernforge.errors import (
     IntegrityError,
@@ -41,7 +43,10 @@ T = TypeVar("T")
 
 _ATTEMPTS = 5
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 60.0
-_CHUNK = 1 << 18
+_ATTEMPTS_TO_CONNECT = 2
+_CONNECT_S, _SILENCE_S = 5.0, 30.0
+_ERROR_BYTES = 1 << 20
+_OF_BODY = {"content-encoding", "content-length", "transfer-encoding"}
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CHANGED, _TOO_MANY, _SERVER = 401, 403, 404, 412, 429, 500
 _PARTIAL = 206
 _LOG_IN = "it does not exist, or it is private: set HF_TOKEN, or run hf auth login"
@@ -110,71 +115,57 @@ class HubClient:
         Raises:
             NotPublishedError: there is no such kernel, or it is not shown to this user.
         """
-        api = self.api
-        refs = self.call(repo_id, lambda: api.list_repo_refs(repo_id, repo_type="kernel"))
-        return {ref.name: ref.target_commit for ref in (*refs.branches, *refs.tags)}
+        url = f"{self.endpoint.url}/api/kernels/{_valid(repo_id)}/refs"
+        return self.call(repo_id, lambda: read_refs(repo_id, self._answer(url)[0]))
 
     def listing(self, repo_id: str, revision: str) -> dict[str, HubFile] | None:
         """All files of a commit or branch by path; None when there is no such one."""
-        api = self.api
+        library()
+        first = (
+            f"{self.endpoint.url}/api/kernels/{_valid(repo_id)}/tree/{quote(revision, safe='')}"
+            "?recursive=true&expand=false"
+        )
 
         def ask() -> dict[str, HubFile] | None:
             from huggingface_hub.errors import RevisionNotFoundError  # noqa: PLC0415 - see library
 
+            found: dict[str, HubFile] = {}
+            page: str | None = first
             try:
-                tree = list(
-                    api.list_repo_tree(
-                        repo_id, repo_type="kernel", revision=revision, recursive=True
-                    )
-                )
+                while page:
+                    document, page = self._answer(page)
+                    found |= read_tree(repo_id, document)
+                    if len(found) > budgets.current().members:
+                        raise RegistryError(
+                            f"{repo_id} lists more than {budgets.current().members:,} files",
+                            hint="report it to whoever runs the hub; KERNFORGE_BUDGETS=members=NUMBER "
+                            "allows more",
+                        )
             except RevisionNotFoundError:
                 return None
-            return {item.path: _listed_file(item) for item in tree if hasattr(item, "blob_id")}
+            return found
 
-        listing = self.call(repo_id, ask)
-        for path, file in (listing or {}).items():
-            check_path(repo_id, path, file)
-        return listing
+        return self.call(repo_id, ask)
 
     def search(self, text: str, limit: int) -> tuple[str, ...]:
         """The repo ids of the kernels that the hub finds for a text."""
-        self.api  # noqa: B018 - an error that names the extra, if it is missing
-
-        def ask() -> tuple[str, ...]:
-            from huggingface_hub.utils import (  # noqa: PLC0415 - see library
-                build_hf_headers,
-                get_session,
-                hf_raise_for_status,
-            )
-
-            headers = build_hf_headers(
-                token=self._token, library_name="kernforge", library_version=__version__
-            )
-            response = get_session().get(
-                f"{self.endpoint.url}/api/kernels",
-                params={"search": text, "limit": limit},
-                headers=headers,
-                timeout=60,
-            )
-            hf_raise_for_status(response)
-            return tuple(str(found["id"]) for found in response.json())
-
-        return self.call(f"search {text!r}", ask)
+        url = f"{self.endpoint.url}/api/kernels?{urlencode({'search': text, 'limit': limit})}"
+        return self.call(f"search {text!r}", lambda: read_found(self._answer(url)[0]))
 
     def trusts(self, owner: str) -> bool:
         """Whether the hub marks an organisation as a trusted publisher of kernels."""
-        api = self.api
+        url = f"{self.endpoint.url}/api/organizations/{quote(owner, safe='')}/overview"
 
         def ask() -> bool:
             from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - see library
 
             try:
-                overview = api.get_organization_overview(owner)
+                overview = self._answer(url)[0]
             except HfHubHTTPError as error:
                 if error.response.status_code == _NOT_FOUND:
                     return False  # a user, or an unknown name
                 raise
-            return bool(getattr(overview, "trustedKernelPublisher", False))
+            return isinstance(overview, dict) and overview.get("trustedKernelPublisher") is True
 
         return self.call(owner, ask)
 
@@ -195,7 +186,8 @@ class HubClient:
             commit: the commit that has the file.
             path: in the commit.
             file: the file's size and hash in the listing.
-            target: where to write it; a name that no other process uses.
+            target: where to write it; a name that no other process uses. What an interrupted
+                download left there is continued.
             advance: called with the number of bytes as they arrive; negative when they are
                 discarded.
 
@@ -222,20 +214,25 @@ class HubClient:
         self, repo_id: str, url: str, size: int, target: Path, advance: Callable[[int], None]
     ) -> None:
         """Read a whole file, continuing where a connection was interrupted."""
-        files.write_new(target, b"")
+        have = target.stat().st_size if target.is_file() else 0
+        if not 0 < have <= size:
+            files.write_new(target, b"")
+        else:
+            advance(have)
 
         def more() -> None:
             have = target.stat().st_size
             if have < size:
-                with self._open(url, have) as (ranged, chunks):
+                with self._open(url, have) as (ranged, arriving):
                     if have and not ranged:
                         advance(-have)
+                    chunks = budgets.bounded(arriving, url, size - have if ranged else size)
                     files.write_stream(target, chunks, append=ranged, advance=advance)
             have = target.stat().st_size
             if have < size:
                 raise NetworkError(
                     f"{url} was interrupted after {have} of {size} bytes",
-                    hint="check the network, and try again: what arrived is not kept",
+                    hint="check the network, and try again: it goes on where it stopped",
                 )
 
         self.call(repo_id, more)
@@ -243,24 +240,63 @@ class HubClient:
     @contextlib.contextmanager
     def _open(self, url: str, start: int) -> Iterator[tuple[bool, Iterator[bytes]]]:
         """Whether the server sends a file from ``start`` on, and the bytes that it sends."""
+        # A range of a compressed body would mean nothing.
+        headers = {"Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        with self._request(url, headers) as response:
+            # As they arrive: chunks of a size would hide a server that sends a byte a second.
+            yield response.status_code == _PARTIAL, response.iter_bytes()
+
+    def _answer(self, url: str) -> tuple[Any, str | None]:
+        """The JSON document at an address of the hub, and the address of its next page.
+
+        Raises:
+            RegistryError: it is not JSON, or too large, or leads to another host.
+        """
+        library()
+        with self._request(url, {}) as response:
+            limit = budgets.current().document
+            data = b"".join(budgets.bounded(response.iter_bytes(), url, limit))
+            following = response.links.get("next", {}).get("url")
+        try:
+            document = documents.parse_json(data)
+        except ValueError as error:
+            raise wrong_answer(f"{url} is not JSON: {_one_line(error)}") from None
+        here, there = urlsplit(self.endpoint.url), urlsplit(following or self.endpoint.url)
+        if (here.scheme, here.netloc) != (there.scheme, there.netloc):
+            # The token would go there too.
+            raise wrong_answer(f"{url} names a next page at {there.netloc}")
+        return document, following
+
+    @contextlib.contextmanager
+    def _request(self, url: str, headers: dict[str, str]) -> Iterator[Any]:
+        """An answer whose body is still to be read; its status is a good one."""
         from huggingface_hub.utils import (  # noqa: PLC0415 - see library
             build_hf_headers,
             get_session,
             hf_raise_for_status,
         )
 
-        headers = build_hf_headers(
+        common = build_hf_headers(
             token=self._token, library_name="kernforge", library_version=__version__
         )
-        # A range of a compressed body would mean nothing.
-        headers["Accept-Encoding"] = "identity"
-        if start:
-            headers["Range"] = f"bytes={start}-"
         with get_session().stream(
-            "GET", url, headers=headers, follow_redirects=True, timeout=60
+            "GET",
+            url,
+            headers={**common, **headers},
+            follow_redirects=True,
+            timeout=(_CONNECT_S, _SILENCE_S, _SILENCE_S, _SILENCE_S),
         ) as response:
+            if response.is_error:
+                # The hub's client reads the message of an error from its body.
+                body = b"".join(budgets.bounded(response.iter_bytes(), url, _ERROR_BYTES))
+                kept = {k: v for k, v in response.headers.items() if k not in _OF_BODY}
+                response = type(response)(  # noqa: PLW2901 - the same, with its body
+                    response.status_code, headers=kept, content=body, request=response.request
+                )
             hf_raise_for_status(response)
-            yield response.status_code == _PARTIAL, response.iter_bytes(_CHUNK)
+            yield response
 
     def call(self, what: str, ask: Callable[[], T]) -> T:
         """Make a request, again if that may help, and convert its errors into ours.
@@ -277,7 +313,10 @@ class HubClient:
                 converted = self._convert_error(what, cause)
                 if converted is None:
                     raise
-                if attempt == _ATTEMPTS or not isinstance(converted, NetworkError):
+                lasting = isinstance(converted, budgets.StreamError) or _is_lasting(cause)
+                # Without a network every attempt ends alike, some of them after seconds.
+                last = _ATTEMPTS_TO_CONNECT if _is_connecting(cause) else _ATTEMPTS
+                if lasting or attempt >= last or not isinstance(converted, NetworkError):
                     raise converted from error
                 pause = _retry_after_s(cause)
             self._wait(min(_LONGEST_WAIT_S, max(pause, _FIRST_WAIT_S * 2**attempt)))
@@ -314,10 +353,13 @@ class HubClient:
         # The HTTP library under huggingface_hub changes its name between releases; the base of
         # the hub's own error is the base of that library's errors.
         if isinstance(error, errors.HfHubHTTPError.__bases__[0]):
-            return NetworkError(
-                f"{hub} cannot be reached: {_one_line(error)}",
-                hint="check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 loads what the cache has",
-            )
+            hint = "check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 loads what the cache has"
+            if _is_lasting(error):
+                hint = (
+                    "the certificate of the hub, or of a proxy before it, is not trusted here: name "
+                    "the file of its authority in SSL_CERT_FILE"
+                )
+            return NetworkError(f"{hub} cannot be reached: {_one_line(error)}", hint=hint)
         return None
 
     def _http_error(self, what: str, error: Any) -> KernforgeError:
@@ -358,12 +400,28 @@ def check_path(repo_id: str, path: str, file: HubFile) -> None:
     Raises:
         RegistryError: one of the two is wrong.
     """
+    limits = budgets.current()
     strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
-    if strange or "\\" in path or not COMMIT.fullmatch(file.blob):
+    plain = not strange and "\\" not in path and len(path) <= limits.name
+    if not plain or not COMMIT.fullmatch(file.blob) or not 0 <= file.size <= limits.file:
         raise RegistryError(
-            f"{repo_id} lists {path!r} with content {file.blob!r}, which is not valid",
+            f"{repo_id} lists {path[:200]!r} of {file.size} bytes with content {file.blob!r}, "
+            "which is not valid",
             hint="report it to whoever runs the hub",
         )
+
+
+def listed_file(size: object, blob: object) -> HubFile:
+    """A file of a listing that somebody else wrote.
+
+    Raises:
+        RegistryError: the size is not a number, or the content is not named by text.
+    """
+    if not isinstance(size, int) or isinstance(size, bool) or not isinstance(blob, str):
+        raise wrong_answer(
+            f"a listing has a file of {str(size)[:80]} bytes with content {blob!r:.80}"
+        )
+    return HubFile(size=size, blob=blob)
 
 
 def blob_name(path: Path, file: HubFile) -> str:
@@ -371,11 +429,93 @@ def blob_name(path: Path, file: HubFile) -> str:
     return files.sha256_file(path) if SHA256.fullmatch(file.blob) else git_blob(path)
 
 
-def _listed_file(item: Any) -> HubFile:
-    """One item of a listing."""
-    if item.lfs is not None:
-        return HubFile(size=item.lfs.size, blob=item.lfs.sha256)
-    return HubFile(size=item.size, blob=item.blob_id)
+def read_refs(repo_id: str, document: object) -> dict[str, str]:
+    """Branches and tags with their commits, from a hub's answer; a tag hides a branch of its name.
+
+    Raises:
+        RegistryError: it is not such an answer.
+    """
+    found: dict[str, str] = {}
+    for kind in ("branches", "tags"):
+        for ref in _tables(repo_id, document.get(kind) if isinstance(document, dict) else None):
+            name, commit = ref.get("name"), ref.get("targetCommit")
+            if (
+                not isinstance(name, str)
+                or not isinstance(commit, str)
+                or not COMMIT.fullmatch(commit)
+            ):
+                raise wrong_answer(
+                    f"the references of {repo_id} have {name!r:.200} at {commit!r:.80}"
+                )
+            found[name] = commit
+    return found
+
+
+def read_tree(repo_id: str, document: object) -> dict[str, HubFile]:
+    """The files of one page of a listing, by path.
+
+    Raises:
+        RegistryError: it is not such an answer, or a file is not valid.
+    """
+    found = {}
+    for item in _tables(repo_id, document):
+        if item.get("type") != "file":
+            continue
+        path, large = item.get("path"), item.get("lfs")
+        content = large if isinstance(large, dict) else item
+        file = listed_file(content.get("size"), content.get("oid"))
+        if not isinstance(path, str):
+            raise wrong_answer(f"the listing of {repo_id} has a file {path!r:.200}")
+        check_path(repo_id, path, file)
+        found[path] = file
+    return found
+
+
+def read_found(document: object) -> tuple[str, ...]:
+    """The repo ids in the answer to a search.
+
+    Raises:
+        RegistryError: it is not such an answer.
+    """
+    return tuple(str(found.get("id", ""))[:200] for found in _tables("the search", document))
+
+
+def _tables(what: str, document: object) -> list[dict[str, Any]]:
+    if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
+        raise wrong_answer(f"the answer for {what} is not a list of objects")
+    return document
+
+
+def wrong_answer(problem: str) -> RegistryError:
+    """The error for an answer that is not in the hub's protocol."""
+    return RegistryError(problem, hint="report it to whoever runs the hub, or check HF_ENDPOINT")
+
+
+def _valid(repo_id: str) -> str:
+    """A repo id that can be a part of an address.
+
+    Raises:
+        UsageError: the text is not one.
+    """
+    library()
+    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415 - see library
+    from huggingface_hub.utils import validate_repo_id  # noqa: PLC0415 - see library
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise UsageError(str(error), hint="write a repo id like owner/name") from None
+    return repo_id
+
+
+def _is_connecting(error: Exception) -> bool:
+    """Whether there was no connection at all; the library's name changes between releases."""
+    return type(error).__name__ in {"ConnectError", "ConnectTimeout", "ProxyError"}
+
+
+def _is_lasting(error: Exception) -> bool:
+    """Whether another attempt fails in the same way: the certificate is not trusted."""
+    return _is_connecting(error) and "CERTIFICATE" in str(error).upper()
 
 
 def _cause(error: Exception) -> Exception:

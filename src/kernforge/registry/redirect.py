@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernforge import documents
 from kernforge.errors import RegistryError
 
 if TYPE_CHECKING:
@@ -47,10 +48,8 @@ def parse(data: bytes, *, source: str = FILE) -> Redirect:
     Raises:
         RegistryError: it cannot be read, or is not a redirect.
     """
-    import tomllib  # noqa: PLC0415 - 13 ms, and few kernels have moved
-
     try:
-        table = tomllib.loads(data.decode())
+        table = documents.parse_toml(data)
     except ValueError as error:
         raise RegistryError(f"{source} is not TOML: {error}", hint=_HINT) from None
     kind, destination = table.get("kind"), table.get("destination")

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from kernforge import budgets
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
@@ -70,6 +72,11 @@ class Environment:
     )
     kernforge_registry = Variable("KERNFORGE_REGISTRY", "path or URL of the default registry")
     kernforge_trust = Variable("KERNFORGE_TRUST", "file of the user's trust policy")
+    kernforge_budgets = Variable(
+        "KERNFORGE_BUDGETS",
+        "what input of others may take, as `document=128MB,members=500000`: "
+        "see [limits](../explanation/threat-model.md#limits)",
+    )
     kernforge_build_trusted = Variable(
         "KERNFORGE_BUILD_TRUSTED",
         "1: `get_kernel(build=True)` builds a published project as if it were your own, without a "
@@ -161,8 +168,14 @@ class Environment:
 
     @classmethod
     def read(cls) -> Self:
-        """The variables of this process as they are now."""
-        return cls(dict(os.environ))
+        """The variables of this process as they are now; ``KERNFORGE_BUDGETS`` counts from now on.
+
+        Raises:
+            UsageError: ``KERNFORGE_BUDGETS`` is not valid.
+        """
+        found = cls(dict(os.environ))
+        budgets.settle(found.kernforge_budgets)
+        return found
 
     @classmethod
     def live(cls) -> Self:

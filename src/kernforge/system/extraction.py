@@ -10,10 +10,11 @@ is what a small archive may grow to.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import tarfile
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
+from kernforge import budgets
 from kernforge.errors import IntegrityError
 from kernforge.system import files
 
@@ -21,32 +22,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from kernforge.budgets import Budgets
+
 _HINT = "the archive is damaged or was made to do harm; nothing of it was stored"
 _DRIVE = re.compile(r"[A-Za-z]:")
-_LONGEST_NAME, _LONGEST_PATH, _DEEPEST = 255, 4096, 64
+_LONGEST_NAME = 255  # bytes that a file system has for one name
 _FIRST_PRINTABLE = 32
+# Headers of a tar whose content tarfile reads into memory: names and attributes of a member.
+_ATTRIBUTES = {
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+}
+_ATTRIBUTE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """What the members of an archive may take.
+class BoundedTarInfo(tarfile.TarInfo):
+    """A header of a tar, for ``tarfile.open(tarinfo=...)``, that takes no memory by what it says."""
 
-    Attributes:
-        members: how many there may be.
-        file_bytes: size of the largest.
-        total_bytes: size of all.
-        ratio: how many times its packed size a member may be.
-        slack_bytes: size up to which the ratio does not count.
-    """
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Read a header.
 
-    members: int = 200_000
-    file_bytes: int = 4 << 30
-    total_bytes: int = 24 << 30
-    ratio: int = 200
-    slack_bytes: int = 64 << 20
-
-
-DEFAULT = Budget()
+        Raises:
+            IntegrityError: it announces attributes of more than 1 MiB, or a file with holes.
+        """
+        info = super().frombuf(buf, encoding, errors)
+        large = info.type in _ATTRIBUTES and info.size > _ATTRIBUTE_BYTES
+        if large or info.type == tarfile.GNUTYPE_SPARSE or info.size < 0:
+            raise IntegrityError(f"a tar has a header that is refused: {info.name!r}", hint=_HINT)
+        return info
 
 
 class Extraction:
@@ -55,11 +59,12 @@ class Extraction:
     Args:
         into: a directory that only this process writes to.
         source: what is unpacked, as errors call it.
-        budget: what it may take.
+        limits: what it may take; those of this process by default.
     """
 
-    def __init__(self, into: Path, source: str, budget: Budget = DEFAULT) -> None:
-        self._into, self._source, self._budget = into, source, budget
+    def __init__(self, into: Path, source: str, limits: Budgets | None = None) -> None:
+        self._into, self._source = into, source
+        self._limits = limits or budgets.current()
         self._kinds: dict[str, str] = {}
         self._folded: dict[str, str] = {}
         self._total = 0
@@ -114,15 +119,15 @@ class Extraction:
         odd = any(ord(c) < _FIRST_PRINTABLE or "\ud800" <= c <= "\udfff" for c in plain)
         if odd or any(part in {"", "."} or len(part.encode()) > _LONGEST_NAME for part in parts):
             raise self._refused(name, "is not a plain name")
-        if len(parts) > _DEEPEST or len(plain) > _LONGEST_PATH:
+        if len(parts) > self._limits.nesting or len(plain) > self._limits.name:
             raise self._refused(name, "is too long or too deep")
         return "/".join(parts)
 
     def _add(self, name: str, kind: str) -> None:
         if not name:
             raise self._refused(name, "has no name")
-        if len(self._kinds) >= self._budget.members:
-            raise self._refused(name, f"is one more than {self._budget.members:,} members")
+        if len(self._kinds) >= self._limits.members:
+            raise self._refused(name, f"is one more than {self._limits.members:,} members")
         parents = [str(parent) for parent in PurePosixPath(name).parents][:-1]
         for parent in reversed(parents):
             if self._kinds.setdefault(parent, "directory") != "directory":
@@ -143,10 +148,10 @@ class Extraction:
         for chunk in chunks:
             size += len(chunk)
             self._total += len(chunk)
-            if size > self._budget.file_bytes:
-                raise self._refused(name, f"is larger than {self._budget.file_bytes:,} bytes")
-            if self._total > self._budget.total_bytes:
-                raise self._refused(name, f"is beyond {self._budget.total_bytes:,} bytes in all")
+            if size > self._limits.file:
+                raise self._refused(name, f"is larger than {self._limits.file:,} bytes")
+            if self._total > self._limits.total:
+                raise self._refused(name, f"is beyond {self._limits.total:,} bytes in all")
             yield chunk
 
     def _refused(self, name: str, reason: str) -> IntegrityError:
@@ -154,24 +159,25 @@ class Extraction:
 
 
 def refuse_growth(
-    source: str, members: Iterable[tuple[str, int, int]], budget: Budget = DEFAULT
+    source: str, members: Iterable[tuple[str, int, int]], limits: Budgets | None = None
 ) -> None:
     """Refuse an archive by what its directory says, before anything is unpacked.
 
     Args:
         source: what is unpacked, as the error calls it.
         members: name, size and packed size of each.
-        budget: what they may take.
+        limits: what they may take; those of this process by default.
 
     Raises:
         IntegrityError: a member grows too much, or all are too many or too large.
     """
+    limits = limits or budgets.current()
     count = total = 0
     for name, size, packed in members:
         count, total = count + 1, total + size
-        if size > budget.file_bytes or total > budget.total_bytes or count > budget.members:
+        if size > limits.file or total > limits.total or count > limits.members:
             raise IntegrityError(f"{source}: {name!r} is too large or one too many", hint=_HINT)
-        if size > budget.slack_bytes and size > budget.ratio * max(packed, 1):
+        if size > limits.slack and size > limits.ratio * max(packed, 1):
             raise IntegrityError(
                 f"{source}: {name!r} would grow from {packed:,} to {size:,} bytes", hint=_HINT
             )

@@ -14,9 +14,12 @@ import zipfile
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kernforge import documents
+from kernforge.budgets import Budgets
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.system import digest, untrusted
-from kernforge.system.extraction import Budget, Extraction, refuse_growth
+from kernforge.system.extraction import BoundedTarInfo, Extraction, refuse_growth
+from kernforge.toolchain.index import remote_zip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +42,7 @@ HEADERS = ("include/", "tools/util/include/")
 _WHEEL_PREFIX = "cutlass_library/source/"
 _VERSION_FILE = "cutlass/version.h"
 # Releases have some 6,000 files in 120 MB.
-_SOURCES = Budget(members=100_000, file_bytes=1 << 30, total_bytes=1 << 30, ratio=100)
+_SOURCES = Budgets(members=100_000, file=1 << 30, total=1 << 30, ratio=100)
 _VERSION = re.compile(r"#define\s+CUTLASS_(MAJOR|MINOR|PATCH)\s+(\d+)")
 
 
@@ -144,19 +147,19 @@ def _of_directory(root: Path) -> Iterator[tuple[str, bytes]]:
 
 def _of_archive(place: Path) -> Iterator[tuple[str, bytes]]:
     """Members without the one directory that such archives have at their top."""
-    try:
+    with documents.foreign_parser(
+        lambda reason: UsageError(
+            f"{place} is not an archive: {reason}", hint="name a .tar.gz, a .tar.xz or a .zip"
+        )
+    ):
         for name, data in _members(place.read_bytes()):
             top, _, rest = name.removeprefix("./").partition("/")
             yield (name, data) if f"{top}/" == HEADERS[0] else (rest, data)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise UsageError(
-            f"{place} is not an archive: {error}", hint="name a .tar.gz, a .tar.xz or a .zip"
-        ) from error
 
 
 def _members(data: bytes) -> Iterator[tuple[str, bytes]]:
     if zipfile.is_zipfile(io.BytesIO(data)):
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with remote_zip.open_zip(io.BytesIO(data)) as archive:
             infos = [info for info in archive.infolist() if not info.is_dir()]
             sizes = ((i.filename, i.file_size, i.compress_size) for i in infos)
             refuse_growth("the archive", sizes, _SOURCES)
@@ -164,12 +167,16 @@ def _members(data: bytes) -> Iterator[tuple[str, bytes]]:
                 yield info.filename, archive.read(info)
         return
     total = 0
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+    with tarfile.open(fileobj=io.BytesIO(data), tarinfo=BoundedTarInfo) as archive:
         for count, member in enumerate(archive, 1):
             total += member.size
             largest = [(member.name, max(total, member.size), len(data))]
             refuse_growth("the archive", largest, replace(_SOURCES, members=1))
             if count > _SOURCES.members:
                 raise UsageError(f"the archive holds more than {_SOURCES.members:,} files")
-            if member.isfile() and (stream := archive.extractfile(member)):
+            if (
+                member.isfile()
+                and not member.issparse()
+                and (stream := archive.extractfile(member))
+            ):
                 yield member.name, stream.read()

@@ -10,16 +10,21 @@ diff as what it is.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from kernforge import documents
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.system import digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+_VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
+_Entry = TypeVar("_Entry")
 
 FILE_NAME = "kernforge.lock"
 VERSION = 1
@@ -199,7 +204,7 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
         ToolchainError: it is not one, or of a version that this kernforge does not know.
     """
     try:
-        data = json.loads(text)
+        data = documents.parse_json(text)
         version = data.pop("lock-version")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise _damaged(source, str(error)) from error
@@ -210,18 +215,21 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
         )
     try:
         return Lock(
-            platform=data["platform"],
-            compiler=LockedCompiler(**data["compiler"]),
-            cuda={name: _toolkit(entry) for name, entry in data["cuda"].items()},
+            platform=_text(data, "platform"),
+            compiler=_compiler(data["compiler"]),
+            cuda={_version(name): _toolkit(entry) for name, entry in data["cuda"].items()},
             torch={
-                name: LockedTorch(release=entry["release"], wheel=LockedWheel(**entry["wheel"]))
+                _version(name): LockedTorch(
+                    release=_text(entry, "release"), wheel=_wheel(entry["wheel"])
+                )
                 for name, entry in data["torch"].items()
             },
             headers={n: _headers(entry) for n, entry in data.get("headers", {}).items()},
-            python=LockedPython(**data["python"]) if data.get("python") else None,
+            python=_texts(LockedPython, data["python"]) if data.get("python") else None,
         )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _damaged(source, str(error)) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise _damaged(source, reason) from error
 
 
 def on_machine(lock: Lock, compiler: LockedCompiler, python: LockedPython | None) -> Lock:
@@ -311,27 +319,57 @@ def identity(root: str, lock: Lock) -> str:
 
 def _toolkit(entry: dict[str, Any]) -> LockedToolkit:
     return LockedToolkit(
-        release=entry["release"],
-        wheels=tuple(LockedWheel(**wheel) for wheel in entry["wheels"]),
-        libraries=tuple(LockedWheel(**wheel) for wheel in entry["libraries"]),
-        archives=tuple(LockedArchive(**archive) for archive in entry.get("archives", ())),
-        directory=entry.get("directory", ""),
+        release=_text(entry, "release"),
+        wheels=tuple(map(_wheel, entry["wheels"])),
+        libraries=tuple(map(_wheel, entry["libraries"])),
+        archives=tuple(_texts(LockedArchive, archive) for archive in entry.get("archives", ())),
+        directory=_text(entry, "directory") if "directory" in entry else "",
         clang=_clang(entry["clang"]) if entry.get("clang") else None,
     )
 
 
 def _clang(entry: dict[str, Any]) -> LockedClang:
-    wheels = {name: LockedWheel(**wheel) for name, wheel in entry.items() if name != "release"}
-    return LockedClang(release=entry["release"], **wheels)
+    wheels = {name: _wheel(wheel) for name, wheel in entry.items() if name != "release"}
+    return LockedClang(release=_text(entry, "release"), **wheels)
 
 
 def _headers(entry: dict[str, Any]) -> LockedHeaders:
     wheel = entry["wheel"]
     return LockedHeaders(
-        release=entry["release"],
-        wheel=LockedWheel(**wheel) if wheel else None,
-        digest=entry["digest"],
+        release=_text(entry, "release"),
+        wheel=_wheel(wheel) if wheel else None,
+        digest=_text(entry, "digest"),
     )
+
+
+def _compiler(entry: dict[str, Any]) -> LockedCompiler:
+    parts = entry.get("parts", {})
+    for name in parts:
+        _text(parts, name)
+    named = {key: _text(entry, key) for key in entry if key != "parts"}
+    return LockedCompiler(**named, parts=dict(parts))
+
+
+def _wheel(entry: dict[str, Any]) -> LockedWheel:
+    return _texts(LockedWheel, entry)
+
+
+def _texts(kind: type[_Entry], entry: dict[str, Any]) -> _Entry:
+    """An entry whose values are all text."""
+    return kind(**{key: _text(entry, key) for key in entry})
+
+
+def _text(entry: dict[str, Any], key: str) -> str:
+    value = entry[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key!r} is {str(value)[:80]!r}, not text")
+    return value
+
+
+def _version(name: str) -> str:
+    if not _VERSION.fullmatch(name):
+        raise ValueError(f"{name[:80]!r} is not a version such as 13.0")
+    return name
 
 
 def _not_locked(what: str) -> ToolchainError:

@@ -9,16 +9,14 @@ Format (NVIDIA's "redistrib" manifests): ``redistrib_<release>.json`` maps each 
 from __future__ import annotations
 
 import functools
-import json
-import lzma
 import re
 import tarfile
-import zlib
 from typing import TYPE_CHECKING, Any
 
+from kernforge import documents
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system import files
-from kernforge.system.extraction import Extraction
+from kernforge.system.extraction import BoundedTarInfo, Extraction
 from kernforge.toolchain import projects
 from kernforge.toolchain.index.wheels import download, verify
 from kernforge.toolchain.lockfile import LockedArchive, LockedToolkit
@@ -115,7 +113,7 @@ class Redist:
 def _manifest(text: str, release: str) -> dict[str, Any]:
     """The components of a manifest; what else it says, such as its date, is left out."""
     try:
-        found = json.loads(text)
+        found = documents.parse_json(text)
         return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
     except (ValueError, AttributeError) as error:
         raise _no_manifest(release, str(error)) from error
@@ -141,25 +139,31 @@ def _no_manifest(release: str, reason: str) -> ToolchainError:
 def _unpack(part: Path, archive: LockedArchive, unpacked: Extraction) -> None:
     """Write what is below an archive's top directory."""
     component = archive.path.partition("/")[0]
-    try:
-        with tarfile.open(part) as opened:
-            for member in opened:
-                _, _, path = member.name.removeprefix("./").partition("/")
-                if component in _HEADERS_ONLY and not path.startswith("include/"):
-                    continue
-                if not path or member.isdir():
-                    continue
-                if member.issym():
-                    unpacked.link(path, member.linkname)
-                elif member.isreg() and (stream := opened.extractfile(member)):
-                    chunks = iter(functools.partial(stream.read, _CHUNK), b"")
-                    unpacked.file(path, chunks, executable=bool(member.mode & 0o100))
-                else:
-                    raise IntegrityError(
-                        f"{archive.path}: {path} is neither a file, a directory nor a link"
-                    )
-    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise IntegrityError(f"{archive.path} is damaged: {error}") from error
+    with (
+        documents.foreign_parser(
+            lambda reason: IntegrityError(
+                f"{archive.path} is damaged: {reason}", hint="run the command again"
+            )
+        ),
+        tarfile.open(part, tarinfo=BoundedTarInfo) as opened,
+    ):
+        for member in opened:
+            _, _, path = member.name.removeprefix("./").partition("/")
+            if component in _HEADERS_ONLY and not path.startswith("include/"):
+                continue
+            if not path or member.isdir():
+                continue
+            if member.issym():
+                unpacked.link(path, member.linkname)
+            elif (
+                member.isreg() and not member.issparse() and (stream := opened.extractfile(member))
+            ):
+                chunks = iter(functools.partial(stream.read, _CHUNK), b"")
+                unpacked.file(path, chunks, executable=bool(member.mode & 0o100))
+            else:
+                raise IntegrityError(
+                    f"{archive.path}: {path} is neither a file, a directory nor a link"
+                )
 
 
 def _leaves(path: str) -> bool:

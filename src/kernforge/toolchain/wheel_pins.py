@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from kernforge.errors import ToolchainError
+from kernforge import documents
+from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system.digest import sha256
 from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.lockfile import LockedWheel
@@ -85,18 +87,36 @@ def pins(wheels: Wheels, meta: Wheel) -> dict[str, SpecifierSet]:
     data = wheels.index.transport.body(meta.url).read()
     if meta.sha256 and sha256(data) != meta.sha256:
         raise ToolchainError(f"{meta.file} is not what the index promises (sha256 {meta.sha256})")
-    archive = remote_zip.LocalWheel(io.BytesIO(data))
-    (name,) = [n for n in archive.names() if n.endswith(".dist-info/METADATA")]
-    ((_, document),) = archive.fetch([name])
-    raw, _ = parse_email(document)
-    requirements: Iterable[Requirement] = map(Requirement, raw.get("requires_dist", []))
-    return {canonicalize_name(r.name): r.specifier for r in requirements}
+    return requirements(data, meta.file)
+
+
+def requirements(wheel: bytes, file: str) -> dict[str, SpecifierSet]:
+    """What a wheel's METADATA requires, by project.
+
+    Raises:
+        IntegrityError: the wheel is damaged.
+    """
+    archive = remote_zip.LocalWheel(io.BytesIO(wheel))
+    with documents.foreign_parser(
+        lambda reason: IntegrityError(
+            f"{file} has no METADATA that can be read: {reason}", hint="use another index"
+        )
+    ):
+        (name,) = [n for n in archive.names() if n.endswith(".dist-info/METADATA")]
+        ((_, document),) = archive.fetch([name])
+        raw, _ = parse_email(document)
+        required: Iterable[Requirement] = map(Requirement, raw.get("requires_dist", []))
+        return {canonicalize_name(r.name): r.specifier for r in required}
 
 
 def whole(wheel: Wheel, wheels: Wheels) -> LockedWheel:
     """Pin a wheel that will be read whole."""
-    found = wheel.sha256 or sha256(wheels.index.transport.body(wheel.url).read())
-    return LockedWheel(file=wheel.file, sha256=found)
+    if wheel.sha256:
+        return LockedWheel(file=wheel.file, sha256=wheel.sha256)
+    hashed = hashlib.sha256()
+    for chunk in wheels.index.transport.body(wheel.url).chunks:
+        hashed.update(chunk)
+    return LockedWheel(file=wheel.file, sha256=hashed.hexdigest())
 
 
 def by_record(wheel: Wheel, wheels: Wheels) -> LockedWheel:

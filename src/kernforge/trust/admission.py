@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernforge import documents
 from kernforge.errors import NetworkError, TrustError
 from kernforge.system import files
 from kernforge.trust.policy import Admit, Policy, Rule, Subject, matching_rules, parse
@@ -106,10 +107,8 @@ def _read_policy(path: Path, *, only_tightens: bool = False) -> Policy | None:
 
 @functools.lru_cache(maxsize=16)
 def _parse_policy(data: bytes, source: str, only_tightens: bool) -> Policy | None:  # noqa: FBT001 - cached
-    import tomllib  # noqa: PLC0415 - 13 ms, and most processes have no policy
-
     try:
-        document: Any = tomllib.loads(data.decode())
+        document: Any = documents.parse_toml(data)
     except ValueError as error:
         raise TrustError(
             f"{source} is not TOML: {error}", hint="fix it; until then nothing is admitted"

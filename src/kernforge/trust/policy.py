@@ -211,21 +211,54 @@ def _applies(rule: Rule, subject: Subject) -> bool:
 
 
 def _matches(pattern: str, text: str, *, ignore_case: bool = False) -> bool:
-    return pattern == "*" or bool(
-        _compile_pattern(pattern.rstrip("/"), ignore_case).fullmatch(text)
-    )
+    """Whether a pattern matches a whole text, whatever the pattern in time of both their lengths.
+
+    ``*`` matches anything but ``/`` and ``@``, ``**`` anything; all else matches literally. A git
+    branch may be called ``x@refs/heads/main``: if a star matched ``@``, everyone who may push any
+    branch could sign as the main one.
+    """
+    if pattern == "*":
+        return True
+    pattern = pattern.rstrip("/")
+    if ignore_case:
+        pattern, text = pattern.lower(), text.lower()
+    return _match_parts(_split_pattern(pattern), text)
+
+
+def _match_parts(parts: tuple[str, ...], text: str) -> bool:
+    # Each place of the pattern that the text so far may have led to; a regular expression would
+    # try every way there, and a pattern of many stars is one that never ends.
+    places = _skip_stars(parts, {0})
+    for character in text:
+        following = set()
+        for place in places:
+            part = parts[place] if place < len(parts) else ""
+            if part == "**" or (part == "*" and character not in "/@"):
+                following.add(place)
+            elif part == character:
+                following.add(place + 1)
+        places = _skip_stars(parts, following)
+        if not places:
+            return False
+    return len(parts) in places
+
+
+def _skip_stars(parts: tuple[str, ...], places: set[int]) -> set[int]:
+    """The places, and those behind the stars that begin there, since a star may match nothing."""
+    found = set()
+    for first in places:
+        place = first
+        while place not in found:
+            found.add(place)
+            if place < len(parts) and parts[place] in {"*", "**"}:
+                place += 1
+    return found
 
 
 @functools.lru_cache(maxsize=256)
-def _compile_pattern(pattern: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT001 - cached
-    """``*`` matches anything but ``/`` and ``@``, ``**`` anything; all else matches literally.
-
-    A git branch may be called ``x@refs/heads/main``: if a star matched ``@``, everyone who may
-    push any branch could sign as the main one.
-    """
-    parts = {"**": ".*", "*": "[^/@]*"}
-    text = "".join(parts.get(p, re.escape(p)) for p in re.split(r"(\*\*|\*)", pattern))
-    return re.compile(text, re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+def _split_pattern(pattern: str) -> tuple[str, ...]:
+    """Its stars and characters."""
+    return tuple(re.findall(r"\*\*|.", pattern, re.DOTALL))
 
 
 def claims_match(signer: IdentitySigner, claims: Claims) -> bool:

@@ -21,6 +21,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from kernforge import documents
 from kernforge.artifact.metadata import FILE as METADATA
 from kernforge.artifact.metadata import SIGNATURE as FILE
 from kernforge.errors import IntegrityError, TrustError, UsageError
@@ -78,12 +79,12 @@ def _read_bundle(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         if len(bundle) > _MOST_BYTES:
             raise ValueError(f"it has {len(bundle)} bytes")  # noqa: TRY301 - one way out
-        document = json.loads(bundle)
+        document = documents.parse_json(bundle)
         material = document["verificationMaterial"]
         content = document.get("messageSignature") or {}
         if not isinstance(material, dict) or not isinstance(content, dict):
             raise TypeError("its parts are not objects")  # noqa: TRY301 - as above
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{FILE} is not a Sigstore bundle: {error}", hint=_HINT) from None
     return material, content
 

@@ -15,8 +15,10 @@ from urllib.parse import unquote, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
+from kernforge import budgets
 from kernforge._version import __version__
 from kernforge.errors import NetworkError
 from kernforge.toolchain.index import pip_config
@@ -96,7 +98,7 @@ class Transport:
         """Read an index page; None where there is none.
 
         Raises:
-            NetworkError: the host cannot be reached or refuses.
+            NetworkError: the host cannot be reached, refuses, or sends too much or too slowly.
         """
         if urlsplit(url).scheme == "file":
             return _local_page(url)
@@ -104,9 +106,11 @@ class Transport:
             if response.status_code == _NOT_FOUND:
                 return None
             self._refuse(response)
-            self.received += len(response.content)
-            kind = response.headers.get("Content-Type", "text/html").partition(";")[0]
-            return Page(url=response.url, text=response.text, content_type=kind.strip())
+            data = b"".join(self._chunks(url, response, budgets.current().document))
+            kind, _, rest = response.headers.get("Content-Type", "text/html").partition(";")
+            charset = rest.partition("charset=")[2].strip().lower()
+            text = data.decode("latin-1" if charset == "iso-8859-1" else "utf-8", "replace")
+            return Page(url=response.url, text=text, content_type=kind.strip())
 
     def body(self, url: str, *, start: int = 0, stop: int | None = None) -> Body:
         """Open a file, or a part of it.
@@ -116,7 +120,8 @@ class Transport:
             stop: one past the last byte; None reads to the end.
 
         Raises:
-            NetworkError: the host cannot be reached, refuses or breaks off.
+            NetworkError: the host cannot be reached, refuses or breaks off, or it sends more than
+                was asked for, or too slowly.
         """
         if urlsplit(url).scheme == "file":
             return self._local_body(url, start, stop)
@@ -132,7 +137,11 @@ class Transport:
         self._refuse(response)
         ranged = response.status_code == _PARTIAL
         first, total = _content_range(response) if ranged else (0, _length(response))
-        return Body(start=first, total=total, ranged=ranged, chunks=self._chunks(url, response))
+        most = budgets.current().file
+        if ranged and (start < 0 or stop is not None):
+            most = -start if stop is None else stop - start
+        chunks = self._chunks(url, response, most)
+        return Body(start=first, total=total, ranged=ranged, chunks=chunks)
 
     def _get(self, url: str, headers: dict[str, str]) -> requests.Response:
         verify = False if pip_config.is_trusted(self._config, url) else None
@@ -154,13 +163,14 @@ class Transport:
         }.get(response.status_code, "try again later, or use another index")
         raise NetworkError(f"{bare(response.url)}: HTTP {response.status_code}", hint=hint)
 
-    def _chunks(self, url: str, response: requests.Response) -> Iterator[bytes]:
+    def _chunks(self, url: str, response: requests.Response, most: int) -> Iterator[bytes]:
         try:
             with response:
-                for chunk in response.iter_content(_CHUNK):
+                arriving = iter(lambda: response.raw.read1(_CHUNK, decode_content=True), b"")
+                for chunk in budgets.bounded(arriving, bare(url), most):
                     self.received += len(chunk)
                     yield chunk
-        except requests.RequestException as error:
+        except (requests.RequestException, HTTPError) as error:
             raise _unreachable(url, error) from error
 
     def _local_body(self, url: str, start: int, stop: int | None) -> Body:

@@ -8,7 +8,7 @@ that finds everything on this machine.
 from __future__ import annotations
 
 import functools
-import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
+from kernforge import budgets, documents
 from kernforge.errors import ToolchainError
 from kernforge.toolchain.index import pip_config
 
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from packaging.utils import BuildTag
     from packaging.version import Version
 
-    from kernforge.toolchain.index.http import Transport
+    from kernforge.toolchain.index.http import Page, Transport
+
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,29 +137,56 @@ class Index:
                 hint="unset PIP_NO_INDEX or no-index in pip.conf, or name a directory of wheels with "
                 "PIP_FIND_LINKS; a build of which everything is in the store needs neither",
             )
-        from pypi_simple import ProjectPage  # noqa: PLC0415
-
         name = canonicalize_name(project)
         found: list[tuple[str, str, str]] = []
         for root in self.config.index_urls:
             page = self.transport.page(f"{root.rstrip('/')}/{name}/")
             if page is None:
                 continue
-            if page.content_type.endswith("json"):
-                listing = ProjectPage.from_json_data(json.loads(page.text), base_url=page.url)
-            else:
-                listing = ProjectPage.from_html(name, page.text, base_url=page.url)
-            found += [
-                (package.filename, package.url, (package.digests or {}).get("sha256", ""))
-                for package in listing.packages
-                if not package.is_yanked
-            ]
+            found += _listed(name, page)
         for link in self.config.find_links:
             directory = Path(link.removeprefix("file://"))
             if directory.is_dir():
                 for path in sorted(directory.glob(f"{name.replace('-', '_')}-{pattern}")):
                     found.append((path.name, path.resolve().as_uri(), ""))
         return tuple(found)
+
+
+def _listed(project: str, page: Page) -> list[tuple[str, str, str]]:
+    """Name, address and hash of each file of an index page.
+
+    Raises:
+        ToolchainError: it is not such a page.
+    """
+    from pypi_simple import ProjectPage  # noqa: PLC0415 - only where an index is asked
+
+    most = budgets.current().members
+
+    def refused(reason: str) -> ToolchainError:
+        return ToolchainError(
+            f"{page.url.partition('?')[0]} is not a page of a package index: {reason}",
+            hint="check index-url and extra-index-url in pip's configuration",
+        )
+
+    with documents.foreign_parser(refused):
+        if page.content_type.endswith("json"):
+            data = documents.parse_json(page.text)
+            listing = ProjectPage.from_json_data(data, base_url=page.url)
+        elif page.text.count("<") > most:
+            raise refused(f"it has more than {most:,} elements")
+        else:
+            listing = ProjectPage.from_html(project, page.text, base_url=page.url)
+        return [
+            (str(package.filename), str(package.url), _sha256(package.digests))
+            for package in listing.packages
+            if not package.is_yanked
+        ]
+
+
+def _sha256(digests: Mapping[str, object] | None) -> str:
+    """The hash among those of a file; empty where the page gives none, or gives something else."""
+    found = (digests or {}).get("sha256", "")
+    return found if isinstance(found, str) and _SHA256.fullmatch(found) else ""
 
 
 def _sdist(file: str, url: str, sha256: str) -> Iterator[SourceArchive]:

@@ -12,23 +12,29 @@ from __future__ import annotations
 
 import base64
 import bisect
+import contextlib
 import csv
 import hashlib
 import io
 import zipfile
-import zlib
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
+from kernforge import budgets, documents
 from kernforge.errors import IntegrityError, NetworkError
 from kernforge.system.extraction import refuse_growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from kernforge.toolchain.index.http import Transport
 
 _TAIL = 2 << 20
 _GAP = 256 << 10
+# Bytes of an entry in an archive's directory, and where its end may lie.
+_ENTRY_BYTES = 160
+_END_BYTES = (1 << 16) + 256
+_UNKNOWN = (1 << 32) - 1
 
 
 class RangesUnsupportedError(NetworkError):
@@ -51,7 +57,8 @@ class LocalWheel:
     """A wheel on this machine."""
 
     def __init__(self, source: io.BufferedIOBase | str) -> None:
-        self._zip = zipfile.ZipFile(source)
+        with _reading(str(source) if isinstance(source, str) else "the wheel"):
+            self._zip = open_zip(source)
 
     def names(self) -> list[str]:
         """Return the members' names in archive order."""
@@ -59,7 +66,8 @@ class LocalWheel:
 
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes."""
-        infos = [self._zip.getinfo(name) for name in names]
+        with _reading(str(self._zip.filename or "the wheel")):
+            infos = _infos(self._zip, names)
         _refuse_growth(str(self._zip.filename), infos)
         for info in infos:
             yield info.filename, _read(self._zip, info)
@@ -90,26 +98,34 @@ class RemoteWheel:
 
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes, a run of neighbours at a time."""
-        wanted = sorted((self._zip.getinfo(n) for n in names), key=lambda info: info.header_offset)
+        with _reading(self._url):
+            wanted = sorted(_infos(self._zip, names), key=lambda info: info.header_offset)
         _refuse_growth(self._url, wanted)
         ends = sorted([i.header_offset for i in self._zip.infolist()] + [self._zip.start_dir])
         for run in _runs(wanted):
             start = run[0].header_offset
             # A member ends where the next one begins: its local header's length is not known yet.
-            stop = ends[bisect.bisect_right(ends, run[-1].header_offset)]
+            after = bisect.bisect_right(ends, run[-1].header_offset)
+            stop = ends[after] if after < len(ends) else start
+            if not 0 <= stop - start <= sum(info.compress_size + _GAP for info in run):
+                raise IntegrityError(
+                    f"{self._url}: {run[0].filename} does not lie where its directory says",
+                    hint="the wheel is damaged or was made to do harm; nothing of it was stored",
+                )
             self._load(start, stop)
             for info in run:
                 yield info.filename, _read(self._zip, info)
 
     def _open(self) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(io.BufferedReader(self._spans))
-        except _MissingBytesError as missing:
-            # The central directory is longer than the tail: read from where it starts.
-            self._load(missing.offset, self._spans.size)
-            return zipfile.ZipFile(io.BufferedReader(self._spans))
-        except zipfile.BadZipFile as error:
-            raise IntegrityError(f"{self._url} is not a wheel: {error}") from error
+        with _reading(self._url):
+            try:
+                return open_zip(io.BufferedReader(self._spans))
+            except _MissingBytesError as missing:
+                # The central directory is longer than the tail: read from where it starts.
+                if self._spans.size - missing.offset > _largest_directory():
+                    raise
+                self._load(missing.offset, self._spans.size)
+                return open_zip(io.BufferedReader(self._spans))
 
     def _load(self, start: int, stop: int) -> None:
         body = self._transport.body(self._url, start=start, stop=stop)
@@ -130,11 +146,49 @@ def _refuse_growth(source: str, infos: Iterable[zipfile.ZipInfo]) -> None:
     refuse_growth(source, ((i.filename, i.file_size, i.compress_size) for i in infos))
 
 
+def open_zip(source: IO[bytes] | io.BufferedIOBase | str) -> zipfile.ZipFile:
+    """Open a zip archive whose directory is not larger than ``budgets`` allows.
+
+    Raises:
+        BadZipFile: it is larger; ``zipfile`` would make an object of each entry first.
+    """
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(open(source, "rb")) if isinstance(source, str) else source  # noqa: PTH123 - a text
+        size = stream.seek(0, io.SEEK_END)
+        start = max(0, size - _END_BYTES)
+        stream.seek(start)
+        tail = stream.read(size - start)
+        end, end64 = tail.rfind(b"PK\5\6"), tail.rfind(b"PK\6\6")
+        directory = int.from_bytes(tail[end + 12 : end + 16], "little") if end >= 0 else 0
+        if end64 >= 0:
+            directory = max(
+                directory % _UNKNOWN, int.from_bytes(tail[end64 + 40 : end64 + 48], "little")
+            )
+        if directory > _largest_directory():
+            raise zipfile.BadZipFile(f"its directory has {directory:,} bytes")
+    return zipfile.ZipFile(source)
+
+
+def _largest_directory() -> int:
+    return budgets.current().members * _ENTRY_BYTES
+
+
+def _infos(archive: zipfile.ZipFile, names: Iterable[str]) -> list[zipfile.ZipInfo]:
+    return [archive.getinfo(name) for name in names]
+
+
+def _reading(source: str) -> AbstractContextManager[None]:
+    return documents.foreign_parser(
+        lambda reason: IntegrityError(
+            f"{source} is not a wheel that can be read: {reason}",
+            hint="it is damaged or was made to do harm; nothing of it was stored",
+        )
+    )
+
+
 def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    try:
+    with _reading(f"{archive.filename or 'the wheel'}: {info.filename}"):
         return archive.read(info)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise IntegrityError(f"{archive.filename}: {info.filename}: {error}") from error
 
 
 class _MissingBytesError(Exception):
@@ -209,13 +263,18 @@ def record_name(names: Iterable[str]) -> str:
 
 
 def record_hashes(record: bytes) -> dict[str, str]:
-    """Hex SHA-256 of each file that a RECORD names (PyPA: recording installed projects)."""
-    rows = csv.reader(io.StringIO(record.decode()))
-    return {
-        row[0]: _unpadded(row[1].removeprefix("sha256=")).hex()
-        for row in rows
-        if len(row) > 1 and row[1].startswith("sha256=")
-    }
+    """Hex SHA-256 of each file that a RECORD names (PyPA: recording installed projects).
+
+    Raises:
+        IntegrityError: it is not a RECORD.
+    """
+    with _reading("RECORD"):
+        rows = csv.reader(io.StringIO(record.decode()))
+        return {
+            row[0]: _unpadded(row[1].removeprefix("sha256=")).hex()
+            for row in rows
+            if len(row) > 1 and row[1].startswith("sha256=")
+        }
 
 
 def verified(
