@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
   --max-worker-restart 0 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test unit test-gpu lint docs clean
+.PHONY: demo test unit fuzz test-gpu lint docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -52,6 +52,9 @@ test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that 
 unit: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run the tests of single modules
 	$(PYTEST) tests/unit
 
+fuzz: $(VENV)/ready-build,demo,test  ## read 10,000 nearly right documents of each kind; FUZZ="--seed 7" for others
+	$(BIN)/python scripts/run_fuzz.py --json .fuzz.json $(FUZZ)
+
 test-gpu:  ## run every test that needs a GPU, on artifacts that were built before, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py
 
@@ -68,4 +71,4 @@ docs: $(VENV)/ready-build,demo,test  ## write the generated pages, and the site 
 	@echo "read it: $(BIN)/python -m http.server --directory site"
 
 clean:  ## remove what the other targets made in this checkout
-	rm -rf $(VENV) .demo site kernels/*/build
+	rm -rf $(VENV) .demo .fuzz.json site kernels/*/build

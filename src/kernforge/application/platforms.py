@@ -90,7 +90,9 @@ def read(text: str, *, source: str) -> Host:
         values = {**document, "backend": Backend.parse(document["backend"])}
         for key in _VERSIONS & {key for key in values if values[key] is not None}:
             major, minor = values[key]
-            values[key] = Version2(int(major), int(minor))
+            if not all(type(number) is int for number in values[key]):
+                raise UsageError(f"{source} has {key} {values[key]!r}", hint=_HINT)
+            values[key] = Version2(major, minor)
         return Host(**values)
     except (ValueError, TypeError) as error:
         raise UsageError(f"{source} does not describe a platform: {error}", hint=_HINT) from None

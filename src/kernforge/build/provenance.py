@@ -168,21 +168,21 @@ def read(text: str, *, source: str = FILE) -> Statement:
             raise _strange(source, f"its build type is {definition['buildType']!r}")
         external, internal = definition["externalParameters"], definition["internalParameters"]
         details = document["predicate"]["runDetails"]
-        outputs = {d["name"]: d["digest"]["sha256"] for d in details["byproducts"]}
-        where, isolation = external["source"], internal["sandbox"]["isolation"]
-        commit = where["commit"]
+        outputs = {_text(d["name"]): _text(d["digest"]["sha256"]) for d in details["byproducts"]}
+        where, isolation = external["source"], _text(internal["sandbox"]["isolation"])
+        commit = where["commit"] and _text(where["commit"])
         lock = internal.get("lock")
         return Statement(
-            variant=external["variant"],
+            variant=_text(external["variant"]),
             isolation=isolation,
             actions=tuple(_read_action(a, outputs, isolation) for a in internal["actions"]),
             origin=Origin(
-                sources=where["digest"],
+                sources=_text(where["digest"]),
                 lock=lockfile.from_json(json.dumps(lock), source=source) if lock else NO_LOCK,
-                version=details["builder"]["version"]["kernforge"],
-                url=where["repository"],
-                git=GitState(commit=commit, dirty=where["dirty"]) if commit else None,
-                folder=where["folder"],
+                version=_text(details["builder"]["version"]["kernforge"]),
+                url=where["repository"] and _text(where["repository"]),
+                git=GitState(commit=commit, dirty=bool(where["dirty"])) if commit else None,
+                folder=_text(where["folder"]),
             ),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -207,14 +207,20 @@ def _read_action(
 ) -> ActionRecord:
     start = f"{entry['key']}/"
     return ActionRecord(
-        title=entry["title"],
-        key=entry["key"],
-        argv=tuple(entry["argv"]),
-        trees=tuple(entry["roots"]),
+        title=_text(entry["title"]),
+        key=_text(entry["key"]),
+        argv=tuple(map(_text, entry["argv"])),
+        trees=tuple(map(_text, entry["roots"])),
         outputs={n.removeprefix(start): d for n, d in outputs.items() if n.startswith(start)},
         isolated=isolation != "none",
         fixed=True,
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:80]!r} is not text")
+    return value
 
 
 def _dependencies(origin: Origin, lock: Lock | None) -> list[dict[str, Any]]:

@@ -123,10 +123,13 @@ def depend_json(depend: KernelDepend) -> dict[str, Any]:
 
 def _read_pin(entry: dict[str, Any]) -> Pin:
     named = entry["dependency"]
+    version, revision = named.get("version"), named.get("revision")
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+        raise TypeError(f"{version!r} is not a version")
     depend = KernelDepend(
         repo_id=_text(named["repo-id"]),
-        version=named.get("version"),
-        revision=named.get("revision"),
+        version=version,
+        revision=None if revision is None else _text(revision),
     )
     return Pin(
         depend=depend,

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hub, or who stands before it, sends without end, a byte at a time, or leads elsewhere."""
+
+import contextlib
+
+import pytest
+from support import bad_server
+
+from kernforge import budgets
+from kernforge.errors import IntegrityError, NetworkError, RegistryError
+from kernforge.registry.hub import HubRegistry
+from kernforge.registry.hub_client import HubClient, HubFile
+from kernforge.registry.hub_endpoint import HubEndpoint
+
+huggingface_hub = pytest.importorskip("huggingface_hub")
+
+REPO = "owner/toy"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+LIBRARY = bytes(range(256)) * 4000
+
+
+@pytest.fixture(autouse=True)
+def fresh_session(monkeypatch, tmp_path):
+    """The hub's client keeps one session for the process, with the certificates of its start."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    huggingface_hub.close_session()
+    yield
+    huggingface_hub.close_session()
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """What is slow is so within a moment."""
+    monkeypatch.setattr(budgets, "_WINDOW_S", 0.3)
+
+
+def endpoint(url, tmp_path, *, own_token=False):
+    return HubEndpoint(url=url, cache=tmp_path / "hub", offline=False, own_token=own_token)
+
+
+def client(url, tmp_path, **more):
+    return HubClient(endpoint(url, tmp_path, **more), wait=lambda _seconds: None)
+
+
+REQUESTS = {
+    "references": lambda found: found.refs(REPO),
+    "a listing": lambda found: found.listing(REPO, COMMIT),
+    "a search": lambda found: found.search("x", 5),
+    "an overview": lambda found: found.trusts("owner"),
+}
+
+
+@pytest.mark.parametrize("ask", REQUESTS.values(), ids=REQUESTS)
+def test_an_answer_without_end_is_left(tmp_path, ask):
+    with bad_server.serve(bad_server.endless) as server:
+        with pytest.raises(NetworkError, match="more than the 64,000,000 bytes"):
+            ask(client(server.url, tmp_path))
+        assert len(server.requests) == 1, "it is not asked again"
+
+
+@pytest.mark.parametrize("ask", REQUESTS.values(), ids=REQUESTS)
+def test_an_answer_that_drips_is_left(tmp_path, short, ask):
+    with bad_server.serve(bad_server.dripping) as server:
+        with pytest.raises(NetworkError, match=r"bytes in .* seconds"):
+            ask(client(server.url, tmp_path))
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("ask", REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize("document", [None, 5, "x", [[]], [5], {"branches": 5}, {"branches": [[]]}])
+def test_an_answer_of_another_kind_is_refused_or_says_nothing(tmp_path, ask, document):
+    with bad_server.serve(lambda handler: handler.json(document)) as server:
+        found = None
+        with contextlib.suppress(RegistryError):
+            found = ask(client(server.url, tmp_path))
+        assert not found
+
+
+def test_an_error_without_end_is_left(tmp_path):
+    def answer(handler):
+        handler.start(404, Content_Type="application/json")
+        while not handler.server.stopped.is_set():
+            handler.wfile.write(b" " * 65536)
+
+    with bad_server.serve(answer) as server, pytest.raises(NetworkError, match="more than the"):
+        client(server.url, tmp_path).refs(REPO)
+
+
+def test_a_listing_of_pages_without_end_is_left(tmp_path):
+    def answer(handler):
+        number = len(handler.server.requests)
+        files = [
+            {"type": "file", "path": f"{number}/{n}", "size": 1, "oid": "0" * 40}
+            for n in range(500)
+        ]
+        place = f"{handler.server.url}/api/next?{number}"
+        handler.json(files, Link=f'<{place}>; rel="next"')
+
+    budgets.settle("members=5000")
+    try:
+        with bad_server.serve(answer) as server:
+            with pytest.raises(RegistryError, match="lists more than 5,000 files"):
+                client(server.url, tmp_path).listing(REPO, COMMIT)
+            assert len(server.requests) == 11
+    finally:
+        budgets.settle(None)
+
+
+def test_a_next_page_at_another_host_does_not_get_the_token(tmp_path):
+    with bad_server.serve(lambda handler: handler.json([])) as other:
+
+        def answer(handler):
+            handler.json([], Link=f'<{other.url}/more>; rel="next"')
+
+        with bad_server.serve(answer) as server:
+            with pytest.raises(RegistryError, match="next page at 127"):
+                client(server.url, tmp_path, own_token=True).listing(REPO, COMMIT)
+            assert server.tokens == ["Bearer hf_secret"]
+        assert not other.requests
+
+
+def test_a_redirect_to_another_host_does_not_get_the_token(tmp_path):
+    refs = {"branches": [], "tags": []}
+    with bad_server.serve(lambda handler: handler.json(refs)) as other:
+
+        def answer(handler):
+            place = other.url.replace("127.0.0.1", "localhost")
+            handler.start(302, Location=f"{place}{handler.path}", Content_Length=0)
+
+        with bad_server.serve(answer) as server:
+            assert client(server.url, tmp_path, own_token=True).refs(REPO) == {}
+            assert server.tokens == ["Bearer hf_secret"]
+        assert other.tokens == [""]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_a_file_that_is_longer_than_listed_is_left(tmp_path, size):
+    with bad_server.serve(bad_server.endless) as server:
+        file = HubFile(size=size, blob="0" * 64)
+        with pytest.raises((NetworkError, IntegrityError)):
+            client(server.url, tmp_path).download(
+                REPO, COMMIT, "a", file, target=tmp_path / "a", advance=lambda _count: None
+            )
+        target = tmp_path / "a"
+        assert not target.exists() or target.stat().st_size <= size
+
+
+def test_a_file_that_drips_is_left(tmp_path, short):
+    with bad_server.serve(bad_server.dripping) as server:
+        file = HubFile(size=10_000_000, blob="0" * 64)
+        with pytest.raises(NetworkError, match="KERNFORGE_BUDGETS=slowest") as error:
+            client(server.url, tmp_path).download(
+                REPO, COMMIT, "a", file, target=tmp_path / "a", advance=lambda _count: None
+            )
+        assert error.value.hint.startswith("try again later")
+        assert len(server.requests) == 1
+
+
+def test_a_download_goes_on_where_another_run_ended(hub, tmp_path):
+    hub.add(REPO, "v1", {"build/torch-cpu/toy.so": LIBRARY})
+    commit = hub.repos[REPO].branches["v1"]
+    hub.fault("/cdn/", "cut", 5)
+    first = HubRegistry(endpoint(hub.url, tmp_path))
+    first.client = client(hub.url, tmp_path)
+    with pytest.raises(NetworkError, match="cannot be reached"):
+        first.fetch(REPO, commit, "torch-cpu")
+    (part,) = (tmp_path / "hub").glob("*/blobs/part-*")
+    have = part.stat().st_size
+    assert 0.9 * len(LIBRARY) < have < len(LIBRARY)
+    sent = []
+    second = HubRegistry(endpoint(hub.url, tmp_path))
+    second.client = client(hub.url, tmp_path)
+    real = second.client._open
+    second.client._open = lambda url, start: sent.append(start) or real(url, start)
+    path = second.fetch(REPO, commit, "torch-cpu")
+    assert (path / "toy.so").read_bytes() == LIBRARY
+    assert have in sent
+    assert not list((tmp_path / "hub").glob("*/blobs/part-*"))
+
+
+def test_a_part_of_something_else_is_thrown_away(hub, tmp_path):
+    hub.add(REPO, "v1", {"build/torch-cpu/toy.so": LIBRARY})
+    commit = hub.repos[REPO].branches["v1"]
+    registry = HubRegistry(endpoint(hub.url, tmp_path))
+    blob = registry.listing(REPO, commit)["build/torch-cpu/toy.so"].blob
+    part = registry._cache.repo(REPO) / "blobs" / f"part-{blob}"
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(b"evil" * 1000)
+    assert (registry.fetch(REPO, commit, "torch-cpu") / "toy.so").read_bytes() == LIBRARY
+
+
+# -- connections ------------------------------------------------------------------------------
+
+REFS = {"branches": [{"name": "v1", "targetCommit": COMMIT}], "tags": []}
+
+
+def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
+    certificate = bad_server.self_signed(tmp_path / "server.pem")
+    waits = []
+    with bad_server.serve(lambda h: h.json(REFS), certificate=certificate) as server:
+        found = HubClient(endpoint(server.url, tmp_path), wait=waits.append)
+        with pytest.raises(NetworkError, match="CERTIFICATE_VERIFY_FAILED") as error:
+            found.refs(REPO)
+        assert "SSL_CERT_FILE" in error.value.hint
+        assert not waits, "another attempt fails in the same way"
+        huggingface_hub.close_session()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert found.refs(REPO) == {"v1": COMMIT}
+
+
+def test_without_a_network_there_are_two_attempts(tmp_path):
+    with bad_server.serve(bad_server.endless) as server:
+        gone = server.url
+    waits = []
+    with pytest.raises(NetworkError, match="cannot be reached") as error:
+        HubClient(endpoint(gone, tmp_path), wait=waits.append).refs(REPO)
+    assert len(waits) == 1
+    assert sum(waits) < 2
+    assert "HF_HUB_OFFLINE=1" in error.value.hint
+
+
+@pytest.fixture
+def proxied(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def through(url):
+        monkeypatch.setenv("HTTP_PROXY", url)
+        huggingface_hub.close_session()
+
+    return through
+
+
+def test_a_proxy_is_used(tmp_path, proxied):
+    with (
+        bad_server.serve(lambda handler: handler.json(REFS)) as server,
+        bad_server.serve(bad_server.forwarding) as proxy,
+    ):
+        proxied(proxy.url)
+        assert client(server.url, tmp_path).refs(REPO) == {"v1": COMMIT}
+        assert f"{server.url}/api/kernels/{REPO}/refs" in proxy.requests
+
+
+def test_a_proxy_that_asks_for_a_password_or_is_gone_is_an_error(tmp_path, proxied):
+    refuse = {"Proxy_Authenticate": "Basic", "Content_Length": 0}
+    with bad_server.serve(lambda handler: handler.start(407, **refuse)) as proxy:
+        proxied(proxy.url)
+        with pytest.raises(RegistryError, match="407"):
+            client("http://hub.example", tmp_path).refs(REPO)
+    with pytest.raises(NetworkError, match="cannot be reached"):
+        client("http://hub.example", tmp_path).refs(REPO)

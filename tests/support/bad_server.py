@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that behave badly: they drip, send without end, send something else, or are not trusted."""
+
+import contextlib
+import datetime as dt
+import http.server
+import ipaddress
+import json
+import ssl
+import threading
+import urllib.request
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+class BadServer(http.server.ThreadingHTTPServer):
+    """Answers each GET by ``answer(handler)``; counts requests and keeps their tokens."""
+
+    daemon_threads = True
+
+    def __init__(self, answer):
+        super().__init__(("127.0.0.1", 0), type("Bad", (_Bad,), {"answer": staticmethod(answer)}))
+        self.requests = []
+        self.tokens = []
+        self.stopped = threading.Event()
+        self.scheme = "http"
+
+    @property
+    def url(self):
+        return f"{self.scheme}://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, *_):
+        """Say nothing of clients that leave."""
+
+
+class _Bad(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        self.server.tokens.append(self.headers.get("Authorization", ""))
+        self.close_connection = True
+        self.answer(self)
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+    def start(self, status=200, **headers):
+        self.send_response(status)
+        self.send_header("Connection", "close")
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+
+    def json(self, document, **headers):
+        data = json.dumps(document).encode()
+        self.start(Content_Length=len(data), Content_Type="application/json", **headers)
+        self.wfile.write(data)
+
+
+@contextlib.contextmanager
+def serve(answer, *, certificate=None):
+    """A server for as long as the context lasts; with a certificate, one that speaks TLS."""
+    server = BadServer(answer)
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.scheme = "https"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stopped.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def endless(handler):
+    """A body of no announced length that never ends."""
+    handler.start(Content_Type="application/json")
+    while not handler.server.stopped.is_set():
+        handler.wfile.write(b" " * 65536)
+
+
+def dripping(handler):
+    """A body that comes a byte at a time."""
+    handler.start(Content_Length=10_000_000, Content_Type="application/json")
+    while not handler.server.stopped.wait(0.02):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+
+
+def forwarding(handler):
+    """What a proxy does: bring what the whole address names."""
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(handler.path) as answer:
+        data = answer.read()
+    handler.start(Content_Length=len(data), Content_Type="application/json")
+    handler.wfile.write(data)
+
+
+def self_signed(path):
+    """A file with a key and a certificate for 127.0.0.1 that nobody vouches for."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(pem + certificate.public_bytes(serialization.Encoding.PEM))
+    return path
