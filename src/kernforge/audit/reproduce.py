@@ -202,6 +202,12 @@ def _refuse_other_toolchain(workspace: Workspace, statement: Statement) -> None:
             f"{statement.variant} was built with another compiler: {difference}",
             hint="reproduce it where that compiler is, or name it in CXX",
         )
+    crossing = locking.locked_cross_compilers(workspace, lock.cross)
+    if difference := locking.other_cross_compiler(lock, crossing):
+        raise ToolchainError(
+            f"{statement.variant} was built with another compiler: {difference}",
+            hint="reproduce it where that compiler is",
+        )
     if difference := locking.other_python(lock):
         raise ToolchainError(
             f"{statement.variant} was built with {difference}", hint="reproduce it with that Python"

@@ -12,9 +12,10 @@ from kernforge.project import units
 from kernforge.system import files
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, installed, lockfile, resolver, tree_names
+from kernforge.toolchain.cross import CrossNeeds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from kernforge.build.workspace import Workspace
     from kernforge.project.targets import Target
@@ -24,15 +25,27 @@ if TYPE_CHECKING:
 def needs(workspace: Workspace, targets: Sequence[Target]) -> resolver.Needs:
     """What the lock must have to build these targets."""
     cuda = {t.cuda for t in targets if t.cuda}
-    torch = {t.torch for t in targets if t.torch}
+    torch = {t.torch for t in targets if t.torch and (not t.cross or t.borrows_cuda_headers)}
     return resolver.Needs(
         cuda=frozenset(map(str, cuda)),
         torch=frozenset(map(str, torch)),
+        cross=_cross_needs(targets),
         headers=frozenset(_headers(workspace, targets)),
         python=planner.wants_python(workspace.project.manifest, workspace.sources, targets),
         libraries=bool(cuda)
         and planner.wants_cuda_libraries(workspace.project.manifest, workspace.sources),
     )
+
+
+def _cross_needs(targets: Sequence[Target]) -> dict[str, CrossNeeds]:
+    """What the targets for each other processor need."""
+    return {
+        cpu: CrossNeeds(
+            torch=frozenset(str(t.torch) for t in targets if t.torch and t.cross_cpu == cpu),
+            cuda=frozenset(str(t.cuda) for t in targets if t.cuda and t.cross_cpu == cpu),
+        )
+        for cpu in sorted({t.cross_cpu for t in targets if t.cross})
+    }
 
 
 def _headers(workspace: Workspace, targets: Sequence[Target]) -> Iterator[str]:
@@ -49,10 +62,13 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
         upgrade: look everything up anew instead of keeping what the lock has.
 
     Raises:
-        ToolchainError: no index has what is wanted.
+        ToolchainError: no index has what is wanted, or the lock is of another kind of machine.
         NetworkError: no index can be reached.
     """
     old = read_lock(workspace.project.root)
+    if upgrade and old is not None and old.platform != f"{workspace.cpu}-linux":
+        old = None
+    _refuse_other_platform(workspace, old)
     missing = wanted if upgrade else resolver.lacking(wanted, old, workspace.local_parts)
     here = locked_compiler(workspace)
     python = installed.identify_python() if wanted.python else None
@@ -64,6 +80,7 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
         python=python,
         local_parts=workspace.local_parts,
         old=None if upgrade else old,
+        cross_compilers=locked_cross_compilers(workspace, missing.cross),
     )
     new = old.merged(found) if old else found
     if new != old:
@@ -87,10 +104,12 @@ def ensure_lock(
         The lock, with the compiler that is really here, and whether it was written.
 
     Raises:
-        ToolchainError: it lacks something and may not be changed, or nothing has it.
+        ToolchainError: it lacks something and may not be changed, nothing has it, or it is of
+            another kind of machine.
     """
     wanted = needs(workspace, targets)
     old = read_lock(workspace.project.root)
+    _refuse_other_platform(workspace, old)
     missing = resolver.lacking(wanted, old, workspace.local_parts)
     complete = old is not None and not missing.names
     here = locked_compiler(workspace)
@@ -104,6 +123,12 @@ def ensure_lock(
             f"{lockfile.FILE_NAME} names another compiler: {wrong}",
             hint="install that compiler and name it in CXX, or build without --locked",
         )
+    crossing = locked_cross_compilers(workspace, wanted.cross)
+    if frozen and old is not None and (wrong := other_cross_compiler(old, crossing)):
+        raise ToolchainError(
+            f"{lockfile.FILE_NAME} names another compiler: {wrong}",
+            hint="install that compiler, or build without --locked",
+        )
     if frozen and old is not None and wanted.python and (wrong := other_python(old)):
         raise ToolchainError(
             f"{lockfile.FILE_NAME} names {wrong}",
@@ -111,8 +136,23 @@ def ensure_lock(
         )
     python = installed.identify_python() if wanted.python else None
     if complete and old is not None:
-        return lockfile.on_machine(old, here, python), False
-    return lockfile.on_machine(write_lock(workspace, wanted, upgrade=False), here, python), True
+        return lockfile.on_machine(old, here, python, crossing), False
+    written = write_lock(workspace, wanted, upgrade=False)
+    return lockfile.on_machine(written, here, python, crossing), True
+
+
+def _refuse_other_platform(workspace: Workspace, lock: Lock | None) -> None:
+    """Refuse a lock whose compilers do not run here."""
+    if lock is None or lock.platform == f"{workspace.cpu}-linux":
+        return
+    others = " ".join(host_compiler.CROSS.get(lock.platform.partition("-")[0], ()))
+    there = f", which builds for {others} too (--system {others}-linux)" if others else ""
+    raise ToolchainError(
+        f"{lockfile.FILE_NAME} names compilers that run on {lock.platform}; this is "
+        f"{workspace.cpu}-linux",
+        hint=f"build on {lock.platform}{there}, or lock this machine's toolchain in its place with "
+        "`kernforge lock-toolchain --upgrade`",
+    )
 
 
 def other_python(wanted: Lock) -> str:
@@ -140,3 +180,27 @@ def cuda_notes(targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
 def locked_compiler(workspace: Workspace) -> LockedCompiler:
     """The host compiler as a lock records it."""
     return host_compiler.locked(workspace.compiler, run, workspace.store.root / "compilers")
+
+
+def locked_cross_compilers(
+    workspace: Workspace, cpus: Collection[str]
+) -> dict[str, LockedCompiler]:
+    """The compiler for each other processor, as a lock records it.
+
+    Raises:
+        ToolchainError: there is none for one of them.
+    """
+    return {
+        cpu: host_compiler.locked(
+            host_compiler.find_cross(cpu, workspace.search_path, run),
+            run,
+            workspace.store.root / "compilers",
+        )
+        for cpu in cpus
+    }
+
+
+def other_cross_compiler(lock: Lock, here: Mapping[str, LockedCompiler]) -> str:
+    """In words how a compiler for another processor differs from a lock's; else empty."""
+    wrong = (lock.cross[cpu].compiler.difference(found) for cpu, found in here.items())
+    return "; ".join(filter(None, wrong))

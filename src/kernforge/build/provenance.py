@@ -94,7 +94,8 @@ def facts(variant: str, origin: Origin, actions: Sequence[ActionRecord]) -> dict
     if actions:  # a variant without machine code is the same whatever toolchain is there
         lock = used_lock(origin, actions)
         found["lock"] = digest.sha256(lock.to_json())
-        found["compiler"] = lock.compiler.identity
+        crossing = (entry.compiler.identity for entry in lock.cross.values())
+        found["compiler"] = lock.compiler.identity or ", ".join(crossing)
         if clang := {kit.clang.release for kit in lock.cuda.values() if kit.clang}:
             found["cuda-compiler"] = f"clang {', '.join(sorted(clang))}"
     return found
@@ -229,8 +230,12 @@ def _dependencies(origin: Origin, lock: Lock | None) -> list[dict[str, Any]]:
         commit = {"gitCommit": origin.git.commit}
         entries.append({"name": "source", "uri": origin.url, "digest": commit})
     if lock:
-        compiler = {"name": "host compiler", "annotations": asdict(lock.compiler)}
-        entries.append({**compiler, "digest": {"sha256": lock.compiler.key}})
+        compilers = {"host compiler": lock.compiler} if lock.compiler.identity else {}
+        compilers |= {f"compiler for {cpu}": e.compiler for cpu, e in lock.cross.items()}
+        entries += [
+            {"name": name, "annotations": asdict(used), "digest": {"sha256": used.key}}
+            for name, used in compilers.items()
+        ]
         if lock.python:
             headers = {"name": "Python's headers", "annotations": asdict(lock.python)}
             entries.append({**headers, "digest": {"sha256": lock.python.headers}})

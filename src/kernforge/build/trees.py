@@ -11,7 +11,8 @@ from kernforge.artifact.version import Version2
 from kernforge.build.execute import results, sandbox
 from kernforge.errors import ToolchainError
 from kernforge.system import files
-from kernforge.toolchain import installed, tree_names
+from kernforge.system.process import run
+from kernforge.toolchain import host_compiler, installed, tree_names
 from kernforge.toolchain.provision import STORE_KIND, Toolchains
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kernforge.build.plan.graph import Plan
     from kernforge.build.workspace import Workspace
     from kernforge.toolchain.local_parts import LocalParts
-    from kernforge.toolchain.lockfile import Lock
+    from kernforge.toolchain.lockfile import Lock, LockedCross
 
 
 def fetch_trees(workspace: Workspace, plan: Plan, lock: Lock) -> dict[str, str]:
@@ -63,6 +64,8 @@ def _real(path: str) -> str:
 
 def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -> str:
     kind, _, rest = name.partition("-")
+    if kind in lock.cross:
+        return _cross_tree(rest, workspace, toolchains, lock.cross[kind], kind)
     if kind == "cxx":
         return workspace.compiler.path
     if kind == "gcc":
@@ -85,6 +88,18 @@ def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -
         if tree_names.library_root(Version2.parse(version), w.file.partition("-")[0]) == name
     )
     return str(toolchains.library_headers(wheel))
+
+
+def _cross_tree(
+    name: str, workspace: Workspace, toolchains: Toolchains, cross: LockedCross, cpu: str
+) -> str:
+    """A tree for another processor."""
+    kind, _, version = name.partition("-")
+    if kind == "cxx":
+        return host_compiler.find_cross(cpu, workspace.search_path, run).path
+    if kind == "torch":
+        return str(toolchains.torch_headers(cross.torch[version].wheel))
+    return str(toolchains.static_runtime(cross.runtime[version]))
 
 
 def _installed_torch(name: str, local_parts: LocalParts, lock: Lock) -> str:

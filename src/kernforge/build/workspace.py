@@ -104,7 +104,7 @@ def open_workspace(
     return Workspace(
         project=project,
         sources=source_files.read(project),
-        candidates=candidates(project, cpu, found),
+        candidates=_all_candidates(project, cpu, found),
         compiler=cxx or host_compiler.find(variables, run),
         store=store,
         store_limit=eviction.limit(environment),
@@ -138,8 +138,40 @@ def project_parts(
     )
 
 
+def cpu_of(system: str) -> str:
+    """The processor of a system, as ``aarch64`` of ``aarch64-linux``.
+
+    Raises:
+        UsageError: this machine does not build for it.
+    """
+    here = this_cpu()
+    known = [here, *host_compiler.CROSS.get(here, ())]
+    cpu = system.removesuffix("-linux")
+    if cpu not in known:
+        raise UsageError(
+            f"{here} Linux does not build for {system!r}",
+            hint=f"it builds for {', '.join(f'{each}-linux' for each in known)}",
+        )
+    return cpu
+
+
+def _all_candidates(
+    project: Project, cpu: str, local_parts: LocalParts
+) -> tuple[TargetCandidate, ...]:
+    """The variants for this machine's processor, and those that it can build for others."""
+    found = list(candidates(project, cpu, local_parts))
+    for other in host_compiler.CROSS.get(cpu, ()):
+        found += targets.for_another_cpu(candidates(project, other, local_parts), other)
+    return tuple(found)
+
+
 def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[TargetCandidate, ...]:
-    """The project's variants, given what the user provides and what its lock has."""
+    """The project's variants for one processor.
+
+    They depend on what the user provides, on what the lock has and, if it is this machine's
+    processor, on the torch that is installed.
+    """
+    cross = cpu != this_cpu()
     lock = read_lock(project.root)
     kits = lock.cuda if lock else {}
     clang = {Version2.parse(name) for name, kit in kits.items() if kit.clang}
@@ -156,8 +188,10 @@ def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[Tar
         project.manifest,
         cpu=cpu,
         local_toolkits=has,
-        by_clang=clang - has,
-        torch_here=installed.torch_here(),
+        # clang finds the headers of the host compiler alone.
+        by_clang=() if cross else clang - has,
+        torch_here=None if cross else installed.torch_here(),
+        cross=cross,
     )
 
 

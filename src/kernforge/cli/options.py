@@ -175,6 +175,16 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
     )
 
 
+def add_system(verb: argparse.ArgumentParser) -> None:
+    """Add the machines to build for."""
+    verb.add_argument(
+        "--system",
+        metavar="CPU-linux",
+        help="machines to build for: aarch64-linux (ARM, such as GH200, GB200, Jetson Thor, DGX "
+        "Spark) is built on x86_64 with a cross compiler (default: this machine's)",
+    )
+
+
 def add_jobs(verb: argparse.ArgumentParser) -> None:
     """Add the number of jobs."""
     verb.add_argument(

@@ -26,6 +26,7 @@ COMPILED = ("cpu", "cuda")
 # Headers older than this lack what a stable-ABI binding registers its operators with.
 _OLDEST_STABLE = Version2(2, 10)
 _DEFAULT_RELEASES = 2
+_CUDA_HEADERS_FOR_ARM_SINCE = Version2(2, 11)
 _BY_CLANG = "compiled by clang instead of nvcc, an experiment; ask for it with --variant"
 _NOT_HERE = {
     "cann": "needs Huawei's CANN toolkit, which kernforge does not drive",
@@ -46,12 +47,31 @@ class Target:
         torch: series of the torch headers; None when nothing is compiled.
         cuda: CUDA toolkit; None when nothing is compiled for a GPU.
         tvm_ffi: series of the tvm-ffi headers; None for the other frameworks.
+        cross: whether the building machine has another processor than the variant.
     """
 
     variant: Variant
     torch: Version2 | None = None
     cuda: Version2 | None = None
     tvm_ffi: Version2 | None = None
+    cross: bool = False
+
+    @property
+    def cross_cpu(self) -> str:
+        """The variant's processor if it is not the building machine's; else empty."""
+        return self.variant.cpu if self.cross else ""
+
+    @property
+    def borrows_cuda_headers(self) -> bool:
+        """Whether torch's CUDA headers come from the wheel for the building machine.
+
+        The index's wheels for ARM were for the CPU alone before torch 2.11. The headers that they
+        lack do not depend on the processor: where both wheels have them, they are equal, but for
+        which libraries torch was built with (``CUDAConfig.h``).
+        """
+        return bool(
+            self.cross and self.cuda and self.torch and self.torch < _CUDA_HEADERS_FOR_ARM_SINCE
+        )
 
     @property
     def name(self) -> str:
@@ -74,12 +94,14 @@ class TargetCandidate:
         target: what to build; None when it is left out.
         default: whether `build` builds it unasked.
         reason: why it is left out or not built by default; empty otherwise.
+        only_by_cpu: whether only a pattern that has the name of its processor means it.
     """
 
     name: str
     target: Target | None
     default: bool
     reason: str = ""
+    only_by_cpu: bool = False
 
 
 def candidates(
@@ -90,6 +112,7 @@ def candidates(
     local_toolkits: Iterable[Version2] = (),
     by_clang: Iterable[Version2] = (),
     torch_here: TorchHere | None = None,
+    cross: bool = False,
 ) -> tuple[TargetCandidate, ...]:
     """Every variant that a manifest could mean, each accepted or with the reason why not.
 
@@ -101,6 +124,7 @@ def candidates(
         by_clang: CUDA versions that the user, or the lock, wants compiled by clang.
         torch_here: the torch that is installed here. What is built for one torch is built for this
             one by default, and where there is none, or no compiler for its CUDA, for the newest.
+        cross: whether they are built on a machine of another processor.
     """
     known = torch_releases() if releases is None else releases
     clang = frozenset(by_clang)
@@ -116,7 +140,33 @@ def candidates(
     candidates: list[TargetCandidate] = []
     for backend in dict.fromkeys(manifest.general.backends):  # one may be listed twice
         candidates += _for_backend(given, backend)
+    if cross:
+        return tuple(_crossing(candidate) for candidate in candidates)
     return tuple(candidates)
+
+
+def _crossing(candidate: TargetCandidate) -> TargetCandidate:
+    target = candidate.target
+    if target is None or target.variant.is_noarch:
+        return candidate
+    return replace(candidate, target=replace(target, cross=True))
+
+
+def for_another_cpu(considered: Iterable[TargetCandidate], cpu: str) -> tuple[TargetCandidate, ...]:
+    """Candidates of another processor beside those of the building machine: on request alone.
+
+    Args:
+        considered: from ``candidates``, for the other processor.
+        cpu: the processor.
+    """
+    reason = f"for {cpu}: ask for it with --system {cpu}-linux, or with --variant and that name"
+    return tuple(
+        replace(
+            each, default=False, reason=reason if each.target else each.reason, only_by_cpu=True
+        )
+        for each in considered
+        if f"-{cpu}-" in each.name
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +194,8 @@ def as_locked(
 
     Args:
         considered: from ``candidates``.
-        torch: series that the lock has.
-        cuda: toolkits that it has.
+        torch: series that the lock has; see ``Lock.torch_names``.
+        cuda: toolkits that it has; see ``Lock.cuda_names``.
     """
     return tuple(_as_locked(each, torch, cuda) for each in considered)
 
@@ -164,8 +214,8 @@ def within_lock(
     Args:
         considered: from ``candidates``.
         patterns: of the command line.
-        torch: series that the lock has.
-        cuda: toolkits that it has.
+        torch: series that the lock has; see ``Lock.torch_names``.
+        cuda: toolkits that it has; see ``Lock.cuda_names``.
     """
     if not patterns:
         return tuple(considered)
@@ -181,14 +231,17 @@ def within_lock(
 def _has(target: Target, torch: Collection[str], cuda: Collection[str]) -> bool:
     """Whether a lock has a target's torch and CUDA, if it needs them."""
     needs_torch = target.variant.framework == "torch" and not target.variant.is_noarch
-    has_torch = not needs_torch or str(target.torch) in torch
-    return has_torch and (target.cuda is None or str(target.cuda) in cuda)
+    start = f"{target.cross_cpu}-" if target.cross else ""
+    has_torch = not needs_torch or f"{start}{target.torch}" in torch
+    return has_torch and (target.cuda is None or f"{start}{target.cuda}" in cuda)
 
 
 def _as_locked(
     candidate: TargetCandidate, torch: Collection[str], cuda: Collection[str]
 ) -> TargetCandidate:
     target = candidate.target
+    if candidate.only_by_cpu:
+        return candidate
     if target is None or target.variant.framework != "torch" or target.variant.is_noarch:
         return candidate
     has = _has(target, torch, cuda)
@@ -201,7 +254,8 @@ def choose(considered: Sequence[TargetCandidate], patterns: Sequence[str]) -> tu
 
     Args:
         considered: from ``candidates``.
-        patterns: names, with ``*`` and ``?`` as in a shell.
+        patterns: names, with ``*`` and ``?`` as in a shell. Variants for another processor than the
+            building machine's are meant only by a pattern that names it.
 
     Raises:
         UsageError: a pattern names nothing that can be built, or nothing is left.
@@ -210,12 +264,17 @@ def choose(considered: Sequence[TargetCandidate], patterns: Sequence[str]) -> tu
     if not patterns:
         targets = [c.target for c in considered if c.target and c.default]
         if not targets:
-            reasons = "\n".join(f"  {c.name}: {c.reason}" for c in considered)
+            reasons = "\n".join(f"  {c.name}: {c.reason}" for c in considered if not c.only_by_cpu)
             raise UsageError(f"there is nothing to build:\n{reasons}")
         return tuple(targets)
+    by_cpu = {candidate.name for candidate in considered if candidate.only_by_cpu}
     chosen: dict[str, Target] = {}
     for pattern in patterns:
-        names = fnmatch.filter(buildable, pattern)
+        names = [
+            name
+            for name in fnmatch.filter(buildable, pattern)
+            if name not in by_cpu or buildable[name].variant.cpu in pattern
+        ]
         if not names:
             raise UsageError(f"no variant is named {pattern!r}", hint=_hint(pattern, considered))
         chosen |= {name: target for name, target in buildable.items() if name in names}

@@ -32,6 +32,16 @@ _INSTALL = (
     "install g++: `apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora, RHEL), "
     "`zypper install gcc-c++` (openSUSE); or name one in the environment variable CXX"
 )
+CROSS = {"x86_64": ("aarch64",)}
+"""Processors that are built for on machines of another, by the machine's."""
+# The middle of a cross compiler's name, between processor and program: as Debian, Ubuntu and Arch
+# name it, as conda-forge does, as crosstool-NG and Gentoo do.
+_VENDORS = ("linux-gnu", "conda-linux-gnu", "unknown-linux-gnu")
+_INSTALL_CROSS = (
+    "install one: `apt install g++-{cpu}-linux-gnu` (Debian, Ubuntu), `pacman -S "
+    "{cpu}-linux-gnu-gcc` (Arch), `conda install -c conda-forge gxx_linux-{cpu}`; or build on a "
+    "machine with that processor"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +84,36 @@ def find(env: Mapping[str, str], runner: Runner) -> Compiler:
         f"CXX names {named!r}, which is not there" if named else "no C++ compiler is installed"
     )
     raise ToolchainError(missing, hint=_INSTALL)
+
+
+def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
+    """Find the compiler that makes machine code of another processor.
+
+    Args:
+        cpu: the processor, as ``"aarch64"``.
+        search_path: the PATH in which to look for it.
+
+    Raises:
+        ToolchainError: there is none, or it is not a GCC of a version that can serve.
+    """
+    if not any(cpu in others for others in CROSS.values()):  # a lock may be a stranger's
+        raise ToolchainError(
+            f"nothing is built for {cpu!r} on machines of another processor",
+            hint="build on a machine with that processor",
+        )
+    hint = _INSTALL_CROSS.format(cpu=cpu)
+    for vendor in _VENDORS:
+        program = f"{cpu}-{vendor}-g++"
+        try:
+            found = _identify(program, {"PATH": search_path}, runner)
+        except FileNotFoundError:
+            continue
+        if not found.target.startswith(f"{cpu}-") or "linux" not in found.target:
+            raise ToolchainError(f"{program} compiles for {found.target}", hint=hint)
+        if not found.static_libstdcxx:
+            raise ToolchainError(f"{program} has no libstdc++.a for {cpu}", hint=hint)
+        return found
+    raise ToolchainError(f"no C++ compiler for {cpu} Linux is installed", hint=hint)
 
 
 def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:

@@ -137,6 +137,8 @@ class LockedCompiler:
 
     def difference(self, other: LockedCompiler) -> str:
         """In words what ``other`` has that this one has not; empty when they serve alike."""
+        if not self.identity:  # of a variant that was made by another compiler
+            return ""
         if (self.identity, self.target) != (other.identity, other.target):
             return f"{self.identity} ({self.target}) is wanted; here is {other.identity}"
         if not self.parts or not other.parts:
@@ -144,6 +146,21 @@ class LockedCompiler:
         names = {*self.parts, *other.parts}
         changed = sorted(n for n in names if self.parts.get(n) != other.parts.get(n))
         return f"{self.identity}: {', '.join(changed)} differ here" if changed else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedCross:
+    """What a build for another processor needs in the place of the building machine's.
+
+    Attributes:
+        compiler: the C++ compiler that makes its machine code.
+        torch: header releases of that processor's wheels by ``"major.minor"``.
+        runtime: wheel with the static CUDA runtime by toolkit.
+    """
+
+    compiler: LockedCompiler
+    torch: Mapping[str, LockedTorch] = field(default_factory=dict)
+    runtime: Mapping[str, LockedWheel] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +186,7 @@ class Lock:
         torch: header releases by ``"major.minor"``.
         headers: other libraries' headers by the name of their tree, as ``"cutlass_3_6"``.
         python: Python's headers, if a source includes them.
+        cross: what builds for other processors need, by processor.
     """
 
     platform: str
@@ -177,6 +195,19 @@ class Lock:
     torch: Mapping[str, LockedTorch] = field(default_factory=dict)
     headers: Mapping[str, LockedHeaders] = field(default_factory=dict)
     python: LockedPython | None = None
+    cross: Mapping[str, LockedCross] = field(default_factory=dict)
+
+    @property
+    def torch_names(self) -> frozenset[str]:
+        """Series of torch that it has, as ``2.10``, those for another CPU as ``aarch64-2.10``."""
+        crossing = (f"{cpu}-{v}" for cpu, entry in self.cross.items() for v in entry.torch)
+        return frozenset((*self.torch, *crossing))
+
+    @property
+    def cuda_names(self) -> frozenset[str]:
+        """Toolkits that it has, as ``13.0``, and runtimes for another CPU as ``aarch64-13.0``."""
+        crossing = (f"{cpu}-{v}" for cpu, entry in self.cross.items() for v in entry.runtime)
+        return frozenset((*self.cuda, *crossing))
 
     def to_json(self) -> str:
         """Text of the lock file."""
@@ -184,6 +215,8 @@ class Lock:
         for toolkit in document["cuda"].values():
             if toolkit["clang"] is None:  # locks and statements from before clang stay as they are
                 del toolkit["clang"]
+        if not self.cross:  # a lock for one processor stays as it was before there were others
+            del document["cross"]
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
     def merged(self, other: Lock) -> Lock:
@@ -194,6 +227,10 @@ class Lock:
             torch={**self.torch, **other.torch},
             headers={**self.headers, **other.headers},
             python=other.python or self.python,
+            cross={
+                **self.cross,
+                **{cpu: _merged(self.cross.get(cpu), new) for cpu, new in other.cross.items()},
+            },
         )
 
 
@@ -218,23 +255,27 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
             platform=_text(data, "platform"),
             compiler=_compiler(data["compiler"]),
             cuda={_version(name): _toolkit(entry) for name, entry in data["cuda"].items()},
-            torch={
-                _version(name): LockedTorch(
-                    release=_text(entry, "release"), wheel=_wheel(entry["wheel"])
-                )
-                for name, entry in data["torch"].items()
-            },
+            torch=_torch(data["torch"]),
             headers={n: _headers(entry) for n, entry in data.get("headers", {}).items()},
             python=_texts(LockedPython, data["python"]) if data.get("python") else None,
+            cross={cpu: _cross(entry) for cpu, entry in data.get("cross", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise _damaged(source, reason) from error
 
 
-def on_machine(lock: Lock, compiler: LockedCompiler, python: LockedPython | None) -> Lock:
-    """Return the lock as it is on a machine with this compiler and these headers of Python."""
-    return replace(lock, compiler=compiler, python=python or lock.python)
+def on_machine(
+    lock: Lock,
+    compiler: LockedCompiler,
+    python: LockedPython | None,
+    cross: Mapping[str, LockedCompiler],
+) -> Lock:
+    """Return the lock as it is on a machine with these compilers and these headers of Python."""
+    here = {cpu: replace(lock.cross[cpu], compiler=found) for cpu, found in cross.items()}
+    return replace(
+        lock, compiler=compiler, python=python or lock.python, cross={**lock.cross, **here}
+    )
 
 
 def toolkit(lock: Lock, version: Version2) -> LockedToolkit:
@@ -260,6 +301,17 @@ def part(lock: Lock, roots: Collection[str]) -> Lock:
         entries = getattr(lock, field_.name)
         if isinstance(entries, Mapping):
             kept[field_.name] = {n: e for n, e in entries.items() if read(field_.name, n)}
+    kept["cross"] = {
+        cpu: LockedCross(
+            compiler=entry.compiler,
+            torch={n: e for n, e in entry.torch.items() if f"{cpu}-torch-{n}" in roots},
+            runtime={n: e for n, e in entry.runtime.items() if f"{cpu}-cudart-{n}" in roots},
+        )
+        for cpu, entry in lock.cross.items()
+        if f"{cpu}-cxx" in roots
+    }
+    if kept["cross"] and not {"cxx", "gcc"} & set(roots):
+        kept["compiler"] = LockedCompiler(identity="", target="")
     return replace(lock, python=lock.python if "python" in roots else None, **kept)
 
 
@@ -283,6 +335,11 @@ def headers_key(headers: LockedHeaders) -> str:
     return digest.key("header-files", digest=headers.digest)
 
 
+def runtime_key(wheel: LockedWheel) -> str:
+    """Key of the static CUDA runtime of one range-read wheel in the store."""
+    return digest.key("wheel-cudart", layout=1, record=wheel.record)
+
+
 def wheel_headers_key(wheel: LockedWheel) -> str:
     """Key of the headers of one range-read wheel in the store."""
     return digest.key("wheel-headers", layout=1, record=wheel.record)
@@ -295,6 +352,8 @@ def identity(root: str, lock: Lock) -> str:
         ToolchainError: the lock does not have it.
     """
     kind, _, rest = root.partition("-")
+    if kind in lock.cross:
+        return _cross_identity(rest, lock.cross[kind], kind)
     if kind in {"cxx", "gcc"}:
         return lock.compiler.key
     if kind == "python":
@@ -315,6 +374,39 @@ def identity(root: str, lock: Lock) -> str:
     if root not in lock.headers:
         raise _not_locked(root)
     return headers_key(lock.headers[root])
+
+
+def _cross_identity(root: str, cross: LockedCross, cpu: str) -> str:
+    """What a tree for another processor is."""
+    kind, _, version = root.partition("-")
+    if kind == "cxx":
+        return cross.compiler.key
+    if kind == "torch" and version in cross.torch:
+        return wheel_headers_key(cross.torch[version].wheel)
+    if kind == "cudart" and version in cross.runtime:
+        return runtime_key(cross.runtime[version])
+    raise _not_locked(f"{kind} {version} for {cpu}")
+
+
+def _merged(old: LockedCross | None, new: LockedCross) -> LockedCross:
+    if old is None:
+        return new
+    return replace(new, torch={**old.torch, **new.torch}, runtime={**old.runtime, **new.runtime})
+
+
+def _torch(entries: dict[str, Any]) -> dict[str, LockedTorch]:
+    return {
+        _version(name): LockedTorch(release=_text(entry, "release"), wheel=_wheel(entry["wheel"]))
+        for name, entry in entries.items()
+    }
+
+
+def _cross(entry: dict[str, Any]) -> LockedCross:
+    return LockedCross(
+        compiler=_compiler(entry["compiler"]),
+        torch=_torch(entry["torch"]),
+        runtime={_version(name): _wheel(wheel) for name, wheel in entry["runtime"].items()},
+    )
 
 
 def _toolkit(entry: dict[str, Any]) -> LockedToolkit:

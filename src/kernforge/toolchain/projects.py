@@ -38,6 +38,7 @@ LIBRARIES = (
 """What ATen's CUDA headers and kernels include; only their headers are read."""
 TOOLKIT_12 = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12")
 """What clang takes of CUDA 12."""
+RUNTIME, RUNTIME_12 = "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"
 LIBRARIES_12 = tuple(f"{name}-cu12" for name in LIBRARIES)
 CLANG, CLANG_HEADERS = "ziglang", "clang-tidy"
 TORCH, TVM_FFI, CUTLASS = "torch", "apache-tvm-ffi", "nvidia-cutlass"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 STORE_KIND = "toolchains"
 _TORCH_HEADERS = "torch/include/"
 _LIBRARY_HEADERS = "/include/"
+_STATIC_RUNTIME = "/lib/libcudart_static.a"
 
 
 class Toolchains:
@@ -81,6 +82,20 @@ class Toolchains:
                 unpacked.file(path, data)
 
         return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill)
+
+    def static_runtime(self, wheel: LockedWheel) -> Path:
+        """Directory with ``lib/libcudart_static.a`` of a CUDA runtime's wheel."""
+        projects.check_wheels([wheel], [projects.RUNTIME, projects.RUNTIME_12], "the CUDA runtime")
+
+        def fill(tree: Path) -> None:
+            unpacked = Extraction(tree, wheel.file)
+            members = list(self._members(wheel, lambda name: name.endswith(_STATIC_RUNTIME)))
+            if not members:
+                raise ToolchainError(f"{wheel.file} holds no {_STATIC_RUNTIME.lstrip('/')}")
+            for _, data in members:
+                unpacked.file(_STATIC_RUNTIME.lstrip("/"), data)
+
+        return self._store.tree(STORE_KIND, lockfile.runtime_key(wheel), fill)
 
     def torch_headers(self, wheel: LockedWheel) -> Path:
         """Directory whose ``include`` holds the headers of a torch release."""

@@ -17,13 +17,14 @@ from packaging.utils import canonicalize_name
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
-from kernforge.toolchain import clang_toolkit, header_libraries, projects, wheel_pins
+from kernforge.toolchain import clang_toolkit, cross, header_libraries, projects, wheel_pins
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kernforge.toolchain.cross import CrossNeeds
     from kernforge.toolchain.index.wheels import Wheels
     from kernforge.toolchain.installed import TorchHome
     from kernforge.toolchain.lockfile import LockedCompiler, LockedPython, LockedWheel
@@ -45,6 +46,7 @@ class Needs:
         libraries: whether sources include headers of CUDA's libraries.
         headers: other header libraries, as ``"cutlass_3_6"`` or ``"tvm-ffi-0.1"``.
         python: whether sources include Python's local_parts headers.
+        cross: what builds for other processors need in addition, by processor.
     """
 
     cuda: frozenset[str]
@@ -52,6 +54,7 @@ class Needs:
     libraries: bool = False
     headers: frozenset[str] = field(default_factory=frozenset)
     python: bool = False
+    cross: Mapping[str, CrossNeeds] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,6 +64,7 @@ class Needs:
             *(f"torch {version}" for version in sorted(self.torch)),
             *sorted(self.headers),
             *(["headers of Python"] if self.python else []),
+            *(name for cpu in sorted(self.cross) for name in self.cross[cpu].names(cpu)),
         )
 
 
@@ -82,6 +86,7 @@ def lacking(needs: Needs, lock: Lock | None, local_parts: LocalParts = _NO_PARTS
                 and local_parts.headers[name].digest != lock.headers[name].digest
             )
         ),
+        cross=cross.lacking(needs.cross, lock),
     )
 
 
@@ -120,21 +125,26 @@ def make(
     python: LockedPython | None = None,
     local_parts: LocalParts = _NO_PARTS,
     old: Lock | None = None,
+    cross_compilers: Mapping[str, LockedCompiler] | None = None,
 ) -> Lock:
     """Resolve needs to files and hashes; toolkits of an old lock are completed in their release.
+
+    Args:
+        cross_compilers: what compiles for each other processor of the needs.
 
     Raises:
         ToolchainError: nothing has a release that is asked for.
         NetworkError: no index can be reached.
     """
     known = old.cuda if old else {}
+    cuda = {
+        v: _toolkit(v, wheels, cpu, local_parts, libraries=needs.libraries, old=known.get(v))
+        for v in sorted(needs.cuda)
+    }
     return Lock(
         platform=f"{cpu}-linux",
         compiler=compiler,
-        cuda={
-            v: _toolkit(v, wheels, cpu, local_parts, libraries=needs.libraries, old=known.get(v))
-            for v in sorted(needs.cuda)
-        },
+        cuda=cuda,
         torch={} if local_parts.torch else {v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
         headers={name: _headers(name, wheels, cpu, local_parts) for name in sorted(needs.headers)}
         | {
@@ -143,6 +153,12 @@ def make(
             if local_parts.torch
         },
         python=python,
+        cross={
+            other: cross.resolve(
+                other, wanted, wheels, (cross_compilers or {})[other], {**known, **cuda}
+            )
+            for other, wanted in sorted(needs.cross.items())
+        },
     )
 
 

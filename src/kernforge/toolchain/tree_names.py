@@ -31,6 +31,26 @@ def cuda_root(version: Version2) -> str:
     return f"cuda-{version}"
 
 
+def cross_root(cpu: str, root: str) -> str:
+    """Name of a tree for another processor than the building machine's, as ``aarch64-torch-2.10``.
+
+    Args:
+        cpu: the processor; empty for the building machine's own.
+        root: name of the same tree for the building machine.
+    """
+    return f"{cpu}-{root}" if cpu else root
+
+
+def cxx_of(cpu: str = "") -> str:
+    """The C++ compiler as an argv writes it, of the building machine or for another processor."""
+    return tree(cross_root(cpu, "cxx"))
+
+
+def runtime_root(version: Version2) -> str:
+    """Name of the tree with the static CUDA runtime for another processor."""
+    return f"cudart-{version}"
+
+
 def library_root(version: Version2, project: str) -> str:
     """Name of the tree with a CUDA library's headers."""
     return f"cuda-{version}-{project}"

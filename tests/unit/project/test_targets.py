@@ -249,3 +249,49 @@ def test_with_a_lock_a_pattern_means_what_it_has_and_a_name_what_it_says():
         chosen(f"{other[:-1]}*")
     assert "kernforge.lock does not have its torch or CUDA" in caught.value.hint
     assert targets.within_lock(found, [], **lock) == found
+
+
+def both_processors(backends, rest):
+    quoted = ", ".join(f'"{b}"' for b in backends)
+    parsed = document.parse(GENERAL.format(backends=quoted) + rest)
+    arm = targets.candidates(parsed, cpu="aarch64", releases=RELEASES, cross=True)
+    return (*considered(backends, rest), *targets.for_another_cpu(arm, "aarch64"))
+
+
+def test_another_processor_is_built_for_only_when_a_pattern_names_it():
+    found = both_processors(("cpu",), STABLE + CPU)
+    x86, arm = (f"torch-stable-abi210-cpu-{cpu}-linux" for cpu in ("x86_64", "aarch64"))
+    assert [t.name for t in targets.choose(found, [])] == [x86]
+    assert [t.name for t in targets.choose(found, ["*"])] == [x86]
+    assert [t.name for t in targets.choose(found, ["*-aarch64-linux"])] == [arm]
+    assert [t.name for t in targets.choose(found, [arm, x86])] == [arm, x86]
+    (target,) = targets.choose(found, [arm])
+    assert (target.cross, target.cross_cpu) == (True, "aarch64")
+    assert not any(c.target.cross for c in found if c.target and c.name == x86)
+
+
+def test_a_lock_does_not_make_another_processor_a_default():
+    found = targets.as_locked(both_processors(("cpu",), "[torch]\n" + CPU), torch=["2.13"], cuda=[])
+    assert {t.variant.cpu for t in targets.choose(found, [])} == {"x86_64"}
+    within = targets.within_lock(
+        both_processors(("cpu",), "[torch]\n" + CPU),
+        ["*-aarch64-*"],
+        torch=["2.13", "aarch64-2.12"],
+        cuda=[],
+    )
+    assert [str(t.torch) for t in targets.choose(within, ["*-aarch64-*"])] == ["2.12"]
+
+
+def test_torchs_cuda_headers_are_borrowed_where_the_other_processors_wheel_lacks_them():
+    found = both_processors(("cpu", "cuda"), STABLE + CPU + CUDA)
+    borrows = {t.name: t.borrows_cuda_headers for t in targets.choose(found, ["*", "*-aarch64-*"])}
+    assert {name for name, value in borrows.items() if value} == {
+        name for name in borrows if "-cu" in name and "aarch64" in name
+    }
+    newer = both_processors(("cuda",), "[torch]\n" + CUDA)
+    assert not any(t.borrows_cuda_headers for t in targets.choose(newer, ["*-aarch64-*"]))
+
+
+def test_a_universal_variant_is_listed_once():
+    found = both_processors(("cuda",), "[torch-noarch]\n")
+    assert [c.name for c in found] == ["torch-cuda"]

@@ -27,7 +27,7 @@ from kernforge.store.remote import SharedStore
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, lockfile
+from kernforge.toolchain import host_compiler, lockfile, tree_names
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.redist import Redist
@@ -139,6 +139,15 @@ def _same_parts(action: Action, workspace: Workspace, locked: Lock) -> None:
     if wrong := locked.compiler.difference(locking.locked_compiler(workspace)):
         raise ToolchainError(
             f"the host compiler is not the one of the build: {wrong}",
+            hint="start the workers in the same image as the build",
+        )
+    crossing = locking.locked_cross_compilers(
+        workspace,
+        [cpu for cpu in locked.cross if tree_names.cross_root(cpu, "cxx") in action.trees],
+    )
+    if wrong := locking.other_cross_compiler(locked, crossing):
+        raise ToolchainError(
+            f"the compiler for another processor is not the one of the build: {wrong}",
             hint="start the workers in the same image as the build",
         )
     if "python" in action.trees and (wrong := locking.other_python(locked)):

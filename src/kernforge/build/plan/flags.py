@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
-from kernforge.toolchain.tree_names import CXX, THREADS, cuda_root, torch_root, tree
+from kernforge.toolchain.tree_names import THREADS, cross_root, cuda_root, cxx_of, torch_root, tree
 
 if TYPE_CHECKING:
     from kernforge.project.targets import Target
@@ -108,10 +108,18 @@ def torch_includes(target: Target) -> tuple[str, ...]:
     """
     if target.torch is None:
         return ()
-    root = torch_root(target.torch)
+    roots = [cross_root(target.cross_cpu, torch_root(target.torch))]
+    if target.borrows_cuda_headers:  # of this machine's wheel; its others come second
+        roots.append(torch_root(target.torch))
     return (
         *_TORCH_DEFINES,
         *(_TORCH_CUDA_DEFINES if target.cuda else ()),
+        *(part for root in roots for part in _torch_root_includes(root)),
+    )
+
+
+def _torch_root_includes(root: str) -> tuple[str, ...]:
+    return (
         "-isystem",
         tree(root, "include"),
         "-isystem",
@@ -136,7 +144,7 @@ def nvcc(target: Target, cxx_standard: str) -> tuple[str, ...]:
         "-Xcompiler",
         f"-fPIC,-fno-gnu-unique,{_AS_NAMED}",
         *_NVCC_STEADY,
-        f"-ccbin={CXX}",
+        f"-ccbin={cxx_of(target.cross_cpu)}",
         f"--threads={THREADS}",
     )
 

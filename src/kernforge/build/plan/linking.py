@@ -13,6 +13,7 @@ from kernforge.toolchain import tree_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernforge.artifact.version import Version2
     from kernforge.build.plan.graph import Action, ActionSet, Input
     from kernforge.project.targets import Target
 
@@ -43,28 +44,37 @@ def link(
     inputs += stubs(actions, abi_floor.empty_stubs(needed), target, of=", ".join(needed))
     runtime: tuple[str, ...] = ()
     if target.cuda:
-        runtime = (tree_names.tree(tree_names.cuda_root(target.cuda), "lib64/libcudart_static.a"),)
+        runtime = (_static_runtime(target.cuda, target.cross_cpu),)
     link_args = abi_floor.link_args(
         stub_dir=STUB_DIR,
         backend=target.backend,
         libstdcxx_archive=static_libstdcxx,
         needed=needed,
     )
-    argv = (tree_names.CXX, "-o", output, *names, *runtime, *link_args)
+    argv = (tree_names.cxx_of(target.cross_cpu), "-o", output, *names, *runtime, *link_args)
     return actions.add(f"link {target.name}", argv, inputs, (output,), target)
+
+
+def _static_runtime(cuda: Version2, cross_cpu: str) -> str:
+    """The static CUDA runtime for a processor: a toolkit has that of its own machine alone."""
+    if cross_cpu:
+        root = tree_names.cross_root(cross_cpu, tree_names.runtime_root(cuda))
+        return tree_names.tree(root, "lib/libcudart_static.a")
+    return tree_names.tree(tree_names.cuda_root(cuda), "lib64/libcudart_static.a")
 
 
 def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
     """Compile the object that holds a build's op namespace."""
     text = actions.text(op_namespace.SOURCE, op_namespace.source(ops_name))
-    argv = (tree_names.CXX, *flags.cxx("17"), op_namespace.SOURCE, "-o", OBJECT)
+    cxx = tree_names.cxx_of(target.cross_cpu)
+    argv = (cxx, *flags.cxx("17"), op_namespace.SOURCE, "-o", OBJECT)
     return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target)
 
 
 def compat(actions: ActionSet, target: Target) -> Input:
     """What newer headers need in addition to the floor's libraries, compiled."""
     text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
-    argv = abi_floor.compat_argv(cxx=tree_names.CXX, out_dir=".")
+    argv = abi_floor.compat_argv(cxx=tree_names.cxx_of(target.cross_cpu), out_dir=".")
     action = actions.add("the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target)
     return actions.output(action, abi_floor.COMPAT_OBJECT, f"{STUB_DIR}/{abi_floor.COMPAT_OBJECT}")
 
@@ -80,7 +90,7 @@ def stubs(
     for library in libraries:
         texts |= {library.source_file: library.source, library.script_file: library.version_script}
     inputs = [actions.text(path, text) for path, text in texts.items()]
-    argv = (SHELL, "-eu", _SCRIPT, tree_names.CXX)
+    argv = (SHELL, "-eu", _SCRIPT, tree_names.cxx_of(target.cross_cpu))
     files = tuple(library.file for library in libraries)
     action = actions.add(f"stubs of {of}", argv, inputs, files, target)
     return [actions.output(action, file, f"{STUB_DIR}/{file}") for file in files]

@@ -126,7 +126,11 @@ class ProjectPlanner:
         if any(self._use(unit, target).linked for unit in chosen):
             objects.append(linking.namespace(self.actions, target, ops_name))
         linked = linking.link(
-            self.actions, target, ops_name, objects, static_libstdcxx=self.static_libstdcxx
+            self.actions,
+            target,
+            ops_name,
+            objects,
+            static_libstdcxx=self.static_libstdcxx or target.cross,
         )
         return Artifact(
             target=target,
@@ -170,7 +174,8 @@ class ProjectPlanner:
             if clang_flags.HOST_HEADER in argv:
                 inputs.append(self.actions.text(clang_flags.HOST_HEADER, clang_flags.host_header()))
         else:
-            argv = (tree_names.CXX, *flags.cxx(standard), *common, *unit.cxx_flags)
+            cxx = tree_names.cxx_of(target.cross_cpu)
+            argv = (cxx, *flags.cxx(standard), *common, *unit.cxx_flags)
         where = f" for {target.name}" if framework else ""
         toolkit = "" if target.cuda is None else f", CUDA {target.cuda}"
         title = f"{unit.path}{toolkit}{where}"

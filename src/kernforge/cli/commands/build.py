@@ -16,7 +16,7 @@ from kernforge.system.tables import counted
 if TYPE_CHECKING:
     import argparse
 
-    from kernforge.build.api import MakePool
+    from kernforge.build.api import BuildRequest, MakePool
     from kernforge.system.console import Console
 
 
@@ -32,6 +32,7 @@ def add(verbs: options.Verbs) -> None:
         "installed here, or else the two newest; with --locked what kernforge.lock has; "
         "`kernforge variants` lists them)",
     )
+    options.add_system(verb)
     verb.add_argument(
         "--arch",
         action="append",
@@ -119,6 +120,7 @@ def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _build(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.build import api as build  # noqa: PLC0415
     from kernforge.build import coverage  # noqa: PLC0415
+    from kernforge.build import workspace as build_workspace  # noqa: PLC0415
     from kernforge.build.api import BuildRequest  # noqa: PLC0415
     from kernforge.build.execute import results  # noqa: PLC0415
     from kernforge.build.workspace import read_lock  # noqa: PLC0415
@@ -127,8 +129,11 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
     shared = options.given(arguments.shared_store, arguments.environment.kernforge_shared_store)
     workspace = options.workspace(arguments, console, shared=shared)
     considered = workspace.candidates
+    if arguments.system:
+        cpu = build_workspace.cpu_of(arguments.system)
+        considered = build_workspace.candidates(workspace.project, cpu, workspace.local_parts)
     if arguments.locked and (lock := read_lock(workspace.project.root)):
-        parts = {"torch": lock.torch.keys(), "cuda": lock.cuda.keys()}
+        parts = {"torch": lock.torch_names, "cuda": lock.cuda_names}
         considered = targets.as_locked(considered, **parts)
         considered = targets.within_lock(considered, arguments.variant, **parts)
     request = BuildRequest(
@@ -155,11 +160,17 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
         return
     result = build.build_project(workspace, request)
     serves = coverage.coverage(
-        workspace.candidates, result.variants, cpu=workspace.cpu, failed=result.left_out
+        considered, result.variants, cpu=_cpu(request, workspace.cpu), failed=result.left_out
     )
     console.result(formats.build_document(result, serves), formats.build_text(result, serves))
     result.refuse_failures()
     refuse_errors(result.findings)
+
+
+def _cpu(request: BuildRequest, here: str) -> str:
+    """The processor of the machines that a build is for: this one's if it is for some of them."""
+    cpus = {target.cross_cpu for target in request.targets}
+    return here if "" in cpus else max(cpus)
 
 
 def _pool(arguments: argparse.Namespace, console: Console) -> MakePool | None:

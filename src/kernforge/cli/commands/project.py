@@ -20,6 +20,7 @@ def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(verbs, _variants, "variants")
     options.add_project(verb)
+    options.add_system(verb)
     options.add_toolchain(verb)
 
     verb = options.add_verb(verbs, _lock, "lock-toolchain")
@@ -53,7 +54,9 @@ def _variants(arguments: argparse.Namespace, console: Console) -> None:
     parts = build_workspace.project_parts(
         project, console, arguments.environment, options.local_parts(arguments)
     )
-    candidates = build_workspace.candidates(project, build_workspace.this_cpu(), parts)
+    here = build_workspace.this_cpu()
+    cpu = build_workspace.cpu_of(arguments.system) if arguments.system else here
+    candidates = build_workspace.candidates(project, cpu, parts)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
         for c in candidates

@@ -16,6 +16,7 @@ from kernforge.toolchain.lockfile import (
     Lock,
     LockedClang,
     LockedCompiler,
+    LockedCross,
     LockedHeaders,
     LockedPython,
     LockedToolkit,
@@ -464,3 +465,47 @@ def test_the_compiler_is_part_of_the_key():
         for lock in (LOCK, by_clang("22"), by_clang("23"))
     }
     assert len(keys) == 3
+
+
+def crossing(patterns, abi=""):
+    arm = LockedCross(
+        compiler=LockedCompiler(identity="aarch64 g++ 12", target="aarch64-linux-gnu"),
+        torch={v: LockedTorch(release=v, wheel=wheel(f"arm{v}")) for v in ("2.10", "2.13")},
+        runtime={"13.0": wheel("arm_runtime")},
+    )
+    parsed = document.parse(MANIFEST.format(abi=abi))
+    found = targets.candidates(parsed, cpu="aarch64", releases=RELEASES, cross=True)
+    sources = units.Sources(
+        digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in FILES.items()},
+        texts={p: t for p, t in FILES.items() if p.endswith((".cpp", ".cu", ".h"))},
+        bundled={"torch-ext/registration.h": "// bundled\n"},
+    )
+    lock = replace(LOCK, cross={"aarch64": arm})
+    return planner.make(parsed, sources, targets.choose(found, patterns), lock)
+
+
+def test_another_processor_has_its_own_compiler_headers_and_runtime():
+    made = crossing(["*-cu130-*"], abi='stable-abi = "2.10"')
+    assert "cxx" not in made.trees
+    (device,) = titled(made, "op.cu")
+    assert device.argv[0] == "%{cuda-13.0}/bin/nvcc"
+    assert "-ccbin=%{aarch64-cxx}" in device.argv
+    (linked,) = titled(made, "link")
+    assert "%{aarch64-cudart-13.0}/lib/libcudart_static.a" in linked.argv
+    assert not [part for part in linked.argv if "cuda-13.0}/lib64" in part]
+
+
+def test_cuda_headers_of_an_old_torch_are_searched_after_those_of_the_other_processor():
+    made = crossing(["*-cu130-*"], abi='stable-abi = "2.10"')
+    (binding,) = titled(made, "torch-ext/torch_binding.cpp")
+    own, borrowed = "%{aarch64-torch-2.10}/include", "%{torch-2.10}/include"
+    assert binding.argv.index(own) < binding.argv.index(borrowed)
+    made = crossing(["torch213-*-cpu-*"])
+    assert "torch-2.13" not in made.trees
+    assert "aarch64-torch-2.13" in made.trees
+
+
+def test_another_processor_shares_no_action_with_this_one():
+    here = make(["torch213-*-cpu-*"])
+    there = crossing(["torch213-*-cpu-*"])
+    assert not {a.key for a in here.actions} & {a.key for a in there.actions}
