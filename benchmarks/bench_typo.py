@@ -2,10 +2,10 @@
 """What a mistake in a source costs: ``kernforge.load_inline`` beside torch's, in one run.
 
 Each loader gets the same source (a tutorial's: torch's types, bound by ``functions``) in a fresh process
-with an empty cache of its own: once right, once without a semicolon, once with a misspelt member. Three
-things are measured: seconds until the error (or the module) is there, seconds until the process has
-ended, and processor seconds of the process with all its compilers. Figures of a busy machine are not
-worth much; their ratios to the loader's own good build are.
+with an empty cache of its own: once right, once without a semicolon, once with a misspelt member, once
+with a misspelt function. Three things are measured: seconds until the error (or the module) is there,
+seconds until the process has ended, and processor seconds of the process with all its compilers.
+Figures of a busy machine are not worth much; their ratios to the loader's own good build are.
 
     python benchmarks/bench_typo.py OUT.json [--languages cpp,cuda] [--loaders kernforge,torch]
 """
@@ -48,6 +48,7 @@ MISTAKES = {
     "good": ("", ""),
     "no semicolon": ("empty_like(x);", "empty_like(x)"),
     "misspelt member": ("x.is_contiguous()", "x.is_contigous()"),
+    "misspelt function": ("torch::empty_like", "torch::empty_lik"),
 }
 
 
@@ -143,9 +144,8 @@ def table(results: dict[str, dict[str, dict[str, float]]], where: str) -> dict[s
         ],
         "rows": rows,
         "note": "New processes with an empty cache, in one run. A source with torch's types that is "
-        "bound by `functions`; 'no semicolon' and 'misspelt member' are that source with one "
-        "mistake. Other work on the machine makes seconds longer, and CPU seconds hardly. By "
-        "`benchmarks/bench_typo.py`.",
+        "bound by `functions`; the others are that source with one mistake. Other work on the "
+        "machine makes seconds longer, and CPU seconds hardly. By `benchmarks/bench_typo.py`.",
     }
 
 

@@ -6,7 +6,7 @@ from support import jit_homes
 
 import kernforge
 from kernforge.errors import BuildError
-from kernforge.jit import advice, session
+from kernforge.jit import advice, mistakes, session
 
 torch = pytest.importorskip("torch")
 
@@ -58,19 +58,27 @@ SOURCE = """torch::Tensor scale(torch::Tensor x, double a) {
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "message"),
+    ("edit", "message", "reads"),
     [
-        ("like(x);", "like(x)", r"cpp_sources:4:3: error: expected .* before 'auto'"),
-        ("is_contiguous()", "is_contigous()", "cpp_sources:2:17: error: .* has no member named"),
-        ("return y;", "return n;", "cpp_sources:6:10: error: 'n' was not declared in this scope"),
+        (("like(x);", "like(x)"), r"cpp_sources:4:3: error: expected .* before 'auto'", 0),
+        (
+            ("is_contiguous()", "is_contigous()"),
+            "cpp_sources:2:17: error: .* has no member named",
+            0,
+        ),
+        (("empty_like", "empty_lik"), "cpp_sources:3:19: error: 'empty_lik' is not a member", 1),
+        (("return y;", "return n;"), "cpp_sources:6:10: error: 'n' was not declared in this sc", 2),
     ],
 )
-def test_a_mistake_beside_cut_headers_is_reported_at_once(told, right, wrong, message):
-    """Nothing is compiled twice, and nothing in the background."""
+def test_a_mistake_beside_cut_headers_is_reported_at_once(told, monkeypatch, edit, message, reads):
+    """Nothing is compiled twice, nothing in the background, and no more headers are read than needed."""
+    read, real = [], mistakes._preprocess
+    monkeypatch.setattr(mistakes, "_preprocess", lambda *a: read.append(a) or real(*a))
     with pytest.raises(BuildError, match=message) as caught:
-        kernforge.load_inline("mistaken", SOURCE.replace(right, wrong), functions="scale")
+        kernforge.load_inline("mistaken", SOURCE.replace(*edit), functions="scale")
     assert caught.value.__context__ is None
     assert not told
+    assert len(read) == reads
     assert not session.PROCESS.background
 
 

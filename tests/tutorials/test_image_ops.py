@@ -41,10 +41,11 @@ for red in range(0, 256, 64):
 print(differ)
 """
 ROUNDED = 'gray = weight("0.299") * r + weight("0.587") * g + weight("0.114") * b'
-# nvcc joins a product and a sum to one operation with one rounding.
-FUSED = """gray = weight("0.299") * r
-    gray = (gray.double() + weight("0.587").double() * g).float()
-    gray = (gray.double() + weight("0.114").double() * b).float()"""
+# nvcc rounds green's product and joins the other two to the sums: one operation, one rounding each.
+# In float64 such a product and sum are exact. A tensor without dimensions would stay float32.
+FUSED = """gray = (weight("0.587") * g).double()
+    gray = (weight("0.299").double() * r.double() + gray).float()
+    gray = (weight("0.114").double() * b.double() + gray.double()).float()"""
 
 
 def test_device_code_builds_as_it_is(kernforge_cli, tutorial):

@@ -37,10 +37,11 @@ for red in range(0, 256, 64):
 print(differ, kernel.__name__)
 """
 ROUNDED = 'gray = weight("0.21") * r + weight("0.72") * g + weight("0.07") * b'
-# nvcc joins a product and a sum to one operation with one rounding.
-FUSED = """gray = weight("0.21") * r
-    gray = (gray.double() + weight("0.72").double() * g).float()
-    gray = (gray.double() + weight("0.07").double() * b).float()"""
+# nvcc rounds green's product and joins the other two to the sums: one operation, one rounding each.
+# In float64 such a product and sum are exact. A tensor without dimensions would stay float32.
+FUSED = """gray = (weight("0.72") * g).double()
+    gray = (weight("0.21").double() * r.double() + gray).float()
+    gray = (weight("0.07").double() * b.double() + gray.double()).float()"""
 OURS = "import kernforge; kernel = kernforge.get_kernel('tutorial/img2gray', version=1)"
 THEIRS = "import kernels; kernel = kernels.get_kernel('tutorial/img2gray', version=1)"
 LOCAL = "import kernforge; kernel = kernforge.get_local_kernel(sys.argv[1])"

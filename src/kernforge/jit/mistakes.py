@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a source that does not compile with fewer headers would compile with all of torch's.
 
-To compile it with all of them takes long, and is in vain if the mistake is the user's. The
-preprocessor reads both sets of headers in an eighth of the time. If all of torch's headers declare
-nothing more of the names that the source uses before its first error, that error stays.
+To compile it with all of them takes long, and is in vain if the mistake is the user's. Some errors
+are not about names (``source.final_errors``). For the others the preprocessor reads all headers in
+an eighth of the time: a name that is missing and occurs in none of them stays missing. Where it
+occurs, the fewer headers are read too. If all of torch's headers declare nothing more of the names
+that the source uses before its first error, that error stays.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernforge.build.execute import action as execute_action
 from kernforge.jit import torch_headers
-from kernforge.source import cpp_text, declarations, diagnostics
+from kernforge.source import cpp_text, declarations, diagnostics, final_errors
 from kernforge.source.extension_source import CUDA_SUFFIXES, NAMES_HEADER
 from kernforge.system import files
 from kernforge.system.process import Command, run
@@ -105,6 +107,8 @@ _KEYWORDS = frozenset(
     ]
 )
 _PREPROCESSED = "seen.ii"
+# Definitions of macros are written, too. Where a macro was expanded is not asked for and takes a tenth.
+_OPTIONS = ("-dD", "-ftrack-macro-expansion=0")
 _OURS = (torch_headers.PATH, NAMES_HEADER)
 
 
@@ -142,13 +146,20 @@ def _stays(
     }
     if error is None or _NAMELESS.search(error.message) or not _is_of(error.file, given):
         return False
-    used = used_names(before(error, given))
-    with ThreadPoolExecutor(2) as pool:
-        few = pool.submit(_preprocess, failure.action, fewer, toolchain)
-        all_ = pool.submit(_preprocess, with_all, whole, toolchain)
-        few_text, whole_text = few.result(), all_.result()
-    if few_text is None or whole_text is None:
+    if final_errors.is_final(error, given):
+        return True
+    whole_text = _preprocess(with_all, whole, toolchain)
+    if whole_text is None:
         return False
+    users = functools.partial(_is_users, {*given})
+    missing = final_errors.missing_name(error)
+    if missing and not declarations.occurs(whole_text, missing, users):
+        return True
+    few_text = _preprocess(failure.action, fewer, toolchain)
+    if few_text is None:
+        return False
+    few_text, whole_text = (declarations.without_files(t, users) for t in (few_text, whole_text))
+    used = used_names(before(error, given))
     names = used.members | used.plain
     known, more = (declarations.declared(text, names) for text in (few_text, whole_text))
     visible = _VISIBLE | used.plain | declarations.used_namespaces(whole_text)
@@ -238,22 +249,20 @@ def _is_of(file: str, given: Mapping[str, str]) -> bool:
 
 
 def _preprocess(action: Action, module: ModulePlan, toolchain: DeviceToolchain) -> bytes | None:
-    """What a unit's compiler reads of headers that are not the user's; None if that fails."""
+    """What a unit's preprocessor writes, with line markers; None if that fails."""
     trees = {name: toolchain.trees[name] for name in action.trees} | {"threads": "1"}
     words = (execute_action.resolve(word, trees) for word in action.argv[:-2] if word != "-c")
-    macros = ("-Xcompiler", "-dD") if _source(action).endswith(CUDA_SUFFIXES) else ("-dD",)
-    argv = (*words, "-E", *macros, "-o", _PREPROCESSED)
+    is_cuda = _source(action).endswith(CUDA_SUFFIXES)
+    options = (word for each in _OPTIONS for word in (("-Xcompiler", each) if is_cuda else (each,)))
+    argv = (*words, "-E", *options, "-o", _PREPROCESSED)
     with files.staging(toolchain.store.root / "work") as directory:
         for each in action.inputs:
             files.write_new(directory / each.path, module.plan.texts[each.name])
         done = run(Command(argv=argv, cwd=directory))
-        if done.returncode != 0:
-            return None
-        text = (directory / _PREPROCESSED).read_bytes()
-    users = {each.path for each in action.inputs if each.path not in _OURS}
-    return declarations.without_files(text, lambda name: name in users or _is_label(name))
+        return (directory / _PREPROCESSED).read_bytes() if done.returncode == 0 else None
 
 
-def _is_label(name: str) -> bool:
-    """Whether a marker names what ``#line`` calls a source, and neither a header nor a compiler."""
-    return "/" not in name and not name.startswith(("<built-in", "<command"))
+def _is_users(paths: Collection[str], name: str) -> bool:
+    """Whether a marker names a source of the user's: a path, or what ``#line`` calls it."""
+    label = "/" not in name and not name.startswith(("<built-in", "<command"))
+    return label or name in paths

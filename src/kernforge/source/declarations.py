@@ -23,6 +23,7 @@ _NAMESPACE = re.compile(
     rb"(?:\bnamespace\b(?P<names>[^;{}()]*)|\bextern\s*\"C(?:\+\+)?\"|\benum\b[^;{}()]*)\s*$"
 )
 _NAME = re.compile(rb"[A-Za-z_]\w*")
+_PART = re.compile(rb"\w")
 _DEFINE = re.compile(rb"^#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _DIRECTIVE = re.compile(rb"^[ \t]*#[^\n]*", re.MULTILINE)
 _ATTRIBUTES = frozenset({b"inline", b"__attribute__", b"visibility", b"hidden", b"default"})
@@ -65,6 +66,25 @@ def without_files(text: bytes, is_excluded: Callable[[str], bool]) -> bytes:
         if not known[name]:
             kept.append(text[match.end() : end])
     return b"".join(kept)
+
+
+def occurs(text: bytes, name: str, is_excluded: Callable[[str], bool]) -> bool:
+    """Whether a name occurs in a preprocessor's output, but for what comes from some files.
+
+    Args:
+        text: the output, with line markers.
+        name: the name, as a whole word.
+        is_excluded: whether a file does not count, by its name in a marker.
+    """
+    word, at = name.encode(), 0
+    while (at := text.find(word, at)) >= 0:
+        end = at + len(word)
+        if not (_PART.match(text, at - 1) if at else None) and not _PART.match(text, end):
+            marker = _MARKER.match(text, max(0, text.rfind(b"\n# ", 0, at) + 1))
+            if marker is None or not is_excluded(marker[1].decode(errors="replace")):
+                return True
+        at = end
+    return False
 
 
 def names_in(text: bytes) -> set[str]:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import functools
 from collections import Counter
 
 from kernforge.source.declarations import (
     Declared,
     declared,
     names_in,
+    occurs,
     used_namespaces,
     without_files,
 )
@@ -66,3 +68,19 @@ int mine_too;
 
 def test_namespaces_that_are_used_are_known():
     assert used_namespaces(HEADERS) == {"at", "literals"}
+
+
+def test_a_name_occurs_as_a_whole_word_outside_of_some_files():
+    text = (
+        b'# 1 "a.cpp"\n# 1 "torch.h" 1\nint empty_like(int a);\n#define TWO 2\n'
+        b'# 3 "a.cpp" 2\nint nubmer = empty_lik;\n'
+    )
+    found = functools.partial(occurs, text, is_excluded=lambda name: name == "a.cpp")
+    assert found("empty_like")
+    assert found("TWO")
+    assert found("a")
+    assert not found("empty_lik")
+    assert not found("nubmer")
+    assert not found("mpty_like")
+    assert occurs(text, "nubmer", lambda _name: False)
+    assert occurs(b"nubmer", "nubmer", lambda _name: True)

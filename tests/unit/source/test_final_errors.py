@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that no further header can prevent, in the words of the compilers."""
+
+import pytest
+
+from kernforge.source import diagnostics, final_errors
+
+BODY = """// a comment with a { brace
+torch::Tensor scale(torch::Tensor x) {
+  auto y = torch::empty_like(x)
+  auto* to = y.data_ptr<float>();
+  if (x.is_contiguous() return y;
+  return y
+}
+"""
+SCOPE = """FOO_API(x)
+void f() {}
+struct A { int n } a;
+"""
+
+
+def first(output):
+    return diagnostics.parse(output)[0]
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ("a.cpp:4:3: error: expected ',' or ';' before 'auto'", BODY),
+        ("a.cpp:5:24: error: expected ')' before 'return'", BODY),
+        ("a.cpp:7:1: error: expected ';' before '}' token", BODY),
+        ("a.cpp:5:14: error: expected ')' before ';' token", BODY),
+        ('a.cpp(4): error: expected a ";"\n    auto* to = y.data_ptr<float>();\n    ^\n', BODY),
+        ("a.cpp:4:3: error: expected ';' at end of declaration", BODY),
+        ("a.cpp:2:9: error: 'class at::Tensor' has no member named 'is_contigous'", BODY),
+        (
+            "a.cpp:2:9: error: 'using T = class at::Tensor' {aka 'class at::Tensor'} has no member",
+            None,
+        ),
+        (
+            "a.cpp:2:9: error: 'class at::Tensor' {aka 'class x::B'} has no member named 'is_c'",
+            BODY,
+        ),
+        ("a.cpp:2:5: error: no member named 'is_contigous' in 'at::Tensor'", BODY),
+        ('a.cpp(2): error: class "at::Tensor" has no member "is_contigous"', BODY),
+        ('a.cpp(2): error: class "at::Tensor" (aka "at::T") has no member "is_contigous"', BODY),
+    ],
+)
+def test_an_error_that_is_not_about_a_name_is_final(output, text):
+    if text is None:  # another form, for which all headers are read
+        assert not final_errors.is_final(first(output), {"a.cpp": BODY})
+        return
+    assert final_errors.is_final(first(output), {"b.h": "int b;\n", "a.cpp": text})
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        # A macro of a header that is missing looks like this outside of a function.
+        ("a.cpp:2:1: error: expected ',' or ';' before 'void'", SCOPE),
+        ('a.cpp(2): error: expected a ";"\n  void f() {}\n  ^\n', SCOPE),
+        ("a.cpp:3:18: error: expected ';' before '}' token", SCOPE),
+        # What follows may be a macro.
+        ("a.cpp:4:3: error: expected ';' before 'auto_'", BODY),
+        ("a.cpp:3:1: error: expected unqualified-id before 'return'", BODY),
+        # A specialization of a template may have the member.
+        ("a.cpp:3:1: error: 'struct Caster<int>' has no member named 'load'", BODY),
+        ("a.cpp:3:1: error: 'using C = struct Caster<int>' has no member named 'load'", BODY),
+        ('a.cpp(3): error: class "Caster<int>" has no member "load"', BODY),
+        ("a.cpp:3:1: error: 'x' was not declared in this scope", BODY),
+        ("elsewhere.h:4:3: error: expected ';' before 'auto'", BODY),
+    ],
+)
+def test_a_header_may_prevent_the_others(output, text):
+    assert not final_errors.is_final(first(output), {"a.cpp": text})
+
+
+def test_a_part_of_a_text_is_found_by_its_directive():
+    text = f'#include <x>\n#line 1 "cuda_sources"\n{BODY}'
+    error = first(
+        'cuda_sources(4): error: expected a ";"\n    auto* to = y.data_ptr<float>();\n    ^\n'
+    )
+    assert final_errors.is_final(error, {"main.cu": text})
+    assert not final_errors.is_final(error, {"main.cu": BODY})
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ("a.cpp:1:1: error: 'nubmer' was not declared in this scope; did you mean", "nubmer"),
+        ("a.cpp:1:1: error: 'empty_lik' is not a member of 'torch'", "empty_lik"),
+        ("a.cpp:1:1: error: 'Tenso' in namespace 'torch' does not name a type", "Tenso"),
+        ("a.cpp:1:1: error: 'Tenso' does not name a type", "Tenso"),
+        ("a.cpp:1:1: error: use of undeclared identifier 'nubmer'", "nubmer"),
+        ("a.cpp:1:1: error: no member named 'empty_lik' in namespace 'torch'", "empty_lik"),
+        ('a.cu(1): error: identifier "nonsense" is undefined', "nonsense"),
+        ('a.cu(1): error: namespace "torch" has no member "empty_lik"', "empty_lik"),
+        ("a.cpp:1:1: error: no matching function for call to 'f(int)'", ""),
+    ],
+)
+def test_the_name_that_is_missing(message, name):
+    assert final_errors.missing_name(first(message)) == name
