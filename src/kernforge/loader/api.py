@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError, RequestError
 from kernforge.loader import importer
-from kernforge.loader.fitness import check_device, check_needs, verify
+from kernforge.loader.fitness import check_device, check_needs, verify, verify_to_load
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import Decision, resolve
 from kernforge.loader.search import (
@@ -32,9 +32,11 @@ from kernforge.registry.api import Registry, open_default, open_registry
 from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import ModuleType
 
     from kernforge.loader.kernels_lock import KernelLocks
+    from kernforge.loader.libraries import Libraries
     from kernforge.loader.search import Builder
 
 AnyRegistry: TypeAlias = str | os.PathLike[str] | Registry | None
@@ -385,21 +387,29 @@ def _builder() -> Builder:
 def _load(root: Node, *, check_arch: bool) -> ModuleType:
     """Check, verify and import a tree of kernels; none is imported before all are verified."""
     with importer.lock:
-        _check([n for n in root.walk() if importer.loaded(n.path) is None], check_arch=check_arch)
-        return _import(root)
+        nodes = {n.path: n for n in root.walk() if importer.loaded(n.path) is None}
+        for node in nodes.values():
+            check_needs(node)
+            if check_arch:
+                check_device(node)
+        libraries: dict[Path, Libraries] = {}
+        try:
+            for path, node in nodes.items():
+                verified = verify_to_load(node)
+                if verified:
+                    libraries[path] = verified
+            return _import(root, libraries)
+        finally:
+            for verified in libraries.values():
+                verified.close_unused()
 
 
-def _check(nodes: list[Node], *, check_arch: bool) -> None:
-    for node in nodes:
-        check_needs(node)
-        if check_arch:
-            check_device(node)
-    for node in nodes:
-        verify(node)
-
-
-def _import(node: Node) -> ModuleType:
-    modules = {repo_id: _import(depend) for repo_id, depend in node.depends.items()}
+def _import(node: Node, libraries: Mapping[Path, Libraries]) -> ModuleType:
+    modules = {repo_id: _import(depend, libraries) for repo_id, depend in node.depends.items()}
     return importer.import_kernel(
-        node.path, node.metadata, dependencies=modules, repo_info=node.repo_info
+        node.path,
+        node.metadata,
+        dependencies=modules,
+        repo_info=node.repo_info,
+        libraries=libraries.get(node.path),
     )

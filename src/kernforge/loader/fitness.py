@@ -10,9 +10,11 @@ from kernforge.artifact.metadata import FILE
 from kernforge.artifact.python_depends import python_depends
 from kernforge.errors import IntegrityError, MachineError, MissingPackageError, RegistryError
 from kernforge.loader.host import has_module, with_device
+from kernforge.loader.libraries import Libraries
 from kernforge.loader.resolve import check_archs, check_driver
 
 if TYPE_CHECKING:
+    from kernforge.artifact.metadata import Digest
     from kernforge.loader.search import Node
 
 CLIENT = (0, 17, 2)
@@ -100,12 +102,39 @@ def verify(node: Node) -> None:
         IntegrityError: a file differs; or there is no digest, and the kernel is not a local
             directory without signers.
     """
-    digest = node.metadata.digest
+    digest = _digest(node)
     if digest is not None:
         verify_tree(node.path, digest, within=node.link_root)
-    elif node.repo_info is not None or node.admission.signers:
+
+
+def verify_to_load(node: Node) -> Libraries | None:
+    """Hash every file of a kernel and compare with the digest of its build.
+
+    Returns:
+        Its shared objects as they were hashed, to load these; None without a digest.
+
+    Raises:
+        IntegrityError: a file differs; or there is no digest, and the kernel is not a local
+            directory without signers.
+    """
+    digest = _digest(node)
+    if digest is None:
+        return None
+    libraries = Libraries(node.path, digest)
+    try:
+        verify_tree(node.path, digest, within=node.link_root, opened=libraries.open)
+    except BaseException:
+        libraries.close_unused()
+        raise
+    return libraries
+
+
+def _digest(node: Node) -> Digest | None:
+    digest = node.metadata.digest
+    if digest is None and (node.repo_info is not None or node.admission.signers):
         raise IntegrityError(
             f"{node.path / FILE} has no digest, so nothing can be verified",
             hint="it is an old build: build and publish it again, or load it unverified with "
             "get_local_kernel(path)",
         )
+    return digest

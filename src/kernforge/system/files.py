@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _STAGING_PREFIX = "tmp-"
 # Between two attempts to get a lock.
 _SHORTEST_S, _LONGEST_S = 0.001, 0.05
+# Of linux/memfd.h; Python has no name for it. Where the administrator forbids executable memory files
+# (vm.memfd_noexec = 2), those with this flag are still mapped by the dynamic loader.
+_MFD_NOEXEC_SEAL = 0x0008
+_SENT_BYTES = 1 << 30
 _WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
 _NOT_ALLOWED = "check the owner, or set KERNFORGE_HOME or the output directory to another one"
 _HINTS = {
@@ -456,3 +460,51 @@ def write_chunks(path: Path, chunks: Iterable[bytes], *, executable: bool = Fals
     write_stream(path, chunks, append=False, advance=lambda _count: None)
     if executable:
         path.chmod(0o755)
+
+
+def sealed_copy(source: int, name: str) -> int | None:
+    """A descriptor of a copy in memory that nobody can change, not even this process.
+
+    Args:
+        source: descriptor of an open file; its position is not used.
+        name: of the copy, as ``/proc/PID/maps`` shows it.
+
+    Returns:
+        None where the system has no such files (Linux without memfd, or other systems).
+
+    Raises:
+        StorageError: there is not enough memory, or too many files are open.
+    """
+    if not hasattr(os, "memfd_create"):
+        return None
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    copy = -1
+    try:
+        try:
+            copy = os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
+        except OSError as error:  # Linux before 6.3 does not know the flag
+            if error.errno != errno.EINVAL:
+                raise
+            copy = os.memfd_create(name, flags)
+    except OSError as error:
+        if error.errno in {errno.ENOSYS, errno.EPERM, errno.EACCES}:
+            return None
+        raise _no_copy(name, error) from error
+    try:
+        offset = 0
+        while count := os.sendfile(copy, source, offset, _SENT_BYTES):
+            offset += count
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, seals)
+    except OSError as error:
+        os.close(copy)
+        raise _no_copy(name, error) from error
+    return copy
+
+
+def _no_copy(name: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"{name} cannot be copied into memory: {error.strerror}",
+        hint="free memory, raise the limit of the container's memory, or that of open files "
+        "(ulimit -n)",
+    )
