@@ -3,7 +3,7 @@
 
     python benchmarks/bench_matrix.py --cuda-home /usr/local/cuda-13.0
 
-One build of kernforge makes the variants that serve them all: the CPU's, CUDA 12's by clang and
+One build of kernforge makes the variants that serve them all: the CPU's, CUDA 12's and
 CUDA 13's by nvcc. Which torch and CUDA a variant serves is asked of the resolver that loads
 kernels. Beside it, in the same run, torch.utils.cpp_extension builds the same sources for the same
 GPUs: once for the CPU and once for each CUDA major version, with the torch that is installed and
@@ -93,7 +93,7 @@ def kinds(variants: dict[str, str]) -> list[Kind]:
 def build(place: Place) -> dict[str, object]:
     """One build of all variants: its time, its variants and what its actions took."""
     argv = [sys.executable, "-m", "kernforge", "build", str(place.project), "--no-check", "--json"]
-    argv += ["--cuda-compiler", "clang", *place.options]
+    argv += place.options
     argv += [part for name in VARIANTS for part in ("--variant", f"torch-stable-abi*-{name}-*")]
     argv += [part for arch in GPUS for part in ("--arch", arch)]
     env = {**os.environ, "KERNFORGE_HOME": str(place.store)}

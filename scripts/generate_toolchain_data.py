@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write ``data/toolchain_wheels.json``: the hashes of the wheels that a toolchain may be made of.
 
-Run it when there are new releases of CUDA, torch or clang. It reads the configured package index;
+Run it when there are new releases of CUDA or torch. It reads the configured package index;
 what stands in the file already stays, and a file that has another hash now is an error.
 """
 
@@ -14,8 +14,7 @@ from kernforge.toolchain import projects
 from kernforge.toolchain.index.index import Index
 
 OUT = Path(__file__).parents[1] / "src" / "kernforge" / "data" / "toolchain_wheels.json"
-# Of these one release is used, or the versions are many.
-ONLY = {"ziglang": "0.17.0", "clang-tidy": "22.1.8"}
+# Of these the versions are many.
 SINCE = {"torch": (2, 8), "apache-tvm-ffi": (0, 1)}
 CPUS = ("x86_64", "aarch64")
 
@@ -27,10 +26,9 @@ def main() -> None:
     for project in sorted(projects.ALL):
         for wheel in index.wheels(project):
             linux = any(t.platform == "any" or t.platform.endswith(CPUS) for t in wheel.tags)
-            wanted = ONLY.get(project) in {None, str(wheel.version)}
             recent = wheel.version.release[:2] >= SINCE.get(project, (0,))
             final = not wheel.version.is_prerelease and wheel.version.local is None
-            if not (linux and wanted and recent and final and wheel.sha256):
+            if not (linux and recent and final and wheel.sha256):
                 continue
             if known.setdefault(wheel.file, wheel.sha256) != wheel.sha256:
                 sys.exit(f"{wheel.file} has sha256 {wheel.sha256} now, {known[wheel.file]} before")

@@ -11,13 +11,22 @@ from kernforge.errors import StorageError, ToolchainError
 from kernforge.project import units
 from kernforge.system import files
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, installed, lockfile, resolver, tree_names
+from kernforge.toolchain import (
+    front_end,
+    host_compiler,
+    installed,
+    lockfile,
+    resolver,
+    tree_names,
+)
 from kernforge.toolchain.cross import CrossNeeds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from kernforge.artifact.version import Version2
     from kernforge.build.workspace import Workspace
+    from kernforge.manifest.document import Manifest
     from kernforge.project.targets import Target
     from kernforge.toolchain.lockfile import Lock, LockedCompiler
 
@@ -167,14 +176,25 @@ def other_python(wanted: Lock) -> str:
     return f"other headers of Python ({wanted.python.release}) than those that are here ({here})"
 
 
-def cuda_notes(targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
+def cuda_notes(manifest: Manifest, targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
     """What a user should know of the compilers of these targets' device code."""
-    kits = {str(t.cuda): lockfile.toolkit(locked, t.cuda) for t in targets if t.cuda}
     return tuple(
-        f"CUDA {version} is compiled by clang {kit.clang.release} instead of nvcc, an experiment"
-        for version, kit in sorted(kits.items())
-        if kit.clang
+        f"CUDA {version} has no code for {', '.join(left)}, which its wheels' compiler lacks: "
+        "--cuda-home or --cuda-redist names one that has them"
+        for version in sorted({t.cuda for t in targets if t.cuda})
+        if lockfile.toolkit(locked, version).front_end and (left := _lacking(manifest, version))
     )
+
+
+def _lacking(manifest: Manifest, cuda: Version2) -> tuple[str, ...]:
+    """GPUs that a manifest asks for and the wheels' compiler of this CUDA does not serve."""
+    asked = {
+        arch
+        for unit in units.units(manifest, "cuda", cuda)
+        if unit.is_cuda
+        for arch in unit.archs(cuda)
+    }
+    return tuple(str(arch) for arch in sorted(asked) if front_end.compiled_as(arch) != arch)
 
 
 def locked_compiler(workspace: Workspace) -> LockedCompiler:

@@ -96,8 +96,8 @@ def facts(variant: str, origin: Origin, actions: Sequence[ActionRecord]) -> dict
         found["lock"] = digest.sha256(lock.to_json())
         crossing = (entry.compiler.identity for entry in lock.cross.values())
         found["compiler"] = lock.compiler.identity or ", ".join(crossing)
-        if clang := {kit.clang.release for kit in lock.cuda.values() if kit.clang}:
-            found["cuda-compiler"] = f"clang {', '.join(sorted(clang))}"
+        if front := {kit.front_end.release for kit in lock.cuda.values() if kit.front_end}:
+            found["cuda-compiler"] = f"front end of CUDA {', '.join(sorted(front))}"
     return found
 
 

@@ -174,12 +174,7 @@ def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[Tar
     cross = cpu != this_cpu()
     lock = read_lock(project.root)
     kits = lock.cuda if lock else {}
-    clang = {Version2.parse(name) for name, kit in kits.items() if kit.clang}
-    if local_parts.cuda_compiler == "clang":
-        clang |= set(releases.CLANG)
-    elif local_parts.cuda_compiler == "nvcc":
-        clang = set()
-    has = {Version2.parse(name) for name, kit in kits.items() if not kit.clang}
+    has = {Version2.parse(name) for name in kits}
     if local_parts.cuda_home:
         has.add(local_parts.cuda_home.version)
     if local_parts.redist:
@@ -188,8 +183,6 @@ def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[Tar
         project.manifest,
         cpu=cpu,
         local_toolkits=has,
-        # clang finds the headers of the host compiler alone.
-        by_clang=() if cross else clang - has,
         torch_here=None if cross else installed.torch_here(),
         cross=cross,
     )

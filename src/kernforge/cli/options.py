@@ -7,7 +7,7 @@ import argparse
 import getpass
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.cli.table import BY_NAME
 from kernforge.errors import StorageError, UsageError, page
@@ -159,12 +159,6 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
         "(default: KERNFORGE_CUDA_REDIST)",
     )
     verb.add_argument(
-        "--cuda-compiler",
-        choices=("nvcc", "clang"),
-        help="clang compiles CUDA 12.6, 12.8 and 12.9 with only the package index's wheels; "
-        "experimental (default: KERNFORGE_CUDA_COMPILER, otherwise the compiler of kernforge.lock)",
-    )
-    verb.add_argument(
         "--depends",
         metavar="NAME=PATH",
         action="append",
@@ -298,12 +292,10 @@ def local_parts(arguments: argparse.Namespace) -> LocalPartsOptions:
     environment: Environment = arguments.environment
     cuda_home = given(arguments.cuda_home, environment.kernforge_cuda_home)
     cutlass = environment.cutlass_src_dir
-    compiler: Any = given(arguments.cuda_compiler, environment.kernforge_cuda_compiler)
     return LocalPartsOptions(
         cuda_home=Path(cuda_home) if cuda_home else None,
         cuda_redist=given(arguments.cuda_redist, environment.kernforge_cuda_redist),
         depends=({"": Path(cutlass)} if cutlass else {}) | dict(arguments.depends),
-        cuda_compiler=compiler or "",
     )
 
 

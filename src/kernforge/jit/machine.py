@@ -23,6 +23,7 @@ from kernforge.system.machine import cores
 from kernforge.system.process import run
 from kernforge.toolchain import (
     cuda_arch,
+    front_end,
     host_compiler,
     installed,
     lockfile,
@@ -134,9 +135,9 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
         )
         trees |= toolkit_trees
         if needs.device:
-            archs = tuple(
-                word for arch in _archs(session.environment, torch) for word in arch.gencode()
-            )
+            gpus = _archs(session.environment, torch)
+            front_end.require(lockfile.toolkit(lock, version), gpus)
+            archs = tuple(word for arch in gpus for word in arch.gencode())
     machine = JitMachine(
         torch=Version2.leading(torch.__version__) or Version2(0, 0),
         sonames=_sonames(package / "lib", cuda=needs.cuda),

@@ -23,7 +23,7 @@ from kernforge.project.units import Sources
 from kernforge.source import extension_source as generated
 from kernforge.source.extension_source import CUDA_SUFFIXES
 from kernforge.system import digest
-from kernforge.toolchain import tree_names
+from kernforge.toolchain import front_end, tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -274,6 +274,9 @@ class _ModulePlanner:
             tree_names.tree(tree_names.cuda_root(cuda), "bin/nvcc"),
             "-c",
             *_NVCC,
+            *front_end.nvcc_flags(
+                self._machine.lock.cuda[str(cuda)], self._request.cuda_cflags, self._request.name
+            ),
             *(() if self._request.names_arch else self._machine.archs),
             *("-Xcompiler", "-fPIC", f"-ccbin={tree_names.CXX}", f"--threads={tree_names.THREADS}"),
         )

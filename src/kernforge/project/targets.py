@@ -13,7 +13,7 @@ from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.manifest.document import Torch, TorchNoarch, TvmFfi
-from kernforge.toolchain.releases import CLANG, TOOLKITS, TVM_FFI, torch_releases
+from kernforge.toolchain.releases import SERVING, TOOLKITS, TVM_FFI, USUAL, torch_releases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,6 @@ COMPILED = ("cpu", "cuda")
 _OLDEST_STABLE = Version2(2, 10)
 _DEFAULT_RELEASES = 2
 _CUDA_HEADERS_FOR_ARM_SINCE = Version2(2, 11)
-_BY_CLANG = "compiled by clang instead of nvcc, an experiment; ask for it with --variant"
 _NOT_HERE = {
     "cann": "needs Huawei's CANN toolkit, which kernforge does not drive",
     "metal": "needs Apple's compiler on a Mac",
@@ -110,7 +109,6 @@ def candidates(
     cpu: str,
     releases: Mapping[Version2, tuple[Version2, ...]] | None = None,
     local_toolkits: Iterable[Version2] = (),
-    by_clang: Iterable[Version2] = (),
     torch_here: TorchHere | None = None,
     cross: bool = False,
 ) -> tuple[TargetCandidate, ...]:
@@ -121,20 +119,17 @@ def candidates(
         cpu: processor of the machines to build for, as ``"x86_64"``.
         releases: what ``torch_releases`` gives; tests pass their own.
         local_toolkits: CUDA versions that the user has compilers for, in addition to the index.
-        by_clang: CUDA versions that the user, or the lock, wants compiled by clang.
         torch_here: the torch that is installed here. What is built for one torch is built for this
             one by default, and where there is none, or no compiler for its CUDA, for the newest.
         cross: whether they are built on a machine of another processor.
     """
     known = torch_releases() if releases is None else releases
-    clang = frozenset(by_clang)
-    toolkits = tuple(sorted({*TOOLKITS, *local_toolkits, *clang}))
+    toolkits = tuple(sorted({*TOOLKITS, *local_toolkits}))
     given = _Given(
         manifest=manifest,
         cpu=cpu,
         releases=known,
         toolkits=toolkits,
-        clang=clang,
         torch_here=torch_here,
     )
     candidates: list[TargetCandidate] = []
@@ -177,12 +172,10 @@ class _Given:
     cpu: str
     releases: Mapping[Version2, tuple[Version2, ...]]
     toolkits: tuple[Version2, ...]
-    clang: frozenset[Version2]
     torch_here: TorchHere | None
 
     def toolkits_for(self, backend: str) -> tuple[Version2 | None, ...]:
-        """With those that could be had by clang."""
-        return tuple(sorted({*self.toolkits, *CLANG})) if backend == "cuda" else (None,)
+        return self.toolkits if backend == "cuda" else (None,)
 
 
 def as_locked(
@@ -242,7 +235,9 @@ def _as_locked(
     target = candidate.target
     if candidate.only_by_cpu:
         return candidate
-    if target is None or target.variant.framework != "torch" or target.variant.is_noarch:
+    if target is None or target.variant.is_noarch:
+        return candidate
+    if target.variant.framework != "torch" and target.cuda is None:
         return candidate
     has = _has(target, torch, cuda)
     reason = "" if has else "kernforge.lock does not have it; ask for it with --variant"
@@ -317,19 +312,29 @@ def _for_all_cuda(
     """Variants of a binary that serves every later CUDA of its major version, too."""
     for cuda in given.toolkits_for(backend):
         target = make(Backend(backend, cuda), given.cpu)
-        if reason := _outside_cuda_bounds(given.manifest, cuda) or _no_compiler(given, cuda):
+        if reason := _outside_cuda_bounds(given.manifest, cuda):
             yield _left_out(target.name, reason)
             continue
-        needless = f"{Backend(backend, TOOLKITS[0])} serves it too; ask for it with --variant"
-        if cuda and cuda < TOOLKITS[0]:
-            needless = f"built with the CUDA {cuda} that you have; ask for it"
-        needless = _BY_CLANG if cuda in given.clang else needless
-        default = cuda in {None, TOOLKITS[0]} or (
-            cuda not in given.clang and not _in_cuda_bounds(given.manifest, TOOLKITS[0])
-        )
-        yield TargetCandidate(
-            name=target.name, target=target, default=default, reason="" if default else needless
-        )
+        reason = _needless(given, backend, cuda) if cuda else ""
+        yield TargetCandidate(name=target.name, target=target, default=not reason, reason=reason)
+
+
+def _needless(given: _Given, backend: BackendName, cuda: Version2) -> str:
+    """Why a binary for this CUDA is not built unasked; empty where it is."""
+    inside = [c for c in given.toolkits if not _outside_cuda_bounds(given.manifest, c)]
+    serving = [c for c in inside if c in SERVING] or inside
+    here = given.torch_here
+    if here and here.cuda:  # the one that this torch loads, if there is one
+        fitting = [c for c in serving if c.major == here.cuda.major and c <= here.cuda]
+    else:
+        fitting = [c for c in serving if c == USUAL] if here else []
+    if cuda in (fitting[-1:] or serving):
+        return ""
+    if cuda in serving and here:
+        return f"not for the installed torch {here.version}; ask for it with --variant"
+    if older := [c for c in serving if c.major == cuda.major and c < cuda]:
+        return f"{Backend(backend, older[-1])} serves it too; ask for it with --variant"
+    return "ask for it with --variant"
 
 
 def _stable(version: Version2, backend: Backend, cpu: str) -> Target:
@@ -363,7 +368,6 @@ def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Tar
             unasked = "" if torch in newest else "an older torch; ask for it with --variant"
             if here:
                 unasked = "" if (torch, cuda) == here else _not_here(here)
-            unasked = _BY_CLANG if cuda in given.clang else unasked
             yield TargetCandidate(
                 name=str(variant),
                 target=Target(variant=variant, torch=torch, cuda=cuda),
@@ -382,15 +386,15 @@ def _for_torch_here(
     published = given.releases.get(here.version, ())
     if backend != "cuda":
         return (here.version, None) if published else None
-    usable = [
+    usable: list[Version2] = [
         cuda
         for cuda in published
-        if not _outside_cuda_bounds(given.manifest, cuda)
-        and not _no_compiler(given, cuda)
-        and cuda not in given.clang
+        if not _outside_cuda_bounds(given.manifest, cuda) and not _no_compiler(given, cuda)
     ]
     if here.cuda:
         usable = [c for c in usable if c[0] == here.cuda[0] and c <= here.cuda][::-1]
+    else:  # a build of torch without CUDA does not say which
+        usable.sort(key=lambda cuda: cuda != USUAL)
     return (here.version, usable[0]) if usable else None
 
 
@@ -402,15 +406,10 @@ def _not_here(here: tuple[Version2, Version2 | None]) -> str:
 def _no_compiler(given: _Given, cuda: Version2 | None) -> str:
     if cuda is None or cuda in given.toolkits:
         return ""
-    clang = ", or try --cuda-compiler clang" if cuda in CLANG else ""
     return (
-        f"the package index carries no nvcc of CUDA {cuda}: name a toolkit with "
-        f"--cuda-home, or NVIDIA's redistributables with --cuda-redist{clang}"
+        f"the package index carries no compiler for CUDA {cuda}: name a toolkit with "
+        "--cuda-home, or NVIDIA's redistributables with --cuda-redist"
     )
-
-
-def _in_cuda_bounds(manifest: Manifest, cuda: Version2) -> bool:
-    return not _outside_cuda_bounds(manifest, cuda)
 
 
 def _outside_cuda_bounds(manifest: Manifest, cuda: Version2 | None) -> str:

@@ -26,6 +26,7 @@ from kernforge.system import files
 from kernforge.system.process import Command, run
 from kernforge.toolchain import (
     cuda_arch,
+    front_end,
     host_compiler,
     installed,
     lockfile,
@@ -36,7 +37,7 @@ from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions, find_local_parts
 from kernforge.toolchain.provision import Toolchains
-from kernforge.toolchain.releases import TOOLKITS
+from kernforge.toolchain.releases import USUAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,10 +51,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernforge")
 _SYSTEM = "/usr"
-_OLD_CUDA = (
-    "wheels carry a whole compiler from CUDA 13.0 on: name an installed toolkit of this version in "
-    "KERNFORGE_CUDA_HOME, or NVIDIA's archives in KERNFORGE_CUDA_REDIST"
-)
 _PLAIN_SONAME = 12  # before, the runtime's soname has the minor version too
 
 
@@ -160,6 +157,8 @@ def find_toolchain(
             toolkit = replace(toolkit, libraries=())
             lock = replace(lock, cuda={**lock.cuda, str(cuda): toolkit})
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
+    if cuda:
+        front_end.require(lockfile.toolkit(lock, cuda), archs)
     named = find_archs(cuda, environment, progress) if cuda and is_narrowed(environment) else ()
     variables = environment.variables
     machine = ExtensionMachine(
@@ -182,7 +181,7 @@ def find_toolchain(
 
 def toolkit_version(target: TorchTarget) -> Version2:
     """The toolkit that compiles device code for a target; for a CPU build of torch, any does."""
-    return target.cuda or TOOLKITS[0]
+    return target.cuda or USUAL
 
 
 def toolkit_directory(target: TorchTarget, environment: Environment, progress: Progress) -> Path:
@@ -239,8 +238,6 @@ def _lock(
         return _complete(path, wanted, options, wheels, environment)
     except (NetworkError, ToolchainError) as error:
         if not target.installed:
-            if wanted.cuda and target.cuda not in TOOLKITS:
-                raise ToolchainError(error.message, hint=_OLD_CUDA) from error
             raise
         _log.warning("%s; the installed torch and CUDA toolkit are used", error.message)
     home = options.cuda_home or installed.find_cuda(environment.variables)
@@ -282,16 +279,9 @@ def _local_options(environment: Environment) -> LocalPartsOptions:
     """What the user provides, as for ``kernforge build``."""
     variables = environment.variables
     home = variables.get("KERNFORGE_CUDA_HOME")
-    compiler = variables.get("KERNFORGE_CUDA_COMPILER")
-    if compiler == "clang":
-        raise ToolchainError(
-            "setup.py projects are compiled by nvcc, and KERNFORGE_CUDA_COMPILER is clang",
-            hint="unset it; name an installed toolkit of CUDA 12 in KERNFORGE_CUDA_HOME",
-        )
     return LocalPartsOptions(
         cuda_home=Path(home) if home else None,
         cuda_redist=variables.get("KERNFORGE_CUDA_REDIST") or None,
-        cuda_compiler="nvcc" if compiler == "nvcc" else "",
     )
 
 
@@ -326,6 +316,9 @@ def find_archs(
     if found := visible_gpus():
         return found
     listed = cuda_arch.defaults(cuda)
+    options = _local_options(environment)
+    if cuda in front_end.TOOLKITS and not (options.cuda_home or options.cuda_redist):
+        listed = front_end.supported(listed, cuda)
     progress.note(
         f"there is no GPU here: compiling for {', '.join(map(str, listed))} "
         "(TORCH_CUDA_ARCH_LIST, as 9.0, names fewer)"

@@ -25,7 +25,7 @@ from kernforge.jit import torch_headers
 from kernforge.jit.flags import absolute, linker_flags, parse_flags
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
-from kernforge.toolchain import tree_names
+from kernforge.toolchain import front_end, tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -368,6 +368,7 @@ class _ExtensionPlanner:
         return (
             self._cuda_tree("bin/nvcc"),
             "-c",
+            *self._adapted(user, unit.path),
             *self._request.nvcc_defaults,
             *(() if self._extension.names_arch else self._machine.archs),
             *("-Xcompiler", ",".join(_SHARED)),
@@ -378,6 +379,12 @@ class _ExtensionPlanner:
             *user,
             *self._standard(unit, user),
         )
+
+    def _adapted(self, user: tuple[str, ...], path: str) -> tuple[str, ...]:
+        """What makes a front end of a later CUDA do what that of this one does."""
+        cuda = self._machine.cuda
+        toolkit = self._machine.lock.cuda[str(cuda)]
+        return front_end.nvcc_flags(toolkit, (*self._request.nvcc_defaults, *user), path)
 
     def _common(self, unit: ExtensionUnit) -> Iterator[str]:
         """Definitions and search paths of both compilers."""
@@ -472,6 +479,7 @@ class _ExtensionPlanner:
 
     def _device_link(self, objects: list[Action]) -> Action:
         """Link device code that was compiled with ``-dc`` or ``-rdc=true``."""
+        self._adapted(("-dlink",), self._request.file)
         names = [f"objects/{number}.o" for number in range(len(objects))]
         inputs = [
             self._actions.output(action, OBJECT, name)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-from kernforge.toolchain.releases import TOOLKITS, torch_releases
+from kernforge.toolchain.releases import TOOLKITS, USUAL, torch_releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +138,7 @@ def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") ->
                 hint=f"it was for {', '.join(map(str, published))}; cpu is a build without CUDA",
             )
         return TorchTarget(torch=version, cuda=wanted, python=python, why=why)
-    known = published or TOOLKITS[:1]
+    known = published or (USUAL,)
     compiled = [each for each in known if each in TOOLKITS]
     return TorchTarget(torch=version, cuda=max(compiled or known), python=python, why=why)
 

@@ -119,9 +119,6 @@ class Environment:
     kernforge_cuda_redist = Variable(
         "KERNFORGE_CUDA_REDIST", "URL of NVIDIA's `redistrib_*.json` files, for CUDA before 13"
     )
-    kernforge_cuda_compiler = Variable(
-        "KERNFORGE_CUDA_COMPILER", "what compiles CUDA before 13: `nvcc` or `clang`"
-    )
     cutlass_src_dir = Variable(
         "CUTLASS_SRC_DIR", "directory or archive of CUTLASS, for projects that depend on it"
     )

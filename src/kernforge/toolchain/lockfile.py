@@ -19,6 +19,7 @@ from kernforge import documents
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.system import digest
+from kernforge.toolchain import front_end
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -48,26 +49,27 @@ class LockedArchive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LockedClang:
-    """What compiles CUDA in the place of nvcc, each part read by ranges from a wheel.
+class LockedFrontEnd:
+    """The parts that a CUDA without nvcc takes from others, each read by ranges from a wheel.
 
     Attributes:
-        compiler: the wheel with its program.
-        headers: the wheel with the headers that belong to it.
-        fatbinary: a later nvcc's, for the program that packs machine code.
+        release: full version of the CUDA whose front end compiles, as ``"13.0.3"``.
+        compiler: for nvcc, ``cudafe++`` and ``fatbinary``.
+        optimizer: for ``cicc``.
+        headers: for the header that the front end's host code includes.
         runtime: for the static runtime library, which not every release's wheel has.
     """
 
     release: str
     compiler: LockedWheel
+    optimizer: LockedWheel
     headers: LockedWheel
-    fatbinary: LockedWheel
     runtime: LockedWheel
 
     @property
     def wheels(self) -> tuple[LockedWheel, ...]:
         """All of its wheels."""
-        return (self.compiler, self.headers, self.fatbinary, self.runtime)
+        return (self.compiler, self.optimizer, self.headers, self.runtime)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,8 @@ class LockedToolkit:
             CUDA's libraries.
         archives: components that hold all of it, libraries included.
         directory: hex digest of what a directory that the user names says of itself.
-        clang: what compiles in the place of nvcc; then ``wheels`` are read by ranges and hold
-            the rest. None where nvcc compiles.
+        front_end: what a later CUDA gives; then ``wheels`` are read by ranges and hold the rest.
+            None where all is of one CUDA.
     """
 
     release: str
@@ -90,7 +92,7 @@ class LockedToolkit:
     libraries: tuple[LockedWheel, ...] = ()
     archives: tuple[LockedArchive, ...] = ()
     directory: str = ""
-    clang: LockedClang | None = None
+    front_end: LockedFrontEnd | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,8 +215,8 @@ class Lock:
         """Text of the lock file."""
         document = {"lock-version": VERSION, **asdict(self)}
         for toolkit in document["cuda"].values():
-            if toolkit["clang"] is None:  # locks and statements from before clang stay as they are
-                del toolkit["clang"]
+            if toolkit["front_end"] is None:  # locks and statements from before stay as they are
+                del toolkit["front_end"]
         if not self.cross:  # a lock for one processor stays as it was before there were others
             del document["cross"]
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
@@ -254,7 +256,12 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
         return Lock(
             platform=_text(data, "platform"),
             compiler=_compiler(data["compiler"]),
-            cuda={_version(name): _toolkit(entry) for name, entry in data["cuda"].items()},
+            # A CUDA that an older kernforge had clang compile is locked anew.
+            cuda={
+                _version(name): _toolkit(entry)
+                for name, entry in data["cuda"].items()
+                if not entry.get("clang")
+            },
             torch=_torch(data["torch"]),
             headers={n: _headers(entry) for n, entry in data.get("headers", {}).items()},
             python=_texts(LockedPython, data["python"]) if data.get("python") else None,
@@ -322,9 +329,8 @@ def toolkit_key(toolkit: LockedToolkit) -> str:
     if toolkit.archives:
         hashes = [archive.sha256 for archive in sorted(toolkit.archives)]
         return digest.key("cuda-archives", layout=1, archives=hashes)
-    if toolkit.clang:
-        records = [wheel.record for wheel in (*toolkit.wheels, *toolkit.clang.wheels)]
-        return digest.key("cuda-clang", layout=1, records=records)
+    if toolkit.front_end:
+        return front_end.key(toolkit)
     return digest.key("cuda-toolkit", layout=1, wheels=[w.sha256 for w in sorted(toolkit.wheels)])
 
 
@@ -416,13 +422,13 @@ def _toolkit(entry: dict[str, Any]) -> LockedToolkit:
         libraries=tuple(map(_wheel, entry["libraries"])),
         archives=tuple(_texts(LockedArchive, archive) for archive in entry.get("archives", ())),
         directory=_text(entry, "directory") if "directory" in entry else "",
-        clang=_clang(entry["clang"]) if entry.get("clang") else None,
+        front_end=_front_end(entry["front_end"]) if entry.get("front_end") else None,
     )
 
 
-def _clang(entry: dict[str, Any]) -> LockedClang:
+def _front_end(entry: dict[str, Any]) -> LockedFrontEnd:
     wheels = {name: _wheel(wheel) for name, wheel in entry.items() if name != "release"}
-    return LockedClang(release=_text(entry, "release"), **wheels)
+    return LockedFrontEnd(release=_text(entry, "release"), **wheels)
 
 
 def _headers(entry: dict[str, Any]) -> LockedHeaders:

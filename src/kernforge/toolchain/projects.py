@@ -36,11 +36,10 @@ LIBRARIES = (
     *("nvidia-cuda-nvrtc", "nvidia-nvtx", "nvidia-cuda-profiler-api"),
 )
 """What ATen's CUDA headers and kernels include; only their headers are read."""
-TOOLKIT_12 = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12")
-"""What clang takes of CUDA 12."""
 RUNTIME, RUNTIME_12 = "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"
+TOOLKIT_12 = ("nvidia-cuda-nvcc-cu12", RUNTIME_12, "nvidia-cuda-cccl-cu12")
+"""What is taken of CUDA 12 where the front end is that of 13."""
 LIBRARIES_12 = tuple(f"{name}-cu12" for name in LIBRARIES)
-CLANG, CLANG_HEADERS = "ziglang", "clang-tidy"
 TORCH, TVM_FFI, CUTLASS = "torch", "apache-tvm-ffi", "nvidia-cutlass"
 ALL = frozenset(
     (
@@ -48,8 +47,6 @@ ALL = frozenset(
         *LIBRARIES,
         *TOOLKIT_12,
         *LIBRARIES_12,
-        CLANG,
-        CLANG_HEADERS,
         TORCH,
         TVM_FFI,
         CUTLASS,

@@ -14,7 +14,7 @@ from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system import files
 from kernforge.system.digest import sha256
 from kernforge.system.extraction import Extraction
-from kernforge.toolchain import clang_toolkit, header_libraries, lockfile, projects
+from kernforge.toolchain import front_end, header_libraries, lockfile, projects
 from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.local_parts import LocalParts
 
@@ -30,6 +30,7 @@ STORE_KIND = "toolchains"
 _TORCH_HEADERS = "torch/include/"
 _LIBRARY_HEADERS = "/include/"
 _STATIC_RUNTIME = "/lib/libcudart_static.a"
+_PROGRAMS = ("bin/", "nvvm/bin/")
 
 
 class Toolchains:
@@ -40,7 +41,7 @@ class Toolchains:
         self._local_parts = local_parts or LocalParts()
 
     def toolkit(self, toolkit: LockedToolkit) -> Path:
-        """Directory of a CUDA toolkit: ``bin/nvcc`` or clang, ``include``, ``lib64``, ``nvvm``.
+        """Directory of a CUDA toolkit: ``bin/nvcc``, ``include``, ``lib64``, ``nvvm``.
 
         Raises:
             IntegrityError: a wheel or an archive is not what the lock says.
@@ -52,7 +53,7 @@ class Toolchains:
         _check_toolkit(toolkit)
 
         def fill(tree: Path) -> None:
-            if toolkit.clang:
+            if toolkit.front_end:
                 self._gather(toolkit, tree)
                 return
             if toolkit.archives:
@@ -61,7 +62,7 @@ class Toolchains:
                 archive = self._wheels.whole(wheel.file, wheel.sha256)
                 unpacked = Extraction(tree, wheel.file)
                 for path, data in _below_toolkit(archive.fetch(archive.names())):
-                    executable = path.startswith(("bin/", "nvvm/bin/"))
+                    executable = path.startswith(_PROGRAMS)
                     unpacked.file(path, data, executable=executable)
             if not (tree / "bin" / "nvcc").is_file():
                 raise ToolchainError(f"the files of CUDA {toolkit.release} hold no bin/nvcc")
@@ -159,13 +160,15 @@ class Toolchains:
         self._local_parts.redist.unpack(toolkit, tree)
 
     def _gather(self, toolkit: LockedToolkit, tree: Path) -> None:
-        """Put together a toolkit in which clang compiles."""
-        for wheel, starts in clang_toolkit.layout(toolkit):
+        """Put together a toolkit whose front end is that of a later CUDA."""
+        for wheel, starts in front_end.layout(toolkit):
             unpacked = Extraction(tree, wheel.file)
-            for name, data in self._members(wheel, functools.partial(clang_toolkit.placed, starts)):
-                path = clang_toolkit.placed(starts, name)
-                unpacked.file(path, data, executable=path.startswith("bin/"))
-        files.write_new(tree / clang_toolkit.EMPTY_HEADER, b"")
+            for name, data in self._members(wheel, functools.partial(front_end.placed, starts)):
+                path = front_end.placed(starts, name)
+                unpacked.file(path, data, executable=path.startswith(_PROGRAMS))
+        unpacked = Extraction(tree, "kernforge")
+        for path, text in front_end.texts(toolkit).items():
+            unpacked.file(path, text.encode(), executable=path.startswith(_PROGRAMS))
 
     def _members(
         self, wheel: LockedWheel, wanted: Callable[[str], object]
@@ -186,14 +189,14 @@ class Toolchains:
 def _check_toolkit(toolkit: LockedToolkit) -> None:
     """Refuse a toolkit that is not made of the projects that a toolkit is made of."""
     release = f"CUDA {toolkit.release}"
-    names = projects.TOOLKIT_12 if toolkit.clang else projects.TOOLKIT
+    names = projects.TOOLKIT_12 if toolkit.front_end else projects.TOOLKIT
     projects.check_wheels(toolkit.wheels, names, release)
     projects.check_archives(toolkit.archives, toolkit.release)
-    if clang := toolkit.clang:
-        projects.check_wheels([clang.compiler], [projects.CLANG], "clang")
-        projects.check_wheels([clang.headers], [projects.CLANG_HEADERS], "clang's headers")
-        projects.check_wheels([clang.fatbinary], projects.TOOLKIT[:1], "fatbinary")
-        projects.check_wheels([clang.runtime], projects.TOOLKIT_12, "the CUDA runtime")
+    if front := toolkit.front_end:
+        parts = (front.compiler, front.headers, front.optimizer)
+        for part, name in zip(parts, projects.TOOLKIT[:3], strict=True):
+            projects.check_wheels([part], [name], "the front end")
+        projects.check_wheels([front.runtime], [projects.RUNTIME_12], "the CUDA runtime")
 
 
 def _tvm_ffi(name: str) -> str | None:

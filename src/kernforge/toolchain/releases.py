@@ -9,15 +9,18 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
+from kernforge.toolchain import front_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# CUDA toolkits whose compilers the package index carries and that are built for unasked; the first
-# serves every CUDA 13.
-TOOLKITS: tuple[Version2, ...] = (Version2(13, 0), Version2(13, 2))
-# Those that clang compiles for with what the index carries, on request.
-CLANG: tuple[Version2, ...] = (Version2(12, 6), Version2(12, 8), Version2(12, 9))
+# CUDA toolkits that are made of what the package index carries.
+TOOLKITS: tuple[Version2, ...] = (*front_end.TOOLKITS, Version2(13, 0), Version2(13, 2))
+# What a binary that serves every later CUDA of its major version is built with: the oldest of each
+# major version, and the first of 12 that has code for Blackwell.
+SERVING: tuple[Version2, ...] = (Version2(12, 6), Version2(12, 8), Version2(13, 0))
+# Where nothing says which.
+USUAL = Version2(13, 0)
 # The one series of tvm-ffi that the hub's clients know.
 TVM_FFI = Version2(0, 1)
 

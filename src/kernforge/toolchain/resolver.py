@@ -17,14 +17,21 @@ from packaging.utils import canonicalize_name
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
-from kernforge.toolchain import clang_toolkit, cross, header_libraries, projects, wheel_pins
+from kernforge.toolchain import cross, front_end, header_libraries, projects, wheel_pins
 from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit, LockedTorch
+from kernforge.toolchain.lockfile import (
+    Lock,
+    LockedFrontEnd,
+    LockedHeaders,
+    LockedToolkit,
+    LockedTorch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernforge.toolchain.cross import CrossNeeds
+    from kernforge.toolchain.index.index import Wheel
     from kernforge.toolchain.index.wheels import Wheels
     from kernforge.toolchain.installed import TorchHome
     from kernforge.toolchain.lockfile import LockedCompiler, LockedPython, LockedWheel
@@ -103,14 +110,14 @@ def _serves(lock: Lock, version: str, local_parts: LocalParts, libraries: bool) 
         return False
     if home := local_parts.home_of(version):
         return toolkit.directory == home.digest
-    if local_parts.cuda_compiler and (toolkit.clang is not None) != local_parts.by_clang(version):
-        return False
+    if local_parts.redist and Version2.parse(version).major < _OLDEST_WHEELS:
+        return bool(toolkit.archives)
     return not (toolkit.wheels and libraries and _lacks_libraries(toolkit))
 
 
 def _lacks_libraries(toolkit: LockedToolkit) -> bool:
     """Whether it has none of them, or only those that an older kernforge knew."""
-    if toolkit.clang:  # locked with all that its CUDA has from the beginning
+    if toolkit.front_end:  # locked with all that its CUDA has from the beginning
         return not toolkit.libraries
     there = {canonicalize_name(wheel.file.partition("-")[0]) for wheel in toolkit.libraries}
     return not there >= set(projects.LIBRARIES)
@@ -176,23 +183,71 @@ def _toolkit(
     number = Version2.parse(version)
     if local_parts.redist and number.major < _OLDEST_WHEELS:
         return local_parts.redist.resolve(number, cpu)
-    if local_parts.by_clang(version):
-        return clang_toolkit.resolve(version, wheels, cpu, projects.LIBRARIES if libraries else ())
-    if old and old.wheels and not old.clang:
-        meta = wheel_pins.matching(wheels, _META, SpecifierSet(f"=={old.release}"), cpu)
-        return replace(old, libraries=_libraries(wheel_pins.pins(wheels, meta), wheels, cpu))
-    return _from_wheels(version, wheels, cpu, libraries)
+    kept = old if old and old.wheels else None
+    meta = (
+        wheel_pins.matching(wheels, _META, SpecifierSet(f"=={kept.release}"), cpu)
+        if kept
+        else wheel_pins.newest(wheels, _META, version, cpu)
+    )
+    if number in front_end.TOOLKITS:
+        return _with_front_end(meta, wheels, cpu, kept, libraries=libraries)
+    if kept:
+        return replace(kept, libraries=_libraries(wheel_pins.pins(wheels, meta), wheels, cpu))
+    return _from_wheels(meta, wheels, cpu, libraries)
 
 
-def _from_wheels(version: str, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
-    meta = wheel_pins.newest(wheels, _META, version, cpu)
+def _with_front_end(
+    meta: Wheel, wheels: Wheels, cpu: str, kept: LockedToolkit | None, *, libraries: bool
+) -> LockedToolkit:
+    """A toolkit that takes from a later CUDA what its own wheels lack."""
+    pins = wheel_pins.pins(wheels, meta)
+
+    def locked(project: str, specifier: SpecifierSet) -> LockedWheel:
+        return wheel_pins.by_record(wheel_pins.matching(wheels, project, specifier, cpu), wheels)
+
+    def of(release: str) -> Mapping[str, SpecifierSet]:
+        return wheel_pins.pins(wheels, wheel_pins.newest(wheels, _META, release, cpu))
+
+    wanted = [name for name in projects.LIBRARIES_12 if libraries and name in pins]
+    found = tuple(locked(name, pins[name]) for name in wanted)
+    if kept:
+        return replace(kept, libraries=found)
+    if missing := [name for name in projects.TOOLKIT_12 if name not in pins]:
+        raise ToolchainError(
+            f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
+            hint=front_end.OTHER_TOOLKIT,
+        )
+    front = wheel_pins.newest(wheels, _META, front_end.FRONT_END_OF, cpu)
+    of_front = wheel_pins.pins(wheels, front)
+    compiler, headers, optimizer = (locked(n, of_front[n]) for n in projects.TOOLKIT[:3])
+    runtime = locked(projects.RUNTIME_12, of(front_end.RUNTIME_OF)[projects.RUNTIME_12])
+    names = wheels.parts(runtime.file, runtime.sha256).names()
+    if not any(name.endswith(f"/{front_end.RUNTIME}") for name in names):
+        raise ToolchainError(
+            f"{runtime.file} holds no {front_end.RUNTIME}", hint=front_end.OTHER_TOOLKIT
+        )
+    return LockedToolkit(
+        release=str(meta.version),
+        wheels=tuple(locked(name, pins[name]) for name in projects.TOOLKIT_12),
+        libraries=found,
+        front_end=LockedFrontEnd(
+            release=str(front.version),
+            compiler=compiler,
+            optimizer=optimizer,
+            headers=headers,
+            runtime=runtime,
+        ),
+    )
+
+
+def _from_wheels(meta: Wheel, wheels: Wheels, cpu: str, libraries: bool) -> LockedToolkit:  # noqa: FBT001
     pins = wheel_pins.pins(wheels, meta)
     missing = [name for name in (*projects.TOOLKIT, *projects.LIBRARIES) if name not in pins]
     if missing:
         raise ToolchainError(
             f"CUDA {meta.version} has no package-index wheels of {', '.join(missing)}",
-            hint="wheels carry a whole compiler from CUDA 13.0 on; for an older one name a toolkit "
-            "with --cuda-home, NVIDIA's redistributables with --cuda-redist, or --cuda-compiler clang",
+            hint=f"wheels serve {', '.join(map(str, front_end.TOOLKITS))} and CUDA 13; for another "
+            f"one {front_end.OTHER_TOOLKIT}",
         )
     return LockedToolkit(
         release=str(meta.version),

@@ -18,13 +18,6 @@ GCC = "%{gcc}"
 THREADS = "%{threads}"
 """How many threads an action may use; not a tree."""
 
-CLANG = "bin/zig"
-"""Path of clang in the tree of a toolkit that compiles with it."""
-CLANG_RESOURCES = "clang"
-"""Directory of clang's own headers in that tree."""
-CLANG_EMPTY = "clang/empty"
-"""Directory of a header for which an empty one will do, searched after all others."""
-
 
 def cuda_root(version: Version2) -> str:
     """Name of a CUDA toolkit's tree."""

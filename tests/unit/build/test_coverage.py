@@ -27,8 +27,8 @@ depends = []
 src = ["g.cu"]
 """
 RELEASES = {
-    Version2(2, 9): (Version2(12, 6), Version2(13, 0)),
-    Version2(2, 10): (Version2(12, 6), Version2(13, 0)),
+    Version2(2, 9): (Version2(11, 8), Version2(13, 0)),
+    Version2(2, 10): (Version2(11, 8), Version2(13, 0)),
     Version2(2, 13): (Version2(13, 0), Version2(13, 2)),
 }
 
@@ -43,8 +43,8 @@ def test_a_variant_of_one_torch_serves_its_cuda_and_later_ones_of_the_major():
     found = served(["torch213-cxx11-cu130-x86_64-linux"])
     assert (found.served, found.total) == (2, 6)
     assert coverage_text(found) == (
-        "serves 2 of 6 torch x CUDA pairs; lacks torch 2.9 to 2.10 with CUDA 12.6 because the package "
-        "index carries no nvcc of that CUDA; torch 2.9 to 2.10 with CUDA 13.0 because it was not asked for "
+        "serves 2 of 6 torch x CUDA pairs; lacks torch 2.9 to 2.10 with CUDA 11.8 because the package "
+        "index carries no compiler for that CUDA; torch 2.9 to 2.10 with CUDA 13.0 because it was not asked for "
         "(--variant)"
     )
 
@@ -55,7 +55,7 @@ def test_the_stable_abi_serves_every_later_torch():
     assert (found.served, found.total) == (3, 6)
     assert {lack.reason for lack in found.lacks} == {
         "it is older than the stable ABI 2.10 of the project",
-        "the package index carries no nvcc of that CUDA",
+        "no variant of the project is for it",
     }
 
 

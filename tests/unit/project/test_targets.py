@@ -18,7 +18,7 @@ backends = [{backends}]
 CPU = '[kernel.c]\nbackend = "cpu"\ndepends = []\nsrc = ["c.cpp"]\n'
 CUDA = '[kernel.g]\nbackend = "cuda"\ndepends = []\nsrc = ["g.cu"]\n'
 RELEASES = {
-    Version2(2, 11): (Version2(12, 6), Version2(13, 0)),
+    Version2(2, 11): (Version2(11, 8), Version2(12, 6), Version2(13, 0)),
     Version2(2, 12): (Version2(12, 6), Version2(13, 0), Version2(13, 2)),
     Version2(2, 13): (Version2(13, 0), Version2(13, 2)),
 }
@@ -43,33 +43,44 @@ STABLE = '[torch]\nstable-abi = "2.10"\n'
 
 
 @pytest.mark.parametrize(
-    ("rest", "name"),
+    ("rest", "name", "default"),
     [
-        ("[torch]\n" + CUDA, "torch211-cxx11-cu126-x86_64-linux"),
-        (STABLE + CUDA, "torch-stable-abi210-cu128-x86_64-linux"),
-        ('[tvm-ffi]\nsrc = ["b.cpp"]\n' + CUDA, "tvm-ffi01-cu129-x86_64-linux"),
+        ("[torch]\n" + CUDA, "torch212-cxx11-cu126-x86_64-linux", True),
+        (STABLE + CUDA, "torch-stable-abi210-cu128-x86_64-linux", True),
+        (STABLE + CUDA, "torch-stable-abi210-cu129-x86_64-linux", False),
+        ('[tvm-ffi]\nsrc = ["b.cpp"]\n' + CUDA, "tvm-ffi01-cu126-x86_64-linux", True),
     ],
 )
-def test_what_clang_can_compile_is_built_on_request_alone(rest, name):
-    parsed = document.parse(GENERAL.format(backends='"cuda"') + rest)
+def test_cuda_12_is_built_from_wheels(rest, name, default):
+    (found,) = [c for c in considered(["cuda"], rest) if c.name == name]
+    assert found.target is not None
+    assert found.default is default
 
-    def found(**given):
-        every = targets.candidates(parsed, cpu="x86_64", releases=RELEASES, **given)
-        return next(one for one in every if one.name == name)
 
-    without = found()
-    assert without.target is None
-    assert "--cuda-compiler clang" in without.reason
-    asked = found(by_clang=targets.CLANG)
-    assert asked.target is not None
-    assert not asked.default
-    assert "clang instead of nvcc" in asked.reason
+@pytest.mark.parametrize(
+    ("cuda", "expected"),
+    [("12.6", "cu126"), ("12.9", "cu128"), ("13.0", "cu130"), ("13.2", "cu130"), (None, "cu130")],
+)
+def test_a_stable_abi_project_builds_what_the_torch_here_loads(cuda, expected):
+    found = considered(["cuda"], STABLE + CUDA, torch_here=here("2.11", cuda))
+    assert defaults(found) == [f"torch-stable-abi210-{expected}-x86_64-linux"]
+
+
+def test_bounds_leave_what_serves_them_best():
+    for bounds, expected in (
+        ('minver = "12.7"\nmaxver = "12.9"', "cu128"),
+        ('minver = "13.1"', "cu132"),
+    ):
+        found = considered(["cuda"], f"[general.cuda]\n{bounds}\n" + STABLE + CUDA)
+        assert defaults(found) == [f"torch-stable-abi210-{expected}-x86_64-linux"]
 
 
 def test_tvm_ffi_has_a_variant_per_backend_and_no_torch():
     text = '[tvm-ffi]\nsrc = ["tvm-ffi-ext/b.cpp"]\n'
     found = considered(["cpu", "cuda"], text + CPU + CUDA)
-    assert defaults(found) == ["tvm-ffi01-cpu-x86_64-linux", "tvm-ffi01-cu130-x86_64-linux"]
+    assert defaults(found) == [
+        f"tvm-ffi01-{backend}-x86_64-linux" for backend in ("cpu", "cu126", "cu128", "cu130")
+    ]
     assert {c.target.torch for c in found if c.target} == {None}
 
 
@@ -77,15 +88,16 @@ def defaults(found):
     return [c.name for c in found if c.default]
 
 
-def test_a_stable_abi_project_builds_one_variant_per_backend():
+def test_a_stable_abi_project_builds_one_variant_per_kind_of_gpu():
     found = considered(["cpu", "cuda"], '[torch]\nstable-abi = "2.10"\n' + CPU + CUDA)
     assert defaults(found) == [
-        "torch-stable-abi210-cpu-x86_64-linux",
-        "torch-stable-abi210-cu130-x86_64-linux",
+        f"torch-stable-abi210-{backend}-x86_64-linux"
+        for backend in ("cpu", "cu126", "cu128", "cu130")
     ]
-    assert [c.name for c in found if c.target and not c.default] == [
-        "torch-stable-abi210-cu132-x86_64-linux"
-    ]
+    assert {c.name: c.reason.split(";")[0] for c in found if not c.default} == {
+        "torch-stable-abi210-cu129-x86_64-linux": "cu128 serves it too",
+        "torch-stable-abi210-cu132-x86_64-linux": "cu130 serves it too",
+    }
 
 
 def test_an_older_target_is_built_with_headers_that_can():
@@ -99,6 +111,7 @@ def test_a_full_abi_project_builds_for_the_two_newest_torches():
     assert defaults(found) == [
         "torch212-cxx11-cpu-x86_64-linux",
         "torch213-cxx11-cpu-x86_64-linux",
+        "torch212-cxx11-cu126-x86_64-linux",
         "torch212-cxx11-cu130-x86_64-linux",
         "torch212-cxx11-cu132-x86_64-linux",
         "torch213-cxx11-cu130-x86_64-linux",
@@ -116,6 +129,7 @@ def here(torch, cuda):
         (here("2.11", "13.0"), "", ["torch211-cxx11-cpu", "torch211-cxx11-cu130"]),
         (here("2.12", None), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
         (here("2.12", "13.2"), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu132"]),
+        (here("2.12", "12.8"), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu126"]),
         (here("2.12", "13.1"), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
     ],
 )
@@ -129,7 +143,7 @@ def test_a_full_abi_project_builds_for_the_torch_that_is_here(torch_here, rest, 
 @pytest.mark.parametrize(
     ("torch_here", "rest"),
     [
-        (here("2.12", "12.6"), ""),
+        (here("2.12", "11.8"), ""),
         (here("2.7", "12.6"), ""),
         (here("2.12", None), 'minver = "2.13"\n'),
     ],
@@ -152,7 +166,7 @@ def test_a_torch_that_cannot_be_served_leaves_the_newest(torch_here, rest):
             "torch212-cxx11-cu130-x86_64-linux",
             "CUDA minver 13.1",
         ),
-        ("[torch]\n", "torch211-cxx11-cu126-x86_64-linux", "no nvcc of CUDA 12.6"),
+        ("[torch]\n", "torch211-cxx11-cu118-x86_64-linux", "no compiler for CUDA 11.8"),
     ],
 )
 def test_what_is_left_out_says_why(rest, name, reason):
@@ -198,8 +212,8 @@ def test_patterns_choose_and_keep_the_order():
     ("pattern", "hint"),
     [
         ("torch213-cxx11-cpu-x86_64-linx", "did you mean torch213-cxx11-cpu-x86_64-linux?"),
-        ("torch211-cxx11-cu126-x86_64-linux", "left out: the package index"),
-        ("*-cu126-*", "-cu126-x86_64-linux is left out: the package index"),
+        ("torch211-cxx11-cu118-x86_64-linux", "left out: the package index"),
+        ("*-cu118-*", "-cu118-x86_64-linux is left out: the package index"),
         ("cpu", "'*cpu*'"),
         ("zzz", "kernforge variants"),
     ],
@@ -229,8 +243,10 @@ def test_with_a_lock_what_it_has_is_built_unasked():
         "torch211-cxx11-cpu",
         "torch211-cxx11-cu130",
     ]
-    stable = considered(["cuda"], STABLE + CUDA)
-    assert targets.as_locked(stable, torch=["2.11"], cuda=[]) == stable
+    stable = considered(["cpu", "cuda"], STABLE + CPU + CUDA)
+    assert [
+        name.split("-")[2] for name in defaults(targets.as_locked(stable, torch=[], cuda=["12.9"]))
+    ] == ["abi210"] * 2
 
 
 def test_with_a_lock_a_pattern_means_what_it_has_and_a_name_what_it_says():

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.system import digest, files
-from kernforge.toolchain import tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -132,14 +131,13 @@ def distances(
 
 
 def _is_cuda(action: Action) -> bool:
-    return action.argv[0].endswith(("/nvcc", f"/{tree_names.CLANG}"))
+    return action.argv[0].endswith("/nvcc")
 
 
 def width(action: Action, jobs: int) -> int:
     """How many threads an action can use: nvcc, one for each architecture."""
-    # clang takes one architecture after the other.
     return max(1, min(jobs, action.argv.count("-gencode")))
 
 
 def _architectures(action: Action) -> int:
-    return sum(word.startswith(("-gencode", "--cuda-gpu-arch=")) for word in action.argv)
+    return sum(word.startswith("-gencode") for word in action.argv)

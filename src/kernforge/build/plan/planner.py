@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernforge.build.plan import clang_flags, flags, linking
+from kernforge.build.plan import flags, linking
 from kernforge.build.plan.graph import ActionSet, Artifact, Plan
 from kernforge.build.plan.linking import OBJECT
 from kernforge.errors import ManifestError
@@ -18,7 +18,7 @@ from kernforge.manifest.document import Torch
 from kernforge.project import units
 from kernforge.source import op_namespace
 from kernforge.system import digest
-from kernforge.toolchain import cuda_arch, lockfile, tree_names
+from kernforge.toolchain import cuda_arch, front_end, lockfile, tree_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -171,8 +171,6 @@ class ProjectPlanner:
         standard = flags.standard(target) if framework else self._shared_standard(target)
         if unit.is_cuda:
             argv = self._device(unit, target, standard, common)
-            if clang_flags.HOST_HEADER in argv:
-                inputs.append(self.actions.text(clang_flags.HOST_HEADER, clang_flags.host_header()))
         else:
             cxx = tree_names.cxx_of(target.cross_cpu)
             argv = (cxx, *flags.cxx(standard), *common, *unit.cxx_flags)
@@ -195,29 +193,32 @@ class ProjectPlanner:
     def _device(
         self, unit: Unit, target: Target, standard: str, common: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """What compiles a CUDA unit: nvcc, or clang where the lock says so."""
+        """What compiles a CUDA unit."""
         if target.cuda is None:
             raise ManifestError(f"build.toml: {unit.path} is CUDA, {target.name} is not")
         archs = self._narrowed(unit, target.cuda)
-        if lockfile.toolkit(self.lock, target.cuda).clang:
-            return (
-                *clang_flags.clang(target, target.cuda, standard, archs, unit.path),
-                *common,
-                *clang_flags.translate(unit.cuda_flags, unit.path),
-            )
+        toolkit = lockfile.toolkit(self.lock, target.cuda)
         gencode = (part for arch in archs for part in arch.gencode())
         return (
             tree_names.tree(tree_names.cuda_root(target.cuda), "bin/nvcc"),
             *flags.nvcc(target, standard),
+            *front_end.nvcc_flags(toolkit, unit.cuda_flags, unit.path),
             *gencode,
             *flags.for_nvcc(common),
             *unit.cuda_flags,
         )
 
+    def _compiled_for(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
+        """Architectures of a unit that the lock's toolkit has."""
+        chosen = unit.archs(cuda)
+        if lockfile.toolkit(self.lock, cuda).front_end:
+            return front_end.supported(chosen, cuda)
+        return chosen
+
     def _narrowed(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
         """Architectures of a unit, for the wanted GPUs if it serves them."""
         # One that serves none keeps its own: other units may call what it defines.
-        chosen = unit.archs(cuda)
+        chosen = self._compiled_for(unit, cuda)
         return (
             chosen
             if not cuda_arch.serves(chosen, self.only)
@@ -230,7 +231,7 @@ class ProjectPlanner:
             return None
         compiled = [unit for unit in chosen if unit.is_cuda]
         if compiled and self.only:
-            everything = {arch for unit in compiled for arch in unit.archs(target.cuda)}
+            everything = {a for unit in compiled for a in self._compiled_for(unit, target.cuda)}
             cuda_arch.narrow(
                 tuple(sorted(everything)), self.only
             )  # refuses a GPU that nothing serves

@@ -78,7 +78,8 @@ def _lock(arguments: argparse.Namespace, console: Console) -> None:
     )
     locked = locking.write_lock(workspace, wanted, upgrade=arguments.upgrade)
     lines = [
-        f"CUDA {name}: {kit.release}{f', clang {kit.clang.release}' if kit.clang else ''}"
+        f"CUDA {name}: {kit.release}"
+        + (f", front end of {kit.front_end.release}" if kit.front_end else "")
         for name, kit in sorted(locked.cuda.items())
     ]
     lines += [f"torch {name}: {torch.release}" for name, torch in sorted(locked.torch.items())]

@@ -82,7 +82,8 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _UNNAMED = re.compile(r"(?<!\w)(?:inline\s+)?namespace\s*\{")
 _IGNORED = re.compile(
     r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
-    r"|--keep|--keep-dir=.*"
+    r"|--keep|--keep-dir=.*|-static-global-template-stub=\w+|-Xfatbin=--compress-mode=speed"
+    r"|-device-entity-has-hidden-visibility=\w+"
 )
 # For host code, or for the host's compiler alone; with the word after it.
 _IGNORED_WITH = MappingProxyType(

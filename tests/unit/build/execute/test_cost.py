@@ -71,11 +71,3 @@ def test_learning_never_gives_less_than_what_was_seen(known):
 
 def test_what_was_too_short_to_see_is_not_free():
     assert cost.learned(None, peak_bytes=0, wall_s=0.1).memory > 10 * MB
-
-
-def test_clang_is_expected_to_take_one_architecture_after_the_other():
-    archs = tuple(f"--cuda-gpu-arch=sm_{number}" for number in (70, 80, 90, 120))
-    clang = replace(NVCC, argv=("%{cuda-12.8}/bin/zig", "clang", "-c", *archs, "a.cu"))
-    one, eight = (cost.guess(clang, jobs=jobs) for jobs in (1, 8))
-    assert one == eight
-    assert one.seconds == cost.guess(NVCC, jobs=1).seconds

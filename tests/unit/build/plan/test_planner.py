@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from kernforge.artifact.version import Version2
-from kernforge.build.plan import clang_flags, flags, graph, linking, planner
+from kernforge.build.plan import flags, graph, linking, planner
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project import targets, units
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import (
     Lock,
-    LockedClang,
     LockedCompiler,
     LockedCross,
+    LockedFrontEnd,
     LockedHeaders,
     LockedPython,
     LockedToolkit,
@@ -81,7 +81,7 @@ LOCK = Lock(
 
 
 def make(
-    patterns=("*",),
+    patterns=("*-cpu-*", "*-cu13*"),
     files=None,
     abi="",
     lock=LOCK,
@@ -374,7 +374,7 @@ def test_tvm_ffi_knows_nothing_of_torch_and_python():
         "tvm-ffi-ext/my_op/__init__.py": "",
         "op.cu": "#include <tvm/ffi/tvm_ffi.h>\n",
     }
-    made = make(["*"], files=files, manifest_text=TVM_FFI, lock=lock)
+    made = make(files=files, manifest_text=TVM_FFI, lock=lock)
     cpu = made.artifacts[0]
     (binding,) = titled(made, "tvm-ffi-ext/binding.cpp, CUDA 13.0")
     assert f"-DTVM_FFI_EXTENSION_NAME={made.artifacts[1].ops_name}" in binding.argv
@@ -436,35 +436,40 @@ def test_an_edit_of_another_source_leaves_a_binding_that_is_named_at_link_time()
     assert before.artifacts[0].ops_name != after.artifacts[0].ops_name
 
 
-def by_clang(release="22"):
-    """The lock, with another clang for each release."""
-    parts = {p: wheel(f"{p}{release}") for p in ("compiler", "headers", "fatbinary", "runtime")}
+def with_front_end(release="13.0.3"):
+    """The lock with a CUDA 12.8 whose front end is of another one for each release."""
+    parts = {p: wheel(f"{p}{release}") for p in ("compiler", "headers", "optimizer", "runtime")}
     kit = LockedToolkit(
-        release="13.0", wheels=(wheel("ptxas"),), clang=LockedClang(release=release, **parts)
+        release="12.8.1",
+        wheels=(wheel("nvidia_cuda_nvcc_cu12-12.8.93-x"),),
+        front_end=LockedFrontEnd(release=release, **parts),
     )
-    return replace(LOCK, cuda={**LOCK.cuda, "13.0": kit})
+    return replace(LOCK, cuda={**LOCK.cuda, "12.8": kit})
 
 
-def test_clang_compiles_what_the_lock_says_it_compiles():
-    made = make(lock=by_clang(), abi='stable-abi = "2.10"')
-    (action,) = titled(made, "op.cu, CUDA 13.0")
-    assert action.argv[:2] == ("%{cuda-13.0}/bin/zig", "clang")
-    assert set(action.trees) == {"cuda-13.0", "gcc"}
-    assert "-fgpu-flush-denormals-to-zero" in action.argv
-    assert "--cuda-gpu-arch=sm_90a" in action.argv
-    # What nvcc declares unasked is brought, and is part of the key.
-    (header,) = [one for one in action.inputs if one.path == clang_flags.HOST_HEADER]
-    assert "min" in made.texts[header.name]
-    (other,) = titled(made, "op.cu, CUDA 13.2")
-    assert other.argv[0] == "%{cuda-13.2}/bin/nvcc"
+CU128 = ["*stable-abi210-cu128*"]
+
+
+def test_cuda_12_is_compiled_by_the_front_end_of_13_as_nvcc_12_would():
+    made = make(CU128, lock=with_front_end(), abi='stable-abi = "2.10"')
+    (action,) = titled(made, "op.cu, CUDA 12.8")
+    assert action.argv[0] == "%{cuda-12.8}/bin/nvcc"
+    assert "-static-global-template-stub=false" in action.argv
+    assert "-Xfatbin=--compress-mode=speed" in action.argv
+
+
+def test_code_for_a_device_linker_of_cuda_12_is_refused_before_anything_is_compiled():
+    text = MANIFEST.replace("--use_fast_math", "-rdc=true")
+    with pytest.raises(ToolchainError, match=r"op\.cu is compiled with '-rdc=true'"):
+        make(CU128, lock=with_front_end(), abi='stable-abi = "2.10"', manifest_text=text)
 
 
 def test_the_compiler_is_part_of_the_key():
     keys = {
-        titled(make(lock=lock), "op.cu, CUDA 13.0")[0].key
-        for lock in (LOCK, by_clang("22"), by_clang("23"))
+        titled(make(CU128, lock=lock, abi='stable-abi = "2.10"'), "op.cu, CUDA 12.8")[0].key
+        for lock in (with_front_end("13.0.3"), with_front_end("13.0.4"))
     }
-    assert len(keys) == 3
+    assert len(keys) == 2
 
 
 def crossing(patterns, abi=""):

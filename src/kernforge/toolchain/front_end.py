@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A toolkit of CUDA 12 made from wheels alone: NVIDIA's own front end of CUDA 13, the rest of 12.
+
+NVIDIA's wheels of CUDA 12 have its headers, ``ptxas`` and ``libdevice``, but neither nvcc nor its
+front end. Those come from the wheels of CUDA 13.0, which compile for CUDA 12 when three things are
+said otherwise: the PTX names the version that the older ``ptxas`` reads, the headers see the macros
+of the older nvcc, and the host code that ``cudafe++`` writes finds the header that goes with it. The
+static runtime is that of CUDA 12.9, whose wheel alone has it and which serves every earlier 12. See
+docs/decisions/0082.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kernforge.artifact.version import Version2
+from kernforge.errors import ManifestError, ToolchainError
+from kernforge.system import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kernforge.toolchain.cuda_arch import Arch
+    from kernforge.toolchain.lockfile import LockedToolkit, LockedWheel
+
+FRONT_END_OF, RUNTIME_OF = "13.0", "12.9"
+"""Whose wheels have the front end, and whose have the static runtime."""
+RUNTIME = "libcudart_static.a"
+# PTX that the front end writes, and that each CUDA 12 reads (PTX ISA, "Release Notes").
+_PTX = "9.0"
+_PTX_OF = {Version2(12, 6): "8.5", Version2(12, 8): "8.7", Version2(12, 9): "8.8"}
+TOOLKITS = tuple(_PTX_OF)
+"""CUDA versions that are compiled for in this way."""
+
+# The oldest GPU of the front end, and the one that CUDA 13 knows by another number (11.0).
+_OLDEST = (7, 5)
+_RENAMED = (10, 1)
+_LINKED_LATER = re.compile(
+    r"-?-(?:rdc|relocatable-device-code)(?:=true)?|-?-(?:dc|device-c|dw|device-w|dlink|device-link"
+    r"|dlto|dlink-time-opt|lto)|.*code=\[?(?:.*,)?lto_.*"
+)
+_RELOCATABLE = ("-rdc", "--relocatable-device-code", "-relocatable-device-code")
+_NAMED = re.compile(r"\b(?:compute|sm)_(\d{2,3})")
+OTHER_TOOLKIT = (
+    "name an installed toolkit with --cuda-home (KERNFORGE_CUDA_HOME) or NVIDIA's archives with "
+    "--cuda-redist (KERNFORGE_CUDA_REDIST)"
+)
+"""What to do where the wheels' toolkit does not serve."""
+_PTXAS = re.compile(r"nvidia_cuda_nvcc_cu12-(\d+\.\d+\.\d+)-")
+# What nvcc 13 does unasked and nvcc 12 did not: the names that a manifest may ask by.
+_CHANGED_DEFAULTS = {
+    "-static-global-template-stub=false": "static-global-template-stub",
+    "-device-entity-has-hidden-visibility=false": "device-entity-has-hidden-visibility",
+}
+# The way in which CUDA 12's fatbinary compresses, which that of 13 has as an option.
+_COMPRESSION = "-Xfatbin=--compress-mode=speed"
+
+_CICC = """\
+#!/bin/sh
+# The front end of CUDA {front} for the ptxas of CUDA {cuda}: its PTX says the version that this reads.
+"$0-{front}" "$@" || exit
+while [ $# -gt 1 ]; do
+  if [ "$1" = -o ]; then exec sed -i '1,40s/^\\.version {written}$/.version {read}/' "$2"; fi
+  shift
+done
+"""
+_NVCC = """\
+#!/bin/sh
+# The compiler driver of CUDA {front}; who asks for its version hears of the CUDA that it compiles for.
+for word; do
+  case $word in -V | --version) exec cat "${{0%/*}}/version.txt" ;; esac
+done
+exec "$0-{front}" "$@"
+"""
+_VERSION = """\
+nvcc: NVIDIA (R) Cuda compiler driver
+Front end of CUDA {front}; ptxas, libdevice and headers of CUDA {cuda}
+Cuda compilation tools, release {cuda}, V{release}
+"""
+_PROFILE = """\
+TOP              = $(_HERE_)/..
+CICC_PATH        = $(TOP)/nvvm/bin
+NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice
+LD_LIBRARY_PATH += $(TOP)/lib64:
+PATH            += $(CICC_PATH):$(_HERE_):
+INCLUDES        +=  "-I$(TOP)/front_end" "-I$(TOP)/include" $(_SPACE_)
+LIBRARIES        =+ $(_SPACE_) "-L$(TOP)/lib64"
+"""
+_MACROS = """\
+/* The front end is that of CUDA {front}; sources choose by the CUDA that they are compiled for. */
+#ifdef __CUDACC_VER_MAJOR__
+#undef __CUDACC_VER_MAJOR__
+#undef __CUDACC_VER_MINOR__
+#undef __CUDACC_VER_BUILD__
+#undef __CUDA_API_VER_MAJOR__
+#undef __CUDA_API_VER_MINOR__
+#define __CUDACC_VER_MAJOR__ {major}
+#define __CUDACC_VER_MINOR__ {minor}
+#define __CUDACC_VER_BUILD__ {build}
+#define __CUDA_API_VER_MAJOR__ {major}
+#define __CUDA_API_VER_MINOR__ {minor}
+#endif
+#include_next <cuda_runtime.h>
+"""
+
+
+def layout(toolkit: LockedToolkit) -> Iterator[tuple[LockedWheel, dict[str, str]]]:
+    """What is taken of each wheel, as start of a member's name -> start of its path in the tree."""
+    front = toolkit.front_end
+    if front is None:
+        return
+    for wheel in toolkit.wheels:
+        component = wheel.file.partition("-")[0].removeprefix("nvidia_").removesuffix("_cu12")
+        top = f"nvidia/{component}"
+        yield (
+            wheel,
+            {
+                f"{top}/include/crt/host_runtime.h": "",
+                f"{top}/include/": "include/",
+                f"{top}/bin/ptxas": "bin/ptxas",
+                f"{top}/nvvm/libdevice/": "nvvm/libdevice/",
+            },
+        )
+    top = "nvidia/cu13"
+    programs = {f"{top}/bin/{name}": f"bin/{name}" for name in ("cudafe++", "fatbinary")}
+    yield front.compiler, {**programs, f"{top}/bin/nvcc": f"bin/nvcc-{FRONT_END_OF}"}
+    yield front.optimizer, {f"{top}/nvvm/bin/cicc": f"nvvm/bin/cicc-{FRONT_END_OF}"}
+    header = "include/crt/host_runtime.h"
+    yield front.headers, {f"{top}/{header}": header}
+    yield front.runtime, {f"nvidia/cuda_runtime/lib/{RUNTIME}": f"lib64/{RUNTIME}"}
+
+
+def placed(starts: dict[str, str], name: str) -> str:
+    """Path in the tree of a wheel's member; empty for what is not taken."""
+    for start, path in starts.items():
+        if name == start:
+            return path
+        if start.endswith("/") and name.startswith(start):
+            return path + name.removeprefix(start)
+    return ""
+
+
+def texts(toolkit: LockedToolkit) -> dict[str, str]:
+    """The files of the tree that no wheel has, by path.
+
+    Raises:
+        ToolchainError: the toolkit is not one that is made in this way.
+    """
+    cuda, front = Version2.leading(toolkit.release), toolkit.front_end
+    # The version of ptxas, as 12.8.93: what a whole nvcc of that release has too.
+    found = [m[1] for wheel in toolkit.wheels if (m := _PTXAS.match(wheel.file))]
+    ptxas = found[0] if len(found) == 1 else ""
+    known = front is not None and str(Version2.leading(front.release)) == FRONT_END_OF
+    if not known or cuda not in _PTX_OF or not ptxas:
+        raise ToolchainError(
+            f"the lock compiles CUDA {toolkit.release} with the front end of "
+            f"{front.release if front else 'none'} and ptxas of {ptxas or 'no wheel'}; kernforge makes "
+            f"{', '.join(map(str, TOOLKITS))} with that of {FRONT_END_OF}",
+            hint="write the lock anew with `kernforge lock-toolchain`",
+        )
+    words = {
+        "front": FRONT_END_OF,
+        "cuda": str(cuda),
+        "major": str(cuda.major),
+        "minor": str(cuda.minor),
+        "release": ptxas,
+        "build": ptxas.rpartition(".")[2],
+        "written": _PTX,
+        "read": _PTX_OF[cuda],
+    }
+    return {
+        "bin/nvcc": _NVCC.format_map(words),
+        "bin/nvcc.profile": _PROFILE,
+        "bin/version.txt": _VERSION.format_map(words),
+        "front_end/cuda_runtime.h": _MACROS.format_map(words),
+        "nvvm/bin/cicc": _CICC.format_map(words),
+    }
+
+
+def key(toolkit: LockedToolkit) -> str:
+    """Key of the toolkit in the store: its wheels, and the text of what kernforge adds to them."""
+    front = toolkit.front_end
+    records = [wheel.record for wheel in (*toolkit.wheels, *(front.wheels if front else ()))]
+    written = {path: digest.sha256(text) for path, text in texts(toolkit).items()}
+    return digest.key("cuda-front-end", layout=1, records=records, files=written)
+
+
+def nvcc_flags(toolkit: LockedToolkit, given: Sequence[str], source: str) -> tuple[str, ...]:
+    """Flags that a toolkit's nvcc gets before all others; none for one that is of one CUDA.
+
+    Args:
+        toolkit: the one that compiles.
+        given: flags of the user for a source.
+        source: what they are given for, as an error names it.
+
+    Raises:
+        ToolchainError: the flags need a device linker or name a GPU, and the toolkit lacks that.
+    """
+    if not toolkit.front_end:
+        return ()
+    refuse_device_link(given, source, toolkit.release)
+    named = {Version2(int(n[:-1]), int(n[-1])) for word in given for n in _NAMED.findall(word)}
+    if lacking := sorted(n for n in named if n < _OLDEST or n == _RENAMED):
+        raise ToolchainError(
+            f"{source} is compiled for {', '.join(map(str, lacking))}, and the wheels' compiler for "
+            f"CUDA {toolkit.release} has no code for GPUs before 7.5 and for 10.1",
+            hint="take them out of the flags (for a setup.py, TORCH_CUDA_ARCH_LIST=9.0 leaves one), or "
+            f"{OTHER_TOOLKIT}",
+        )
+    return usual_flags(given)
+
+
+def usual_flags(words: Sequence[str]) -> tuple[str, ...]:
+    """Flags that make nvcc 13 do what nvcc 12 does unasked, but for what was asked otherwise."""
+    kept = (
+        flag
+        for flag, name in _CHANGED_DEFAULTS.items()
+        if not any(word.lstrip("-").partition("=")[0] == name for word in words)
+    )
+    return (*kept, *(() if any("--compress-mode" in word for word in words) else (_COMPRESSION,)))
+
+
+def refuse_device_link(given: Sequence[str], source: str, cuda: str) -> None:
+    """Refuse flags of code that a device linker finishes: that of CUDA 12 is in no wheel.
+
+    Raises:
+        ToolchainError: there are such flags.
+    """
+    for flag, following in itertools.zip_longest(given, given[1:], fillvalue=""):
+        if not _LINKED_LATER.fullmatch(flag) or (flag in _RELOCATABLE and following == "false"):
+            continue
+        raise ToolchainError(
+            f"{source} is compiled with {flag!r}, and no wheel has the device linker of CUDA {cuda}",
+            hint=f"{OTHER_TOOLKIT}; or build for CUDA 13",
+        )
+
+
+def compiled_as(arch: Arch) -> Arch | None:
+    """The architecture that the front end compiles for in the place of one; None for none.
+
+    Code for a GPU before 7.5 that later GPUs would run too is made for 7.5.
+    """
+    if arch.capability == _RENAMED:
+        return None
+    if arch.capability >= _OLDEST:
+        return arch
+    serves = arch.major == _OLDEST[0] or arch.ptx
+    return replace(arch, major=_OLDEST[0], minor=_OLDEST[1]) if serves else None
+
+
+def require(toolkit: LockedToolkit, archs: Iterable[Arch]) -> None:
+    """Refuse GPUs that a toolkit has no code for.
+
+    Raises:
+        ToolchainError: there is one.
+    """
+    lacking = [str(arch) for arch in archs if toolkit.front_end and compiled_as(arch) != arch]
+    if lacking:
+        raise ToolchainError(
+            f"the wheels' compiler for CUDA {toolkit.release} has no code for GPUs of compute "
+            f"capability {', '.join(lacking)}",
+            hint="name an installed toolkit of that CUDA: KERNFORGE_CUDA_HOME for setup.py projects, "
+            "CUDA_HOME for kernforge.load",
+        )
+
+
+def supported(archs: Sequence[Arch], cuda: Version2) -> tuple[Arch, ...]:
+    """What the front end compiles for in the place of some architectures.
+
+    Raises:
+        ManifestError: it is nothing.
+    """
+    kept = sorted({found for arch in archs if (found := compiled_as(arch))})
+    if not kept:
+        raise ManifestError(
+            f"the wheels' compiler for CUDA {cuda} has no {', '.join(map(str, archs))}: it "
+            "compiles for 7.5 and later, and not for 10.1",
+            hint="name an installed toolkit of that CUDA with --cuda-home, or other "
+            "cuda-capabilities",
+        )
+    # One that is there with PTX and without it is made once.
+    with_ptx = {(arch.major, arch.minor, arch.suffix) for arch in kept if arch.ptx}
+    return tuple(a for a in kept if a.ptx or (a.major, a.minor, a.suffix) not in with_ptx)
