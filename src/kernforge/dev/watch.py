@@ -20,7 +20,6 @@ from kernforge.dev.control import RoundEvents, Stop, StoppedError
 from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.errors import StorageError
-from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.toolchain.lockfile import FILE_NAME as LOCK
 
@@ -224,8 +223,6 @@ def _round(message: _Message) -> Round:
 
 @contextlib.contextmanager
 def _session(options: DevOptions) -> Iterator[Session]:
-    # Directories of killed sessions; a running session touches its directory in every round.
-    Store(options.environment.home / "store").sweep(options.place, "tmp-*")
     with (
         files.staging(options.place) as scratch,
         WarmPytest(options.root, scratch, options.environment) as warm_pytest,

@@ -335,6 +335,9 @@ class HubRegistry:
                 files.symlink(link, staged / path)
             if files.publish_tree(staged / final.relative_to(root), final):
                 return
+        for leftover in final.rglob("tmp-*"):
+            if leftover.is_symlink():  # of a process that was killed here
+                files.remove_tree(leftover)
         for path, link in links.items():
             target = root / path
             if not target.exists() or target.stat().st_size != wanted[path].size:

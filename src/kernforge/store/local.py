@@ -3,7 +3,7 @@
 
 A tree appears under its key by one rename, whole, and never changes after. Two processes that
 want the same tree at the same time: one makes it, the other waits and uses it. A process that is
-killed releases its lock and leaves a ``tmp-*`` directory, nothing else. Beside the trees stands a mark
+killed releases its locks; what it leaves is removed by the next that writes there. Beside the trees stands a mark
 for each, whose time is that of its last use; ``eviction`` goes by it.
 """
 
@@ -87,7 +87,6 @@ class Store:
         with files.locked(self.root / "locks" / f"{kind}-{key}"):
             if self.use(kind, key):
                 return final
-            self.sweep(final.parent, "tmp-*")
             if second and self._fetch(second, kind, key):
                 self.fetched.add(key)
                 return final
@@ -149,6 +148,7 @@ class Store:
 
         The operating system ends it when the process dies, however it dies.
         """
+        self.leased_since()  # removes what killed processes left
         path = self.root / "leases" / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         with files.gate(path, alone=True):
             try:
@@ -165,7 +165,7 @@ class Store:
                 with files.gate(path, alone=True, wait=False) as free:
                     if not free:
                         oldest = min(oldest, taken)
-                    elif taken < time.time() - _STALE_AFTER_S:
+                    else:
                         files.remove_tree(path)
         return oldest
 

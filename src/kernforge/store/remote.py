@@ -10,6 +10,8 @@ cannot be written is not, and one note says so.
 
 from __future__ import annotations
 
+import contextlib
+import time
 import uuid
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LAYOUT = "v2"
+_UNFINISHED_LASTS_S = 24 * 3600
 _SIGNED = b"kernforge-signed 1 "
 _LONGEST_LINE, _LARGEST_SEAL = 64, 1 << 16
 
@@ -134,6 +137,8 @@ class SharedStore:
     def _write(self, final: str, tree: Path, entry: tuple[str, str]) -> None:
         # An object store shows an object when it is closed; a directory shows it growing.
         local = "file" in self._fs.protocol
+        if local:
+            self._sweep(final.rpartition("/")[0])
         path = f"{final}.tmp-{uuid.uuid4().hex}" if local else final
         with self._open_new(path) as stream:
             promised = tree_archive.tree_hash(tree)
@@ -142,6 +147,14 @@ class SharedStore:
             tree_archive.pack(tree, stream, promised)
         if local:
             self._fs.mv(path, final)
+
+    def _sweep(self, directory: str) -> None:
+        """Remove what writers that were killed left there long ago, on whichever machine."""
+        horizon = time.time() - _UNFINISHED_LASTS_S
+        with contextlib.suppress(FileNotFoundError):
+            for entry in self._fs.ls(directory, detail=True):
+                if ".tmp-" in entry["name"] and entry["mtime"] < horizon:
+                    self._fs.rm_file(entry["name"])
 
     def _open_new(self, path: str) -> IO[bytes]:
         try:

@@ -75,7 +75,7 @@ class Environment:
     kernforge_budgets = Variable(
         "KERNFORGE_BUDGETS",
         "what input of others may take, as `document=128MB,members=500000`: "
-        "see [limits](../explanation/threat-model.md#limits)",
+        "the threat model lists the names",
     )
     kernforge_build_trusted = Variable(
         "KERNFORGE_BUILD_TRUSTED",

@@ -2,8 +2,8 @@
 """The only module that writes, renames, locks and removes files.
 
 A file or tree under its final name is complete: it is written under a temporary name in the same
-directory and renamed. A killed process leaves at most a directory ``tmp-*``, which the next run may
-remove.
+directory and renamed. A killed process leaves at most ``tmp-kernforge-*``, on which the operating
+system has released its lock: the next process that writes there removes it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
-_STAGING_PREFIX = "tmp-"
+_STAGING_PREFIX = "tmp-kernforge-"
+# Not locked yet, or on a file system without locks of directories: only its age tells.
+_UNLOCKED_PREFIX = "tmp-new-kernforge-"
+_UNLOCKED_LASTS_S = 24 * 3600
 # Between two attempts to get a lock.
 _SHORTEST_S, _LONGEST_S = 0.001, 0.05
 # Of linux/memfd.h; Python has no name for it. Where the administrator forbids executable memory files
@@ -96,16 +99,64 @@ def temporary() -> Path:
 
 @contextlib.contextmanager
 def staging(parent: Path) -> Iterator[Path]:
-    """Yield an empty directory inside ``parent``, which is removed at the end if it still exists."""
+    """Yield an empty directory inside ``parent``, which is removed at the end if it still exists.
+
+    What killed processes left in ``parent`` is removed first.
+    """
     with disk_errors(f"writing under {parent}"):
         parent.mkdir(parents=True, exist_ok=True)
-        path = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=parent))
-        path.chmod(0o755)
+        sweep(parent)
+        path, handle = _locked_directory(parent)
     try:
         with disk_errors(f"writing under {parent}"):
             yield path
     finally:
         remove_tree(path)
+        if handle is not None:
+            os.close(handle)
+
+
+def _locked_directory(parent: Path) -> tuple[Path, int | None]:
+    """A new directory, and a descriptor that holds its lock; None where it cannot be locked."""
+    new = Path(tempfile.mkdtemp(prefix=_UNLOCKED_PREFIX, dir=parent))
+    new.chmod(0o755)
+    handle = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # NFS locks no directory
+        os.close(handle)
+        return new, None
+    path = parent / f"{_STAGING_PREFIX}{new.name.removeprefix(_UNLOCKED_PREFIX)}"
+    new.rename(path)
+    return path, handle
+
+
+def sweep(directory: Path) -> None:
+    """Remove what killed processes left in a directory; what a process still holds stays."""
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.startswith(_STAGING_PREFIX):
+                _remove_unheld(entry.path)
+            elif entry.name.startswith(_UNLOCKED_PREFIX):
+                with contextlib.suppress(OSError):
+                    old = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                    if old > _UNLOCKED_LASTS_S:
+                        remove_tree(Path(entry.path))
+
+
+def _remove_unheld(path: str) -> None:
+    """Remove a file or directory of this user that no process has locked."""
+    with contextlib.suppress(OSError):
+        if os.lstat(path).st_uid != os.geteuid():
+            return
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Meanwhile its process may have given it its final name.
+            if os.path.samestat(os.fstat(handle), os.lstat(path)):
+                remove_tree(Path(path))
+        finally:
+            os.close(handle)
 
 
 def publish_tree(staged: Path, final: Path) -> bool:
@@ -176,15 +227,53 @@ def atomic_stream(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     """Write a large file in pieces; it gets its final name when it is complete."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=_STAGING_PREFIX, dir=path.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "w+b") as stream:
+        handle, temporary = _temporary_beside(path)
+        with os.fdopen(handle, "w+b") as stream:
+            try:
                 yield stream
-            temporary.chmod(mode)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+                stream.flush()
+                temporary.chmod(mode)
+                temporary.replace(path)
+            except BaseException:
+                # Only here: after the replacement the name may be that of another process's file.
+                temporary.unlink(missing_ok=True)
+                raise
+
+
+def _temporary_beside(path: Path) -> tuple[int, Path]:
+    """An empty file that this process has locked, in the directory of a file.
+
+    Its name follows from that of the file, so that the next process that writes the file takes what
+    a killed one left, and no directory need be listed.
+    """
+    # The name of the file may be as long as names may be.
+    stem = hashlib.sha256(path.name.encode(errors="surrogateescape")).hexdigest()[:12]
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    for number in range(_WRITERS_AT_ONCE):
+        temporary = path.parent / f"{_STAGING_PREFIX}{stem}-{number}"
+        with contextlib.suppress(
+            PermissionError, BlockingIOError, FileNotFoundError, InterruptedError
+        ):
+            handle = os.open(temporary, flags, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found = os.fstat(handle)
+                ours = found.st_uid == os.geteuid() and found.st_nlink == 1
+                if (
+                    ours
+                    and stat.S_ISREG(found.st_mode)
+                    and os.path.samestat(found, temporary.lstat())
+                ):
+                    os.fchmod(handle, 0o600)
+                    os.ftruncate(handle, 0)
+                    return handle, temporary
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+    # On a file system without locks, or beside many writers, as every program does it.
+    handle, name = tempfile.mkstemp(prefix=_UNLOCKED_PREFIX, dir=path.parent)
+    return handle, Path(name)
 
 
 def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> None:
@@ -256,7 +345,7 @@ def symlink(target: str, path: Path) -> None:
     """Create a symbolic link, replacing an old one atomically."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{_STAGING_PREFIX}{os.getpid()}-{path.name}")
+        temporary = path.with_name(f"{_UNLOCKED_PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}")
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         temporary.replace(path)
@@ -398,13 +487,27 @@ def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
     Raises:
         InterruptedError: see ``cancel_waits``.
     """
-    with disk_errors(f"locking {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    while True:
+        with disk_errors(f"locking {path}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            held = _lock(handle, kind, path, wait=wait)
+            # A lock file that nobody held may have been removed between the two.
+            if not held or _is_at(handle, path):
+                yield held
+                return
+        finally:
+            os.close(handle)
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether a path still leads to an open file."""
     try:
-        yield _lock(handle, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, path, wait=wait)
-    finally:
-        os.close(handle)
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _lock(handle: int, mode: int, path: Path, *, wait: bool = True) -> bool:
@@ -426,6 +529,7 @@ def _lock(handle: int, mode: int, path: Path, *, wait: bool = True) -> bool:
             return True
 
 
+_WRITERS_AT_ONCE = 8
 _cancelled = 0
 
 

@@ -75,11 +75,12 @@ def test_a_killed_process_leaves_the_store_usable(tmp_path):
 
 def test_old_leavings_are_swept_and_young_ones_are_not(tmp_path):
     shelf = tmp_path / "things" / KEY[:2]
-    for name, age in (("tmp-old", 3 * 86400), ("tmp-young", 60)):
+    new = "tmp-new-kernforge-"  # one whose process has not locked it yet
+    for name, age in ((f"{new}old", 3 * 86400), (f"{new}young", 60), ("tmp-kernforge-x", 0)):
         (shelf / name).mkdir(parents=True)
         os.utime(shelf / name, times=(time.time() - age,) * 2)
     Store(tmp_path).tree("things", KEY, fill_with("one"))
-    assert sorted(p.name for p in shelf.glob("tmp-*")) == ["tmp-young"]
+    assert sorted(p.name for p in shelf.glob("tmp-*")) == [f"{new}young"]
 
 
 def test_a_full_disk_is_a_storage_error_with_a_hint(tmp_path):

@@ -147,10 +147,10 @@ def _refuse_growth(source: str, infos: Iterable[zipfile.ZipInfo]) -> None:
 
 
 def open_zip(source: IO[bytes] | io.BufferedIOBase | str) -> zipfile.ZipFile:
-    """Open a zip archive whose directory is not larger than ``budgets`` allows.
+    """Open a zip archive whose members lie in it, and whose directory ``budgets`` allows.
 
     Raises:
-        BadZipFile: it is larger; ``zipfile`` would make an object of each entry first.
+        BadZipFile: they do not, or it is larger: ``zipfile`` makes an object of each entry first.
     """
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(open(source, "rb")) if isinstance(source, str) else source  # noqa: PTH123 - a text
@@ -166,7 +166,12 @@ def open_zip(source: IO[bytes] | io.BufferedIOBase | str) -> zipfile.ZipFile:
             )
         if directory > _largest_directory():
             raise zipfile.BadZipFile(f"its directory has {directory:,} bytes")
-    return zipfile.ZipFile(source)
+    archive = zipfile.ZipFile(source)
+    for info in archive.infolist():
+        # As many bytes are made ready as the directory says, before any is read.
+        if info.compress_size < 0 or info.header_offset + info.compress_size > size:
+            raise zipfile.BadZipFile(f"{info.filename[:200]!r} leads out of the file")
+    return archive
 
 
 def _largest_directory() -> int:

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process is killed (SIGKILL) at any moment: the next run finds nothing half, and leaves nothing.
+
+In every place that is written: the store, with its leases and its shared level, a registry that is a
+download's target, the directory of a lock file.
+"""
+
+import hashlib
+import itertools
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.hub import HubRegistry
+from kernforge.registry.hub_client import HubClient
+from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.store.local import Store
+from kernforge.store.remote import SharedStore
+from kernforge.system import files
+
+KILLS = int(os.environ.get("KERNFORGE_TEST_KILLS", "15"))
+REPO = "owner/toy"
+
+
+class Everyone:
+    writes = True
+
+    def seal(self, _message):
+        return b""
+
+    def check(self, _message, _seal):
+        """Accept it."""
+
+
+def store(place):
+    shared = SharedStore((place / "shared").as_uri(), lambda _text: None, Everyone())
+    return Store(place / "store", shared)
+
+
+def fill(tree):
+    for number in range(20):
+        files.write_new(tree / f"{number}" / "file", bytes(20_000))
+
+
+def write_store(place):
+    """Trees under leases, one after the other."""
+    for number in itertools.count():
+        found = store(place)
+        with found.lease():
+            found.tree("things", f"{number % 50:064x}", fill)
+            found.forget("things", f"{(number - 25) % 50:064x}")
+
+
+def write_registry(place):
+    """Blobs, commits and references of a kernel."""
+    registry = DirectoryRegistry(place / "registry")
+    for number in itertools.count():
+        data = bytes(200_000) + str(number).encode()
+        with registry.writing(REPO):
+            sha256 = hashlib.sha256(data).hexdigest()
+            registry.add_blob(REPO, sha256, data)
+            names = {f"build/v/{n}": sha256 for n in range(20)}
+            commit, _ = registry.add_snapshot(REPO, names)
+            registry.set_ref(REPO, "v1", commit)
+
+
+def write_lock(place):
+    """A lock file beside others."""
+    for number in itertools.count():
+        for name in ("kernforge.lock", "kernels.lock"):
+            files.write_atomic(place / "project" / name, f"{number}\n" * 20_000)
+
+
+def download(place):
+    """A kernel of a hub into a cache, which is then thrown away."""
+    endpoint = HubEndpoint(
+        url=(place / "hub").read_text(), cache=place / "cache", offline=False, own_token=False
+    )
+    for _ in itertools.count():
+        registry = HubRegistry(endpoint, HubClient(endpoint))
+        commit = registry.ref(REPO, "v1")
+        registry.fetch(REPO, commit, "torch-cpu")
+        for blob in (place / "cache").glob("*/blobs/*"):
+            if "part-" not in blob.name:
+                blob.unlink()
+
+
+def leavings(place):
+    """What no finished run leaves; parts of downloads are continued."""
+    found = [p for p in place.rglob("*tmp-*") if "locks" not in p.parts]
+    return [*found, *(place / "store" / "leases").glob("*")]
+
+
+def killed(work, place, number):
+    """Start the work, and kill it after a moment that differs each time."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=(place,), daemon=True)
+    process.start()
+    time.sleep(random.Random(number).uniform(0.02, 0.3))
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    return process.exitcode
+
+
+def finish_store(place):
+    found = store(place)
+    for key in [f"{number:064x}" for number in range(50)]:
+        with found.lease():
+            tree = found.tree("things", key, fill)
+            found.forget("things", key)
+            tree = found.tree("things", key, fill)
+        assert [path.stat().st_size for path in sorted(tree.rglob("file"))] == [20_000] * 20
+
+
+def finish_registry(place):
+    registry = DirectoryRegistry(place / "registry")
+    commit = registry.ref(REPO, "v1")
+    if commit:
+        assert len(registry.tree(REPO, commit)) == 20
+        for sha256 in registry.tree(REPO, commit).values():
+            assert files.sha256_file(registry.repo(REPO) / "blobs" / sha256) == sha256
+    with registry.writing(REPO):
+        registry.set_ref(REPO, "v1", commit or "0" * 40)
+
+
+def finish_lock(place):
+    for name in ("kernforge.lock", "kernels.lock"):
+        path = place / "project" / name
+        if path.exists():
+            assert len(set(path.read_text().split())) == 1
+        files.write_atomic(path, "done\n")
+
+
+def finish_download(place):
+    endpoint = HubEndpoint(
+        url=(place / "hub").read_text(), cache=place / "cache", offline=False, own_token=False
+    )
+    registry = HubRegistry(endpoint, HubClient(endpoint))
+    path = registry.fetch(REPO, registry.ref(REPO, "v1"), "torch-cpu")
+    assert {name.name: name.read_bytes() for name in path.iterdir()} == FILES
+    assert not list((place / "cache").glob("*/blobs/part-*"))
+
+
+FILES = {f"file{n}": bytes([n]) * 300_000 for n in range(6)}
+PLACES = {
+    "store": (write_store, finish_store),
+    "registry": (write_registry, finish_registry),
+    "lock": (write_lock, finish_lock),
+    "download": (download, finish_download),
+}
+
+
+@pytest.mark.parametrize(("work", "finish"), PLACES.values(), ids=PLACES)
+def test_the_next_run_sweeps_what_a_killed_one_left(tmp_path, hub, work, finish, record_property):
+    hub.add(REPO, "v1", {f"build/torch-cpu/{name}": data for name, data in FILES.items()})
+    (tmp_path / "hub").write_text(hub.url)
+    left = 0
+    for number in range(KILLS):
+        assert killed(work, tmp_path, number) == -signal.SIGKILL
+        left += bool(leavings(tmp_path))
+    finish(tmp_path)
+    found = [p for p in leavings(tmp_path) if not _old_only(p)]
+    assert not found, "the next run sweeps it"
+    record_property("kills", KILLS)
+    record_property("left_something", left)
+
+
+def _old_only(path: Path) -> bool:
+    """Made and not locked yet, or on the way to a shared store: only time tells, after a day."""
+    return "tmp-new-kernforge-" in path.name or ".tree.tmp-" in path.name
+
+
+def test_what_a_living_process_holds_is_not_swept(tmp_path):
+    with files.staging(tmp_path) as mine:
+        (mine / "file").write_text("mine")
+        with files.staging(tmp_path):
+            pass
+        files.sweep(tmp_path)
+        assert (mine / "file").read_text() == "mine"
+        with files.atomic_stream(tmp_path / "a") as stream:
+            stream.write(b"x")
+            files.sweep(tmp_path)
+        assert (tmp_path / "a").read_bytes() == b"x"
+    with Store(tmp_path / "store").lease():
+        assert Store(tmp_path / "store").leased_since() < float("inf")
+    assert not list((tmp_path / "store" / "leases").iterdir())
+
+
+def test_what_a_killed_writer_of_a_shared_store_left_goes_after_a_day(tmp_path):
+    found = store(tmp_path)
+    found.tree("things", "0" * 64, fill)
+    (shelf,) = {path.parent for path in (tmp_path / "shared").rglob("*.tree")}
+    for name, age in (("old", 2 * 86400), ("young", 60)):
+        path = shelf / f"{'0' * 63}1.tree.tmp-{name}"
+        path.write_bytes(b"half")
+        os.utime(path, (time.time() - age,) * 2)
+    found.forget("things", "0" * 64)
+    found.shared.push("things", "0" * 64, found.tree("things", "0" * 64, fill))
+    assert [path.name[-5:] for path in shelf.glob("*.tmp-*")] == ["young"]
+
+
+def test_many_processes_write_one_file(tmp_path):
+    """The name of the temporary file follows from that of the file, so writers meet."""
+    target = tmp_path / "kernels.lock"
+    context = multiprocessing.get_context("fork")
+
+    def write(number):
+        for turn in range(100):
+            files.write_atomic(target, f"{number}-{turn}\n" * 1000)
+            assert len(set(target.read_text().split())) == 1
+
+    writers = [context.Process(target=write, args=(number,)) for number in range(12)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 12
+    assert [path.name for path in tmp_path.iterdir()] == ["kernels.lock"]
