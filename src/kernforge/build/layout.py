@@ -145,22 +145,22 @@ def lay_out_variants(
         The directory of each, by name.
 
     Raises:
+        IntegrityError: an extension is not what was made.
         StorageError: the disk is full or read-only.
     """
     modules = {action.key: action.outputs[0] for action in plan.actions}
     variants = {}
     for artifact in plan.artifacts:
-        extension = None
-        if artifact.extension:
-            if not store.has(STORE_KIND, artifact.extension):
-                continue
-            extension = store.path(STORE_KIND, artifact.extension) / modules[artifact.extension]
+        if artifact.extension and not store.has(STORE_KIND, artifact.extension):
+            continue
         actions = results.records(plan, artifact, store)
         name = artifact.target.name
         with files.staging(out) as staged:
             tree = staged / name
             files.make_dir(tree)
-            _copy_package(artifact, project, extension, tree)
+            _copy_package(artifact, project, tree)
+            if key := artifact.extension:
+                results.copy_output(store, key, modules[key], tree / modules[key])
             statement = _statement(artifact, origin, actions, tree)
             files.write_new(tree / provenance.FILE, statement)
             # The digest comes last: it covers every other file.
@@ -173,14 +173,12 @@ def lay_out_variants(
     return variants
 
 
-def _copy_package(artifact: Artifact, project: Project, extension: Path | None, tree: Path) -> None:
-    """Write the Python package of a variant, with its extension, into an empty directory."""
+def _copy_package(artifact: Artifact, project: Project, tree: Path) -> None:
+    """Write the Python package of a variant, without its extension, into an empty directory."""
     for path, source in artifact.package.items():
         if path != "_ops.py":
             files.copy_file(project.files[source], tree / path)
     files.write_new(tree / "_ops.py", ops_module(artifact.ops_name, artifact.target.variant))
-    if extension:
-        files.copy_file(extension, tree / extension.name)
 
 
 def ops_module(name: str, variant: Variant) -> str:

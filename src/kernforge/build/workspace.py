@@ -98,6 +98,7 @@ def open_workspace(
     """
     cpu = this_cpu()
     store = Store(environment.home / "store", shared)
+    store.note = progress.note
     variables = environment.variables
     index = Index.lazily(variables)
     found = local_parts or project_parts(project, progress, environment, options)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kernforge.build.plan.graph import Plan
     from kernforge.check.finding import Finding
     from kernforge.store.eviction import KindUsage, Removed
+    from kernforge.store.verify import Verification
 
 _WORTH_A_LINE_S = 0.3
 _SHOWN = 5
@@ -132,6 +133,24 @@ def cache_text(root: Path, kinds: Sequence[KindUsage], limit: int, removed: Remo
             f"removed {counted(removed.entries, 'entry', 'entries')}, {size(removed.size) or '0 MB'}{kept}"
         )
     return "\n".join([*lines, table(rows, head=("kind", "entries", "size", "oldest use"))])
+
+
+def verification_document(root: Path, found: Verification) -> dict[str, Any]:
+    """What a look at every byte of the store found, as JSON values."""
+    return {"location": str(root), **asdict(found)}
+
+
+def verification_text(root: Path, found: Verification) -> str:
+    """What a look at every byte of the store found, as text."""
+    lines = [f"{one.kind}/{one.key[:12]}: {one.problem}" for one in found.damaged]
+    unrecorded = f", {found.unrecorded} of them without a record" if found.unrecorded else ""
+    if found.repaired:
+        lines.append(
+            f"removed {len(found.damaged)}: the next build that needs them makes them again"
+        )
+    state = f"{len(found.damaged)} damaged" if found.damaged else "all as they were made"
+    read = f"{found.trees} entries, {size(found.size) or '0 MB'}{unrecorded}"
+    return "\n".join([*lines, f"{root}: {read}: {state}"])
 
 
 def graph_document(plan: Plan, known: Collection[str]) -> dict[str, Any]:

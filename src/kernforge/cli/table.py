@@ -351,8 +351,8 @@ COMMANDS = (
     Verb(
         "machine",
         "cache",
-        "show what the store of compilers and results holds, and trim it",
-        "--trim 10GB",
+        "show what the store of compilers and results holds, trim it, or verify it",
+        "--verify --repair",
         page="how-to/platform/share-results",
         others=("gc", "store", "prune"),
     ),

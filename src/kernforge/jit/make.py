@@ -183,7 +183,7 @@ def _compile(
 def _precompiled(module: ModulePlan, toolchain: JitToolchain) -> str:
     """Directory of the precompiled header; empty if there is none."""
     for action in module.header.actions if module.header else ():
-        if tree := toolchain.store.use(STORE_KIND, action.key):
+        if tree := toolchain.store.use(STORE_KIND, action.key, whole=False):
             return str(tree)
     return ""
 

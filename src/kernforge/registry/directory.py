@@ -192,6 +192,7 @@ class DirectoryRegistry:
                     "published",
                     hint="publish again when nothing writes to it",
                 )
+            files.flush(copy)
             files.publish_tree(copy, blob)
 
     def add_snapshot(self, repo_id: str, tree: Mapping[str, str]) -> tuple[str, bool]:

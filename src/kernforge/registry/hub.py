@@ -312,6 +312,7 @@ class HubRegistry:
             # Under a name of its own, so that the next run goes on where this one is killed.
             target = blobs / f"{PART}{file.blob}"
             self.client.download(repo_id, commit, path, file, target=target, advance=advance)
+            files.flush(target)
             files.rename(target, blobs / file.blob)
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:

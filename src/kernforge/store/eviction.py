@@ -187,7 +187,7 @@ def _take(store: Store, entry: StoreEntry, since: float) -> bool:
             return False
         if used >= since or used != entry.used:
             return False
-        files.rename(entry.path, grave / "gone")
+        store.take(entry.kind, entry.path.name, grave)
         files.remove_tree(_size_file(store, entry.path))
         files.remove_tree(store.mark(entry.kind, entry.path.name))
     return True
@@ -207,7 +207,7 @@ def _size(store: Store, path: Path) -> int:
     with contextlib.suppress(FileNotFoundError, ValueError):
         return int(note.read_text())
     size = files.tree_bytes(path)
-    files.write_atomic(note, str(size))
+    files.write_atomic(note, str(size), durable=False)
     return size
 
 

@@ -160,10 +160,10 @@ def _remove_unheld(path: str) -> None:
 
 
 def publish_tree(staged: Path, final: Path) -> bool:
-    """Rename a staged directory to its final name, unless another process did so before.
+    """Rename a staged directory or file to its final name, unless another process did so before.
 
     Returns:
-        Whether this call published the directory.
+        Whether this call published it.
     """
     with disk_errors(f"writing {final}"):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -174,6 +174,29 @@ def publish_tree(staged: Path, final: Path) -> bool:
                 raise
             return False
     return True
+
+
+def flush(path: Path) -> None:
+    """Get a file or the files of a tree onto the disk before they are renamed to their final names.
+
+    Without it a machine that loses its power may show the new name with an empty file.
+    """
+    with disk_errors(f"writing {path}"):
+        for directory, _, names in os.walk(path):
+            for name in names:
+                if not os.path.islink(inside := f"{directory}/{name}"):  # noqa: PTH114
+                    _flush_one(inside)
+            _flush_one(directory)
+        if not path.is_dir():
+            _flush_one(str(path))
+
+
+def _flush_one(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def replace_tree(staged: Path, final: Path) -> None:
@@ -216,15 +239,24 @@ def make_new_dir(path: Path) -> None:
         path.mkdir(mode=0o700)
 
 
-def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644) -> None:
-    """Write a complete file under its final name, or nothing."""
-    with atomic_stream(path, mode=mode) as stream:
+def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, durable: bool = True) -> None:
+    """Write a complete file under its final name, or nothing.
+
+    Args:
+        durable: whether that holds after a crash of the machine too; not worth its time for what is
+            only there to save time.
+    """
+    with atomic_stream(path, mode=mode, durable=durable) as stream:
         stream.write(data.encode() if isinstance(data, str) else data)
 
 
 @contextlib.contextmanager
-def atomic_stream(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
-    """Write a large file in pieces; it gets its final name when it is complete."""
+def atomic_stream(path: Path, *, mode: int = 0o644, durable: bool = True) -> Iterator[BinaryIO]:
+    """Write a large file in pieces; it gets its final name when it is complete.
+
+    Args:
+        durable: as for ``write_atomic``.
+    """
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = _temporary_beside(path)
@@ -232,6 +264,8 @@ def atomic_stream(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
             try:
                 yield stream
                 stream.flush()
+                if durable:
+                    os.fsync(handle)
                 temporary.chmod(mode)
                 temporary.replace(path)
             except BaseException:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.errors import ToolchainError
+from kernforge.store import records
 from kernforge.system import digest, files
 from kernforge.system.process import Command
 from kernforge.toolchain.lockfile import LockedCompiler
@@ -153,7 +153,7 @@ def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
         memory: directory in which answers are kept.
     """
     name = digest.key("compiler-parts", of=[compiler.path, compiler.identity, compiler.target])
-    kept = memory / f"{name}.json"
+    kept = memory / f"{name}.note"
     parts = _remembered(kept)
     if parts is None:
         found = {part: tuple(_files_of(part, compiler, runner)) for part in _parts()}
@@ -162,14 +162,14 @@ def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
             for part, paths in found.items()
         }
         stamps = {str(p): _stamp(p) for paths in found.values() for p in paths}
-        files.write_atomic(kept, json.dumps({"parts": parts, "stamps": stamps}))
+        records.write_note(kept, {"parts": parts, "stamps": stamps})
     return LockedCompiler(identity=compiler.identity, target=compiler.target, parts=parts)
 
 
 def _remembered(kept: Path) -> dict[str, str] | None:
-    if not kept.is_file():
+    document = records.read_note(kept)
+    if document is None:
         return None
-    document = json.loads(kept.read_text())
     stamps: dict[str, list[int]] = document["stamps"]
     try:
         same = all(_stamp(Path(path)) == stamp for path, stamp in stamps.items())

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError, UsageError
+from kernforge.store import records as store_records
 from kernforge.system import digest, files
 from kernforge.system.process import Command
 from kernforge.toolchain.lockfile import LockedPython
@@ -197,9 +198,9 @@ def torch_key(path: Path, release: str, commit: str, records: Path) -> str:
     about = path / "version.py"
     found = about.stat()
     stamp: list[str | int] = [str(about), found.st_size, found.st_mtime_ns, found.st_ino]
-    record = records / f"torch-{digest.key('torch', of=stamp)[:24]}.json"
-    if record.is_file():
-        known: str = json.loads(record.read_text())
+    record = records / f"torch-{digest.key('torch', of=stamp)[:24]}.note"
+    known: str | None = store_records.read_note(record)
+    if known:
         return known
     key = digest.key(
         "installed-torch",
@@ -207,7 +208,7 @@ def torch_key(path: Path, release: str, commit: str, records: Path) -> str:
         git=commit,
         sizes=_sizes(path, ("include",)),
     )
-    files.write_atomic(record, json.dumps(key))
+    store_records.write_note(record, key)
     return key
 
 

@@ -69,7 +69,7 @@ class Toolchains:
             if not (tree / "lib64").exists():
                 files.symlink("lib", tree / "lib64")  # nvcc 13.0 looks for lib64
 
-        return self._store.tree(STORE_KIND, lockfile.toolkit_key(toolkit), fill)
+        return self._store.tree(STORE_KIND, lockfile.toolkit_key(toolkit), fill, whole=False)
 
     def library_headers(self, wheel: LockedWheel) -> Path:
         """Directory whose ``include`` holds the headers of a CUDA library's wheel."""
@@ -82,7 +82,7 @@ class Toolchains:
             for path, data in _below_toolkit(members):
                 unpacked.file(path, data)
 
-        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill)
+        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill, whole=False)
 
     def static_runtime(self, wheel: LockedWheel) -> Path:
         """Directory with ``lib/libcudart_static.a`` of a CUDA runtime's wheel."""
@@ -107,7 +107,7 @@ class Toolchains:
             for name, data in self._members(wheel, lambda n: n.startswith(_TORCH_HEADERS)):
                 unpacked.file(name.removeprefix("torch/"), data)
 
-        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill)
+        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill, whole=False)
 
     def headers(self, name: str, headers: LockedHeaders) -> Path:
         """Directory whose ``include`` holds the headers of a library.
@@ -136,7 +136,7 @@ class Toolchains:
             for member, data in self._members(headers.wheel, lambda n: bool(below(n))):
                 unpacked.file(f"include/{below(member) or ''}", data)
 
-        return self._store.tree(STORE_KIND, lockfile.headers_key(headers), fill)
+        return self._store.tree(STORE_KIND, lockfile.headers_key(headers), fill, whole=False)
 
     def _installed(self, toolkit: LockedToolkit) -> Path:
         home = self._local_parts.cuda_home

@@ -18,7 +18,7 @@ from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system import files
 from kernforge.system.extraction import BoundedTarInfo, Extraction
 from kernforge.toolchain import projects
-from kernforge.toolchain.index.wheels import download, verify
+from kernforge.toolchain.index.wheels import download
 from kernforge.toolchain.lockfile import LockedArchive, LockedToolkit
 
 if TYPE_CHECKING:
@@ -90,9 +90,8 @@ class Redist:
             part = self._downloads / f"{archive.sha256}-{name}.part"
             with files.locked(part.with_suffix(".lock")):
                 transport, url = self._connect(), f"{self.base}/{archive.path}"
-                download(transport, url, part, self._progress, name)
+                download(transport, url, part, self._progress, name, sha256=archive.sha256)
                 try:
-                    verify(part, archive.path, archive.sha256)
                     _unpack(part, archive, Extraction(tree, archive.path))
                 finally:
                     files.remove_tree(part)

@@ -66,6 +66,7 @@ def _work(task: ActionTask, where: str) -> ActionResult:
     shared = SharedStore(task.shared, notes.append, writers) if task.shared and writers else None
     variables = environment.variables
     store = Store(environment.home / "store", shared)
+    store.note = notes.append
     action = task.action
     with store.lease(), files.staging(store.root / "work") as scratch:
         if task.context.sandbox.wanted == "required":

@@ -188,7 +188,7 @@ class ActionRun:
                 files.remove_tree(directory.path)
                 raise _FailedError(_failure(action, "", done, problems))
             again = self._context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
-            files.write_atomic(again, sandbox.by_hand(command))
+            files.write_atomic(again, sandbox.by_hand(command), durable=False)
             raise _FailedError(_failure(action, f"sh {again}", done, problems))
         return done
 
@@ -200,7 +200,7 @@ class ActionRun:
         else:
             key, _, output = file.name.partition("/")
             # Not a hard link: the action could write through it into the store.
-            files.copy_file(self._context.store.path(STORE_KIND, key) / output, path)
+            results.copy_output(self._context.store, key, output, path)
 
 
 def _take_outputs(

@@ -55,7 +55,7 @@ class Measures:
     def learn(self, action: Action, *, peak_bytes: int, wall_s: float) -> None:
         """Remember a run."""
         new = learned(self._known(action), peak_bytes=peak_bytes, wall_s=wall_s)
-        files.write_atomic(self._path(action), json.dumps(asdict(new)))
+        files.write_atomic(self._path(action), json.dumps(asdict(new)), durable=False)
 
     def _known(self, action: Action) -> Estimate | None:
         try:

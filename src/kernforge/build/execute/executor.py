@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import cost as execute_cost
-from kernforge.build.execute import sandbox
+from kernforge.build.execute import results, sandbox
 from kernforge.build.execute.cost import Measures
 from kernforge.build.execute.local_pool import LocalPool
 from kernforge.build.execute.outcome import Done, Outcome, Spent, out_of_memory
@@ -100,6 +100,7 @@ class _Loop:
         running: dict[concurrent.futures.Future[Done], Action] = {}
         waiting: dict[str, Action] = {}
         store = self._context.store
+        results.discard_damaged(self._plan, store)
         missing = [a for a in self._plan.actions if not store.has(STORE_KIND, a.key)]
         expected = {action.key: self._measures.expect(action) for action in missing}
         seconds = {a.key: 0.0 for a in self._plan.actions}
@@ -111,7 +112,7 @@ class _Loop:
                 if graph.needs(action) & self._failed:
                     self._failed.add(key)
                     order.done(key)
-                elif store.use(STORE_KIND, key):
+                elif store.mark_used(STORE_KIND, key):
                     self._note(action, Done(origin=execute_action.origin(key, store)))
                     order.done(key)
                 else:

@@ -7,11 +7,14 @@ A file in each result says how its action and all that it needed were run.
 from __future__ import annotations
 
 import concurrent.futures
+import graphlib
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernforge.build.plan import graph
+from kernforge.errors import IntegrityError
+from kernforge.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,8 +54,23 @@ class ActionRecord:
 def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
     """Bring what others have built into the store, and return the actions that are left to run."""
     with concurrent.futures.ThreadPoolExecutor(_PULLS if store.shared else 1) as pool:
-        there = pool.map(lambda action: store.pull(STORE_KIND, action.key), plan.actions)
-        return tuple(a for a, known in zip(plan.actions, there, strict=True) if not known)
+        list(pool.map(lambda action: store.bring(STORE_KIND, action.key), plan.actions))
+    discard_damaged(plan, store)
+    return tuple(a for a in plan.actions if not store.has(STORE_KIND, a.key))
+
+
+def discard_damaged(plan: Plan, store: Store) -> None:
+    """Take those damaged results away that a run of the plan reads, so that they are made again.
+
+    What nothing reads because all that needs it is there is not looked at: that would take longer than
+    the rest of a build with nothing to do.
+    """
+    by_key = {action.key: action for action in plan.actions}
+    needs = {action.key: graph.needs(action) for action in plan.actions}
+    wanted = set(by_key) - {key for needed in needs.values() for key in needed}
+    for key in reversed(tuple(graphlib.TopologicalSorter(needs).static_order())):
+        if key in wanted and store.use(STORE_KIND, key) is None:
+            wanted |= needs.get(key, set())
 
 
 def cached(plan: Plan, store: Store) -> frozenset[str]:
@@ -87,8 +105,28 @@ def _record(action: Action, how: Mapping[str, Any]) -> ActionRecord:
 def read_histories(tree: Path) -> dict[str, Any]:
     """How the action of a result and all that it needed were run, by key."""
     path = tree / FILE
-    known: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    try:
+        known: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+    except ValueError:  # damaged, and of no use for anything
+        return {}
     return known
+
+
+def copy_output(store: Store, key: str, output: str, target: Path) -> None:
+    """Copy a file of a result out of the store, and compare the copy with what was made.
+
+    Raises:
+        IntegrityError: it is not what the action made.
+    """
+    tree = store.path(STORE_KIND, key)
+    files.copy_file(tree / output, target)
+    made = read_histories(tree).get(key, {}).get("outputs", {}).get(output)
+    if made is not None and files.sha256_file(target) != made:
+        store.forget(STORE_KIND, key)
+        raise IntegrityError(
+            f"{tree / output} changed while the build ran: it is not what was made",
+            hint="it was removed from the store; build again",
+        )
 
 
 def forget_unisolated(keys: Iterable[str], store: Store) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from kernforge.check.finding import refuse_errors
 from kernforge.cli import formats, options
-from kernforge.errors import CheckError, UsageError
+from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
     import argparse
 
     from kernforge.build.api import BuildRequest, MakePool
+    from kernforge.store.local import Store
     from kernforge.system.console import Console
 
 
@@ -92,6 +93,17 @@ def add(verbs: options.Verbs) -> None:
         "--clear",
         metavar="KIND",
         help="remove all entries of a kind: toolchains, actions, findings",
+    )
+    change.add_argument(
+        "--verify",
+        action="store_true",
+        help="read every file, and compare it with what was recorded when it was made; exit code 9 "
+        "if one differs",
+    )
+    verb.add_argument(
+        "--repair",
+        action="store_true",
+        help="with --verify: remove what differs; the next build that needs it makes it again",
     )
 
     verb = options.add_verb(verbs, _clean, "clean")
@@ -252,6 +264,11 @@ def _cache(arguments: argparse.Namespace, console: Console) -> None:
 
     environment = arguments.environment
     store, size = Store(environment.home / "store"), eviction.limit(environment)
+    if arguments.repair and not arguments.verify:
+        raise UsageError("--repair is for --verify", hint="kernforge cache --verify --repair")
+    if arguments.verify:
+        _verify_store(store, console, repair=arguments.repair)
+        return
     removed = None
     if arguments.trim is not None:
         removed = eviction.trim(store, arguments.trim)
@@ -262,3 +279,20 @@ def _cache(arguments: argparse.Namespace, console: Console) -> None:
         formats.cache_document(store.root, contents, size, removed),
         formats.cache_text(store.root, contents, size, removed),
     )
+
+
+def _verify_store(store: Store, console: Console, *, repair: bool) -> None:
+    from kernforge.store.verify import verify  # noqa: PLC0415
+
+    with console.working(f"reading {store.root}"):
+        found = verify(store, repair=repair)
+    console.result(
+        formats.verification_document(store.root, found),
+        formats.verification_text(store.root, found),
+    )
+    if found.damaged and not repair:
+        raise IntegrityError(
+            f"{counted(len(found.damaged), 'entry', 'entries')} of the store: not what was made",
+            hint="remove them: kernforge cache --verify --repair; what a build needs it makes again "
+            "in any case. If the machine did not crash, look at its disk",
+        )

@@ -86,9 +86,8 @@ class Wheels:
             return LocalWheel(str(path))
         part = self._downloads / f"{sha256 or 'any'}-{file}.part"
         with files.locked(part.with_suffix(".lock")):
-            download(self.index.transport, url, part, self.progress, file)
+            download(self.index.transport, url, part, self.progress, file, sha256=sha256)
             try:
-                verify(part, file, sha256)
                 return LocalWheel(str(part))
             finally:
                 files.remove_tree(part)
@@ -105,12 +104,33 @@ class Wheels:
             return self.whole(file, sha256)
 
 
-def download(transport: Transport, url: str, part: Path, progress: Progress, name: str) -> None:
+def download(
+    transport: Transport, url: str, part: Path, progress: Progress, name: str, *, sha256: str
+) -> None:
     """Write a file to ``part``; an interrupted download goes on where it stopped.
 
+    When what an earlier attempt left turns out to be damaged, the file is fetched once more, whole.
+
+    Args:
+        sha256: that the file must have; empty accepts any.
+
     Raises:
+        IntegrityError: the bytes are not what the hash promises; nothing stays.
         NetworkError: the address cannot be reached.
     """
+    continued = part.is_file()
+    try:
+        _download(transport, url, part, progress, name)
+        verify(part, name, sha256)
+    except IntegrityError:
+        files.remove_tree(part)
+        if not continued:
+            raise
+        progress.note(f"what was there of {name} was damaged: fetching it from the beginning")
+        download(transport, url, part, progress, name, sha256=sha256)
+
+
+def _download(transport: Transport, url: str, part: Path, progress: Progress, name: str) -> None:
     have = part.stat().st_size if part.is_file() else 0
     body = transport.body(url, start=have)
     goes_on = body.ranged and body.start == have
