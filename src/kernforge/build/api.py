@@ -255,7 +255,7 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
         only=tuple(map(Arch.parse, request.only)),
         attempt=request.attempt,
     )
-    known = (*manifest.notes, *locking.cuda_notes(manifest, request.targets, lock))
+    known = (*manifest.notes, *locking.toolchain_notes(manifest, request.targets, lock))
     notes += [f"note: {note}" for note in known]
     return PlannedBuild(lock=lock, plan=graph, notes=tuple(notes))
 

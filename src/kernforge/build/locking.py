@@ -13,6 +13,7 @@ from kernforge.system import files
 from kernforge.system.process import run
 from kernforge.toolchain import (
     front_end,
+    header_libraries,
     host_compiler,
     installed,
     lockfile,
@@ -176,14 +177,18 @@ def other_python(wanted: Lock) -> str:
     return f"other headers of Python ({wanted.python.release}) than those that are here ({here})"
 
 
-def cuda_notes(manifest: Manifest, targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
-    """What a user should know of the compilers of these targets' device code."""
-    return tuple(
+def toolchain_notes(manifest: Manifest, targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
+    """What a user should know of the compilers and headers of these targets' device code."""
+    name = units.cutlass(manifest) if any(target.cuda for target in targets) else ""
+    headers = locked.headers.get(name)
+    about = header_libraries.note(name) if headers and headers.wheel else ""
+    lacking = (
         f"CUDA {version} has no code for {', '.join(left)}, which its wheels' compiler lacks: "
         "--cuda-home or --cuda-redist names one that has them"
         for version in sorted({t.cuda for t in targets if t.cuda})
         if lockfile.toolkit(locked, version).front_end and (left := _lacking(manifest, version))
     )
+    return (*filter(None, [about]), *lacking)
 
 
 def _lacking(manifest: Manifest, cuda: Version2) -> tuple[str, ...]:

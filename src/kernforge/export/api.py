@@ -165,7 +165,7 @@ def _is_ours(project: Project, path: str, sources: Sources) -> bool:
 def _cutlass(manifest: Manifest) -> str:
     """The release of CUTLASS that a project depends on; empty without one."""
     name = units.cutlass(manifest)
-    return header_libraries.RELEASES[name][0] if name else ""
+    return header_libraries.RELEASES[name] if name else ""
 
 
 def _package(project: Project, unique: str) -> Iterator[tuple[str, str]]:

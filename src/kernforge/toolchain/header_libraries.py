@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The header libraries that build.toml's ``depends`` names, and where each comes from.
 
-NVIDIA publishes some CUTLASS releases as wheels, which hold the source tree; a release without a
-wheel is read from a checkout or an archive that the user names, and what counts is its content.
+NVIDIA publishes some CUTLASS releases as wheels, which hold the source tree. Wheels of projects that
+compile with CUTLASS carry others; only those headers are read of them. A release without a wheel is
+read from a checkout or an archive that the user names, and what counts is its content.
 """
 
 from __future__ import annotations
@@ -25,21 +26,54 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-# Release that kernel-builder takes for each name, and the version of the wheel that carries it.
 RELEASES = {
-    "cutlass_2_10": ("2.10.0", None),
-    "cutlass_3_5": ("3.5.1", "3.5.1.0"),
-    "cutlass_3_6": ("3.6.0", "3.6.0.0"),
-    "cutlass_3_8": ("3.8.0", "3.8.0.0"),
-    "cutlass_3_9": ("3.9.2", None),
-    "cutlass_4_0": ("4.0.0", None),
-    "cutlass_4_4": ("4.4.2", None),
-    "cutlass_4_5": ("4.5.2", None),
+    "cutlass_2_10": "2.10.0",
+    "cutlass_3_5": "3.5.1",
+    "cutlass_3_6": "3.6.0",
+    "cutlass_3_8": "3.8.0",
+    "cutlass_3_9": "3.9.2",
+    "cutlass_4_0": "4.0.0",
+    "cutlass_4_4": "4.4.2",
+    "cutlass_4_5": "4.5.2",
 }
+"""Release that kernel-builder takes for each name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderWheel:
+    """A wheel that carries a release of CUTLASS.
+
+    Attributes:
+        release: that it says in ``cutlass/version.h``.
+        project: of the package index.
+        version: of the wheel.
+    """
+
+    release: str
+    project: str
+    version: str
+
+
+# Each was compared with the release's tag (benchmarks/results/cutlass-wheels.json): all but 4.5.0, which
+# is a state of shortly before, are the release's own. No wheel has 2.10, and what calls itself 4.0.0 is
+# of long before it.
+CARRIED = {
+    "cutlass_3_5": HeaderWheel(release="3.5.1", project="nvidia-cutlass", version="3.5.1.0"),
+    "cutlass_3_6": HeaderWheel(release="3.6.0", project="nvidia-cutlass", version="3.6.0.0"),
+    "cutlass_3_8": HeaderWheel(release="3.8.0", project="nvidia-cutlass", version="3.8.0.0"),
+    "cutlass_3_9": HeaderWheel(release="3.9.2", project="sgl-kernel", version="0.1.2.post1"),
+    "cutlass_4_0": HeaderWheel(release="4.2.0", project="nvidia-cutlass", version="4.2.0.0"),
+    "cutlass_4_4": HeaderWheel(release="4.4.2", project="flashinfer-python", version="0.6.10"),
+    "cutlass_4_5": HeaderWheel(release="4.5.0", project="flashinfer-python", version="0.7.2"),
+}
+"""The wheel with the headers of each name."""
 VARIABLE = "CUTLASS_SRC_DIR"
 # Where a CUTLASS tree keeps its headers; all are found as <cutlass/...> and <cute/...>.
 HEADERS = ("include/", "tools/util/include/")
-_WHEEL_PREFIX = "cutlass_library/source/"
+# Where wheels keep that tree: NVIDIA's own, and others, of which only CUTLASS's directories are read.
+_NVIDIAS = "cutlass_library/source/"
+_OTHERS = ("deep_gemm/", "flashinfer/data/cutlass/")
+_DIRECTORIES = ("cutlass/", "cute/")
 _VERSION_FILE = "cutlass/version.h"
 # Releases have some 6,000 files in 120 MB.
 _SOURCES = Budgets(members=100_000, file=1 << 30, total=1 << 30, ratio=100)
@@ -73,11 +107,26 @@ class HeaderFiles:
         return ".".join(found[part] for part in ("MAJOR", "MINOR", "PATCH") if part in found)
 
 
-def below_wheel(name: str) -> str | None:
-    """Path below ``include`` of a member of NVIDIA's wheel; None for what is not a header."""
+def note(name: str) -> str:
+    """What a user should know of the wheel for a name; empty where it is what kernel-builder takes."""
+    wanted, carried = RELEASES.get(name), CARRIED.get(name)
+    if wanted is None or carried is None or carried.release == wanted:
+        return ""
     return (
-        _below_include(name.removeprefix(_WHEEL_PREFIX)) if name.startswith(_WHEEL_PREFIX) else None
+        f"{name} is CUTLASS {carried.release} of the package index, kernel-builder takes {wanted}: "
+        f"--depends {name}=PATH names another"
     )
+
+
+def below_wheel(name: str) -> str | None:
+    """Path below ``include`` of a member of a wheel; None for what is not a header of CUTLASS."""
+    if name.startswith(_NVIDIAS):
+        return _below_include(name.removeprefix(_NVIDIAS))
+    for start in _OTHERS:
+        if name.startswith(start):
+            below = _below_include(name.removeprefix(start))
+            return below if below and below.startswith(_DIRECTORIES) else None
+    return None
 
 
 def read(place: Path) -> HeaderFiles:
@@ -120,9 +169,9 @@ def write(found: HeaderFiles, tree: Path) -> None:
 
 def no_wheel(name: str) -> ToolchainError:
     """The error for a release that no wheel carries and the user did not name."""
-    release, _ = RELEASES.get(name, ("", None))
     return ToolchainError(
-        f"build.toml depends on {name} (CUTLASS {release}), and no package index carries it",
+        f"build.toml depends on {name} (CUTLASS {RELEASES.get(name, '')}), and no package index "
+        "carries it",
         hint=f"get that release's sources and name them: --depends {name}=PATH for a checkout or "
         f"an archive of it, or the environment variable {VARIABLE}",
     )

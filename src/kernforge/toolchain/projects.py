@@ -40,7 +40,9 @@ RUNTIME, RUNTIME_12 = "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"
 TOOLKIT_12 = ("nvidia-cuda-nvcc-cu12", RUNTIME_12, "nvidia-cuda-cccl-cu12")
 """What is taken of CUDA 12 where the front end is that of 13."""
 LIBRARIES_12 = tuple(f"{name}-cu12" for name in LIBRARIES)
-TORCH, TVM_FFI, CUTLASS = "torch", "apache-tvm-ffi", "nvidia-cutlass"
+TORCH, TVM_FFI = "torch", "apache-tvm-ffi"
+CUTLASS = ("nvidia-cutlass", "sgl-kernel", "flashinfer-python")
+"""Whose wheels carry releases of CUTLASS; nothing else is read of them."""
 ALL = frozenset(
     (
         *TOOLKIT,
@@ -49,7 +51,7 @@ ALL = frozenset(
         *LIBRARIES_12,
         TORCH,
         TVM_FFI,
-        CUTLASS,
+        *CUTLASS,
     )
 )
 

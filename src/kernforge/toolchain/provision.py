@@ -116,9 +116,9 @@ class Toolchains:
             ToolchainError: the lock names files of the user's, and these are not here, or a wheel
                 of another project.
         """
-        project = projects.TVM_FFI if name.startswith("tvm-ffi-") else projects.CUTLASS
+        allowed = (projects.TVM_FFI,) if name.startswith("tvm-ffi-") else projects.CUTLASS
         wheels = [headers.wheel] if headers.wheel else []
-        projects.check_wheels(wheels, [project], f"the headers of {name}")
+        projects.check_wheels(wheels, allowed, f"the headers of {name}")
 
         def fill(tree: Path) -> None:
             if headers.wheel is None:

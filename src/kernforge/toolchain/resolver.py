@@ -285,8 +285,13 @@ def _headers(name: str, wheels: Wheels, cpu: str, local_parts: LocalParts) -> Lo
     if name.startswith("tvm-ffi-"):
         wheel = wheel_pins.newest(wheels, projects.TVM_FFI, name.removeprefix("tvm-ffi-"), cpu)
         return LockedHeaders(release=str(wheel.version), wheel=wheel_pins.by_record(wheel, wheels))
-    release, carried = header_libraries.RELEASES[name]
+    carried = header_libraries.CARRIED.get(name)
     if carried is None:
         raise header_libraries.no_wheel(name)
-    wheel = wheel_pins.matching(wheels, projects.CUTLASS, SpecifierSet(f"=={carried}"), cpu)
-    return LockedHeaders(release=release, wheel=wheel_pins.by_record(wheel, wheels))
+    # Headers are the same for every processor: the wheel of any will do.
+    specifier = SpecifierSet(f"=={carried.version}")
+    try:
+        wheel = wheel_pins.matching(wheels, carried.project, specifier, "")
+    except ToolchainError as error:
+        raise header_libraries.no_wheel(name) from error
+    return LockedHeaders(release=carried.release, wheel=wheel_pins.by_record(wheel, wheels))

@@ -88,8 +88,40 @@ def test_a_wheel_of_the_release_is_read_by_ranges_and_pinned(wheels, index_serve
     assert headers_in(tree) == HEADERS
 
 
-@pytest.mark.parametrize("name", ["cutlass_2_10", "cutlass_4_0", "cutlass_4_5"])
-def test_a_release_without_a_wheel_says_where_to_put_it(wheels, name):
+@pytest.mark.parametrize(
+    ("name", "file", "below"),
+    [
+        ("cutlass_3_9", "sgl_kernel-0.1.2.post1-cp39-abi3-manylinux2014_aarch64.whl", "deep_gemm"),
+        ("cutlass_4_4", "flashinfer_python-0.6.10-py3-none-any.whl", "flashinfer/data/cutlass"),
+    ],
+)
+def test_wheels_of_others_give_cutlass_alone(wheels, index_server, name, file, below):
+    members = {f"{below}/{path}": data for path, data in TREE.items()}
+    members |= {f"{below}/include/theirs/x.cuh": b"//", "deep_gemm/jit/cutlass/x.h": b"//"}
+    index_server.add(make_wheel(index_server.root / "files" / file, members))
+    lock = make(needs(name), wheels, cpu="x86_64", compiler=COMPILER)
+    carried = header_libraries.CARRIED[name]
+    assert (lock.headers[name].wheel.file, lock.headers[name].release) == (file, carried.release)
+    store = Store(index_server.root / "store")
+    tree = Toolchains(store, wheels).headers(name, lock.headers[name])
+    assert headers_in(tree) == HEADERS
+
+
+def test_what_kernel_builder_names_is_known_and_only_the_oldest_is_in_no_wheel():
+    assert header_libraries.RELEASES.keys() - header_libraries.CARRIED.keys() == {"cutlass_2_10"}
+    other = {
+        name: carried.release
+        for name, carried in header_libraries.CARRIED.items()
+        if carried.release != header_libraries.RELEASES[name]
+    }
+    assert other == {"cutlass_4_0": "4.2.0", "cutlass_4_5": "4.5.0"}
+    for name in header_libraries.RELEASES:
+        assert bool(header_libraries.note(name)) is (name in other)
+    assert "takes 4.0.0: --depends cutlass_4_0=PATH" in header_libraries.note("cutlass_4_0")
+
+
+def test_a_release_without_a_wheel_says_where_to_put_it(wheels):
+    name = "cutlass_2_10"
     with pytest.raises(ToolchainError, match="no package index carries it") as caught:
         make(needs(name), wheels, cpu="x86_64", compiler=COMPILER)
     assert f"--depends {name}=PATH" in caught.value.hint

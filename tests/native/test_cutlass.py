@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUTLASS in wheels of others is the release's own: two sources of one release have the same headers."""
+
+import os
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from kernforge.store.local import Store
+from kernforge.toolchain import header_libraries, wheel_pins
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.lockfile import LockedHeaders
+from kernforge.toolchain.provision import Toolchains
+
+pytestmark = pytest.mark.native
+
+
+class Quiet:
+    def fetching(self, what, total):
+        return lambda count: None
+
+    def note(self, text):
+        pass
+
+
+@pytest.fixture
+def headers(kept_home):
+    """Reads the headers of a wheel, as content by path."""
+    store = Store(kept_home / "store")
+    index = Index.lazily(os.environ)
+    wheels = Wheels(index, store.root / "downloads", Quiet())
+
+    def read(project, version, release):
+        wheel = wheel_pins.matching(wheels, project, SpecifierSet(f"=={version}"), "x86_64")
+        locked = LockedHeaders(release=release, wheel=wheel_pins.by_record(wheel, wheels))
+        tree = Toolchains(store, wheels).headers("cutlass_4_0", locked) / "include"
+        return {
+            p.relative_to(tree).as_posix(): p.read_bytes() for p in tree.rglob("*") if p.is_file()
+        }
+
+    return read
+
+
+def test_two_sources_of_a_release_are_equal(headers):
+    release = "4.2.0"
+    own = headers("nvidia-cutlass", "4.2.0.0", release)
+    carried = headers("sgl-kernel", "0.3.21", release)
+    assert len(carried) > 800
+    assert {path for path, data in carried.items() if own.get(path) != data} == set()
+    assert header_libraries.HeaderFiles(place="", files=carried).release == release
+
+
+@pytest.mark.parametrize("name", ["cutlass_3_9", "cutlass_4_4"])
+def test_a_wheel_has_the_release_that_it_is_taken_for(headers, name):
+    wheel = header_libraries.CARRIED[name]
+    found = header_libraries.HeaderFiles(
+        place="", files=headers(wheel.project, wheel.version, wheel.release)
+    )
+    assert found.release == wheel.release
+    assert {"cute/tensor.hpp", "cutlass/gemm/device/gemm_universal_adapter.h"} <= found.files.keys()
