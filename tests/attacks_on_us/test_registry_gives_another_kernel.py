@@ -9,7 +9,7 @@ import pytest
 
 from kernforge.artifact.metadata import SIGNATURE
 from kernforge.errors import NotPublishedError, TrustError
-from kernforge.loader.search import Search, asked_major, find_kernel
+from kernforge.loader.search import Search, asked_for, find_kernel
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
 from kernforge.system.environment import Environment
@@ -162,5 +162,5 @@ def test_what_was_asked_for_loads(place, write_variant):
 
 
 def test_ranges_of_several_majors_name_none():
-    assert [asked_major(v, None) for v in (">=1", ">=1.1,<3", "!=2", "<2")] == [None] * 4
-    assert [asked_major(None, r) for r in ("main", "a" * 40, "v2x")] == [None] * 3
+    assert [asked_for(v, None).major for v in (">=1", ">=1.1,<3", "!=2", "<2")] == [None] * 4
+    assert [asked_for(None, r).major for r in ("main", "a" * 40, "v2x")] == [None] * 3

@@ -48,6 +48,7 @@ from kernforge.artifact.metadata import Metadata
 from kernforge.errors import IntegrityError
 from kernforge.loader import api
 from kernforge.loader.search import Node
+from kernforge.system.environment import Environment
 from kernforge.trust.admission import Admission
 import ctypes
 
@@ -61,7 +62,7 @@ for _ in range(turns):
     child = os.fork()
     if not child:
         try:
-            answer = api._load(node, check_arch=False).answer()
+            answer = api._load(node, Environment.live(), check_arch=False).answer()
             code = 0 if answer.startswith("good") else 2
         except IntegrityError:
             code = 1

@@ -54,7 +54,14 @@ DOORS = {
 PURE = [
     *("artifact.*", "binary.*", "build.plan.*", "manifest.*", "source.*"),
     *("loader.resolve", "loader.kernels_lock", "loader.pins"),
-    *("registry.names", "registry.redirect", "trust.policy", "layers.mapping", "layers.modes"),
+    *(
+        "registry.names",
+        "registry.redirect",
+        "trust.policy",
+        "trust.releases",
+        "layers.mapping",
+        "layers.modes",
+    ),
     *("toolchain.lockfile", "toolchain.releases", "toolchain.tree_names", "toolchain.cuda_arch"),
     *("project.units", "project.targets"),
     *("publish.version", "publish.api_diff", "publish.hub_commits", "wheel.plan"),
@@ -86,7 +93,7 @@ LOADER_HALF = [
     *("system.digest", "system.environment", "system.extras", "system.files"),
     *("artifact.integrity", "artifact.metadata", "artifact.python_depends", "artifact.variant"),
     "artifact.version",
-    *("trust.admission", "trust.policy", "trust.signature"),
+    *("trust.admission", "trust.policy", "trust.releases", "trust.signature"),
     *("registry.*", "loader.*", "layers.*"),
 ]
 

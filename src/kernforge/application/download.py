@@ -15,10 +15,12 @@ from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError
 from kernforge.loader.resolve import resolve, way_out
-from kernforge.loader.search import asked_major, fetch_variant, find_commit
+from kernforge.loader.search import asked_for, fetch_variant, find_commit, signed_list
+from kernforge.registry.api import member_for
 from kernforge.registry.redirect import find_redirect
 from kernforge.store import tree_archive
 from kernforge.system import files
+from kernforge.trust import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from kernforge.loader.search import Search
     from kernforge.registry.api import Registry
     from kernforge.registry.directory import DirectoryRegistry
+    from kernforge.trust.releases import SignedList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,7 @@ class DownloadedVariant:
         path: its directory.
         link_root: where its links may lead.
         metadata: its document.
+        releases: the signed list of the kernel's releases; None without.
     """
 
     repo_id: str
@@ -98,6 +102,7 @@ class DownloadedVariant:
     path: Path
     link_root: Path
     metadata: Metadata
+    releases: SignedList | None = None
 
 
 def asked_kernels(locks: KernelLocks) -> tuple[KernelDepend, ...]:
@@ -168,7 +173,7 @@ def _refuse_moved(registry: Registry, repo_id: str, commit: str) -> None:
 
 
 def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> DownloadedVariant:
-    asked = asked_major(depend.version, depend.revision)
+    asked = asked_for(depend.version, depend.revision, locked=search.locks is not None)
     fetched = fetch_variant(search, depend.repo_id, commit, name, asked)
     digest = fetched.metadata.digest
     if digest is None:
@@ -185,6 +190,7 @@ def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> Down
         path=fetched.path,
         link_root=fetched.link_root,
         metadata=fetched.metadata,
+        releases=signed_list(member_for(search.registry, depend.repo_id), depend.repo_id),
     )
 
 
@@ -212,6 +218,11 @@ def copy(downloaded: DownloadedVariant, target: DirectoryRegistry) -> bool:
                 )
         for name in downloaded.refs:
             target.set_ref(downloaded.repo_id, name, downloaded.commit)
+        if downloaded.releases is not None:
+            # A policy may demand it where the copy is loaded.
+            listed = downloaded.releases
+            contents = {releases.FILE: listed.document, releases.SIGNATURES: listed.signatures}
+            target.write_branch(downloaded.repo_id, releases.BRANCH, contents)
     return new
 
 

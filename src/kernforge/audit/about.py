@@ -14,7 +14,7 @@ from kernforge.artifact.version import in_order
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
-from kernforge.loader.search import find_commit
+from kernforge.loader.search import find_commit, signed_list
 from kernforge.registry.api import Registry, member_for
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import check_repo_id, majors, versions
@@ -24,6 +24,8 @@ from kernforge.trust.policy import Subject
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from kernforge.trust.releases import SignedList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +37,14 @@ class KernelLocation:
         link_root: directory that symbolic links must not leave.
         subject: the variant as a trust policy names it.
         vouched: whether the registry vouches for the owner; None if it vouches for no owner.
+        releases: the signed list of the kernel's releases; None without.
     """
 
     path: Path
     link_root: Path
     subject: Subject
     vouched: bool | None = None
+    releases: SignedList | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,7 @@ class AboutSource:
             link_root=registry.link_root(self.where),
             subject=Subject(repo_id=self.where, registry=registry.url),
             vouched=registry.trusted_publisher(self.where.partition("/")[0]),
+            releases=signed_list(registry, self.where),
         )
 
     def read(self, name: str) -> tuple[bytes, bytes | None]:

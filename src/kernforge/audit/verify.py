@@ -112,7 +112,7 @@ def verify_variant(
         return Verified(variant=path.name, problems=(missing,), refusal=missing.reason)
     bundle = _bytes(path / SIGNATURE)
     signer, problems = _signature(
-        data, bundle, asked_signers(location.subject, signers, environment)
+        data, bundle, asked_signers(location.subject, signers, environment), environment
     )
     digest, more = _digest(data, location)
     problems += more
@@ -132,16 +132,17 @@ def verify_variant(
 
 
 def _signature(
-    data: bytes, bundle: bytes | None, signers: Sequence[Signer]
+    data: bytes, bundle: bytes | None, signers: Sequence[Signer], environment: Environment
 ) -> tuple[str | None, list[Problem]]:
     """Name of the accepted signer, or the problem with the signature."""
     if bundle is None:
         return None, [Problem(result=Result.UNSIGNED, reason=f"there is no {SIGNATURE}")]
+    revoked = admission.revoked_by(admission.read_policies(environment))
     kind = Result.BAD_BUNDLE
     try:
         signature.is_key_bundle(bundle)
         kind = Result.NOT_VERIFIED
-        return signature.verify(data, bundle, signers).name, []
+        return signature.verify(data, bundle, signers, revoked).name, []
     except (IntegrityError, TrustError) as error:
         return None, [Problem(result=kind, reason=error.message)]
 
@@ -192,6 +193,7 @@ def _refusal(
             signature=lambda: bundle,
             vouches=lambda _owner: location.vouched,
             environment=environment,
+            releases=lambda: location.releases,
         )
     except (TrustError, IntegrityError) as error:
         return error.message

@@ -61,6 +61,46 @@ def add_verb(
     return verb
 
 
+def add_action(
+    actions: Verbs,
+    run: Callable[[argparse.Namespace, Console], int | None],
+    named: tuple[str, str],
+    summary: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    """Add an action of a command, with the options that every command has.
+
+    Args:
+        run: function of the action.
+        named: the command with the action, and its page of the documentation.
+        summary: what it does, as the help has it.
+        example: its arguments in the example.
+    """
+    name, where = named
+    action = actions.add_parser(
+        name.rpartition(" ")[2],
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example: kernforge {name} {example}\n\nmore: {page(where)}",
+        formatter_class=_Help,
+    )
+    action.set_defaults(verb=run, spoken=action)
+    add_common(action, default=argparse.SUPPRESS)
+    return action
+
+
+def text_of(path: Path) -> str:
+    """The text of a file that the user named.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="name another file") from None
+
+
 def add_common(parser: argparse.ArgumentParser, *, default: bool | str) -> None:
     """Add the options that every command has, before and after its name.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError, RequestError
-from kernforge.loader import importer
+from kernforge.loader import audit_log, importer
 from kernforge.loader.fitness import check_device, check_needs, verify, verify_to_load
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import Decision, resolve
@@ -90,7 +90,11 @@ def get_kernel(
     source = _open(registry, environment)
     if local_override(environment, repo_id) is not None:
         search = Search(source, backend, Environment.read(), trust_remote_code)
-        return _load(find_kernel(search, repo_id, version, revision), check_arch=check_arch)
+        return _load(
+            find_kernel(search, repo_id, version, revision),
+            search.environment,
+            check_arch=check_arch,
+        )
     commit = find_commit(source, repo_id, version, revision)
     request = (source.url, repo_id, commit, backend, check_arch)
     module = _loaded.get(request)
@@ -98,7 +102,7 @@ def get_kernel(
         builder = _builder() if build else None
         search = Search(source, backend, Environment.read(), trust_remote_code, builder=builder)
         root = find_kernel(search, repo_id, None, commit)
-        module = _loaded[request] = _load(root, check_arch=check_arch)
+        module = _loaded[request] = _load(root, search.environment, check_arch=check_arch)
     return module
 
 
@@ -131,7 +135,7 @@ def get_local_kernel(
         IntegrityError: its metadata has a digest and a file differs.
     """
     search = _new_search(registry, backend, trust_remote_code)
-    return _load(find_local(search, Path(repo_path)), check_arch=check_arch)
+    return _load(find_local(search, Path(repo_path)), search.environment, check_arch=check_arch)
 
 
 def has_kernel(
@@ -331,7 +335,7 @@ def _load_locked(
 ) -> ModuleType:
     depend = locks.of(repo_id).depend
     root = find_kernel(search, repo_id, depend.version, depend.revision)
-    return _load(root, check_arch=check_arch)
+    return _load(root, search.environment, check_arch=check_arch)
 
 
 def _check_request(version: int | str | None, revision: str | None) -> None:
@@ -384,7 +388,7 @@ def _builder() -> Builder:
     return builder
 
 
-def _load(root: Node, *, check_arch: bool) -> ModuleType:
+def _load(root: Node, environment: Environment, *, check_arch: bool) -> ModuleType:
     """Check, verify and import a tree of kernels; none is imported before all are verified."""
     with importer.lock:
         nodes = {n.path: n for n in root.walk() if importer.loaded(n.path) is None}
@@ -398,10 +402,13 @@ def _load(root: Node, *, check_arch: bool) -> ModuleType:
                 verified = verify_to_load(node)
                 if verified:
                     libraries[path] = verified
-            return _import(root, libraries)
+            module = _import(root, libraries)
         finally:
             for verified in libraries.values():
                 verified.close_unused()
+        for node in nodes.values():
+            audit_log.record(node, environment)
+        return module
 
 
 def _import(node: Node, libraries: Mapping[Path, Libraries]) -> ModuleType:

@@ -29,7 +29,9 @@ from kernforge.registry.api import Registry, find_revision, find_version, member
 from kernforge.registry.names import SOURCE, majors, versions
 from kernforge.registry.redirect import find_redirect
 from kernforge.trust import admission as trust_admission
+from kernforge.trust import releases as trust_releases
 from kernforge.trust.policy import Subject
+from kernforge.trust.releases import ANYTHING, Asked, SignedList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _CACHE_DIR_PREFIXES = ("kernels--", "models--")
 
 _MAJOR_NAME = re.compile(r"v(\d+)(?:\..*)?")
+_RELEASE_NAME = re.compile(r"v(\d+(\.\d+\.\d+)?)")
 # A version with bounds that allow one major version only.
 _ONE_MAJOR = re.compile(r"\s*(?:==|~=)?\s*(\d+)(?:\.[\d.*]+)?\s*")
 
@@ -193,7 +196,7 @@ def find_kernel(
             repo_id=repo_id, version=None if version is None else int(version), revision=revision
         )
         commit = search.locks.find(depend).commit
-        return _find_published(search, repo_id, commit, asked_major(version, revision))
+        return _find_published(search, repo_id, commit, asked_for(version, revision, locked=True))
     override = local_override(search.environment, repo_id)
     if override is not None:
         return find_local(_descend(search, f"{repo_id} at {override}"), override)
@@ -206,15 +209,40 @@ def find_kernel(
             None,
             moved.revision,
         )
-    return _find_published(search, repo_id, commit, asked_major(version, revision))
+    return _find_published(search, repo_id, commit, asked_for(version, revision))
 
 
-def asked_major(version: int | str | None, revision: str | None) -> int | None:
+def asked_for(version: int | str | None, revision: str | None, *, locked: bool = False) -> Asked:
+    """What a version or a revision allows; of a lock, whose commit may be an older release."""
+    major = _asked_major(version, revision)
+    specifier = None
+    if version is not None:
+        whole = isinstance(version, int) or version.isdecimal()
+        exact = re.fullmatch(r"v?([0-9]+(?:\.[0-9]+)*)", str(version))
+        specifier = f"=={exact[1]}{'.*' if whole else ''}" if exact else str(version)
+    elif found := _RELEASE_NAME.fullmatch(revision or ""):
+        specifier = f"=={found[1]}{'' if found[2] else '.*'}"
+    return Asked(major=major, specifier=specifier, newest=specifier is not None and not locked)
+
+
+def _asked_major(version: int | str | None, revision: str | None) -> int | None:
     """The one major version that a version or revision allows; None where several may."""
     if isinstance(version, int):
         return version
     found = _ONE_MAJOR.fullmatch(version) if version else _MAJOR_NAME.fullmatch(revision or "")
     return int(found[1]) if found else None
+
+
+def signed_list(registry: Registry, repo_id: str) -> SignedList | None:
+    """The signed list of a kernel's releases, as its registry has it; None without."""
+    commit = registry.ref(repo_id, trust_releases.BRANCH)
+    if commit is None:
+        return None
+    document = registry.small_file(repo_id, commit, trust_releases.FILE)
+    signatures = registry.small_file(repo_id, commit, trust_releases.SIGNATURES)
+    if document is None or signatures is None:
+        return None
+    return SignedList(document=document, signatures=signatures)
 
 
 def _follow_redirect(search: Search, repo_id: str, commit: str) -> Redirect | None:
@@ -242,7 +270,7 @@ def _follow_redirect(search: Search, repo_id: str, commit: str) -> Redirect | No
     return moved
 
 
-def _find_published(search: Search, repo_id: str, commit: str, asked: int | None) -> Node:
+def _find_published(search: Search, repo_id: str, commit: str, asked: Asked) -> Node:
     """The variant to load among those of a commit."""
     registry = member_for(search.registry, repo_id)
     search = _descend(search, f"{repo_id} at {commit}")
@@ -279,7 +307,7 @@ class FetchedVariant:
 
 
 def fetch_variant(
-    search: Search, repo_id: str, commit: str, name: str, asked: int | None = None
+    search: Search, repo_id: str, commit: str, name: str, asked: Asked = ANYTHING
 ) -> FetchedVariant:
     """Admit a variant of a commit by its document alone, then fetch its files.
 
@@ -288,7 +316,7 @@ def fetch_variant(
         repo_id: ``owner/name``.
         commit: the commit.
         name: the variant's.
-        asked: the major version that was asked for; None for any.
+        asked: the version that was asked for.
 
     Raises:
         RequestError: the search has locks, and it is not locked.
@@ -307,11 +335,13 @@ def fetch_variant(
         vouches=registry.trusted_publisher,
         environment=search.environment,
         trust_remote_code=search.trust_remote_code,
+        releases=lambda: signed_list(registry, repo_id),
+        asked=asked,
     )
     metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
     if admission.signers:
         subject = Subject(repo_id=repo_id, registry=registry.url)
-        trust_admission.refuse_other_document(subject, metadata.name, metadata.version, asked)
+        trust_admission.refuse_other_document(subject, metadata.name, metadata.version, asked.major)
     path, link_root = registry.fetch(repo_id, commit, name), registry.link_root(repo_id)
     if search.locks is not None and search.locks.old:
         from kernforge.loader import legacy_lock  # noqa: PLC0415 - few locks are so old

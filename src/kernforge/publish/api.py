@@ -131,7 +131,7 @@ def publish(
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
-    destination = _destination(registry, private=private, create_pr=create_pr)
+    destination = destination_of(registry, private=private, create_pr=create_pr)
     release = functools.partial(
         _attempt,
         destination,
@@ -206,7 +206,7 @@ def preview(
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
-    published = _destination(registry).published(repo_id, *_offered(built))
+    published = destination_of(registry).published(repo_id, *_offered(built))
     return _choose(registry, repo_id, published, built, wanted, part=part)
 
 
@@ -217,7 +217,7 @@ def _has_source(registry: Registry, repo_id: str, version: Version3) -> bool:
     return commit is not None and registry.small_file(repo_id, commit, lock) is not None
 
 
-def _destination(
+def destination_of(
     registry: Registry, *, private: bool | None = None, create_pr: bool = False
 ) -> Destination:
     """The destination that writes to a registry.

@@ -145,6 +145,18 @@ class Destination(Protocol):
         """
         ...
 
+    def write_branch(
+        self, repo_id: str, branch: str, contents: Mapping[str, bytes], *, message: str
+    ) -> str:
+        """Put files into a branch of their own; returns its commit.
+
+        Args:
+            branch: its name; it is made where there is none.
+            contents: of files at the top, by name.
+            message: of the commit, where the registry has messages.
+        """
+        ...
+
 
 if TYPE_CHECKING:
     Published = dict[Version3, Contents]
@@ -193,6 +205,17 @@ class DirectoryDestination:
             url=registry.snapshot(repo_id, commit).as_uri(),
             branch=f"v{release.version[0]}",
         )
+
+    def write_branch(
+        self,
+        repo_id: str,
+        branch: str,
+        contents: Mapping[str, bytes],
+        *,
+        message: str,  # noqa: ARG002 - the protocol's
+    ) -> str:
+        """Put files into a branch of their own."""
+        return self.registry.write_branch(repo_id, branch, contents)
 
     def _tree(self, repo_id: str, version: Version3) -> dict[str, str]:
         commit = self.registry.ref(repo_id, tag_of(version))

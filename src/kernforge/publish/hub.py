@@ -141,6 +141,14 @@ class HubDestination:
             branch=branch,
         )
 
+    def write_branch(
+        self, repo_id: str, branch: str, contents: Mapping[str, bytes], *, message: str
+    ) -> str:
+        """Put files into a branch of their own, which begins as a copy of main."""
+        head = self._client.refs(repo_id).get(branch) or self._have_branch(repo_id, branch, "main")
+        info = self._send(repo_id, list(contents.items()), message, onto=branch, head=head)
+        return str(info.oid)
+
     # -- steps ------------------------------------------------------------------------------
 
     def _commit(self, repo_id: str, onto: str, head: str, release: Release) -> tuple[str, bool]:

@@ -28,7 +28,7 @@ from kernforge.artifact.integrity import is_bytecode
 from kernforge.errors import RegistryError
 from kernforge.registry.names import COMMIT, REF, SHA256, SOURCE, check_repo_id
 from kernforge.system import files
-from kernforge.system.digest import key
+from kernforge.system.digest import key, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -215,6 +215,15 @@ class DirectoryRegistry:
                 files.symlink(f"{up}blobs/{sha256}", staged / path)
             files.replace_tree(staged, final)
         return commit, True
+
+    def write_branch(self, repo_id: str, branch: str, contents: Mapping[str, bytes]) -> str:
+        """Make a branch name a commit with these files at its top alone; returns the commit."""
+        tree = {name: sha256(content) for name, content in contents.items()}
+        for name, content in contents.items():
+            self.add_blob(repo_id, tree[name], content)
+        commit, _ = self.add_snapshot(repo_id, tree)
+        self.set_ref(repo_id, branch, commit)
+        return commit
 
     def set_ref(self, repo_id: str, name: str, commit: str) -> bool:
         """Make a branch or tag name a commit; returns whether that is a change."""

@@ -205,6 +205,11 @@ class Environment:
         return user_data_path("kernforge", appauthor=False) / "registry"
 
     @property
+    def records(self) -> Path:
+        """What this user's processes saw and loaded: data, not a cache. It may not exist yet."""
+        return self.own_registry.parent / "records"
+
+    @property
     def former_registry(self) -> Path | None:
         """Where ``own_registry`` lay once: in the cache; None where that is the same place."""
         former = self.home / "registry"

@@ -15,13 +15,27 @@ import contextlib
 import functools
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge import documents
-from kernforge.errors import NetworkError, TrustError
+from kernforge.errors import IntegrityError, NetworkError, TrustError
 from kernforge.system import files
-from kernforge.trust.policy import Admit, Policy, Rule, Subject, matching_rules, parse
+from kernforge.system.digest import key, sha256
+from kernforge.trust.policy import (
+    Admit,
+    Demand,
+    Policy,
+    Revoked,
+    Rule,
+    Signer,
+    Subject,
+    distinct,
+    matching_rules,
+    parse,
+)
+from kernforge.trust.releases import ANYTHING, Asked, Releases, SignedList, read_signatures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,10 +56,16 @@ class Admission:
         rules: the rules that applied, by their file and number.
         signers: who signed, of those that the rules demand; empty when none is demanded. A kernel
             that was admitted for its signature must have a digest, or the signature proves nothing.
+        registry: URL of the registry, or of the directory.
+        document: hex SHA-256 of the kernel's ``metadata.json``.
+        release: its full version by the signed list of releases; None where no rule demands that.
     """
 
     rules: tuple[str, ...]
     signers: tuple[str, ...] = ()
+    registry: str = ""
+    document: str = ""
+    release: str | None = None
 
 
 def user_policy(environment: Environment) -> Path:
@@ -127,6 +147,8 @@ def admit(
     vouches: Callable[[str], bool | None],
     environment: Environment,
     trust_remote_code: bool | list[str] = False,
+    releases: Callable[[], SignedList | None] = lambda: None,
+    asked: Asked = ANYTHING,
 ) -> Admission:
     """Admit a kernel, or refuse it with the rule that did and what would allow exactly this.
 
@@ -139,25 +161,46 @@ def admit(
         environment: where policies lie, and where the answers of hubs are kept.
         trust_remote_code: what the caller allows: True for any kernel, or a list of repo ids. It
             satisfies ``asked`` rules and no others.
+        releases: gives the signed list of the kernel's releases; called only where a rule demands
+            one.
+        asked: the version that was asked for, which that list is compared with.
 
     Raises:
         TrustError: it is refused, or a policy cannot be read.
         IntegrityError: its signature is not of these bytes.
         UsageError: the package that verifies signatures is not installed.
     """
-    rules = matching_rules(read_policies(environment), subject)
-    request = _Request(subject, environment)
+    policies = read_policies(environment)
+    rules = matching_rules(policies, subject)
+    request = _Request(subject, environment, revoked_by(policies))
+    digest = sha256(document)
+    for entry in request.revoked:
+        if entry.document == digest:
+            raise TrustError(f"{subject}: {entry}", hint="load another version")
     for rule in rules:
         if rule.admit is Admit.NEVER:
             raise request.refusal(rule, "it is refused by name")
         if rule.admit is Admit.ASKED:
             request.ask(rule, vouches, allowed=trust_remote_code)
-    signers = tuple(
-        request.check_signature(rule, document, signature())
-        for rule in rules
-        if rule.admit is Admit.SIGNED
+    signed = [rule for rule in rules if rule.admit is Admit.SIGNED]
+    signers = [request.check_signature(rule, document, signature()) for rule in signed]
+    release = None
+    for rule in signed:
+        if rule.releases is not Demand.NOTHING:
+            release, more = request.check_releases(rule, digest, releases(), asked)
+            signers += more
+    return Admission(
+        rules=tuple(rule.where for rule in rules),
+        signers=tuple(dict.fromkeys(signers)),
+        registry=subject.registry,
+        document=digest,
+        release=release,
     )
-    return Admission(rules=tuple(rule.where for rule in rules), signers=signers)
+
+
+def revoked_by(policies: tuple[Policy, ...]) -> tuple[Revoked, ...]:
+    """What any of the policies revokes: it counts for the rules of all."""
+    return tuple(entry for policy in policies for entry in policy.revoked)
 
 
 def admit_redirect(
@@ -181,7 +224,7 @@ def admit_redirect(
     Raises:
         TrustError: a rule refuses the name, demands a signature of it, or cannot be read.
     """
-    request = _Request(subject, environment)
+    request = _Request(subject, environment, ())
     for rule in matching_rules(read_policies(environment), subject):
         if rule.admit is Admit.NEVER:
             raise request.refusal(rule, "it is refused by name")
@@ -234,6 +277,7 @@ class _Request:
 
     subject: Subject
     environment: Environment
+    revoked: tuple[Revoked, ...]
 
     def check_signature(self, rule: Rule, document: bytes, bundle: bytes | None) -> str:
         """Name of the signer, one of the rule's; raises where none of them signed."""
@@ -243,9 +287,94 @@ class _Request:
         from kernforge.trust import signature  # noqa: PLC0415 - only who must verify pays for it
 
         try:
-            return signature.verify(document, bundle, rule.signers).name
+            return signature.verify(document, bundle, rule.signers, self.revoked).name
         except TrustError as error:
             raise self.refusal(rule, error.message) from error
+
+    def check_releases(
+        self, rule: Rule, document: str, listed: SignedList | None, asked: Asked
+    ) -> tuple[str, list[str]]:
+        """The release that a document belongs to, and who signed the list that says so."""
+        if listed is None:
+            raise self.refusal(rule, "it has no signed list of releases")
+        signers = self._signers_of(rule, listed)
+        if distinct(signers) < rule.threshold:
+            names = ", ".join(signer.name for signer in signers) or "none"
+            raise self.refusal(
+                rule,
+                f"its list of releases must be signed by {rule.threshold} of "
+                f"{', '.join(s.name for s in rule.signers)}; signed have: {names}",
+            )
+        releases = Releases.from_json(listed.document)
+        if releases.repo_id.casefold() != (self.subject.repo_id or "").casefold():
+            raise self.refusal(rule, f"its list of releases is that of {releases.repo_id}")
+        seen = self._refuse_older(rule, releases, listed.document)
+        fresh = rule.releases is Demand.FRESH
+        if fresh and releases.expires <= datetime.now(UTC):
+            raise self.refusal(
+                rule,
+                f"its list of releases expired at {releases.expires:%Y-%m-%d %H:%M} UTC: there may "
+                "be a newer one that the registry does not show",
+            )
+        release = self._release(rule, releases, document, asked)
+        with contextlib.suppress(OSError):  # a home that cannot be written remembers nothing
+            files.make_dir(seen.parent)
+            files.write_atomic(seen, listed.document)
+        return release, [signer.name for signer in signers]
+
+    def _release(self, rule: Rule, releases: Releases, document: str, asked: Asked) -> str:
+        """The release of a document, if it is one that was asked for."""
+        versions, allowed = releases.versions_of(document), releases.allowed(asked.specifier)
+        if not versions:
+            raise self.refusal(rule, "its list of releases does not have this build")
+        fitting = [version for version in versions if version in allowed]
+        if not fitting:
+            raise self.refusal(
+                rule, f"it is release {', '.join(versions)}; {asked.specifier} was asked for"
+            )
+        if rule.releases is Demand.FRESH and asked.newest and fitting[-1] != allowed[-1]:
+            raise self.refusal(
+                rule,
+                f"it is release {fitting[-1]}, and {allowed[-1]} is the newest: the registry "
+                "gives an old one",
+            )
+        return fitting[-1]
+
+    def _signers_of(self, rule: Rule, listed: SignedList) -> list[Signer]:
+        """Those of a rule's signers who signed a list."""
+        from kernforge.trust import signature  # noqa: PLC0415 - only who must verify pays for it
+
+        found = []
+        for bundle in read_signatures(listed.signatures):
+            with contextlib.suppress(TrustError, IntegrityError):  # another's does no harm
+                found.append(signature.verify(listed.document, bundle, rule.signers, self.revoked))
+        return list(dict.fromkeys(found))
+
+    def _refuse_older(self, rule: Rule, releases: Releases, document: bytes) -> Path:
+        """Refuse a list that is older than one that this user saw; returns where that is kept."""
+        name = key(
+            "releases", registry=self.subject.registry, repo=(self.subject.repo_id or "").casefold()
+        )
+        path = self.environment.records / "releases" / f"{name}.json"
+        try:
+            known = path.read_bytes()
+        except OSError:
+            return path
+        try:
+            before = Releases.from_json(known).number
+        except IntegrityError:  # it was cut: the next one takes its place
+            return path
+        if releases.number < before:
+            raise self.refusal(
+                rule,
+                f"its list of releases has number {releases.number}, and this machine saw "
+                f"{before} before: the registry gives an old one",
+            )
+        if releases.number == before and document != known:
+            raise self.refusal(
+                rule, f"there are two lists of releases with the number {before}; see {path}"
+            )
+        return path
 
     def ask(
         self,
@@ -276,8 +405,6 @@ class _Request:
         raise self.refusal(rule, reason)
 
     def _mark(self, owner: str) -> Path:
-        from kernforge.system.digest import key  # noqa: PLC0415 - only for hubs
-
         name = key("publisher", registry=self.subject.registry, owner=owner)
         return self.environment.home / "publishers" / name
 

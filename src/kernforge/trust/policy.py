@@ -23,11 +23,16 @@ from kernforge.errors import TrustError, page
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_RULE_KEYS = ("repo", "registry", "admit", "signers", "publishers", "reason")
+_RULE_KEYS = (
+    *("repo", "registry", "admit", "signers", "publishers", "reason"),
+    *("releases", "threshold"),
+)
+_REVOKED_KEYS = ("public-key", "identity", "document", "reason")
 _KEY_SIGNER_KEYS = ("public-key",)
 _IDENTITY_SIGNER_KEYS = ("issuer", "identity", "source-repository", "trusted-root")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*:[^\s,]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 # SubjectPublicKeyInfo of an Ed25519 key (RFC 8410) up to the 32 bytes of the key itself.
 ED25519_DER = bytes.fromhex("302a300506032b6570032100")
 _RAW_KEY_BYTES = 32
@@ -40,6 +45,14 @@ class Admit(StrEnum):
     ASKED = "asked"
     SIGNED = "signed"
     NEVER = "never"
+
+
+class Demand(StrEnum):
+    """What a rule demands of the signed list of releases: nothing, to be in it, or that it is fresh."""
+
+    NOTHING = "none"
+    LISTED = "listed"
+    FRESH = "fresh"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +107,8 @@ class Rule:
         publishers: whether kernels of owners that the registry vouches for are allowed, when
             ``admit`` is ``asked``.
         reason: the author's text for a refusal.
+        releases: what the signed list of releases must say, when ``admit`` is ``signed``.
+        threshold: how many of the signers must have signed that list.
         where: the file and the rule's number.
     """
 
@@ -103,7 +118,31 @@ class Rule:
     signers: tuple[Signer, ...] = ()
     publishers: bool = False
     reason: str = ""
+    releases: Demand = Demand.NOTHING
+    threshold: int = 1
     where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked:
+    """What counts no more, whoever signed it; exactly one of the first three is given.
+
+    Attributes:
+        key: a raw public key, 32 bytes.
+        identity: a pattern for the identity of a certificate.
+        document: hex SHA-256 of a ``metadata.json``.
+        reason: the author's text for a refusal.
+        where: the file and the entry's number.
+    """
+
+    key: bytes | None = None
+    identity: str | None = None
+    document: str | None = None
+    reason: str = ""
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.where} revokes it{f' ({self.reason})' if self.reason else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +152,13 @@ class Policy:
     Attributes:
         source: its path.
         rules: in order.
+        revoked: what counts no more, also under the rules of other files.
         only_tightens: whether ``BUILT_IN`` applies even if a rule of this file matches.
     """
 
     source: str
     rules: tuple[Rule, ...]
+    revoked: tuple[Revoked, ...] = ()
     only_tightens: bool = False
 
 
@@ -270,6 +311,19 @@ def claims_match(signer: IdentitySigner, claims: Claims) -> bool:
     )
 
 
+def is_revoked(claims: Claims, revoked: Iterable[Revoked]) -> Revoked | None:
+    """The entry that revokes the identity of a certificate; None where none does."""
+    return next(
+        (
+            entry
+            for entry in revoked
+            if entry.identity is not None
+            and any(_matches(entry.identity, text) for text in claims.identities)
+        ),
+        None,
+    )
+
+
 def parse(document: Mapping[str, Any], source: str, *, only_tightens: bool = False) -> Policy:
     """Read a policy.
 
@@ -281,17 +335,38 @@ def parse(document: Mapping[str, Any], source: str, *, only_tightens: bool = Fal
     Raises:
         TrustError: it is not a policy; a policy with a mistake admits nothing.
     """
-    _refuse_unknown(_table(document, source), ("rule", "signer"), source)
+    _refuse_unknown(_table(document, source), ("rule", "signer", "revoked"), source)
     signers: dict[str, Signer] = {COMMUNITY.name: COMMUNITY}
     for name, table in _table(document.get("signer", {}), f"{source}: signer").items():
         signers[name] = _read_signer(name, table, source)
-    rules = document.get("rule", [])
-    if not isinstance(rules, list):
-        raise _wrong(source, "rule is not a list of tables", "write each one under [[rule]]")
+    rules, revoked = document.get("rule", []), document.get("revoked", [])
+    for name, tables in (("rule", rules), ("revoked", revoked)):
+        if not isinstance(tables, list):
+            raise _wrong(source, f"{name} is not a list of tables", f"write each under [[{name}]]")
     return Policy(
         source=source,
         rules=tuple(_read_rule(t, signers, f"{source}: rule {n}") for n, t in enumerate(rules, 1)),
+        revoked=tuple(_read_revoked(t, f"{source}: revoked {n}") for n, t in enumerate(revoked, 1)),
         only_tightens=only_tightens,
+    )
+
+
+def _read_revoked(table: object, where: str) -> Revoked:
+    entry = _table(table, where)
+    _refuse_unknown(entry, _REVOKED_KEYS, where)
+    if len({"public-key", "identity", "document"} & set(entry)) != 1:
+        raise _wrong(
+            where, "it does not say what is revoked", "write one of public-key, identity, document"
+        )
+    document = _text(entry, "document", where) if "document" in entry else None
+    if document is not None and not _SHA256.fullmatch(document):
+        raise _wrong(where, "document is not a SHA-256", "write the 64 hex digits of metadata.json")
+    return Revoked(
+        key=public_key(_text(entry, "public-key", where), where) if "public-key" in entry else None,
+        identity=_text(entry, "identity", where) if "identity" in entry else None,
+        document=document,
+        reason=_text(entry, "reason", where) if "reason" in entry else "",
+        where=where,
     )
 
 
@@ -319,6 +394,7 @@ def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule
             f"publishers is {publishers!r}",
             'write publishers = "hub" together with admit = "asked", or remove it',
         )
+    releases, threshold = _read_demand(rule, signers, named, where)
     reason = rule.get("reason", "")
     if not isinstance(reason, str):
         raise _wrong(where, "reason is not a string", "write a sentence that explains the refusal")
@@ -329,8 +405,48 @@ def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule
         signers=tuple(signers[name] for name in named),
         publishers=publishers == "hub",
         reason=reason,
+        releases=releases,
+        threshold=threshold,
         where=where,
     )
+
+
+def _read_demand(
+    rule: Mapping[str, Any], signers: Mapping[str, Signer], named: tuple[str, ...], where: str
+) -> tuple[Demand, int]:
+    """What a rule demands of the list of releases, and how many must have signed that."""
+    releases = rule.get("releases", Demand.NOTHING)
+    if releases not in set(Demand) or (releases != Demand.NOTHING and not named):
+        raise _wrong(
+            where,
+            f"releases is {releases!r}",
+            'write releases = "listed" or "fresh" together with admit = "signed", or remove it',
+        )
+    threshold = rule.get("threshold", 1)
+    several = distinct(signers[name] for name in named)
+    if not isinstance(threshold, int) or not 1 <= threshold <= max(several, 1):
+        raise _wrong(
+            where,
+            f"threshold is {threshold!r}",
+            f"write how many of the {several} different signers must have signed",
+        )
+    if threshold > 1 and releases == Demand.NOTHING:
+        raise _wrong(
+            where,
+            "threshold counts the signatures of the list of releases, which is not demanded",
+            'add releases = "listed" or "fresh"',
+        )
+    return Demand(releases), threshold
+
+
+def _owner(signer: Signer) -> bytes | str:
+    """What tells two signers apart: one key under two names is one signer."""
+    return signer.key if isinstance(signer, KeySigner) else signer.name
+
+
+def distinct(signers: Iterable[Signer]) -> int:
+    """How many different signers these are."""
+    return len({_owner(signer) for signer in signers})
 
 
 def _read_signer(name: str, value: object, source: str) -> Signer:

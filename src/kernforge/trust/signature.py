@@ -29,9 +29,11 @@ from kernforge.trust.policy import (
     Claims,
     IdentitySigner,
     KeySigner,
+    Revoked,
     Signer,
     claims_match,
     fingerprint,
+    is_revoked,
 )
 
 if TYPE_CHECKING:
@@ -43,16 +45,20 @@ _MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _MOST_BYTES = 1 << 20  # a bundle is 3 to 10 kB; a larger file is not parsed
 # Fulcio's identifiers of a certificate's claims, from its page oid-info.md.
 _ISSUER_V1, _ISSUER, _SOURCE = (f"1.3.6.1.4.1.57264.1.{n}" for n in (1, 8, 12))
+_REVOKED = "have it signed again by a signer who counts, or load another version"
 _HINT = "fetch the kernel again, or have it signed again; nothing of it was read or run"
 
 
-def verify(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
+def verify(
+    document: bytes, bundle: bytes, signers: Sequence[Signer], revoked: Sequence[Revoked] = ()
+) -> Signer:
     """Find the signer of a signature.
 
     Args:
         document: the bytes of ``metadata.json``; they are not parsed.
         bundle: the bytes of the signature.
         signers: those who may have signed.
+        revoked: keys and identities that count no more.
 
     Raises:
         IntegrityError: the bundle cannot be read, or is of other bytes.
@@ -61,8 +67,8 @@ def verify(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
     """
     material, content = _read_bundle(bundle)
     if "publicKey" in material:
-        return _verify_key(document, material["publicKey"], content, signers)
-    return _verify_identity(document, bundle, signers)
+        return _verify_key(document, material["publicKey"], content, signers, revoked)
+    return _verify_identity(document, bundle, signers, revoked)
 
 
 def is_key_bundle(bundle: bytes) -> bool:
@@ -93,7 +99,11 @@ def _read_bundle(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _verify_key(
-    document: bytes, named: object, content: dict[str, Any], signers: Sequence[Signer]
+    document: bytes,
+    named: object,
+    content: dict[str, Any],
+    signers: Sequence[Signer],
+    revoked: Sequence[Revoked],
 ) -> Signer:
     hint = named.get("hint") if isinstance(named, dict) else None
     keys = [s for s in signers if isinstance(s, KeySigner) and fingerprint(s.key) == hint]
@@ -102,6 +112,11 @@ def _verify_key(
             f"{METADATA} is signed with the key {hint!r}, which is not one of {_listing(signers)}",
             hint="if you trust the key, add it to the policy as a signer",
         )
+    for entry in revoked:
+        if entry.key == keys[0].key:
+            raise TrustError(
+                f"{METADATA} is signed with the key {keys[0].name!r}; {entry}", hint=_REVOKED
+            )
     with _needs("cryptography"):
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - 15 ms
         from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
@@ -149,6 +164,16 @@ def sign_with_key(document: bytes, private_key: bytes, passphrase: bytes | None)
     return json.dumps(bundle, indent=1).encode()
 
 
+def public_of(private_key: bytes, passphrase: bytes | None) -> bytes:
+    """The raw public key of a private one, 32 bytes.
+
+    Raises:
+        UsageError: the key cannot be read.
+    """
+    raw: bytes = _private_key(private_key, passphrase).public_key().public_bytes_raw()
+    return raw
+
+
 def new_key(passphrase: bytes | None) -> tuple[bytes, bytes]:
     """Make an Ed25519 key.
 
@@ -194,7 +219,9 @@ def _private_key(pem: bytes, passphrase: bytes | None) -> Any:
 # -- identities -------------------------------------------------------------------------------
 
 
-def _verify_identity(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
+def _verify_identity(
+    document: bytes, bundle: bytes, signers: Sequence[Signer], revoked: Sequence[Revoked]
+) -> Signer:
     """Verify a bundle with the Sigstore instance of each signer; no network is used."""
     identities = [s for s in signers if isinstance(s, IdentitySigner)]
     if not identities:
@@ -210,6 +237,11 @@ def _verify_identity(document: bytes, bundle: bytes, signers: Sequence[Signer]) 
         except IntegrityError as error:
             failures.append(error)
             continue
+        entry = is_revoked(claims, revoked)
+        if entry is not None:
+            raise TrustError(
+                f"{METADATA} is signed by {' and '.join(claims.identities)}; {entry}", hint=_REVOKED
+            )
         for signer in candidates:
             if claims_match(signer, claims):
                 return signer

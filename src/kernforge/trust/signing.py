@@ -11,7 +11,7 @@ from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.system import files
 from kernforge.trust import signature
-from kernforge.trust.policy import public_key
+from kernforge.trust.policy import KeySigner, public_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +31,11 @@ class Key:
 
     pem: bytes
     passphrase: bytes | None
+
+    @property
+    def signer(self) -> KeySigner:
+        """Who verifies what this key signs."""
+        return KeySigner(name="this key", key=signature.public_of(self.pem, self.passphrase))
 
     def sign(self, documents: Sequence[bytes]) -> list[bytes]:
         """The bytes of each document's signature file."""

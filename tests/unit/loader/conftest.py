@@ -32,6 +32,7 @@ def machine(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "probe", hosts.__getitem__)
     monkeypatch.setattr(fitness, "with_device", lambda host: host)
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(tmp_path / "registry"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("LOCAL_KERNELS", raising=False)
     return hosts
 

@@ -297,3 +297,50 @@ def test_the_command_says_all_in_one_document(hub, build, tmp_path):
 def test_a_kernel_that_is_not_there_is_not_proposed_to(build):
     with pytest.raises(NotPublishedError):
         publish(build("a"), fresh(), "owner/none", create_pr=True)
+
+
+def test_a_hub_has_the_signed_list_of_releases_on_a_branch(hub, build, tmp_path):
+    from kernforge.artifact import directories  # noqa: PLC0415 - for this test
+    from kernforge.loader.search import Search, find_kernel, signed_list  # noqa: PLC0415 - as above
+    from kernforge.publish.releases import add_signature, write_releases  # noqa: PLC0415 - as above
+    from kernforge.system.environment import Environment  # noqa: PLC0415 - as above
+    from kernforge.trust import signature, signing  # noqa: PLC0415 - as above
+
+    registry = open_registry("hf://")
+    keys = []
+    for _ in range(2):
+        private, _public = signature.new_key(None)
+        keys.append(signing.Key(pem=private, passphrase=None))
+    for text in ("one", "three"):
+        built = build(text)
+        signing.sign(directories.variants(built), keys[0].sign)
+        publish(built, registry, REPO)
+    assert signed_list(registry, REPO) is None
+    write_releases(registry, REPO, keys[0], days=3)
+    add_signature(registry, REPO, keys[1], accepted=[keys[0].signer])
+    policy = tmp_path / "trust.toml"
+    signers = [
+        f'[signer.s{n}]\npublic-key = "{signing.public_text(public_pem(key))}"\n'
+        for n, key in enumerate(keys)
+    ]
+    policy.write_text(
+        "".join(signers)
+        + '[[rule]]\nadmit = "signed"\nsigners = ["s0", "s1"]\nreleases = "fresh"\nthreshold = 2\n'
+    )
+    environment = Environment({**os.environ, "KERNFORGE_TRUST": str(policy)})
+    fresh = open_registry("hf://", environment)
+    fresh.forget(REPO)
+    found = find_kernel(Search(fresh, "cpu", environment), REPO, 1, None)
+    assert found.admission.signers == ("s0", "s1")
+    assert found.admission.release == "1.0.1"
+    files_of_main = set(registry.listing(REPO, registry.ref(REPO, "main")))
+    assert not any(name.startswith("releases.") for name in files_of_main)
+
+
+def public_pem(key):
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - for one test
+
+    private = form.load_pem_private_key(key.pem, None)
+    return private.public_key().public_bytes(
+        form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
+    )

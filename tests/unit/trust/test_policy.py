@@ -15,6 +15,7 @@ from kernforge.trust.policy import (
     Subject,
     claims_match,
     fingerprint,
+    is_revoked,
     matching_rules,
     parse,
     public_key,
@@ -195,3 +196,39 @@ def test_a_public_key_is_read_as_pem_and_as_one_line():
     for wrong in ("", "no base64!", base64.b64encode(bytes(32)).decode(), KEY + "AAAA"):
         with pytest.raises(TrustError, match="Ed25519"):
             public_key(wrong, "k")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[rule]]\nadmit = "always"\nreleases = "fresh"', "releases is 'fresh'"),
+        (SIGNER + '[[rule]]\nadmit = "signed"\nsigners = "acme"\nreleases = "new"', "is 'new'"),
+        (
+            SIGNER
+            + '[[rule]]\nadmit = "signed"\nsigners = "acme"\nreleases = "listed"\nthreshold = 2',
+            "threshold is 2",
+        ),
+        (
+            SIGNER
+            + '[[rule]]\nadmit = "signed"\nsigners = ["acme", "kernels-community"]\nthreshold = 2',
+            "not demanded",
+        ),
+        ("[[revoked]]\nreason = 'x'", "does not say what is revoked"),
+        (f'[[revoked]]\npublic-key = "{KEY}"\nidentity = "x"', "does not say what is revoked"),
+        ('[[revoked]]\ndocument = "abc"', "not a SHA-256"),
+        ('[[revoked]]\npublic-key = "abc"', "not an Ed25519 public key"),
+        ("revoked = 3", "revoked is not a list"),
+        ('[[revoked]]\nkey = "abc"', "unknown key 'key'"),
+    ],
+)
+def test_a_wrong_demand_or_revocation_is_an_error(text, message):
+    with pytest.raises(TrustError, match=message):
+        policy(text)
+
+
+def test_an_identity_is_revoked_by_a_pattern():
+    entry = policy('[[revoked]]\nidentity = "https://ci.example/acme/*@main"').revoked[0]
+    claims = Claims(issuer=HUB, identities=("https://ci.example/acme/build@main",))
+    assert is_revoked(claims, [entry]) is entry
+    other = Claims(issuer=HUB, identities=("https://ci.example/other/build@main",))
+    assert is_revoked(other, [entry]) is None

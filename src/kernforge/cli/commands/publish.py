@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
+from kernforge.cli.commands import policy
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def add(verbs: options.Verbs) -> None:
         metavar="KEY",
         help="sign each variant with this key of kernforge keygen",
     )
+    verb.add_argument(
+        "--valid-for",
+        type=float,
+        metavar="DAYS",
+        help="sign the list of releases too, with the key of --sign; it is fresh for so long",
+    )
     verb.add_argument("--private", action="store_true", help="make a new kernel on a hub private")
     verb.add_argument(
         "--create-pr", action="store_true", help="open a pull request on a hub instead"
@@ -62,11 +69,16 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _publish(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.loader.search import signed_list  # noqa: PLC0415
     from kernforge.project import api as projects  # noqa: PLC0415
     from kernforge.publish import api as publish  # noqa: PLC0415
-    from kernforge.publish import destination, source_pack  # noqa: PLC0415
+    from kernforge.publish import destination, releases, source_pack  # noqa: PLC0415
     from kernforge.registry import api as registry  # noqa: PLC0415
 
+    if arguments.valid_for and not arguments.sign:
+        raise UsageError(
+            "--valid-for signs the list of releases, and no key was given", hint="add --sign KEY"
+        )
     project = projects.read_project(arguments.project)
     repo_id = arguments.repo_id or project.manifest.general.hub.repo_id
     if not repo_id:
@@ -122,6 +134,16 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         "pull_requests": [{"branch": b, "url": url} for b, url in result.pull_requests],
         **_choice_document(result.choice),
     }
+    listed = None
+    if arguments.valid_for and not result.pull_requests:
+        key = options.open_key(arguments.sign, environment)
+        listed = releases.write_releases(store, repo_id, key, days=arguments.valid_for)
+        document["list"] = policy.list_document(listed)
+    elif result.changed and signed_list(store, repo_id) is not None:
+        console.note(
+            "the signed list of releases does not have what was published now: sign it again, with "
+            f"--valid-for or `kernforge trust releases {repo_id}`"
+        )
     status = {"uploaded": "published", "no_changes": "already there, unchanged:"}.get(
         result.status, "proposed, not published yet:"
     )
@@ -130,7 +152,10 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         *(f"  {v}" for v in result.variants),
     ]
     lines += [f"pull request onto {branch}: {url}" for branch, url in result.pull_requests]
-    console.result(document, "\n".join([*lines, *_choice_lines(result.choice)]))
+    lines += _choice_lines(result.choice)
+    if listed is not None:
+        lines.append(policy.list_text(listed))
+    console.result(document, "\n".join(lines))
 
 
 def _preview(choice: VersionChoice, repo_id: str, console: Console) -> None:

@@ -199,7 +199,8 @@ def _signers(arguments: argparse.Namespace) -> list[Signer]:
     if bool(arguments.identity) != bool(arguments.issuer):
         raise UsageError("only one of --identity and --issuer was given", hint="give both together")
     signers: list[Signer] = [
-        KeySigner(name=path.name, key=public_key(_text(path), str(path))) for path in arguments.key
+        KeySigner(name=path.name, key=public_key(options.text_of(path), str(path)))
+        for path in arguments.key
     ]
     if arguments.identity:
         signers.append(
@@ -227,7 +228,7 @@ def _sign(arguments: argparse.Namespace, console: Console) -> None:
         make_signatures = options.open_key(arguments.key, arguments.environment).sign
     else:
         token = _token(arguments.identity_token)
-        config = _text(arguments.trust_config) if arguments.trust_config else None
+        config = options.text_of(arguments.trust_config) if arguments.trust_config else None
 
         def make_signatures(documents: Sequence[bytes]) -> list[bytes]:
             return signature.sign_with_identity(documents, token, config)
@@ -239,7 +240,7 @@ def _sign(arguments: argparse.Namespace, console: Console) -> None:
 def _token(file: str | None) -> str | None:
     if file is None:
         return None
-    return (sys.stdin.read() if file == "-" else _text(Path(file))).strip()
+    return (sys.stdin.read() if file == "-" else options.text_of(Path(file))).strip()
 
 
 def _keygen(arguments: argparse.Namespace, console: Console) -> None:
@@ -258,10 +259,3 @@ def _keygen(arguments: argparse.Namespace, console: Console) -> None:
     )
     document = {"private": str(arguments.file), "public": str(public), "public-key": text}
     console.result(document, "\n".join(lines))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="name another file") from None
