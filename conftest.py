@@ -4,6 +4,8 @@
 import os
 import signal
 
+import pytest
+
 from kernforge.system import garbage
 
 # Threads of torch that wait for each other shall sleep: on a machine that has other work, such as
@@ -17,6 +19,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Where kernforge is on PYTHONPATH and not installed, pytest finds its plugin here.
 pytest_plugins = ["kernforge.testing.plugin"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """With ``-n auto``, a third more than there are cores: tests wait for disks, clocks and processes."""
+    return -(-4 * len(os.sched_getaffinity(0)) // 3)
 
 
 def pytest_configure():

@@ -23,23 +23,33 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Files of tests that take long, the longest first: with ``--dist loadfile`` a worker runs a whole file,
 # and the short ones fill the workers' last minute.
 _LONG = (
-    "native/test_dev.py",
     "native/test_jit.py",
     "native/test_reproducible.py",
-    "attacks/test_attacks.py",
+    "native/test_jit_edit.py",
+    "native/test_dev.py",
     "e2e/test_tutorial.py",
-    "native/test_cluster.py",
-    "native/test_projecttest.py",
+    "attacks/test_attacks.py",
+    "native/test_setup_py.py",
     "native/test_export.py",
-    "native/test_sdists.py",
+    "e2e/test_ci.py",
     "native/test_jit_mistake.py",
-    "native/test_farm.py",
     "native/test_dev_build.py",
+    "e2e/test_bench_against.py",
+    "native/test_projecttest.py",
+    "native/test_authoring.py",
+    "native/test_cluster.py",
+    "tutorials/test_jit_scripts.py",
+    "tutorials/test_adopt.py",
+    "tutorials/test_image_ops.py",
+    "e2e/test_come_from_a_tutorial.py",
+    "native/test_farm.py",
+    "native/test_check.py",
+    "differential/test_benchmark_oracle.py",
     "broken/test_broken.py",
     "attacks/test_command.py",
     "attacks/test_hub_classes.py",
+    "native/test_sdists.py",
     "native/test_magic.py",
-    "differential/test_benchmark_oracle.py",
 )
 
 
@@ -126,7 +136,9 @@ def fresh_venv(kept_home, tmp_path_factory):
             kept.mkdir(parents=True, exist_ok=True)
             # On the disk of what is kept, whose files are linked.
             place = stack.enter_context(tempfile.TemporaryDirectory(dir=kept, prefix="venv-"))
-            return FreshVenv(Path(place) / "venv", kept, wheel())
+            return stack.enter_context(
+                contextlib.closing(FreshVenv(Path(place) / "venv", kept, wheel()))
+            )
 
         yield make
 

@@ -67,6 +67,7 @@ def test_every_line_of_the_jobs_the_image_and_the_container_runs(
     env = {**walk.env, "KERNEL_REGISTRY": str(registry), "KERNEL_REPO_ID": "me/my-op"}
 
     def run(line, cwd=project, **more):
+        walk.fork()
         done = subprocess.run(
             ["bash", "-ec", line],
             cwd=cwd,

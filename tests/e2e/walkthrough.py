@@ -81,17 +81,18 @@ class Walk:
         self.page = page
         self.here = top
         self.top = top
-        tools = top.parent / f"{top.name}-tools"
+        self._venv = venv
+        tools = self._tools = top.parent / f"{top.name}-tools"
         tools.mkdir(exist_ok=True)
         if venv:
-            self._tools(tools, pip=shlex.join(venv.pip))
+            self._write(pip=venv.pip)
             self._python = ["python"]
             env = venv.environ()
         else:
             # What the page installs must be installed already: pip fetches nothing and says so.
-            python = shlex.quote(sys.executable)
-            pip = f"env PIP_NO_INDEX=1 {python} -m pip"
-            self._tools(tools, kernforge=f"{python} -m kernforge", python=python, pip=pip)
+            python = [sys.executable]
+            pip = ["env", "PIP_NO_INDEX=1", *python, "-m", "pip"]
+            self._write(kernforge=[*python, "-m", "kernforge"], python=python, pip=pip)
             self._python = [str(tools / "python")]
             paths = [str(SRC), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
             env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -104,11 +105,16 @@ class Walk:
         }
         self.env.pop("KERNFORGE_REGISTRY", None)
 
-    def _tools(self, directory, **programs):
+    def _write(self, **programs):
         """Write programs that start others."""
-        for name, command in programs.items():
-            (directory / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-            (directory / name).chmod(0o755)
+        for name, argv in programs.items():
+            (self._tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
+            (self._tools / name).chmod(0o755)
+
+    def fork(self):
+        """From when torch is installed, fork what imports it."""
+        if self._venv:
+            self._write(**self._venv.forked())
 
     def follow(self, *, gpu):
         """Do what the page says: on a GPU, or all the rest."""
@@ -147,6 +153,7 @@ class Walk:
             self.here = Path(self.state.read_text().rstrip("\n"))
 
     def _run(self, argv, block, shown, code):
+        self.fork()
         program = shutil.which(argv[0], path=self.env["PATH"])
         done = subprocess.run(
             [program, *argv[1:]],

@@ -111,7 +111,7 @@ def test_an_error_on_a_worker_is_shown_as_the_compiler_wrote_it(kernforge_cli, c
 
 
 # A scheduler may be late, so the command waits ten seconds for one. Here none comes.
-HASTY = "from kernforge.build.cluster import pool; from kernforge.cli import main; pool._CONNECT_S = 1; main.main()"
+HASTY = "from kernforge.build.cluster import client; from kernforge.cli import main; client._CONNECT_S = 1; main.main()"
 
 
 def test_without_a_scheduler_the_error_says_how_to_start_one(kernforge_cli, project):

@@ -17,6 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/author/add-gradients.md"
 def test_the_page_runs(tmp_path, kept_home, monkeypatch):
     home = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
     jit_homes.forget(monkeypatch)
+    jit_homes.lend_results(home, kept_home)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 4
     names = {}
@@ -24,6 +25,7 @@ def test_the_page_runs(tmp_path, kept_home, monkeypatch):
         exec(block, names)  # noqa: S102
     # Torch's headers for autograd alone, and not all: the note of a second attempt is not there.
     assert not list((home / "store").rglob("whole"))
+    jit_homes.keep_results(home, kept_home)
     x = names["x"]
     for function in (names["cube"], names["module"].cube_cpp):
         x.grad = None

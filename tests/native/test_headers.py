@@ -204,8 +204,7 @@ def probes(tmp_path_factory, kept_home):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     with pytest.MonkeyPatch.context() as patch:
-        jit_homes.make(root / "home", kept_home, patch)
-        jit_homes.forget(patch)
+        jit_homes.use_kept(kept_home, patch)
         module = kernforge.load(root)
         yield lambda device: module.ops.probe if device == here() else None
         jit_homes.wait()

@@ -91,7 +91,7 @@ def test_a_mistake_in_cuda_is_reported_at_once(told, monkeypatch):
 
 
 def test_a_name_that_torchs_headers_may_bring_is_sought_in_them(told, home, kept_home):
-    jit_homes.lend_headers(home, kept_home)
+    jit_homes.lend_results(home, kept_home)
     # This one is not there either, so that the second attempt is seen to be all that is told.
     with pytest.raises(BuildError, match="nubmer") as caught:
         kernforge.load_inline(
@@ -99,4 +99,4 @@ def test_a_name_that_torchs_headers_may_bring_is_sought_in_them(told, home, kept
         )
     assert caught.value.__context__ is None
     assert len(told) == 1
-    jit_homes.keep_headers(home, kept_home)
+    jit_homes.keep_results(home, kept_home)

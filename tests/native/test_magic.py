@@ -86,12 +86,12 @@ def test_a_cell_of_two_languages_compiles_and_each_has_its_lines(shell, capsys, 
 
 
 def test_functions_are_variables(shell, home, kept_home):  # noqa: F811 - the fixture
-    jit_homes.lend_headers(home, kept_home)
+    jit_homes.lend_results(home, kept_home)
     cell = "%%kernforge bound --functions twice\nint64_t twice(int64_t x) { return 2 * x; }\n"
     run(shell, cell).raise_error()
     assert shell.user_ns["twice"](21) == 42
     assert shell.user_ns["bound"].twice(1) == 2
-    jit_homes.keep_headers(home, kept_home)
+    jit_homes.keep_results(home, kept_home)
 
 
 STABLE = """%%kernforge cell_twice --functions twice

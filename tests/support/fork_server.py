@@ -9,6 +9,7 @@ server.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -21,22 +22,34 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _PROGRAM, _STAND_IN = _HERE / "fork_server_main.py", _HERE / "forked.py"
+TEST_PARENT = "KERNFORGE_TEST_PARENT"
+"""Variable with the process that a pytest ends with; see ``kernforge.testing.plugin``."""
 _HEEDED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 _Popen = subprocess.Popen
+_numbers = itertools.count()
 address = ""
 """Of the fork server that this process asks."""
 
 
 class ForkServer:
-    """The process that forks."""
+    """The process that forks.
 
-    def __init__(self) -> None:
-        self.address = f"kernforge-fork-server-{os.getpid()}"
+    Args:
+        python: the interpreter whose packages are imported.
+        env: its environment; None: that of this process.
+    """
+
+    def __init__(self, python=sys.executable, env=None) -> None:
+        self.address = f"kernforge-fork-server-{os.getpid()}-{next(_numbers)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(f"\0{self.address}")
             listener.listen(64)
-            argv = [sys.executable, str(_PROGRAM), self.address, str(listener.fileno())]
-            self._process = _Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(listener.fileno(),))
+            self._process = _Popen(
+                [str(python), str(_PROGRAM), self.address, str(listener.fileno())],
+                stdin=subprocess.DEVNULL,
+                env=env,
+                pass_fds=(listener.fileno(),),
+            )
 
     def close(self) -> None:
         """Kill it, and with it all that it forked."""
@@ -116,7 +129,9 @@ def popen(argv, **options):
     One that is talked with over pipes is stopped and continued, so it is the forked process itself. Of
     the others the caller waits for its own child: one that waits for the forked process in its place.
     """
-    if not _is_kernforges_own(argv) or not _may_be_forked(argv, options.get("env")):
+    if not _is_kernforges_own(argv, options.get("env")) or not _may_be_forked(
+        argv, options.get("env")
+    ):
         return _Popen(argv, **options)
     if options.get("pass_fds"):
         return ForkedProcess(argv, **options)
@@ -128,9 +143,11 @@ def stand_in(server: str) -> list[str]:
     return [sys.executable, "-I", "-S", str(_STAND_IN), server]
 
 
-def _is_kernforges_own(argv) -> bool:
-    """Whether it is a module of kernforge or a program that kernforge wrote; pytest asks for its parent."""
+def _is_kernforges_own(argv, env) -> bool:
+    """Whether it is a module of kernforge, a program that kernforge wrote, or ``kernforge test``'s pytest."""
     option = argv[1] if argv[0] == sys.executable else ""
+    if option == "-m" and argv[2] == "pytest":
+        return TEST_PARENT in (env or {})
     return option in ("-c", "-B") or (option == "-m" and argv[2].startswith("kernforge."))
 
 

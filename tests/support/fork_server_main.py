@@ -33,7 +33,8 @@ _PDEATHSIG = 1  # prctl(2)
 _MOST_FILES = 32
 _FREE = 500  # Numbers of files from here on are not asked for.
 _IMPORTED = (
-    *("torch", "requests", "rich.console", "tomlkit"),
+    *("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch.testing._internal.optests"),
+    *("requests", "rich.console", "tomlkit"),
     *("kernforge.cli.main", "kernforge.build.api", "kernforge.check.api", "kernforge.publish.api"),
     *("kernforge.bench.api", "kernforge.bench.engine.judge", "kernforge.testing.project_tests"),
 )
@@ -130,6 +131,8 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
         os.close(number)
     os.environ.clear()
     os.environ.update(request["env"])
+    if fork_server.TEST_PARENT in os.environ:
+        os.environ[fork_server.TEST_PARENT] = str(os.getppid())
     os.chdir(request["cwd"])
 
 
@@ -165,6 +168,7 @@ def perform(argv: list[str], installed: list[str]) -> None:
         installed: the end of ``sys.path``, which no environment changes.
     """
     atexit.register(_leave)  # First, so that it runs last.
+    importlib.invalidate_caches()  # More may have been installed.
     sys.dont_write_bytecode = argv[0] == "-B" or bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     if argv[0] == "-B":
         argv = argv[1:]
@@ -193,7 +197,8 @@ def main(address: str, listener: socket.socket) -> None:
     """Serve; in a new process, do as it is asked and end as Python does."""
     _die_with_parent()
     for name in _IMPORTED:
-        importlib.import_module(name)
+        with contextlib.suppress(ImportError):  # A reader of a page has not installed all.
+            importlib.import_module(name)
     fork_server.address = address
     installed = [path for path in sys.path[1:] if path not in _search_path()]
     gc.freeze()  # A collection would copy all that is shared.

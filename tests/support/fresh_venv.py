@@ -21,6 +21,9 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+if __name__ != "__main__":
+    from support.fork_server import ForkServer, stand_in
+
 ROOT = Path(__file__).parents[2]
 _LEFT_OUT = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
@@ -36,6 +39,7 @@ class FreshVenv:
 
     def __init__(self, directory: Path, kept: Path, tree_wheel: Path) -> None:
         self.directory, self._kept, self._tree_wheel = directory, kept, tree_wheel
+        self._server: ForkServer | None = None
         _uv("venv", "--python", sys.executable, directory)
 
     @property
@@ -47,6 +51,21 @@ class FreshVenv:
     def install(self, *requirements: str) -> None:
         """``pip install``."""
         subprocess.run([*self.pip, "install", "--quiet", *requirements], check=True)
+
+    def forked(self) -> dict[str, list[str]]:
+        """Its programs that import torch, and commands that fork them; none while it has no torch."""
+        packages = set(self.directory.glob("lib/python*/site-packages/*/__init__.py"))
+        if not {"torch", "kernforge"} <= {path.parent.name for path in packages}:
+            return {}
+        if not self._server:
+            self._server = ForkServer(self.directory / "bin" / "python", self.environ())
+        python = stand_in(self._server.address)
+        return {"python": python, "kernforge": [*python, "-m", "kernforge"]}
+
+    def close(self) -> None:
+        """End what forks."""
+        if self._server:
+            self._server.close()
 
     def environ(self, **added: str) -> dict[str, str]:
         """The variables of a shell in which it is activated, and nothing of the tests' own."""

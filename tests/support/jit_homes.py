@@ -35,16 +35,26 @@ def wait():
     session.PROCESS.wait()
 
 
-def _headers(home):
-    """Results that are headers of torch, compiled ahead."""
-    return [path.parent for path in (home / "store" / STORE_KIND).glob("??/*/ahead")]
+def use_kept(kept_home, monkeypatch):
+    """Use the kept store, in a process that has compiled nothing: what was compiled before is not again.
+
+    Sources, flags, headers and compilers are in a result's key.
+    """
+    monkeypatch.setenv("KERNFORGE_HOME", str(kept_home))
+    forget(monkeypatch)
 
 
-def keep_headers(home, kept_home):
-    """Put compiled headers of torch, half a minute of work each, beside the kept toolchains."""
+def _results(home, made):
+    """Results that have one of these: objects, and headers of torch that were compiled ahead."""
+    trees = (home / "store" / STORE_KIND).glob("??/????*")
+    return [tree for tree in trees if any((tree / name).exists() for name in made)]
+
+
+def keep_results(home, kept_home):
+    """Put what a test compiled, with torch's headers half a minute of work each, into the kept store."""
     wait()
     kept = Store(kept_home / "store")
-    for tree in _headers(home):
+    for tree in _results(home, ("out.o", "ahead")):
         kept.tree(STORE_KIND, tree.name, lambda new, old=tree: _link(old, new))
 
 
@@ -67,10 +77,10 @@ def _link(old, new):
             return
 
 
-def lend_headers(home, kept_home):
-    """Let a store have the headers that were kept, and nothing else of what was compiled before."""
+def lend_results(home, kept_home, *, made=("out.o", "ahead")):
+    """Let a store have what compilers made of the same input, and no note of what did not compile."""
     store = Store(home / "store")
-    for tree in _headers(kept_home):
+    for tree in _results(kept_home, made):
         place = store.path(STORE_KIND, tree.name)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(tree)

@@ -22,13 +22,11 @@ TORCHS, OURS = "from torch.utils.cpp_extension import", "from kernforge import"
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, kept_home, monkeypatch):
-    """A store of its own."""
-    home = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
-    jit_homes.forget(monkeypatch)
+def home(kept_home, monkeypatch):
+    jit_homes.use_kept(kept_home, monkeypatch)
     if not torch.cuda.is_available():
         monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    return home
+    return kept_home
 
 
 def run(path, monkeypatch):
