@@ -90,7 +90,7 @@ def adopt(
     texts = _texts(program)
     translated, groups, remarks = _translate(program, texts)
     if not license and not said:
-        text = f"build.toml says license = {_LICENSE}, which nobody said: write your own"
+        text = f"build.toml says license = {_LICENSE}, a default: write your own"
         remarks.append(Remark(program.file, 0, text, "check"))
     files = _files(program, texts, translated, groups, kernel=kernel, license=chosen)
     with staging(dest.absolute().parent) as stage:

@@ -67,12 +67,12 @@ def workloads(request: BenchRequest) -> list[Workload]:
     path = _file(request.project, "workloads.py")
     module = _load(path)
     listed = getattr(module, "WORKLOADS", ())
-    found = _sized(module, path, request.sizes) or (
+    listed_workloads = _sized(module, path, request.sizes) or (
         [*listed] if isinstance(listed, Iterable) else []
     )
-    if not found or not all(isinstance(each, Workload) for each in found):
+    if not listed_workloads or not all(isinstance(each, Workload) for each in listed_workloads):
         raise UsageError(f"{path} has no WORKLOADS, a list of kernforge.Workload", hint=_HINT)
-    names = [each.name for each in found]
+    names = [each.name for each in listed_workloads]
     if len(set(names)) != len(names):
         raise UsageError(f"{path}: two workloads have the same name", hint="give each its own name")
     if unknown := set(request.only) - set(names):
@@ -80,7 +80,7 @@ def workloads(request: BenchRequest) -> list[Workload]:
             f"no workload is called {', '.join(sorted(unknown))}",
             hint=f"there are {', '.join(map(repr, names))}",
         )
-    return [each for each in found if not request.only or each.name in request.only]
+    return [each for each in listed_workloads if not request.only or each.name in request.only]
 
 
 def _sized(module: Any, path: Path, sizes: Sequence[int]) -> list[Workload]:
@@ -92,7 +92,7 @@ def _sized(module: Any, path: Path, sizes: Sequence[int]) -> list[Workload]:
             f"{path} has no function sized, which --sizes calls",
             hint="def sized(elements): return Workload(...), or a list of them",
         )
-    found: list[Workload] = []
+    workloads_of_sizes: list[Workload] = []
     for size in sizes:
         try:
             returned = module.sized(size)
@@ -104,8 +104,8 @@ def _sized(module: Any, path: Path, sizes: Sequence[int]) -> list[Workload]:
                 f"{path}: sized({size}) returns {type(returned).__name__}, not kernforge.Workload",
                 hint="def sized(elements): return Workload(...), or a list of them",
             )
-        found += several
-    return found
+        workloads_of_sizes += several
+    return workloads_of_sizes
 
 
 def _user_error(error: Exception, path: Path, what: str) -> UsageError:
@@ -125,22 +125,22 @@ def candidates(request: BenchRequest) -> list[Candidate]:
     path = _file(request.project, "candidates.py")
     defined, peers = _definitions(path)
     kernel = str(request.kernel.resolve()) if request.kernel else None
-    found = []
+    candidates = []
     if "kernel" in defined:
-        found.append(Candidate(name="kernel", kind="kernel", file=str(path), kernel=kernel))
-        found += [
+        candidates.append(Candidate(name="kernel", kind="kernel", file=str(path), kernel=kernel))
+        candidates += [
             Candidate(
                 name=each, kind="kernel", file=str(path), kernel=each, registry=request.registry
             )
             for each in request.against
         ]
     if "eager" in defined and request.eager:
-        found.append(Candidate(name="torch eager", kind="eager", file=str(path)))
-        found.append(Candidate(name="torch.compile", kind="compiled", file=str(path)))
-    found += [Candidate(name=name, kind="peer", file=str(path)) for name in peers]
-    if not found:
+        candidates.append(Candidate(name="torch eager", kind="eager", file=str(path)))
+        candidates.append(Candidate(name="torch.compile", kind="compiled", file=str(path)))
+    candidates += [Candidate(name=name, kind="peer", file=str(path)) for name in peers]
+    if not candidates:
         raise UsageError(f"{path} defines neither kernel nor eager nor PEERS", hint=_HINT)
-    return found
+    return candidates
 
 
 def _definitions(path: Path) -> tuple[set[str], list[str]]:
@@ -229,12 +229,12 @@ def run(
             last = number + 1 == settings.processes
             sessions.append([])
             measured = judge.measure_all(work, racing, settings.session(), note, gpu)
-            for each, found in zip(work, measured, strict=True):
-                sessions[-1].append(found)
+            for each, measurements in zip(work, measured, strict=True):
+                sessions[-1].append(measurements)
                 note(f"{each.name}: measured" + ("" if last else f" in process {number + 1}"))
     except KeyboardInterrupt as error:
         if isinstance(error, judge.InterruptedTrial):
-            sessions[-1].append(error.found)
+            sessions[-1].append(error.measurements)
         raise PartialResult(whole(_measured_cases(work, sessions, settings))) from error
     return whole(
         [
@@ -283,18 +283,18 @@ def _case(
     workload: Workload, sessions: Sequence[Sequence[Measurement]], settings: Settings
 ) -> dict[str, Any]:
     """A workload's part of the document, from the measurements of all candidates in each process."""
-    found = [
+    merged = [
         samples.merge(parts) if len(parts) > 1 else parts[0]
         for parts in zip(*sessions, strict=True)
     ]
-    return bench_document.case(workload, found, settings.modes, settings.device)
+    return bench_document.case(workload, merged, settings.modes, settings.device)
 
 
 def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:
     """Where and when it was measured, and what its GPU, opened if not given, does not report."""
     import torch  # noqa: PLC0415
 
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "date": dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": system_machine.processor_name(),
@@ -307,12 +307,12 @@ def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:
         "not_told": {},
     }
     if device == "cuda":
-        found["gpu"] = torch.cuda.get_device_name(0)
+        facts["gpu"] = torch.cuda.get_device_name(0)
         if (gpu := gpu or nvml.open_gpu(device)) is not None:
             gpu.reading()
-            found["driver"] = gpu.driver()
-            found["not_told"] = gpu.missing()
-    return found
+            facts["driver"] = gpu.driver()
+            facts["not_told"] = gpu.missing()
+    return facts
 
 
 def refusals(document: dict[str, Any]) -> list[str]:

@@ -25,20 +25,20 @@ _FEW_ROUNDS = 12
 
 
 def case(
-    workload: Workload, found: Sequence[Measurement], modes: Sequence[Mode], device: str
+    workload: Workload, measurements: Sequence[Measurement], modes: Sequence[Mode], device: str
 ) -> dict[str, Any]:
     """A workload's part of the document.
 
     Args:
-        found: measurements of all candidates, in these modes at least.
+        measurements: measurements of all candidates, in these modes at least.
 
     Raises:
         UsageError: the copy could not be measured.
     """
     rows, ceilings = [], {}
     for mode in modes:
-        here = [each for each in found if each.mode == mode]
-        top = _ceiling(here, found, device)
+        here = [each for each in measurements if each.mode == mode]
+        top = _ceiling(here, measurements, device)
         ceilings[mode] = dataclasses.asdict(top) | {"roof_ns": top.roof_ns, "bound": top.bound}
         racing = [each for each in here if each.kind not in _OWN]
         plain = [_row(each, top, device) for each in racing]
@@ -57,14 +57,18 @@ def case(
     }
 
 
-def _ceiling(here: Sequence[Measurement], found: Sequence[Measurement], device: str) -> Ceiling:
+def _ceiling(
+    here: Sequence[Measurement], measurements: Sequence[Measurement], device: str
+) -> Ceiling:
     """The ceilings of a mode; the product's rate is that of hot turns, which is its best."""
     copies = next(each for each in here if each.kind == "copy")
     if copies.skipped:
-        copies = next(each for each in found if each.kind == "copy" and each.mode == "hot")
+        copies = next(each for each in measurements if each.kind == "copy" and each.mode == "hot")
     if not copies.times_ns:
         raise UsageError(f"{copies.workload}: the copy could not be measured: {_no_times(copies)}")
-    products = [each.times_ns for each in found if each.kind == "product" and each.mode == "hot"]
+    products = [
+        each.times_ns for each in measurements if each.kind == "product" and each.mode == "hot"
+    ]
     return roofline.ceiling(
         moved=copies.moved,
         flops=copies.flops,

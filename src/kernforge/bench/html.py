@@ -122,11 +122,11 @@ def _bandwidth(document: dict[str, Any], mode: str, colours: dict[str, int]) -> 
     roof = []
     for case in sorted(document["workloads"], key=lambda each: each["ceilings"][mode]["bytes"]):
         top = case["ceilings"][mode]
-        if not top["bytes"] or not (found := _measured(case, mode)):
+        if not top["bytes"] or not (measured := _measured(case, mode)):
             continue
         rate = top["bytes"] / top["copy_ns"] * 1e9
         roof.append(Point(x=top["bytes"], y=rate, low=rate, high=rate))
-        for row in found:
+        for row in measured:
             label = f"{case['name']}: {_rate(row['bytes_per_s'])}, {row['share_of_roof']:.0%} of the roof"
             point = _point(top["bytes"], row, top["bytes"] * 1e9, label)
             marks.setdefault(row["candidate"], []).append(point)
@@ -258,15 +258,15 @@ def _tables(document: dict[str, Any], colours: dict[str, int]) -> Iterator[str]:
 
 
 def _table(case: dict[str, Any], mode: str, colours: dict[str, int]) -> Iterator[str]:
-    found = sorted(_measured(case, mode), key=lambda row: row["median_ns"])
-    most = max((row["high_ns"] for row in found), default=1.0)
+    rows = sorted(_measured(case, mode), key=lambda row: row["median_ns"])
+    most = max((row["high_ns"] for row in rows), default=1.0)
     bound = case["ceilings"][mode]["bound"]
     yield f"<h3>{escape(mode)}, bound by {escape(bound)}</h3>"
     yield '<div class="scroll"><table><tr><th>candidate</th><th class="n">median</th><th></th>'
     yield '<th class="n">95 % interval</th><th class="n">times the kernel&#8217;s</th>'
     yield '<th class="n">rate</th><th class="n">of the roof</th>'
     yield '<th class="n">calls / rounds</th></tr>'
-    for row in found:
+    for row in rows:
         shape = bar(
             row["median_ns"], row["low_ns"], row["high_ns"], most, colours[row["candidate"]]
         )

@@ -239,7 +239,7 @@ def _verdict(row: dict[str, Any], old: dict[str, Any]) -> str:
 
 def behind(document: dict[str, Any], *, allowed: float = 0.05) -> list[str]:
     """Where the kernel is surely more than ``allowed`` slower than a published one in the run."""
-    found = []
+    lines = []
     for case in document["workloads"]:
         mine = {row["mode"]: row for row in case["results"] if row["candidate"] == "kernel"}
         for row in case["results"]:
@@ -247,11 +247,11 @@ def behind(document: dict[str, Any], *, allowed: float = 0.05) -> list[str]:
             if row.get("published") and "median_ns" in row and "median_ns" in ours:
                 slower = ours["median_ns"] / row["median_ns"] - 1
                 if slower > allowed and _is_ahead(row, ours):
-                    found.append(
+                    lines.append(
                         f"{case['name']}, {row['mode']}: {duration(ours['median_ns'])}, "
                         f"{row['candidate']} takes {duration(row['median_ns'])} ({slower:+.1%})"
                     )
-    return found
+    return lines
 
 
 def _is_ahead(row: dict[str, Any], ours: dict[str, Any]) -> bool:
@@ -272,7 +272,7 @@ def regressions(now: dict[str, Any], before: dict[str, Any], *, allowed: float =
     """
     _comparable(now, before)
     new = dict(_of_kernel(now))
-    found = []
+    lines = []
     for key, old in _of_kernel(before):
         what = ", ".join(key)
         if "median_ns" not in old or key[1] not in now["settings"]["modes"]:
@@ -280,13 +280,13 @@ def regressions(now: dict[str, Any], before: dict[str, Any], *, allowed: float =
         row = new.get(key)
         if row is None or "median_ns" not in row:
             why = (row["refused"] or row["skipped"]) if row else "missing"
-            found.append(f"{what}: measured before, and now {why}")
+            lines.append(f"{what}: measured before, and now {why}")
         elif row["median_ns"] > old["median_ns"] * (1 + allowed) and row["low_ns"] > old["high_ns"]:
-            found.append(
+            lines.append(
                 f"{what}: {duration(row['median_ns'])}, was {duration(old['median_ns'])} "
                 f"({row['median_ns'] / old['median_ns'] - 1:+.1%})"
             )
-    return found
+    return lines
 
 
 def _comparable(now: dict[str, Any], before: dict[str, Any]) -> None:

@@ -129,9 +129,9 @@ def _rounds(
                 _round(message)
                 done = runner.seen
                 watcher.state("idle", "")
-                continue
+            # After a round, too: of a file that was saved before the watch began there is no message.
             now = snapshot(root)
-            if runner.busy and now == runner.seen:
+            if now == runner.seen and (message is not None or runner.busy):
                 continue
             runner.end()
             changed = rounds.changed(done, now)

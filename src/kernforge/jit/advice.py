@@ -100,8 +100,8 @@ def linkage_error(name: str, function: str, texts: Mapping[str, str]) -> BuildEr
     Returns:
         None if the sources do not have it with both linkages.
     """
-    for found in linkage.one_sided([function], texts):
-        return BuildError(f"{name} cannot be imported: {found.message}", hint=found.hint)
+    for mistake in linkage.one_sided([function], texts):
+        return BuildError(f"{name} cannot be imported: {mistake.message}", hint=mistake.hint)
     return None
 
 

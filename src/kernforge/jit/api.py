@@ -289,15 +289,15 @@ def _load_built(
 
 def _user_texts(request: JitRequest, wanted: ModuleRequest) -> dict[str, str]:
     """What a module is made of by the names that its user knows: paths, or the arguments' names."""
-    parts, found = dict(request.parts), {}
+    parts, texts = dict(request.parts), {}
     for path, text in ((p, t) for unit in wanted.units for p, t in unit.texts.items()):
         if path not in parts:
-            found[path] = text
+            texts[path] = text
             continue
         lines = text.split("\n")
         for part in parts[path]:
-            found[part.label] = "\n".join(lines[part.first - 1 : part.first - 1 + part.count])
-    return found
+            texts[part.label] = "\n".join(lines[part.first - 1 : part.first - 1 + part.count])
+    return texts
 
 
 def _fails_with_all(session: JitSession, whole: JitRequest, error: make.CompileError) -> bool:

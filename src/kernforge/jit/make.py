@@ -170,7 +170,7 @@ def _compile(
         if failures := run_plan((edited or module).plan, events=console):
             raise _compile_error(failures, edited or module, names)
         if not header and module.header:
-            # Only now: nobody waits for the headers of a source that did not compile.
+            # Only now: the headers of a source that did not compile have no use.
             compile_header = functools.partial(_compile_header, session, module.header, toolchain)
             session.start_once(module.header.actions[0].key, compile_header)
         if not edited:

@@ -168,8 +168,8 @@ def _stays(
 
 def first_error(output: str) -> Diagnostic | None:
     """The first error in what a compiler wrote; all others may come of it."""
-    found = diagnostics.parse(output)
-    return next((each for each in found if each.severity == "error"), None)
+    messages = diagnostics.parse(output)
+    return next((each for each in messages if each.severity == "error"), None)
 
 
 def before(error: Diagnostic, texts: Mapping[str, str]) -> str:
@@ -200,8 +200,8 @@ class UsedNames(NamedTuple):
 
 def used_names(code: str) -> UsedNames:
     """The names that a text of C++ uses."""
-    found = [*_WORD.finditer(_INCLUDE.sub("", cpp_text.code(code)))]
-    apart = [(m["name"], (m["before"] or "").strip(), m["after"]) for m in found]
+    words = [*_WORD.finditer(_INCLUDE.sub("", cpp_text.code(code)))]
+    apart = [(m["name"], (m["before"] or "").strip(), m["after"]) for m in words]
     plain = {name for name, sign, _ in apart if sign in {"", "::"}} - _KEYWORDS
     called = {name for name, sign, after in apart if sign == "::" or (after and not sign)}
     members = {name for name, _, _ in apart} - plain - _KEYWORDS

@@ -184,12 +184,12 @@ class _ModulePlanner:
             objects.append(self._compile_names())
         link = self._link(objects)
         plan = Plan(
-            actions=tuple(self._actions.found.values()),
+            actions=tuple(self._actions.by_key.values()),
             artifacts=(),
             texts=self._actions.texts,
             sources_id="",
         )
-        actions = tuple(self._header.found.values())
+        actions = tuple(self._header.by_key.values())
         header = replace(plan, actions=actions, texts=self._header.texts)
         return ModulePlan(
             plan=plan,
@@ -204,7 +204,7 @@ class _ModulePlanner:
 
     def _compile(self, unit: ModuleUnit) -> Action:
         if action := self._objects.get(unit.path):
-            self._actions.found[action.key] = action
+            self._actions.by_key[action.key] = action
             return action
         texts, named = self._texts(unit)
         inputs = [self._actions.text(path, text) for path, text in texts.items()]

@@ -155,7 +155,7 @@ class JitSession:
 
     @property
     def background(self) -> tuple[threading.Thread, ...]:
-        """Threads that compile what nobody waits for yet."""
+        """Threads that compile for later calls."""
         with self.lock:
             return tuple(thread for thread in self._threads.values() if thread.is_alive())
 

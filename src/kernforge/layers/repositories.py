@@ -8,6 +8,7 @@ equal.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
     from kernforge.loader.kernels_lock import KernelLocks
 
 
-class _Kernel:
+class _Kernel(ABC):
     """A kernel that is loaded on request; ``str`` names it for a message."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _load(self) -> ModuleType:
-        raise NotImplementedError
+        """Import its package."""
 
 
 class _KernelLayer(_Kernel):

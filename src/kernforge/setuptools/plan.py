@@ -270,7 +270,7 @@ def plan_extensions(
         each.request.name: _ExtensionPlanner(each, machine, actions).link() for each in extensions
     }
     plan = Plan(
-        actions=tuple(actions.found.values()), artifacts=(), texts=actions.texts, sources_id=""
+        actions=tuple(actions.by_key.values()), artifacts=(), texts=actions.texts, sources_id=""
     )
     return ExtensionPlan(plan=plan, links=links)
 

@@ -352,7 +352,7 @@ _running: set[subprocess.Popen[bytes]] = set()
 # Processes that tidy up, with the time of their SIGTERM; 0 before it.
 _tidying: dict[int, float] = {}
 
-# Kills the groups that it was told of and not told off, when nobody can write to it any more.
+# Kills the groups that it was told of and not told off, when its input is closed.
 _GUARD = """
 running=
 while read -r sign group; do
@@ -392,7 +392,7 @@ class _Guard:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 start_new_session=True,
-            ).returncode = 0  # Nobody waits for it: it outlives this process.
+            ).returncode = 0  # It outlives this process and is not waited for.
         os.close(reads)
         return writes
 

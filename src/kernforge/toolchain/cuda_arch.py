@@ -187,13 +187,13 @@ def narrow(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> tuple[Arch, ...]
         return chosen
     kept: set[Arch] = set()
     for gpu in only:
-        found = _serving(chosen, gpu)
-        if not found:
+        serving = _serving(chosen, gpu)
+        if not serving:
             raise ManifestError(
                 f"no architecture of {', '.join(map(str, chosen))} serves a GPU of capability {gpu}",
                 hint="name another --arch, or add it to cuda-capabilities",
             )
-        kept |= found
+        kept |= serving
     return tuple(sorted(kept))
 
 

@@ -103,8 +103,8 @@ class HeaderFiles:
     def release(self) -> str:
         """Version that they state, as ``"4.0.0"``; empty when they state none."""
         text = self.files.get(_VERSION_FILE, b"").decode(errors="replace")
-        found = dict(_VERSION.findall(text))
-        return ".".join(found[part] for part in ("MAJOR", "MINOR", "PATCH") if part in found)
+        parts = dict(_VERSION.findall(text))
+        return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH") if part in parts)
 
 
 def note(name: str) -> str:
@@ -142,28 +142,28 @@ def read(place: Path) -> HeaderFiles:
         members = _of_archive(place)
     else:
         raise UsageError(f"{place}: no such file or directory", hint="name a CUTLASS checkout")
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for name, data in members:
         if not (below := _below_include(name)):
             continue
-        if found.setdefault(below, data) != data:
+        if contents.setdefault(below, data) != data:
             raise UsageError(f"{place} holds two files {below}", hint="name one release's sources")
-    if "cutlass/cutlass.h" not in found:
+    if "cutlass/cutlass.h" not in contents:
         raise UsageError(
             f"{place} holds no CUTLASS: there is no include/cutlass/cutlass.h in it",
             hint="name the root of a checkout, or a .tar.gz or .zip of one",
         )
-    return HeaderFiles(place=str(place), files=found)
+    return HeaderFiles(place=str(place), files=contents)
 
 
-def write(found: HeaderFiles, tree: Path) -> None:
+def write(headers: HeaderFiles, tree: Path) -> None:
     """Write headers into an empty tree, as ``include/...``.
 
     Raises:
         IntegrityError: they are of an archive that leads out of the tree.
     """
-    unpacked = Extraction(tree, found.place)
-    for path, data in found.files.items():
+    unpacked = Extraction(tree, headers.place)
+    for path, data in headers.files.items():
         unpacked.file(f"include/{path}", data)
 
 

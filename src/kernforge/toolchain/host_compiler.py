@@ -156,12 +156,12 @@ def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
     kept = memory / f"{name}.note"
     parts = _remembered(kept)
     if parts is None:
-        found = {part: tuple(_files_of(part, compiler, runner)) for part in _parts()}
+        paths_of = {part: tuple(_files_of(part, compiler, runner)) for part in _parts()}
         parts = {
             part: digest.key("part", files={str(p): files.sha256_file(p) for p in paths})
-            for part, paths in found.items()
+            for part, paths in paths_of.items()
         }
-        stamps = {str(p): _stamp(p) for paths in found.values() for p in paths}
+        stamps = {str(p): _stamp(p) for paths in paths_of.values() for p in paths}
         records.write_note(kept, {"parts": parts, "stamps": stamps})
     return LockedCompiler(identity=compiler.identity, target=compiler.target, parts=parts)
 
@@ -180,8 +180,8 @@ def _remembered(kept: Path) -> dict[str, str] | None:
 
 
 def _stamp(path: Path) -> list[int]:
-    found = path.stat()
-    return [found.st_size, found.st_mtime_ns]
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
 
 
 def _parts() -> tuple[str, ...]:

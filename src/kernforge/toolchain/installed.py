@@ -68,9 +68,9 @@ def find_cuda(env: Mapping[str, str]) -> Path | None:
     for directory in env.get("PATH", "").split(os.pathsep):
         nvcc = Path(directory) / "nvcc"
         if directory and os.access(nvcc, os.X_OK):
-            found = nvcc.resolve().parent.parent
-            if not _missing_in(found):  # a wrapper is there, and no toolkit
-                return found
+            toolkit = nvcc.resolve().parent.parent
+            if not _missing_in(toolkit):  # a wrapper is there, and no toolkit
+                return toolkit
     usual = Path("/usr/local/cuda")
     return None if _missing_in(usual) else usual
 
@@ -196,8 +196,8 @@ def torch_key(path: Path, release: str, commit: str, records: Path) -> str:
         records: directory of what is recorded.
     """
     about = path / "version.py"
-    found = about.stat()
-    stamp: list[str | int] = [str(about), found.st_size, found.st_mtime_ns, found.st_ino]
+    stat = about.stat()
+    stamp: list[str | int] = [str(about), stat.st_size, stat.st_mtime_ns, stat.st_ino]
     record = records / f"torch-{digest.key('torch', of=stamp)[:24]}.note"
     known: str | None = store_records.read_note(record)
     if known:
@@ -218,14 +218,14 @@ def python_headers() -> Path:
     Raises:
         ToolchainError: they are not installed.
     """
-    found = Path(sysconfig.get_path("include"))
-    if not (found / "Python.h").is_file():
+    include = Path(sysconfig.get_path("include"))
+    if not (include / "Python.h").is_file():
         raise ToolchainError(
-            f"a source includes Python's headers, and {found}/Python.h is not there",
+            f"a source includes Python's headers, and {include}/Python.h is not there",
             hint="install them (Debian, Ubuntu: python3-dev; Fedora: python3-devel), or keep the "
             "binding to torch's stable ABI, which does not need them",
         )
-    return found
+    return include
 
 
 @functools.cache
@@ -246,13 +246,13 @@ def identify_headers(top: Path, release: str) -> LockedPython:
         top: directory with ``Python.h``.
         release: full version of that Python.
     """
-    found = {str(path.relative_to(top)): path for path in top.rglob("*") if path.is_file()}
+    headers = {str(path.relative_to(top)): path for path in top.rglob("*") if path.is_file()}
     # Debian's pyconfig.h only includes another one, among the system's headers.
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""
     apart = top.parent / multiarch / top.name / "pyconfig.h"
     if multiarch and apart.is_file():
-        found[f"{multiarch}/pyconfig.h"] = apart
-    contents = {name: files.sha256_file(path) for name, path in found.items()}
+        headers[f"{multiarch}/pyconfig.h"] = apart
+    contents = {name: files.sha256_file(path) for name, path in headers.items()}
     return LockedPython(release=release, headers=digest.key("python-headers", files=contents))
 
 

@@ -372,10 +372,10 @@ def identity(root: str, lock: Lock) -> str:
         return wheel_headers_key(lock.torch[rest].wheel)
     if kind == "cuda":
         version, _, library = rest.partition("-")
-        found = toolkit(lock, Version2.parse(version))
+        kit = toolkit(lock, Version2.parse(version))
         if not library:
-            return toolkit_key(found)
-        (wheel,) = [w for w in found.libraries if w.file.partition("-")[0] == library]
+            return toolkit_key(kit)
+        (wheel,) = [w for w in kit.libraries if w.file.partition("-")[0] == library]
         return wheel_headers_key(wheel)
     if root not in lock.headers:
         raise _not_locked(root)

@@ -70,8 +70,8 @@ _ARCHIVE = re.compile(r"(\w+)/linux-\w+/\1-linux-\w+-[\w.]+-archive\.tar\.xz")
 def known_hashes() -> Mapping[str, str]:
     """Hex SHA-256 of the wheels that are known, by file name."""
     text = resources.files("kernforge").joinpath("data/toolchain_wheels.json").read_text()
-    found: dict[str, str] = json.loads(text)["sha256"]
-    return found
+    hashes: dict[str, str] = json.loads(text)["sha256"]
+    return hashes
 
 
 def check_wheels(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: str) -> None:
@@ -119,8 +119,8 @@ def check_archives(archives: Iterable[LockedArchive], release: str) -> None:
         ToolchainError: one is not.
     """
     for archive in archives:
-        found = _ARCHIVE.fullmatch(archive.path)
-        if not found or found[1] not in COMPONENTS or not _HASH.fullmatch(archive.sha256):
+        match = _ARCHIVE.fullmatch(archive.path)
+        if not match or match[1] not in COMPONENTS or not _HASH.fullmatch(archive.sha256):
             raise ToolchainError(
                 f"the lock takes CUDA {release} from {archive.path!r}, which is not a component of "
                 "NVIDIA's redistributables",

@@ -177,9 +177,9 @@ class Toolchains:
         archive = self._wheels.parts(wheel.file, wheel.sha256)
         names = archive.names()
         ((_, record),) = archive.fetch([remote_zip.record_name(names)])
-        if (found := sha256(record)) != wheel.record:
+        if (actual := sha256(record)) != wheel.record:
             raise IntegrityError(
-                f"{wheel.file}: its RECORD has sha256 {found}, the lock says {wheel.record}",
+                f"{wheel.file}: its RECORD has sha256 {actual}, the lock says {wheel.record}",
                 hint="the index serves another file under this name; nothing was stored",
             )
         members = archive.fetch([n for n in names if wanted(n) and not n.endswith("/")])

@@ -112,8 +112,8 @@ class Redist:
 def _manifest(text: str, release: str) -> dict[str, Any]:
     """The components of a manifest; what else it says, such as its date, is left out."""
     try:
-        found = documents.parse_json(text)
-        return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
+        entries = documents.parse_json(text)
+        return {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
     except (ValueError, AttributeError) as error:
         raise _no_manifest(release, str(error)) from error
 

@@ -32,7 +32,7 @@ def newest(wheels: Wheels, project: str, version: str, cpu: str) -> Wheel:
     Raises:
         ToolchainError: there is none.
     """
-    found = [
+    candidates = [
         wheel
         for wheel in wheels.index.wheels(project)
         if f"{wheel.version.major}.{wheel.version.minor}" == version
@@ -40,16 +40,16 @@ def newest(wheels: Wheels, project: str, version: str, cpu: str) -> Wheel:
         and wheel.version.local is None
         and _runs_on(wheel, cpu)
     ]
-    if not found:
+    if not candidates:
         there = {f"{w.version.major}.{w.version.minor}" for w in wheels.index.wheels(project)}
         newest = sorted(there, key=lambda v: tuple(map(int, v.split("."))))[-8:]
         raise ToolchainError(
             f"no configured package index has {project} {version} for {cpu} Linux",
             hint=f"it has {', '.join(newest)}" if newest else "check pip's index-url",
         )
-    best = max((wheel.version, wheel.build) for wheel in found)
+    best = max((wheel.version, wheel.build) for wheel in candidates)
     return min(
-        (wheel for wheel in found if (wheel.version, wheel.build) == best),
+        (wheel for wheel in candidates if (wheel.version, wheel.build) == best),
         key=lambda wheel: wheel.file,
     )
 
@@ -60,17 +60,17 @@ def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) ->
     Raises:
         ToolchainError: there is none.
     """
-    found = [
+    candidates = [
         wheel
         for wheel in wheels.index.wheels(project)
         if wheel.version in specifier and _runs_on(wheel, cpu)
     ]
-    if not found:
+    if not candidates:
         raise ToolchainError(
             f"no configured package index has {project}{specifier} for {cpu} Linux",
             hint="the index lacks a part of this toolkit: ask for another CUDA version",
         )
-    return max(found, key=lambda wheel: (wheel.version, wheel.build, wheel.file))
+    return max(candidates, key=lambda wheel: (wheel.version, wheel.build, wheel.file))
 
 
 def _runs_on(wheel: Wheel, cpu: str) -> bool:

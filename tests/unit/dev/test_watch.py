@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a change asks for, what counts as one, and how a round is told."""
 
+import _thread
 import os
 import types
 
@@ -12,6 +13,20 @@ from kernforge.errors import StorageError
 from kernforge.system.environment import Environment
 
 
+@pytest.fixture
+def options(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    root = tmp_path / "project"
+    root.mkdir()
+    return DevOptions(
+        root=root,
+        place=tmp_path / "place",
+        environment=Environment.read(),
+        test=False,
+        bench=False,
+    )
+
+
 def test_what_is_not_a_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.h")
     (tmp_path / "nothing.h").symlink_to("nowhere")
@@ -19,19 +34,36 @@ def test_what_is_not_a_file_is_not_waited_for(tmp_path):
     assert list(dev_watch.snapshot(tmp_path)) == ["a.h"]
 
 
-def test_a_project_that_cannot_be_watched_is_an_error(tmp_path, monkeypatch):
+def test_a_project_that_cannot_be_watched_is_an_error(options, monkeypatch):
     def watch(*_args, **_options):
         raise OSError(28, "OS file watch limit reached")
 
     monkeypatch.setattr(pytest.importorskip("watchfiles"), "watch", watch)
-    options = DevOptions(
-        root=tmp_path,
-        place=tmp_path / "place",
-        environment=Environment.read(),
-        test=False,
-        bench=False,
-    )
-    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
     silent = types.SimpleNamespace(state=lambda *_: None, round=lambda *_: None)
     with pytest.raises(StorageError, match=r"cannot be watched: .*limit reached"):
         dev_watch.watch(options, silent)
+
+
+def test_what_was_saved_before_the_watch_began_is_a_change(options, monkeypatch):
+    def watch(*_args, stop_event, **_options):
+        stop_event.wait()
+        return iter(())
+
+    source = options.root / "a.cu"
+    source.write_text("first")
+    changes = []
+
+    def run(_session, number, changed, _work, _events, _stop):
+        changes.append(changed)
+        source.write_text("second")
+        return types.SimpleNamespace(number=number)
+
+    def show(result, _good):
+        if result.number == 2:
+            _thread.interrupt_main()
+
+    monkeypatch.setattr(pytest.importorskip("watchfiles"), "watch", watch)
+    monkeypatch.setattr(dev_watch.Session, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        dev_watch.watch(options, types.SimpleNamespace(state=lambda *_: None, round=show))
+    assert changes == [(), ("a.cu",)]

@@ -27,13 +27,13 @@ def hidden_time(
             worker reported, and the number of calls.
         empty: the same of calls that do nothing.
     """
-    found = _unexplained(
+    gap = _unexplained(
         [(wall - reported, reported, calls) for wall, reported, calls in turns],
         [(wall - reported, reported, calls) for wall, reported, calls in empty],
     )
-    if found is None:
+    if gap is None:
         return ""
-    excess, reported, calls = found
+    excess, reported, calls = gap
     return (
         f"its process reported {reported / calls / 1e3:.1f} us a call, and the judge's clock saw at "
         f"least {excess / calls / 1e3:.1f} us more"
@@ -50,10 +50,10 @@ def computed_ahead(
             sum of what it reported of the calls after that, and their number.
         empty: the same of calls that do nothing.
     """
-    found = _unexplained(turns, empty)
-    if found is None:
+    gap = _unexplained(turns, empty)
+    if gap is None:
         return ""
-    excess, reported, calls = found
+    excess, reported, calls = gap
     return (
         f"its process worked for {excess / calls / 1e3:.1f} us a call while inputs were laid out, "
         f"and reported {reported / calls / 1e3:.1f} us a call for the calls after that"
@@ -73,11 +73,11 @@ def _unexplained(
         return None
     # A busy machine lengthens single turns; the best turn is what must be explained.
     cost = min(spent / calls for spent, _, calls in empty)
-    found = min(
+    gap = min(
         (spent - _EMPTY_SHARE * cost * calls, reported, calls) for spent, reported, calls in turns
     )
-    excess, reported, _ = found
-    return found if excess > _HIDDEN_NS + _HIDDEN_SHARE * reported else None
+    excess, reported, _ = gap
+    return gap if excess > _HIDDEN_NS + _HIDDEN_SHARE * reported else None
 
 
 def distinguished(times: dict[str, list[float]]) -> str:

@@ -143,12 +143,12 @@ class Exchange:
         import torch  # noqa: PLC0415
 
         parts = (*self._parts.inputs, *self._parts.outputs)
-        found = [
+        views = [
             memory[at : at + part.nbytes].view(getattr(torch, part.dtype)).view(part.shape)
             for at, part in zip(self._parts.offsets(call), parts, strict=True)
         ]
         count = len(self._parts.inputs)
-        return found[:count], found[count:]
+        return views[:count], views[count:]
 
     def _sets(self, calls: int) -> Torch:
         """The bytes of so many calls."""
@@ -179,12 +179,12 @@ class Exchange:
         whole = self._sets(calls)
         if whole.numel() <= _MOST_AT_ONCE:
             taken = self._scratch.copy(whole, "taken")
-            found = [tuple(self._views(taken, call)[1]) for call in range(calls)]
+            copies = [tuple(self._views(taken, call)[1]) for call in range(calls)]
         else:
             views = [self._views(whole, call)[1] for call in range(calls)]
-            found = [tuple(each.clone() for each in outputs) for outputs in views]
+            copies = [tuple(each.clone() for each in outputs) for outputs in views]
         whole.zero_()
-        return found
+        return copies
 
     def changed_inputs(
         self, given: Sequence[tuple[Any, ...]], allowed: tuple[int, ...]

@@ -59,11 +59,11 @@ _PRODUCTS = ("float32", "float16", "bfloat16", "float64")
 
 
 class InterruptedTrial(KeyboardInterrupt):
-    """A workload was interrupted; ``found`` is what was measured of it until then."""
+    """A workload was interrupted; ``measurements`` is what was measured of it until then."""
 
-    def __init__(self, found: list[Measurement]) -> None:
+    def __init__(self, measurements: list[Measurement]) -> None:
         super().__init__()
-        self.found = found
+        self.measurements = measurements
 
 
 def measure_all(

@@ -70,7 +70,7 @@ def expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
 
     copies = (each.clone() if isinstance(each, torch.Tensor) else each for each in given)
     try:
-        found = workload.reference(*copies)
+        returned = workload.reference(*copies)
     except KernforgeError:
         raise
     except Exception as error:
@@ -83,7 +83,7 @@ def expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
             f"the reference of workload {workload.name} raises {type(error).__name__}: {error}{at}",
             hint="it is called with the workload's inputs in their order, tensors and plain values",
         ) from error
-    results = tuple(found) if isinstance(found, tuple | list) else (found,)
+    results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
     for each in results:
         if not isinstance(each, torch.Tensor):
             raise UsageError(

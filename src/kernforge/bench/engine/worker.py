@@ -106,14 +106,14 @@ class Engine:
     def views(self, call: int) -> tuple[list[Torch], list[Torch]]:
         """A call's inputs and results in the exchange."""
         parts = (*self.layout.inputs, *self.layout.outputs)
-        found = [
+        views = [
             self._view(
                 self._view(self._shared[at : at + part.nbytes], self._types[part.dtype]), part.shape
             )
             for at, part in zip(self.layout.offsets(call), parts, strict=True)
         ]
         count = len(self.layout.inputs)
-        return found[:count], found[count:]
+        return views[:count], views[count:]
 
     def fresh(self, call: int) -> tuple[Any, ...]:
         """A call's arguments in storage of their own."""
@@ -151,10 +151,10 @@ class Engine:
         """
         if result is NotImplemented:
             raise LeftOutError
-        found = tuple(result) if type(result) in (tuple, list) else (result,)
-        if len(found) != len(self.layout.outputs):
-            raise RefusedError(f"{len(found)} results, expected {len(self.layout.outputs)}")
-        for each, part in zip(found, self.layout.outputs, strict=True):
+        tensors = tuple(result) if type(result) in (tuple, list) else (result,)
+        if len(tensors) != len(self.layout.outputs):
+            raise RefusedError(f"{len(tensors)} results, expected {len(self.layout.outputs)}")
+        for each, part in zip(tensors, self.layout.outputs, strict=True):
             if type(each) is not self._Tensor:
                 raise RefusedError(f"the result is a {type(each).__name__}, not a plain tensor")
             if each.layout is not self._strided or each.device.type != self.device:
@@ -164,16 +164,16 @@ class Engine:
                     f"the result is {each.dtype} {list(each.shape)}, "
                     f"expected {part.dtype} {list(part.shape)}"
                 )
-        return found
+        return tensors
 
-    def refuse_aliases(self, given: tuple[Any, ...], found: Any, kept: dict[int, int]) -> None:
+    def refuse_aliases(self, given: tuple[Any, ...], results: Any, kept: dict[int, int]) -> None:
         """Refuse results in the storage of an input or of an earlier call's result."""
         theirs = {
             self._storage(each).data_ptr()
             for place, each in enumerate(given)
             if type(each) is self._Tensor and each.numel() and place not in self.inplace
         }
-        for each in found:
+        for each in results:
             at = self._storage(each).data_ptr()
             if not each.numel():
                 continue
@@ -182,21 +182,23 @@ class Engine:
             if at in kept and not self.inplace:
                 raise RefusedError(f"the result lies in the storage of call {kept[at]}'s result")
 
-    def take(self, call: int, found: tuple[Torch, ...]) -> None:
+    def take(self, call: int, results: tuple[Torch, ...]) -> None:
         """Copy the results of a call to the judge, as they are now."""
-        if not found:
+        if not results:
             return
-        for target, source in zip(self.views(call)[1], found, strict=True):
+        for target, source in zip(self.views(call)[1], results, strict=True):
             self._copy(target, source)
 
-    def take_all(self, first: int, found: list[tuple[Torch, ...]]) -> None:
+    def take_all(self, first: int, results_of: list[tuple[Torch, ...]]) -> None:
         """Copy the results of calls in a row to the judge at once, before a thread adds to them."""
-        if len(found) == 1:
-            self.take(first, found[0])
+        if len(results_of) == 1:
+            self.take(first, results_of[0])
             return
-        targets = [t for call, some in enumerate(found, first) if some for t in self.views(call)[1]]
+        targets = [
+            t for call, some in enumerate(results_of, first) if some for t in self.views(call)[1]
+        ]
         if targets:
-            self._copy_all(targets, [each for results in found for each in results])
+            self._copy_all(targets, [each for results in results_of for each in results])
 
     def give_back(self, given: list[tuple[Any, ...]]) -> None:
         """Copy the inputs of all calls to the judge, as they are now."""
@@ -205,9 +207,9 @@ class Engine:
             targets = [each for call in range(len(given)) for each in self.views(call)[0]]
             self._copy_all(targets, plain)
 
-    def pointers(self, found: tuple[Torch, ...]) -> list[int]:
+    def pointers(self, results: tuple[Torch, ...]) -> list[int]:
         """Addresses of the results' storage."""
-        return [self._storage(each).data_ptr() for each in found]
+        return [self._storage(each).data_ptr() for each in results]
 
 
 class Callee(Protocol):
@@ -278,11 +280,11 @@ class Turn:
             results, spent = measure(given)
             taken = [self.taken(number, result) for number, result in enumerate(results, first)]
             engine.take_all(first, taken)
-            for number, found in enumerate(taken, first):
+            for number, returned in enumerate(taken, first):
                 if mode not in engine_workload.GRAPHS:
-                    engine.refuse_aliases(self._given[number], found, kept)
-                kept.update(dict.fromkeys(engine.pointers(found), number))
-                alive.append(found)
+                    engine.refuse_aliases(self._given[number], returned, kept)
+                kept.update(dict.fromkeys(engine.pointers(returned), number))
+                alive.append(returned)
             times.append(spent / len(given))
         engine.timer.settle()
         return Times(times=tuple(times))

@@ -167,13 +167,13 @@ class Workload:
 
     def result_dtypes(self, count: int) -> tuple[str, ...]:
         """Dtypes of ``count`` results."""
-        found = self.outputs or (self.tensors[0].dtype,) * count
-        if len(found) != count:
+        dtypes = self.outputs or (self.tensors[0].dtype,) * count
+        if len(dtypes) != count:
             raise UsageError(
-                f"workload {self.name} names {len(found)} dtypes for {count} results",
+                f"workload {self.name} names {len(dtypes)} dtypes for {count} results",
                 hint="outputs must have as many as the reference returns",
             )
-        return found
+        return dtypes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,11 +354,11 @@ class Layout:
 
     def offsets(self, call: int) -> tuple[int, ...]:
         """Where each input and then each result of a call begins."""
-        found, at = [], call * self.set_bytes
+        starts, at = [], call * self.set_bytes
         for each in (*self.inputs, *self.outputs):
-            found.append(at)
+            starts.append(at)
             at += _padded(each.nbytes)
-        return tuple(found)
+        return tuple(starts)
 
 
 def _padded(size: int) -> int:

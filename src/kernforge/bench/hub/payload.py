@@ -139,5 +139,5 @@ def _beside(row: dict[str, Any], reference: dict[str, Any] | None) -> str:
 
 
 def _row(case: dict[str, Any], candidate: str, mode: str) -> dict[str, Any] | None:
-    found = (r for r in case["results"] if (r["candidate"], r["mode"]) == (candidate, mode))
-    return next(found, None)
+    rows = (r for r in case["results"] if (r["candidate"], r["mode"]) == (candidate, mode))
+    return next(rows, None)

@@ -78,13 +78,13 @@ def scripts(repo: Path) -> list[Path]:
     Raises:
         UsageError: it has none.
     """
-    found = sorted((repo / BENCHMARKS).glob(PATTERN))
-    if not found:
+    paths = sorted((repo / BENCHMARKS).glob(PATTERN))
+    if not paths:
         raise UsageError(
             f"{repo} has no {BENCHMARKS}/{PATTERN}",
             hint=f"see {page('how-to/author/measure-a-published-kernel')}",
         )
-    return found
+    return paths
 
 
 def only_classes(project: Path) -> bool:
@@ -273,11 +273,11 @@ class _OracleProcess:
                 worker=_WORKER,
             )
 
-        found = [candidate(OURS, request.kernel)]
-        found += [candidate(each, each) for each in request.against]
+        racing = [candidate(OURS, request.kernel)]
+        racing += [candidate(each, each) for each in request.against]
         if self.verifies(entry) and request.reference:
-            found.append(candidate(REFERENCE, request.kernel, reference=True))
-        return found
+            racing.append(candidate(REFERENCE, request.kernel, reference=True))
+        return racing
 
     def _reference(self, entry: str, seed: int) -> Torch:
         import torch  # noqa: PLC0415

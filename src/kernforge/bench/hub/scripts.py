@@ -67,8 +67,8 @@ class Script:
     @staticmethod
     def reference(instance: Any, method: str) -> Callable[[], Any]:
         """The method that returns what the result should be."""
-        found: Callable[[], Any] = getattr(instance, _verify(method))
-        return found
+        verify: Callable[[], Any] = getattr(instance, _verify(method))
+        return verify
 
 
 class LazyKernel:
@@ -153,10 +153,10 @@ def _bases() -> tuple[type, ...]:
 def _classes(module: ModuleType) -> dict[str, Any]:
     """The benchmark classes that a module defines, by name."""
     bases = _bases()
-    found = [getattr(module, name) for name in dir(module)]
+    values = [getattr(module, name) for name in dir(module)]
     return {
         each.__name__: each
-        for each in found
+        for each in values
         if isinstance(each, type)
         and issubclass(each, bases)
         and each not in bases

@@ -128,7 +128,7 @@ class ActionSet:
 
     def __init__(self, sources: Sources, lock: Lock) -> None:
         self._sources, self._lock = sources, lock
-        self.found: dict[str, Action] = {}
+        self.by_key: dict[str, Action] = {}
         self.texts: dict[str, str] = {}
 
     def add(
@@ -150,7 +150,7 @@ class ActionSet:
             recipe=_RECIPE,
             roots={name: lockfile.identity(name, self._lock) for name in trees},
         )
-        old = self.found.get(key)
+        old = self.by_key.get(key)
         action = old or Action(
             title=title,
             argv=tuple(argv),
@@ -161,7 +161,7 @@ class ActionSet:
         )
         if target.name not in action.variants:
             action = replace(action, variants=(*action.variants, target.name))
-        self.found[key] = action
+        self.by_key[key] = action
         return action
 
     def file(self, path: str) -> Input:

@@ -61,7 +61,7 @@ def make(
     planner.name_again(attempt)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
-        actions=tuple(planner.actions.found.values()),
+        actions=tuple(planner.actions.by_key.values()),
         artifacts=artifacts,
         texts=planner.actions.texts,
         sources_id=planner.sources_id,

@@ -212,13 +212,13 @@ def _length(response: requests.Response) -> int | None:
 
 
 def _content_range(response: requests.Response) -> tuple[int, int | None]:
-    found = re.match(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-    if not found:
+    match = re.match(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+    if not match:
         raise NetworkError(
             f"{bare(response.url)}: a partial answer that does not say which part it is",
             hint="the index or a proxy before it breaks range requests; use another index",
         )
-    return int(found[1]), None if found[2] == "*" else int(found[2])
+    return int(match[1]), None if match[2] == "*" else int(match[2])
 
 
 def _unreachable(url: str, error: Exception) -> NetworkError:

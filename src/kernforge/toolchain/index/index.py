@@ -138,18 +138,18 @@ class Index:
                 "PIP_FIND_LINKS; a build of which everything is in the store needs neither",
             )
         name = canonicalize_name(project)
-        found: list[tuple[str, str, str]] = []
+        listed: list[tuple[str, str, str]] = []
         for root in self.config.index_urls:
             page = self.transport.page(f"{root.rstrip('/')}/{name}/")
             if page is None:
                 continue
-            found += _listed(name, page)
+            listed += _listed(name, page)
         for link in self.config.find_links:
             directory = Path(link.removeprefix("file://"))
             if directory.is_dir():
                 for path in sorted(directory.glob(f"{name.replace('-', '_')}-{pattern}")):
-                    found.append((path.name, path.resolve().as_uri(), ""))
-        return tuple(found)
+                    listed.append((path.name, path.resolve().as_uri(), ""))
+        return tuple(listed)
 
 
 def _listed(project: str, page: Page) -> list[tuple[str, str, str]]:

@@ -117,11 +117,11 @@ def _options(name: str, text: str) -> dict[str, str]:
             f"{name} is not a pip configuration file: {error}",
             hint="fix it, or point PIP_CONFIG_FILE at another one",
         ) from error
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for section in _SECTIONS:
         if parser.has_section(section):
-            found |= {key.replace("_", "-"): value for key, value in parser.items(section)}
-    return found
+            options |= {key.replace("_", "-"): value for key, value in parser.items(section)}
+    return options
 
 
 def _seconds(text: str) -> float:

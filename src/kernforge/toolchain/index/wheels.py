@@ -145,9 +145,9 @@ def verify(path: Path, file: str, sha256: str) -> None:
     Raises:
         IntegrityError: it has another.
     """
-    if sha256 and (found := files.sha256_file(path)) != sha256:
+    if sha256 and (actual := files.sha256_file(path)) != sha256:
         raise IntegrityError(
-            f"{file} has sha256 {found}, {sha256} was promised",
+            f"{file} has sha256 {actual}, {sha256} was promised",
             hint="the download is damaged or was tampered with; nothing was stored. "
             "Run the command again, or use another address of it",
         )
