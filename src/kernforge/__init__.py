@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from kernforge import _lazy
 from kernforge._version import __version__
 
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
@@ -95,72 +96,27 @@ __all__ = [
     "use_kernelized_func",
 ]
 
-# Each name is imported when it is first used: ``import kernforge`` itself costs nothing.
-_HOME_OF = {
-    "Benchmark": "bench.hub.base",
-    "LoadedKernel": "loader.importer",
-    "Metadata": "artifact.metadata",
-    "RepoInfo": "loader.importer",
-    "Tensor": "bench.engine.workload",
-    "VariantAccepted": "loader.resolve",
-    "VariantRejected": "loader.resolve",
-    "CUDAProperties": "layers.modes",
-    "Device": "layers.modes",
-    "FuncRepository": "layers.repositories",
-    "KernelSource": "layers.report",
-    "KernelizeFallback": "layers.modes",
-    "KernelizeReport": "layers.report",
-    "LayerOutcome": "layers.report",
-    "LayerRepository": "layers.repositories",
-    "LocalFuncRepository": "layers.repositories",
-    "LocalLayerRepository": "layers.repositories",
-    "LockedFuncRepository": "layers.repositories",
-    "LockedLayerRepository": "layers.repositories",
-    "Mode": "layers.modes",
-    "ROCMProperties": "layers.modes",
-    "get_kernel": "loader.api",
-    "Workload": "bench.engine.workload",
-    "get_kernel_dep": "loader.importer",
-    "get_kernel_variants": "loader.api",
-    "get_loaded_kernels": "loader.importer",
-    "get_local_kernel": "loader.api",
-    "get_locked_kernel": "loader.api",
-    "has_kernel": "loader.api",
-    "install_kernel": "loader.api",
-    "load": "jit.api",
-    "load_inline": "jit.api",
-    "load_ipython_extension": "jit.notebook",  # not in __all__: IPython is an extra
-    "load_kernel": "loader.api",
-    "kernelize": "layers.kernelize",
-    "kernelize_report": "layers.kernelize",
-    "kernelized": "layers.kernelize",
-    "register_kernel_mapping": "layers.registration",
-    "replace_kernel_forward_from_hub": "layers.decorators",
-    "unkernelize": "layers.kernelize",
-    "use_kernel_forward_from_hub": "layers.decorators",
-    "use_kernel_func_from_hub": "layers.decorators",
-    "use_kernel_mapping": "layers.registration",
-    "use_kernelized_func": "layers.decorators",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib  # noqa: PLC0415 - see above
-
-    try:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    except ModuleNotFoundError as error:
-        from kernforge.system import extras  # noqa: PLC0415 - see above
-
-        missing = extras.missing(error, f"{__name__}.{name}")
-        if missing is None:
-            raise
-        raise missing from error
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = _lazy.attributes(
+    __name__,
+    # The cell magic is not in __all__: IPython is an extra.
+    {
+        "artifact.metadata": "Metadata",
+        "bench.engine.workload": "Tensor Workload",
+        "bench.hub.base": "Benchmark",
+        "jit.api": "load load_inline",
+        "jit.notebook": "load_ipython_extension",
+        "layers.decorators": "replace_kernel_forward_from_hub use_kernel_forward_from_hub "
+        "use_kernel_func_from_hub use_kernelized_func",
+        "layers.kernelize": "kernelize kernelize_report kernelized unkernelize",
+        "layers.modes": "CUDAProperties Device KernelizeFallback Mode ROCMProperties",
+        "layers.registration": "register_kernel_mapping use_kernel_mapping",
+        "layers.report": "KernelSource KernelizeReport LayerOutcome",
+        "layers.repositories": "FuncRepository LayerRepository LocalFuncRepository LocalLayerRepository "
+        "LockedFuncRepository LockedLayerRepository",
+        "loader.api": "get_kernel get_kernel_variants get_local_kernel get_locked_kernel has_kernel "
+        "install_kernel load_kernel",
+        "loader.importer": "LoadedKernel RepoInfo get_kernel_dep get_loaded_kernels",
+        "loader.resolve": "VariantAccepted VariantRejected",
+    },
+    __all__,
+)

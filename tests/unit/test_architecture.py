@@ -78,18 +78,8 @@ IMPURE = {"artifact.directories", "artifact.integrity", "manifest.migrate"}
 SIDE_EFFECTS = {"os", "platform", "time", "torch", *DOORS} - {"elftools"}
 # All that an application which loads kernels meets; a new module is refused until it is added.
 LOADER_HALF = [
-    *(
-        "errors",
-        "_version",
-        "budgets",
-        "documents",
-        "artifact",
-        "loader",
-        "layers",
-        "registry",
-        "system",
-        "trust",
-    ),
+    *("errors", "_lazy", "_version", "budgets", "documents"),
+    *("artifact", "loader", "layers", "registry", "system", "trust"),
     *("system.digest", "system.environment", "system.extras", "system.files"),
     *("artifact.integrity", "artifact.metadata", "artifact.python_depends", "artifact.variant"),
     "artifact.version",

@@ -87,6 +87,7 @@ def test_importing_kernforge_imports_nothing_else():
     assert set(modules_after("import kernforge")) <= {
         "__future__",
         "kernforge",
+        "kernforge._lazy",
         "kernforge._version",
     }
 

@@ -18,6 +18,8 @@ imports nothing until a name is used.
 
 from __future__ import annotations
 
+from kernforge import _lazy
+
 TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
 if TYPE_CHECKING:
     from kernforge.testing.checks import op_tests
@@ -40,37 +42,13 @@ __all__ = [
     "watched",
 ]
 
-_HOME_OF = {
-    "FACTOR": "compare",
-    "SHAPES": "inputs",
-    "VIEWS": "inputs",
-    "Draw": "inputs",
-    "Guarded": "guards",
-    "assert_bitwise": "compare",
-    "assert_near": "compare",
-    "op_tests": "checks",
-    "surround": "guards",
-    "tolerance": "compare",
-    "ulp": "compare",
-    "watched": "guards",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib  # noqa: PLC0415 - see above
-
-    try:
-        return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    except ModuleNotFoundError as error:
-        from kernforge.system import extras  # noqa: PLC0415 - see above
-
-        missing = extras.missing(error, __name__)
-        if missing is None:
-            raise
-        raise missing from error
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = _lazy.attributes(
+    __name__,
+    {
+        "checks": "op_tests",
+        "compare": "FACTOR assert_bitwise assert_near tolerance ulp",
+        "guards": "Guarded surround watched",
+        "inputs": "Draw SHAPES VIEWS",
+    },
+    __all__,
+)

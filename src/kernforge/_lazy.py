@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of a package that are imported when they are first used, so that importing it costs nothing."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def attributes(
+    package: str, modules: Mapping[str, str], public: list[str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The functions ``__getattr__`` and ``__dir__`` of a package (PEP 562).
+
+    Args:
+        package: its name.
+        modules: modules below it, with the names that each gives, separated by blanks.
+        public: names that ``dir`` lists.
+    """
+    home_of = {name: module for module, names in modules.items() for name in names.split()}
+
+    def get(name: str) -> object:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        import importlib  # noqa: PLC0415 - see above
+        import sys  # noqa: PLC0415
+
+        try:
+            value = getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)
+        except ModuleNotFoundError as error:
+            from kernforge.system import extras  # noqa: PLC0415
+
+            missing = extras.missing(error, f"{package}.{name}")
+            if missing is None:
+                raise
+            raise missing from error
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get, lambda: sorted(public)
