@@ -475,11 +475,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("plus", &plus, py::arg("x"), py
 """
 
 
-def test_of_torchs_headers_only_what_is_used_is_compiled(tmp_path, home, kept_home):
+def test_of_torchs_headers_only_what_is_used_is_compiled(home, kept_home):
     jit_homes.lend_results(home, kept_home, made=("out.o",))
-    source = tmp_path / "slim.cpp"
-    source.write_text(SLIM)
-    module = kernforge.load("slim", [str(source)])
+    module = kernforge.load_inline("slim", SLIM, no_implicit_headers=True)
     made = module.plus(x=torch.ones(2), a=2.0)
     assert made.tolist() == [3.0, 3.0, 1.0, 1.0, 0.0, 0.0]
     assert made.requires_grad
@@ -492,13 +490,10 @@ def test_of_torchs_headers_only_what_is_used_is_compiled(tmp_path, home, kept_ho
     jit_homes.keep_results(home, kept_home)
 
 
-def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(tmp_path, home, kept_home):
+def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(home, kept_home):
     jit_homes.lend_results(home, kept_home)
-    source = tmp_path / "more.cpp"
-    source.write_text(
-        SLIM.replace("return torch::cat", "x = x + at::get_num_threads();\n  return torch::cat")
-    )
-    module = kernforge.load("more", [str(source)])
+    more = SLIM.replace("return torch::cat", "x = x + at::get_num_threads();\n  return torch::cat")
+    module = kernforge.load_inline("more", more, no_implicit_headers=True)
     assert module.plus(torch.zeros(1), 1.0)[0].item() == 1 + torch.get_num_threads()
     # Another process does not try again.
     marks = list((home / "store" / "actions").glob("??/*/whole"))

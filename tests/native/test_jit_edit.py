@@ -56,10 +56,7 @@ def home(tmp_path, kept_home, monkeypatch):
 
 @pytest.fixture
 def ask(tmp_path, kept_home, monkeypatch):
-    """Write both files and load them.
-
-    Alone, as if for the first time on a new machine: by nvcc, unless it made the same object once.
-    """
+    """Write both files and load them; the second time as if for the first time on a new machine."""
     places = iter(range(100))
 
     def write_and_load(source=SOURCE, header=HEADER, *, alone=False, flags=()):
@@ -67,16 +64,13 @@ def ask(tmp_path, kept_home, monkeypatch):
         (tmp_path / "edited.cu").write_text(source)
         with monkeypatch.context() as patch:
             if alone:
-                new = jit_homes.make(tmp_path / f"alone-{next(places)}", kept_home, patch)
+                jit_homes.make(tmp_path / f"alone-{next(places)}", kept_home, patch)
                 jit_homes.forget(patch)
-                jit_homes.lend_results(new, kept_home, made=("out.o",))
             path = kernforge.load(
                 "edited", [str(tmp_path / "edited.cu")], extra_cuda_cflags=list(flags),
                 is_python_module=False,
             )  # fmt: skip
             jit_homes.wait()
-            if alone:
-                jit_homes.keep_results(new, kept_home)
         with open(path, "rb") as stream:  # noqa: PTH123
             return stream.read()
 
