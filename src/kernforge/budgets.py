@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 from kernforge.errors import NetworkError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _WINDOW_S = 30.0  # over which the speed of a download counts
 _SETTING = re.compile(r"\s*([a-z]+)\s*=\s*(\d+)\s*([kMG]?B)?\s*")

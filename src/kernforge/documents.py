@@ -12,13 +12,11 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from kernforge import budgets
 from kernforge.errors import KernforgeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'""")

@@ -9,13 +9,11 @@ kernforge. Every other backend ships the files of the package, so a copy is kept
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 

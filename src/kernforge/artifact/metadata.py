@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from kernforge import documents
 from kernforge.errors import IntegrityError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILE = "metadata.json"
 SIGNATURE = f"{FILE}.sigstore"

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 _LEADING = re.compile(r"([0-9]+)(?:\.([0-9]+))?")
 _VERSION = re.compile(r"\+?([0-9]+)\.\+?([0-9]+)")

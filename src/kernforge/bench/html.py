@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.bench import text
 from kernforge.bench.svg import COLOURS, Chart, Point, Series, bar, svg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _FEW = 6  # Workloads whose tables are open from the start.
 _LIGHT = ("#2563c9", "#c2410c", "#15803d", "#9333ea", "#b45309", "#0e7490", "#be185d", "#4d5a6b")

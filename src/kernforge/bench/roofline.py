@@ -8,11 +8,8 @@ the larger of the two times (Williams, Waterman, Patterson, Roofline, CACM 52 (4
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # How far below the floor a time may lie: a read needs no write-allocation on a CPU, and small
 # workloads live in a cache that holds more of one's inputs than of another's.

@@ -8,12 +8,9 @@ chart decides them for light and dark.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 COLOURS = 8
 _WIDTH, _HEIGHT = 760, 400

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _FORMAT = "kernforge-bench-1"
 

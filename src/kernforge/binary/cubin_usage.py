@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from elftools.elf.sections import SymbolTableSection
 
 from kernforge import documents
 from kernforge.binary import elf
 from kernforge.errors import CheckError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _MAGIC = b"\x7fELF"
 _INFO = ".nv.info"

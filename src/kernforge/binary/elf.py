@@ -7,8 +7,9 @@ Layout: System V gABI chapters 4 and 5; symbol versions: the LSB's "Symbol Versi
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
@@ -18,9 +19,6 @@ from elftools.elf.sections import SymbolTableSection
 
 from kernforge import budgets, documents
 from kernforge.errors import CheckError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _KINDS = {"STT_FUNC": "function", "STT_OBJECT": "object", "STT_TLS": "tls", "STT_LOOS": "function"}

@@ -13,14 +13,11 @@ Compressed payloads have plain headers, so that nothing must be unpacked.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernforge.binary import elf
 from kernforge.errors import CheckError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 SECTION = ".nv_fatbin"
 

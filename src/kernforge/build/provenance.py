@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge import documents
 from kernforge.artifact.metadata import GitState
@@ -22,9 +23,6 @@ from kernforge.errors import IntegrityError
 from kernforge.system import digest
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.lockfile import Lock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 FILE = "provenance.intoto.json"
 _STATEMENT = "https://in-toto.io/Statement/v1"

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from kernforge.errors import CheckError
 from kernforge.system.tables import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Severity: TypeAlias = Literal["error", "warning", "skipped"]
 

@@ -6,15 +6,12 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
 
 from kernforge.cli.table import COMMANDS, GROUPS
 from kernforge.errors import UsageError
 from kernforge.system.tables import table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
 
 
 class Grammar(argparse.ArgumentParser):

@@ -9,11 +9,8 @@ import select
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
+from collections.abc import Iterator
+from types import FrameType
 
 _AGAIN_S = 0.3
 _SIGNALS_AT_ONCE = 64

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from kernforge._version import __version__
 from kernforge.cli import grammar, interrupts, options
@@ -33,9 +34,6 @@ from kernforge.errors import DOCUMENTATION, KernforgeError, StorageError
 from kernforge.system import extras, garbage
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _COMMANDS = (
     authoring,

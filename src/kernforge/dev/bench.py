@@ -11,17 +11,15 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from kernforge.bench.engine.workload import Candidate, Settings
 from kernforge.dev.rounds import TimeRatio
 from kernforge.errors import KernforgeError
 from kernforge.system import garbage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import FrameType
 
 NEW, OLD = "kernel", "last good"
 _ROUNDS = (6, 6)

@@ -7,13 +7,10 @@ raises an error; the store is consistent at any moment.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Mapping
 
 from kernforge.system.process import kill_all
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping
 
 _SLEEP_S = 0.02
 

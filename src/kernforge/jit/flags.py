@@ -10,13 +10,10 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _SEARCH = ("-I", "--include-path")
 _INCLUDE = ("-include", "--pre-include")

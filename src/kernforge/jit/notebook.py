@@ -8,7 +8,8 @@ its messages have the line numbers that the notebook shows: the line of the magi
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
@@ -18,9 +19,6 @@ from kernforge.jit import flags
 from kernforge.jit.api import load_inline
 from kernforge.jit.machine import import_torch
 from kernforge.source import diagnostics, extension_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _SWITCH = re.compile(r"//\s*%%\s*(cpp|cuda)\s*$")
 _FIRST_LINE = 2  # the magic's own is 1

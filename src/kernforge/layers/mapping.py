@@ -9,9 +9,9 @@ the narrowest range of compute capabilities that holds the GPU's, then the modes
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from kernforge.errors import LayerError, LayerTypeError
 from kernforge.layers.modes import (
@@ -23,9 +23,6 @@ from kernforge.layers.modes import (
     ROCMProperties,
     mode_name,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 
 class Repository(Hashable, Protocol):

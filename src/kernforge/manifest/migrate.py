@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import tomlkit
 
@@ -20,10 +22,6 @@ from kernforge.manifest import editions as legacy
 from kernforge.manifest.document import Edition, edition_of
 from kernforge.manifest.toml_positions import key_lines
 from kernforge.system.files import write_atomic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 # A header of [general] with nothing but a comment after it.
 _GENERAL = re.compile(r"[ \t]*\[[ \t]*general[ \t]*\][ \t]*(#.*)?")

@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
 from kernforge.project import git
 from kernforge.system.process import Completed, run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _HINT = "give --source a checkout that has the commit that the artifact was built from"
 # A transport may start any program: git has one, ext::, that does nothing else.

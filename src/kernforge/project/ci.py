@@ -8,12 +8,10 @@ They are the folders of ``templates/ci``: ``common`` for every forge, and one fo
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Collection
+from typing import Literal
 
 from kernforge.project import scaffold
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 Forge = Literal["github", "gitlab"]
 """Who runs the jobs."""

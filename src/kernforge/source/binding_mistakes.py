@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernforge.source import cpp_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _PYBIND = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,")
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?P<word>if|ifdef|ifndef|endif)\b", re.MULTILINE)

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 _MARKER = re.compile(rb'^# \d+ "([^"\n]*)"[^\n]*\n', re.MULTILINE)
 _STRUCTURE = re.compile(

@@ -10,14 +10,11 @@ that each further build needs another name, and a new name must not compile a bi
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
 from kernforge.source.message_names import Part
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 MAIN, CUDA = "main.cpp", "cuda.cu"
 """Names of the files that ``inline`` makes."""

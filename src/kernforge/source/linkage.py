@@ -13,13 +13,10 @@ it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernforge.source import cpp_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 _EXTERN_C = re.compile(r'\bextern\s+"C"\s*(?P<block>\{)?')
 # What may stand between the arguments of a function and its body or the end of its declaration.

@@ -8,11 +8,8 @@ before it. Its user knows neither that file nor its lines.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 GENERATED = "generated"
 """Label of lines that are not of a source of the user."""

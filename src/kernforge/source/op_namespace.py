@@ -9,12 +9,8 @@ time, so that its object file serves every build. See docs/decisions/0019.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 SOURCE = "namespace.cpp"
 AT_LINK = "-DKERNFORGE_NAMESPACE_AT_LINK"

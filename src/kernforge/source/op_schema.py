@@ -10,12 +10,9 @@ metadata. They are not taken from the binary: torch's full C++ API copies a lite
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from kernforge.source.python_api import ApiEntry, Parameter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/                      # a comment

@@ -9,13 +9,11 @@ from one of its own modules. The names of ``layers``, which the layer API loads,
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from kernforge.errors import CheckError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 Passed: TypeAlias = Literal["by position", "either way", "rest", "by name", "other names"]
 """How a caller may give a parameter; ``rest`` is ``*args``, ``other names`` is ``**kwargs``."""

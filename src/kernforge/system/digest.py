@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Union
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Union
 
 SCHEMA = 1
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import Self, overload
 
 from kernforge import budgets
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Self
 
 
 class Variable:

@@ -18,14 +18,11 @@ import stat
 import tempfile
 import time
 import uuid
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 from kernforge.errors import StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import BinaryIO
 
 _STAGING_PREFIX = "tmp-kernforge-"
 # Not locked yet, or on a file system without locks of directories: only its age tells.

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from rich.console import Console
 from rich.live import Live as Screen
 from rich.table import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _ROWS = 12
 

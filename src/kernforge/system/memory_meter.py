@@ -13,11 +13,8 @@ import os
 import re
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _INTERVAL_S = 0.05
 # The measurement may take this share of one core, for any number of processes.

@@ -18,16 +18,14 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import IO, TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import IO, Protocol
 
 from kernforge.system import files
 from kernforge.system.memory_meter import Meter, descendants
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _SIGNALLED = 128
 _TIDY_S = 5.0

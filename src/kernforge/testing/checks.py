@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,9 +17,6 @@ from kernforge.testing import torch_contract as torchside
 from kernforge.testing.case import OpDeclaration
 from kernforge.testing.inputs import MIXED, Draw
 from kernforge.testing.plugin import environment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 _RUNS = 5

@@ -12,18 +12,16 @@ import ctypes
 import json
 import os
 import signal
+from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from kernforge.system import garbage
 from kernforge.system.environment import Environment
 from kernforge.testing import import_hook
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from types import ModuleType
 
 PARENT = "KERNFORGE_TEST_PARENT"
 """Variable with the process id of ``kernforge test``; the tests end with that process."""

@@ -8,14 +8,12 @@ architectures from both tools.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _ARCH = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
 

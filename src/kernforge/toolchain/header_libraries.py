@@ -12,8 +12,9 @@ import io
 import re
 import tarfile
 import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge import documents
 from kernforge.budgets import Budgets
@@ -21,10 +22,6 @@ from kernforge.errors import ToolchainError, UsageError
 from kernforge.system import digest, untrusted
 from kernforge.system.extraction import BoundedTarInfo, Extraction, refuse_growth
 from kernforge.toolchain.index import remote_zip
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
 RELEASES = {
     "cutlass_2_10": "2.10.0",

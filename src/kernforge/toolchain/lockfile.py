@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kernforge import documents
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.system import digest
 from kernforge.toolchain import front_end
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
 _Entry = TypeVar("_Entry")

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.toolchain import front_end
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # CUDA toolkits that are made of what the package index carries.
 TOOLKITS: tuple[Version2, ...] = (*front_end.TOOLKITS, Version2(13, 0), Version2(13, 2))

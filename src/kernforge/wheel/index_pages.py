@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _PAGE = """<!DOCTYPE html>
 <html>

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 _HIDDEN_SHARE = 0.5
 _HIDDEN_NS = 3_000_000.0

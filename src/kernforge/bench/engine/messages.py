@@ -13,9 +13,9 @@ import json
 import math
 import os
 import types
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import (
-    TYPE_CHECKING,
     Any,
     Literal,
     TypeAlias,
@@ -27,9 +27,6 @@ from typing import (
 )
 
 from kernforge.bench.engine.workload import Candidate, Layout, Mode  # noqa: TC001 - decode reads annotations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 Kind = TypeVar("Kind")
 

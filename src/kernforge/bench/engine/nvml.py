@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from kernforge.bench.engine.samples import Reading, reason_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MILLI = 1000.0
 _FACTS = {

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 CONFIDENCE = 0.95
 FEWEST = 6  # Fewer samples have no 95 % interval at all.

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from kernforge.bench.engine.cuda_driver import Driver
 from kernforge.bench.engine.gate import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _CPU_CACHE = 32 << 20
 _LATE_NS = 10_000.0  # A host that waits twice sees the device idle within this.

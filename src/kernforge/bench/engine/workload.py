@@ -16,13 +16,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from kernforge.errors import UsageError, page
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 Mode: TypeAlias = Literal["cold", "hot", "launch", "graph", "graph-hot"]
 Kind: TypeAlias = Literal[

@@ -8,12 +8,10 @@ That document has ``results`` (``workload``, ``timingResults`` in milliseconds, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from kernforge.bench.text import counted, duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HEAD = (
     "workload",

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from kernforge.source import extension_source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _FLAG = re.compile(r"-?-(?:expt-)?extended-lambda")
 # Flags that neither write down which headers were read nor read further ones.

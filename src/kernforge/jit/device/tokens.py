@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 _TOKEN = re.compile(
     r"""

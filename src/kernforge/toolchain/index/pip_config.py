@@ -9,14 +9,11 @@ and precedence: pip's documentation, "Configuration".
 from __future__ import annotations
 
 import configparser
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kernforge.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 _SECTIONS = ("global", "download")
 _TRUE = {"1", "true", "yes", "on", "y", "t"}
