@@ -183,7 +183,8 @@ def _from_2(data: Data) -> Data:
         general["cuda"] = {**general.get("cuda", {}), **bounds}
     if isinstance(data.get("kernel"), dict):
         result["kernel"] = kernels = dict(_expanded(data))
-        found = {s["backend"] for s in kernels.values() if isinstance(s, dict) and "backend" in s}
+        sections = (s for s in kernels.values() if isinstance(s, dict))
+        found = {s["backend"] for s in sections if isinstance(s.get("backend"), str)}
     else:
         found = set()
     by_section = sorted(name for name in found if isinstance(name, str))

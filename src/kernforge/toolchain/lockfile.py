@@ -264,7 +264,7 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
             python=_texts(LockedPython, data["python"]) if data.get("python") else None,
             cross={cpu: _cross(entry) for cpu, entry in data.get("cross", {}).items()},
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise _damaged(source, reason) from error
 

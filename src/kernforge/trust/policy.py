@@ -9,7 +9,6 @@ loosens what another demands. When no rule of the site or the user matches, ``BU
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import posixpath
 import re
@@ -374,7 +373,7 @@ def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule
     rule = _table(table, where)
     _refuse_unknown(rule, _RULE_KEYS, where)
     choices = ", ".join(Admit)
-    if rule.get("admit") not in set(Admit):
+    if rule.get("admit") not in list(Admit):
         raise _wrong(where, f"admit is {rule.get('admit')!r}", f"write one of {choices}")
     admit = Admit(rule["admit"])
     named = _texts(rule, "signers", where, ())
@@ -388,7 +387,7 @@ def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule
             'signers go with admit = "signed", which needs one or more',
         )
     publishers = rule.get("publishers", "none")
-    if publishers not in {"hub", "none"} or (publishers == "hub" and admit is not Admit.ASKED):
+    if publishers not in ("hub", "none") or (publishers == "hub" and admit is not Admit.ASKED):
         raise _wrong(
             where,
             f"publishers is {publishers!r}",
@@ -489,7 +488,7 @@ def public_key(text: str, where: str) -> bytes:
     body = re.sub(r"-----(BEGIN|END) PUBLIC KEY-----|\s", "", text)
     try:
         der = base64.b64decode(body, validate=True)
-    except binascii.Error:
+    except ValueError:
         der = b""
     raw = der.removeprefix(ED25519_DER)
     if len(raw) != _RAW_KEY_BYTES or len(der) == len(raw):
