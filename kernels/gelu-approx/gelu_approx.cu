@@ -77,6 +77,8 @@ __device__ __forceinline__ Parts<float> parts(float x) {
   return {e, reciprocal_ftz(1 + e), near, x < 0};
 }
 
+}  // namespace
+
 template <class T>
 struct Forward {
   using W = widened_t<T>;
@@ -96,6 +98,8 @@ struct Backward {
     return dy * (p.s() + p.near * slope * (p.e * p.r * p.r));
   }
 };
+
+namespace {
 
 // Chosen by the bytes of one tensor, as measured on an H200 (README.md). A device with figures of
 // its own gets a row of its own.

@@ -132,10 +132,14 @@ __device__ __forceinline__ Place place() {
           int64_t{blockIdx.x} * blockDim.x + threadIdx.x};
 }
 
+}  // namespace
+
+// -- kernels; static, because each launch pays for the long name of an anonymous namespace ---
+
 // Packed pixels, rows at any address: a row's gray bytes are cut at the aligned addresses, so that
 // it may own only a part of its first and last group. [begin, end) is what may be read of in.
 template <class W>
-__global__ void __launch_bounds__(kThreads)
+static __global__ void __launch_bounds__(kThreads)
     gray_packed_kernel(const uint8_t* __restrict__ in, uint8_t* __restrict__ out, Layout layout,
                        const uint8_t* begin, const uint8_t* end) {
   const Place at = place();
@@ -148,13 +152,15 @@ __global__ void __launch_bounds__(kThreads)
 
 // Any strides, planes for example: one pixel a thread.
 template <class W>
-__global__ void __launch_bounds__(kThreads)
+static __global__ void __launch_bounds__(kThreads)
     gray_strided_kernel(const uint8_t* __restrict__ in, uint8_t* __restrict__ out, Layout layout) {
   const Place at = place();
   if (at.y >= layout.height || at.x >= layout.width) return;
   const uint8_t* p = in + at.n * layout.in_batch + at.y * layout.in_row + at.x * layout.in_pixel;
   out[at.n * layout.out_batch + at.y * layout.out_row + at.x] = gray_pixel<W>(p, layout.in_channel);
 }
+
+namespace {
 
 template <class W>
 cudaError_t launch(const uint8_t* in, uint8_t* out, const Layout& layout, cudaStream_t stream) {

@@ -33,9 +33,13 @@ using kernforge::launch;
 constexpr int kThreads = Policy::kBlockThreads;
 constexpr int kSmallThreads = Policy::kSmallBlockThreads;
 
+}  // namespace
+
+// -- kernels; pdl.cuh says why their names are short ---
+
 // All volumes scaled alike are one.
 template <class P, class V, class Y, int kWidth>
-__global__ void __launch_bounds__(P::kBlockThreads)
+static __global__ void __launch_bounds__(P::kBlockThreads)
     scale_kernel(const V* v, Y* __restrict__ y, const Scaling by, const Limits limits, int64_t n) {
   kernforge::grid_dependency_synchronize();
   scale_packs<P, Y, kWidth, false>(v, y, by, limits, blockIdx.x, n);
@@ -43,7 +47,7 @@ __global__ void __launch_bounds__(P::kBlockThreads)
 
 // Each volume by its own scaling, `each` blocks of it, from the last to the first.
 template <class P, class V, class Y, int kWidth>
-__global__ void __launch_bounds__(P::kBlockThreads)
+static __global__ void __launch_bounds__(P::kBlockThreads)
     scale_each_kernel(const V* v, Y* __restrict__ y, const Workspace* workspaces, unsigned each,
                       int64_t n) {
   kernforge::grid_dependency_synchronize();
@@ -58,7 +62,7 @@ __global__ void __launch_bounds__(P::kBlockThreads)
 
 // `each` blocks sum one volume; whichever is the last to add its part makes the moments.
 template <class V>
-__global__ void __launch_bounds__(kThreads)
+static __global__ void __launch_bounds__(kThreads)
     moments_kernel(const V* v, Moments* __restrict__ moments, Workspace* workspaces, unsigned each,
                    Count count) {
   kernforge::grid_dependency_synchronize();
@@ -83,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // `each` blocks sum one volume and leave what they have in workspaces of their own.
 template <class V>
-__global__ void __launch_bounds__(kThreads)
+static __global__ void __launch_bounds__(kThreads)
     parts_kernel(const V* v, Workspace* workspaces, unsigned each, int64_t n) {
   kernforge::grid_dependency_synchronize();
   const unsigned volume = blockIdx.x / each;
@@ -94,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Each volume by the sum of its `parts`, of which a thread adds at most one; `each` blocks of it.
 template <class V, class Y, int kWidth>
-__global__ void __launch_bounds__(kThreads)
+static __global__ void __launch_bounds__(kThreads)
     scale_parts_kernel(const V* v, Y* __restrict__ y, const Workspace* workspaces, unsigned parts,
                        unsigned each, Count count) {
   __shared__ Scaling by;
@@ -116,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // A block sums a volume of whole packs, one a thread, and scales what it has of it in registers.
 template <class V, class Y>
-__global__ void __launch_bounds__(kSmallThreads)
+static __global__ void __launch_bounds__(kSmallThreads)
     kept_kernel(const V* v, Y* __restrict__ y, Count count) {
   constexpr int kRead = 16 / sizeof(V), kWidth = 16 / sizeof(Y);
   kernforge::grid_dependency_synchronize();
@@ -145,7 +149,7 @@ __global__ void __launch_bounds__(kSmallThreads)
 // A block sums a volume, and scales it too where Y is not void. All of its threads make the
 // moments: to hand them round would take longer.
 template <class V, class Y, int kWidth>
-__global__ void __launch_bounds__(kSmallThreads)
+static __global__ void __launch_bounds__(kSmallThreads)
     small_kernel(const V* v, Y* __restrict__ y, Moments* __restrict__ moments, Count count) {
   kernforge::grid_dependency_synchronize();
   const int64_t n = count.n;
@@ -164,6 +168,8 @@ __global__ void __launch_bounds__(kSmallThreads)
 }
 
 // -- launches ---
+
+namespace {
 
 template <class P>
 int64_t blocks_for(int64_t packs) {

@@ -18,7 +18,6 @@
 #include "sums.cuh"
 
 namespace normalize_volume {
-namespace {
 
 // What a block does of a result: threads, and vectors of 16 bytes of each.
 template <int kBlockThreads_, int kVectorsPerThread_>
@@ -28,6 +27,8 @@ struct ScalePolicy {
   static constexpr int kTileVectors = kBlockThreads * kVectorsPerThread;
   static_assert(kBlockThreads % 32 == 0 && kBlockThreads <= 1024, "a block is whole warps");
 };
+
+namespace {
 
 struct Policy {
   static constexpr int kBlockThreads = 256;

@@ -39,6 +39,18 @@ def test_kernels_that_are_launched_early_wait(path):
     assert not re.search(r"const \w+\* __restrict__", text), "a read may be moved"
 
 
+@pytest.mark.parametrize("path", DEVICE, ids=lambda p: p.name)
+def test_no_launch_pays_for_the_name_of_an_anonymous_namespace(path):
+    """pdl.cuh says what a name costs. A kernel that is static is as local, by a short name."""
+    text = path.read_text()
+    launched = [line for line in text.splitlines() if re.match(r"(static )?__global__", line)]
+    assert [line for line in launched if not line.startswith("static ")] == (
+        ["__global__ void probe_kernel() {}"] if path.name == "pdl.cuh" else []
+    )
+    inside = re.findall(r"\nnamespace \{\n(.*?)\n\}  // namespace\n", text, re.DOTALL)
+    assert not [part for part in inside if "static __global__" in part]
+
+
 @pytest.mark.parametrize("path", HEADERS, ids=lambda p: p.name)
 def test_a_header_that_is_brought_is_whole_and_names_no_op_namespace(path):
     """The plan of a unit does not look into it for the name: decision 19."""

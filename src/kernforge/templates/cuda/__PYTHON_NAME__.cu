@@ -7,7 +7,6 @@
 #include "kernforge/elementwise.cuh"
 
 namespace __PYTHON_NAME___kernel {
-namespace {
 
 // W is the type of the computation: double for double, otherwise float.
 template <class W>
@@ -17,8 +16,6 @@ struct ScaledRelu {
     return (v < 0 ? 0 : v) * scale;  // a NaN stays one
   }
 };
-
-}  // namespace
 
 cudaError_t launch(const void* x, void* y, double scale, DType dtype, int64_t count,
                    cudaStream_t stream) {

@@ -15,6 +15,11 @@
 // Memory is read and written after the call alone: no parameter is both const and __restrict__, and
 // none is read with __ldg, because a compiler may move such loads before it. A kernel that follows
 // is safe however it is launched: it starts when this one has ended, which waited.
+//
+// A launch takes 1 to 1.6 ns for each character of the kernel's mangled name (CUDA 13.0, H200), and
+// an anonymous namespace has some 48. So give a kernel a short name, few template parameters, and
+// instead of an anonymous namespace `static`, which is as local to its file and adds nothing. What
+// a template argument is called counts too.
 
 #pragma once
 

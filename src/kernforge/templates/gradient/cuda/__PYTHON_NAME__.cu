@@ -8,7 +8,6 @@
 #include "kernforge/elementwise.cuh"
 
 namespace __PYTHON_NAME___kernel {
-namespace {
 
 // W is the type of the computation: double for double, otherwise float.
 template <class W>
@@ -24,8 +23,6 @@ struct ScaledReluGradient {
   W scale;
   __device__ W operator()(W grad, W v) const { return v > 0 ? grad * scale : 0; }
 };
-
-}  // namespace
 
 cudaError_t launch(const void* x, void* y, double scale, DType dtype, int64_t count,
                    cudaStream_t stream) {
