@@ -18,21 +18,25 @@ import hashlib
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 
 from kernforge.build import locking, workspace
 from kernforge.project import api as project
-from kernforge.project import targets
 from kernforge.system.environment import Environment
 from kernforge.toolchain import lockfile, resolver
 from kernforge.toolchain.provision import Toolchains
+from kernforge.toolchain.releases import torch_releases
 
-KERNEL = Path(__file__).parents[1] / "kernels" / "img2gray"
-# The distributions of kernforge[build] that a build imports, and what cpp_extension starts.
-WHEELS = (
-    *("filelock", "packaging", "platformdirs", "pydantic", "pyelftools", "pypi-simple"),
-    *("requests", "rich", "tomlkit", "ninja"),
-)
+ROOT = Path(__file__).resolve().parents[1]
+KERNEL = ROOT / "kernels" / "img2gray"
+NINJA = "ninja"  # what cpp_extension starts
+
+
+def requirements() -> list[str]:
+    """What a build imports, as pyproject.toml says it, and what torch's own loader starts."""
+    project_table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project_table["dependencies"], *project_table["optional-dependencies"]["build"], NINJA]
 
 
 class Quiet:
@@ -50,7 +54,7 @@ class Quiet:
 def torch_headers() -> tuple[lockfile.Lock, list[Path]]:
     """A lock of every torch, and the trees of their headers in the store."""
     bench = workspace.open_workspace(project.read_project(KERNEL), Quiet(), Environment.read())
-    series = frozenset(str(v) for v in targets.torch_releases())
+    series = frozenset(str(v) for v in torch_releases())
     wanted = resolver.Needs(cuda=frozenset(), torch=series)
     compiler = locking.locked_compiler(bench)
     found = resolver.make(wanted, bench.wheels, cpu=bench.cpu, compiler=compiler)
@@ -91,9 +95,9 @@ def main() -> None:
     wheels = arguments.directory / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-m", "pip", "download", "-qq", "--only-binary=:all:"]
-    argv += ["--python-version", arguments.python, "--dest", str(wheels), *WHEELS]
+    argv += ["--python-version", arguments.python, "--dest", str(wheels), *requirements()]
     subprocess.run(argv, check=True)
-    (arguments.directory / "requirements.txt").write_text("\n".join(WHEELS) + "\n")
+    (arguments.directory / "requirements.txt").write_text("\n".join(requirements()) + "\n")
     locked, trees = torch_headers()
     pack(arguments.directory / "store.tar.xz", trees, locked)
     size = sum(path.stat().st_size for path in arguments.directory.rglob("*") if path.is_file())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kernforge.setuptools.plan import Kind
+    from kernforge.setuptools.target import TorchTarget
 
 COMMON_NVCC_FLAGS = [
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
@@ -33,6 +35,41 @@ COMMON_NVCC_FLAGS = [
 ]
 """Flags of every CUDA source, as torch's; a setup.py may change the list."""
 _COMPILERS = ("cxx", "nvcc", "nvcc_dlink")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SetupCall:
+    """A call that a setup.py makes: the variables of that moment, and where its progress is shown.
+
+    A setup.py may set ``TORCH_CUDA_ARCH_LIST`` or ``MAX_JOBS`` between two calls, so that each has its
+    own variables, and one value of them.
+    """
+
+    environment: Environment
+    console: Console
+
+    @classmethod
+    def begin(cls) -> _SetupCall:
+        """Read the variables."""
+        environment = Environment.read()
+        shown = environment.kernforge_progress
+        console = AppendingConsole(Path(shown)) if shown else Console(failures=False)
+        return cls(environment=environment, console=console)
+
+    @property
+    def target(self) -> TorchTarget:
+        """What extensions are built for."""
+        return target.find_target(self.environment)
+
+    @property
+    def torch(self) -> Path:
+        """Directory of torch's headers and libraries."""
+        return build.torch_directory(self.target, self.environment, self.console)
+
+    @property
+    def toolkit(self) -> Path:
+        """Directory of the CUDA toolkit."""
+        return build.toolkit_directory(self.target, self.environment, self.console)
 
 
 class TorchExtension(setuptools.Extension):
@@ -119,11 +156,11 @@ class BuildExtension(build_ext):
             for each in self.extensions
             if _is_compiled_here(each)
         ]
-        environment = Environment.read()
-        shown = environment.kernforge_progress
-        console = AppendingConsole(Path(shown)) if shown else Console(failures=False)
+        call = _SetupCall.begin()
         try:
-            self._built = build.build_extensions(requests, Path.cwd(), environment, console)
+            self._built = build.build_extensions(
+                requests, Path.cwd(), call.environment, call.console
+            )
         except KernforgeError as error:
             # setuptools ends with its message and without a traceback.
             raise errors.CompileError(str(error)) from error
@@ -142,9 +179,9 @@ class BuildExtension(build_ext):
     def get_ext_filename(self, fullname: str) -> str:
         """File name of an extension for the Python that it is built for."""
         name: str = super().get_ext_filename(fullname)
-        environment = Environment.live()
         own = sysconfig.get_config_var("EXT_SUFFIX")
-        if (python := environment.kernforge_python) and own and name.endswith(own):
+        python = _SetupCall.begin().environment.kernforge_python
+        if python and own and name.endswith(own):
             suffix = target.extension_suffix(target.parse_python(python), build.this_cpu())
             name = name.removesuffix(own) + suffix
         if self.no_python_abi_suffix:
@@ -191,12 +228,11 @@ def include_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> lis
         device_type: ``"cpu"`` or ``"cuda"``.
         cuda: whether to name CUDA's; torch before 2.6 had this argument alone, as the first.
     """
-    environment, console = Environment.read(), Console()
-    wanted = target.find_target(environment)
-    torch = build.torch_directory(wanted, environment, console) / "include"
+    call = _SetupCall.begin()
+    torch = call.torch / "include"
     found = [str(torch), str(torch / "torch/csrc/api/include")]
     if cuda or device_type is True or device_type == "cuda":
-        found.append(str(build.toolkit_directory(wanted, environment, console) / "include"))
+        found.append(str(call.toolkit / "include"))
     return found
 
 
@@ -209,26 +245,22 @@ def library_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> lis
     """
     if not cuda and device_type is not True and device_type != "cuda":
         return []
-    environment, console = Environment.read(), Console()
-    wanted = target.find_target(environment)
-    return [str(build.toolkit_directory(wanted, environment, console) / "lib64")]
+    return [str(_SetupCall.begin().toolkit / "lib64")]
 
 
 def arch_flags() -> list[str]:
     """Flags for nvcc that say what device code is compiled for."""
-    environment = Environment.read()
-    return list(build.arch_flags(target.find_target(environment), environment, Console()))
+    call = _SetupCall.begin()
+    return list(build.arch_flags(call.target, call.environment, call.console))
 
 
 def __getattr__(name: str) -> object:
     """``CUDA_HOME``, which is looked for, or fetched, when it is used."""
     if name != "CUDA_HOME":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    environment = Environment.read()
-    wanted = target.find_target(environment)
-    if wanted.cuda is None and wanted.installed is None:
-        return None
-    return str(build.toolkit_directory(wanted, environment, Console()))
+    call = _SetupCall.begin()
+    wanted = call.target
+    return None if wanted.cuda is None and wanted.installed is None else str(call.toolkit)
 
 
 def _is_compiled_here(extension: setuptools.Extension) -> bool:

@@ -92,7 +92,11 @@ def limit(environment: Environment) -> int:
     try:
         return parse_size(text)
     except ValueError as error:
-        raise UsageError(f"KERNFORGE_STORE_SIZE: {error}") from error
+        raise UsageError(
+            f"KERNFORGE_STORE_SIZE: {error}",
+            hint=f"set it to a size with a unit, or unset it: the store then takes "
+            f"{DEFAULT_SIZE // 10**9}GB",
+        ) from error
 
 
 def entries(store: Store) -> Iterator[StoreEntry]:

@@ -139,8 +139,11 @@ def test_the_limit_is_read_as_people_write_it(text, size):
 
 
 def test_a_limit_that_is_not_a_size_is_a_usage_error():
-    with pytest.raises(UsageError, match="KERNFORGE_STORE_SIZE: 'much' is not a size"):
+    with pytest.raises(UsageError, match="KERNFORGE_STORE_SIZE: 'much' is not a size") as caught:
         eviction.limit(Environment({"KERNFORGE_STORE_SIZE": "much"}))
+    assert (
+        caught.value.hint == "set it to a size with a unit, or unset it: the store then takes 30GB"
+    )
 
 
 def test_who_builds_often_looks_at_the_store_seldom(tmp_path):
