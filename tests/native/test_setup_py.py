@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kernforge.binary import fatbin
 from kernforge.setuptools import python_headers
 
 torch = pytest.importorskip("torch")
@@ -290,3 +291,47 @@ def test_wheels_for_many_torch_and_python(plain, tmp_path, environment):
     # The second torch links what was compiled for the first.
     assert all(wheel["compiled"] <= 2 for wheel in wheels[len(pythons) :])
     assert (out / "plain" / "index.html").is_file()
+
+
+CUDA_12 = """
+import re, subprocess
+from setuptools import setup
+from kernforge.setuptools import CUDA_HOME, BuildExtension, CUDAExtension
+
+said = subprocess.run([f"{CUDA_HOME}/bin/nvcc", "-V"], capture_output=True, text=True).stdout
+assert re.search(r"release (\\d+\\.\\d+)", said)[1] == "12.8", said
+setup(
+    name="plain",
+    version="1.0",
+    ext_modules=[
+        CUDAExtension(
+            "plain",
+            ["csrc/plain.cpp", "csrc/device.cu"],
+            include_dirs=["include"],
+            define_macros=[("BONUS", "2")],
+            extra_compile_args={"nvcc": [FLAG]},
+        )
+    ],
+    cmdclass={"build_ext": BuildExtension},
+)
+"""
+
+
+def test_device_code_for_cuda_12_from_wheels(plain, tmp_path, environment):
+    (plain / "csrc/device.cu").write_text(
+        "static_assert(CUDART_VERSION == 12080 && __CUDACC_VER_MAJOR__ == 12);\n"
+        "template <typename T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; }\n"
+        "template __global__ void twice(float*);\n"
+    )
+    env = {**environment, "KERNFORGE_TORCH": "2.11", "KERNFORGE_CUDA": "12.8"}
+    command = (sys.executable, "setup.py", "build_ext", "--build-lib", tmp_path / "out")
+    (plain / "setup.py").write_text(CUDA_12.replace("FLAG", '"-rdc=true"'))
+    said = run(*command, cwd=plain, env=env, expect=1)
+    assert "device.cu is compiled with '-rdc=true'" in said
+    assert "KERNFORGE_CUDA_HOME" in said
+    (plain / "setup.py").write_text(CUDA_12.replace("FLAG", '"-lineinfo"'))
+    run(*command, cwd=plain, env=env)
+    (library,) = (tmp_path / "out").glob("*.so")
+    ((arch, cubin),) = fatbin.cubins(library.read_bytes())
+    assert (arch, int.from_bytes(cubin[20:24], "little")) == ("9.0", 128)
+    assert b"libcudart.so.12" in library.read_bytes()
