@@ -80,7 +80,7 @@ def lock(
     Args:
         application: the project.
         registry: where the kernels are published.
-        upgrade: repo ids to lock anew; None locks all anew.
+        upgrade: repo ids to lock again; None locks all anew.
 
     Raises:
         KernforgeError: the errors of ``resolver.choose_commits``.

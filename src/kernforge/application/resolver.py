@@ -36,7 +36,7 @@ class PreviousLock:
     Attributes:
         pins: those of ``kernforge-kernels.lock``.
         locks: those of ``kernels.lock``, for a project that another tool locked.
-        upgrade: repo ids to lock anew; None locks all anew.
+        upgrade: repo ids to lock again; None locks all anew.
     """
 
     pins: Pins | None = None
@@ -208,7 +208,7 @@ def _read_variants(registry: Registry, pin: Pin) -> tuple[Pin, tuple[KernelDepen
     if not hashes:
         raise RegistryError(
             f"{repo_id} has no variant at commit {commit} in registry {registry.url}",
-            hint=f"lock it anew: kernforge lock --upgrade {repo_id}",
+            hint=f"lock it again: kernforge lock --upgrade {repo_id}",
         )
     return replace(pin, metadata=hashes), tuple(depends)
 

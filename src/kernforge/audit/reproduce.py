@@ -243,7 +243,7 @@ def _read(path: Path, link_root: Path) -> RecordedVariant:
     if metadata.digest is None or provenance.FILE not in contents:
         raise IntegrityError(
             f"{path} does not say how it was made: it has no {provenance.FILE}",
-            hint="only what kernforge built can be built again by it",
+            hint="kernforge can build again only what it built",
         )
     integrity.verify_tree(path, metadata.digest, within=link_root)
     text = contents[provenance.FILE].decode()

@@ -145,7 +145,7 @@ class BuildResult:
             raise BuildError(
                 f"{len(self.outcome.failures)} of {counted(len(self.plan.actions), 'action')} failed, so "
                 f"{', '.join(self.left_out)} could not be built",
-                hint="the compiler's own words are above",
+                hint="the compiler's messages are above",
             )
 
 

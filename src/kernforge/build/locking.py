@@ -69,7 +69,7 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
     """Bring the project's lock up to what is wanted, and write it if that changed anything.
 
     Args:
-        upgrade: look everything up anew instead of keeping what the lock has.
+        upgrade: look everything up again instead of keeping what the lock has.
 
     Raises:
         ToolchainError: no index has what is wanted, or the lock is of another kind of machine.

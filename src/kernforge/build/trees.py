@@ -112,6 +112,6 @@ def _installed_torch(name: str, local_parts: LocalParts, lock: Lock) -> str:
     if local_parts.torch is None or local_parts.torch.digest != there.digest:
         raise ToolchainError(
             f"the lock names the headers of an installed torch {there.release}, which is not here",
-            hint="lock the toolchain anew: kernforge lock-toolchain",
+            hint="lock the toolchain again: kernforge lock-toolchain",
         )
     return str(local_parts.torch.path)

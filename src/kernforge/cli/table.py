@@ -202,7 +202,7 @@ COMMANDS = (
         "pip",
         "run pip with kernforge's compilers, for projects whose setup.py imports torch",
         "install --torch 2.11 --cuda 13.0 .",
-        "A stand-in answers the setup.py in torch's place: neither CUDA nor torch need be installed to "
+        "A stand-in answers the setup.py in torch's place: neither CUDA nor torch needs to be installed to "
         "build. TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
         page="how-to/author/build-a-setup-py-project",
     ),
@@ -332,7 +332,7 @@ COMMANDS = (
     Verb(
         "use",
         "verify",
-        "verify who built a kernel, and that its files are those",
+        "verify who built a kernel, and that its files were not changed",
         "acme/toy --version 1 --key acme.key.pub",
         "It verifies signature, digest and provenance statement of each variant. `kernforge check` "
         "finds what would not run.",

@@ -176,7 +176,7 @@ def import_torch() -> Any:
         if error.name == "torch" and (missing := extras.missing(error, "kernforge's JIT")):
             raise missing from None
         raise UsageError(
-            f"torch cannot be imported: {error}", hint="install it anew: pip install torch"
+            f"torch cannot be imported: {error}", hint="reinstall it: pip install torch"
         ) from error
     except ImportError as error:
         raise UsageError(
@@ -227,7 +227,7 @@ def _find_cuda(
         if environment.cuda_home or environment.cuda_path:
             raise ToolchainError(
                 f"{path} is CUDA {toolkit.release}, and torch is built for CUDA {wanted}",
-                hint="name a toolkit of that major version, or none: then it comes from wheels",
+                hint="name a toolkit of that major version; if none is named, wheels bring one",
             )
     wanted = wanted or _DEFAULT_CUDA
     return _cuda_from_wheels(environment, wanted, lock, store, progress, libraries=libraries)
@@ -272,7 +272,8 @@ def jobs(environment: Environment) -> int:
     given = (environment.max_jobs or "").strip()
     if given and not given.isdecimal():
         raise UsageError(
-            f"MAX_JOBS is {given!r}", hint="a number of compilers at once, or nothing: one per core"
+            f"MAX_JOBS is {given!r}",
+            hint="set it to how many compilers may run at once; without it, one runs per core",
         )
     return int(given or 0) or cores()
 

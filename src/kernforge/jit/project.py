@@ -218,6 +218,6 @@ def _build(session: JitSession, workspace: Workspace, console: Console) -> tuple
 
 
 def _lock_state(workspace: Workspace, target: Target) -> tuple[object, ...]:
-    """What the lock for a target depends on; to make it anew asks the compiler for its parts."""
+    """What the lock for a target depends on; to make it again asks the compiler for its parts."""
     lock = stamp(str(workspace.project.root / lockfile.FILE_NAME))
     return locking.needs(workspace, (target,)), lock, workspace.compiler, workspace.local_parts

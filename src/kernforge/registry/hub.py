@@ -96,7 +96,7 @@ class HubRegistry:
         """
         if self.endpoint.offline:
             raise RegistryError(
-                f"{self.endpoint.url} must not be asked: HF_HUB_OFFLINE is set",
+                f"{self.endpoint.url} is not asked: HF_HUB_OFFLINE is set",
                 hint="unset it, or `kernforge list` what is on this machine",
             )
         return self.client.search(text, limit)
@@ -176,7 +176,7 @@ class HubRegistry:
         """
         if self.endpoint.offline:
             raise NetworkError(
-                f"{self.endpoint.url} must not be used, so it cannot vouch for {owner}: HF_HUB_OFFLINE is set",
+                f"{self.endpoint.url} is not asked, so it cannot vouch for {owner}: HF_HUB_OFFLINE is set",
                 hint="allow the kernel by name, or load it once while the hub can be reached",
             )
         return self.client.trusts(owner)

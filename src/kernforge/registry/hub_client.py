@@ -331,7 +331,7 @@ class HubClient:
             return error
         if isinstance(error, errors.OfflineModeIsEnabled):
             return RegistryError(
-                f"{hub} must not be used: HF_HUB_OFFLINE was set when this process started",
+                f"{hub} is not asked: HF_HUB_OFFLINE was set when this process started",
                 hint="unset it, and start the process again",
             )
         if isinstance(error, errors.GatedRepoError):

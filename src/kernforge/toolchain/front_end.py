@@ -159,7 +159,7 @@ def texts(toolkit: LockedToolkit) -> dict[str, str]:
             f"the lock compiles CUDA {toolkit.release} with the front end of "
             f"{front.release if front else 'none'} and ptxas of {ptxas or 'no wheel'}; kernforge makes "
             f"{', '.join(map(str, TOOLKITS))} with that of {FRONT_END_OF}",
-            hint="write the lock anew with `kernforge lock-toolchain`",
+            hint="write the lock again with `kernforge lock-toolchain`",
         )
     words = {
         "front": FRONT_END_OF,

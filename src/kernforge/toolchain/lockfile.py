@@ -247,13 +247,13 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
     if version != VERSION:
         raise ToolchainError(
             f"{source} has lock-version {version!r}; this kernforge reads {VERSION}",
-            hint="upgrade kernforge, or write the lock anew with `kernforge lock-toolchain`",
+            hint="upgrade kernforge, or write the lock again with `kernforge lock-toolchain`",
         )
     try:
         return Lock(
             platform=_text(data, "platform"),
             compiler=_compiler(data["compiler"]),
-            # A CUDA that an older kernforge had clang compile is locked anew.
+            # A CUDA that an older kernforge had clang compile is locked again.
             cuda={
                 _version(name): _toolkit(entry)
                 for name, entry in data["cuda"].items()

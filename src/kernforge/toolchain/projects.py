@@ -100,8 +100,8 @@ def check_wheels(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: st
             )
         if not all(_HASH.fullmatch(text) for text in (wheel.sha256, wheel.record) if text):
             raise ToolchainError(
-                f"the lock's hash of {wheel.file} is not one",
-                hint="write the lock anew with `kernforge lock-toolchain`",
+                f"the lock's hash of {wheel.file} is not a SHA-256 hash",
+                hint="write the lock again with `kernforge lock-toolchain`",
             )
         known = known_hashes().get(wheel.file)
         if known and wheel.sha256 != known:
@@ -124,5 +124,5 @@ def check_archives(archives: Iterable[LockedArchive], release: str) -> None:
             raise ToolchainError(
                 f"the lock takes CUDA {release} from {archive.path!r}, which is not a component of "
                 "NVIDIA's redistributables",
-                hint="write the lock anew with `kernforge lock-toolchain`",
+                hint="write the lock again with `kernforge lock-toolchain`",
             )

@@ -124,7 +124,10 @@ class CandidateProcess:
         if reply is None:
             self.dead = True
             why = wrong or self.pipes.last_words()
-            self.refused = "its process ended, hung or sent nonsense" + (f": {why}" if why else "")
+            self.refused = (
+                "its process ended, stopped answering or sent an answer that cannot be read"
+                + (f": {why}" if why else "")
+            )
         elif isinstance(reply, Refused):
             self.refused = reply.why[:_LONGEST] or "its process gives no reason"
         return None if self.refused else reply

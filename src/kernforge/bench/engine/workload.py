@@ -60,7 +60,7 @@ def _are_sizes(given: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A tensor that is drawn anew for every call.
+    """A tensor that is drawn again for every call.
 
     Attributes:
         shape: sizes of the dimensions.

@@ -341,7 +341,8 @@ class _OracleProcess:
                     raise CheckError(f"{self.script}: {reply.why}", hint=_hint(reply.why))
         why = wrong or self._process.last_words()
         raise CheckError(
-            f"{self.script}: its process ended, hung or sent nonsense" + (f": {why}" if why else "")
+            f"{self.script}: its process ended, stopped answering or sent an answer that cannot be read"
+            + (f": {why}" if why else "")
         )
 
 

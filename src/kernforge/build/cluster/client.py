@@ -86,7 +86,7 @@ class Workers:
 
     Args:
         resources: what a worker must offer, as ``{"GPU": 1}``.
-        patience_s: how long the last such worker may be gone; a nanny starts one anew.
+        patience_s: how long the last such worker may be gone; a nanny starts one again.
 
     Raises:
         NetworkError: no scheduler answers, or no worker offers that.

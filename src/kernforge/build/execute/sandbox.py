@@ -164,7 +164,7 @@ def probe(mode: Mode, compiler: str, runner: Runner, search: str) -> Sandbox:
     found = _probe(compiler, runner, search)
     if mode == "required" and not found.isolates:
         raise ToolchainError(
-            f"this machine does not let an action run by itself: {found.reason}",
+            f"actions cannot be isolated on this machine: {found.reason}",
             hint=remedy() + ", or build with --sandbox off what you trust as your own code",
         )
     return replace(found, wanted=mode)

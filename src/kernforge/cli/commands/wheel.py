@@ -136,7 +136,7 @@ def _extension_wheels(project: Path, arguments: argparse.Namespace, console: Con
     if arguments.version or arguments.revision or arguments.name or arguments.as_version:
         raise UsageError(
             "--version, --revision, --as-version and --name are for kernels",
-            hint="a setup.py says name and version itself",
+            hint="a setup.py has its own name and version",
         )
     wanted = wheels.targets(arguments.torch, arguments.cuda, arguments.python, environment)
     made = []

@@ -87,7 +87,7 @@ class RemoteWheel:
         self._transport, self._url, self._progress = transport, url, progress
         tail = transport.body(url, start=-_TAIL)
         if not tail.ranged or tail.total is None:
-            raise RangesUnsupportedError(f"{url} is sent as a whole only")
+            raise RangesUnsupportedError(f"the server sends {url} only as a whole")
         self._spans = _Spans(tail.total)
         self._spans.add(tail.start, self._counted(tail.read()))
         self._zip = self._open()
