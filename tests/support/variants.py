@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels by hand: variants laid out as a build does, without one."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,11 @@ def write_variant(
     )
     (directory / "metadata.json").write_bytes(metadata.to_json())
     return directory
+
+
+def replace_linked(path: Path, data: bytes) -> None:
+    """Put other bytes in the place of a registry's file, as a blob of the right name."""
+    target = path.readlink().parent / hashlib.sha256(data).hexdigest()
+    (path.parent / target).write_bytes(data)
+    path.unlink()
+    path.symlink_to(target)

@@ -278,7 +278,7 @@ def _project(variant: RecordedVariant, source: Path | None, into: Path) -> Proje
     top = source and checkout.top(source)
     if origin.git and not origin.git.dirty and (source is None or top):
         checkout.clone(str(top) if top else origin.url, origin.git.commit, into)
-        return read_project(into / origin.folder)
+        return read_project(checkout.below(into, origin.folder))
     if source is None:
         raise UsageError(
             f"{variant.statement.variant} was not built from a commit alone",

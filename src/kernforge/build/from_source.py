@@ -273,6 +273,6 @@ def _source(
             f"{wanted.repo_id} was published without its source, and {error.message}",
             hint="load it where a published build fits, or see that the repository can be reached",
         ) from error
-    root = into / origin.folder
+    root = checkout.below(into, origin.folder)
     files.write_atomic(root / lockfile.FILE_NAME, origin.lock.to_json())
     return root

@@ -181,7 +181,7 @@ def read(text: str, *, source: str = FILE) -> Statement:
                 version=_text(details["builder"]["version"]["kernforge"]),
                 url=where["repository"] and _text(where["repository"]),
                 git=GitState(commit=commit, dirty=bool(where["dirty"])) if commit else None,
-                folder=_text(where["folder"]),
+                folder=_folder(_text(where["folder"])),
             ),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -214,6 +214,14 @@ def _read_action(
         isolated=isolation != "none",
         fixed=True,
     )
+
+
+def _folder(text: str) -> str:
+    """A path below a checkout: a statement is a stranger's, and the path is written to."""
+    parts = text.split("/") if text else []
+    if text.startswith("/") or "\\" in text or "\0" in text or {"", ".", "..", ".git"} & set(parts):
+        raise ValueError(f"folder {text!r} is not a path in a checkout")
+    return text
 
 
 def _text(value: object) -> str:

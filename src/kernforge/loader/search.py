@@ -26,6 +26,7 @@ from kernforge.loader.host import probe
 from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, resolve, way_out
 from kernforge.registry.api import Registry, find_revision, find_version, member_for
+from kernforge.registry.directory import read_checked
 from kernforge.registry.names import SOURCE, majors, versions
 from kernforge.registry.redirect import find_redirect
 from kernforge.trust import admission as trust_admission
@@ -466,7 +467,7 @@ def _host_for(name: str, backend: str | None) -> Host:
 
 def _local_node(search: Search, path: Path, host: Host) -> Node:
     try:
-        document = (path / FILE).read_bytes()
+        document = read_checked(path / FILE)
     except FileNotFoundError:
         raise IntegrityError(f"{path / FILE} is missing", hint="build the kernel again") from None
     signature = path / SIGNATURE

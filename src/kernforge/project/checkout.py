@@ -27,6 +27,21 @@ def top(path: Path) -> Path | None:
     return found.top if found else None
 
 
+def below(root: Path, folder: str) -> Path:
+    """A directory of a checkout, by its path there with ``/``.
+
+    Raises:
+        UsageError: the path leads out of the checkout, as a link that is committed there may.
+    """
+    path = root / folder
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UsageError(
+            f"the folder {folder!r} leads out of the checkout",
+            hint="nothing was read or written there; the statement or the repository is not honest",
+        )
+    return path
+
+
 def clone(repository: str | None, commit: str, into: Path) -> None:
     """Clone a repository and check a commit out.
 

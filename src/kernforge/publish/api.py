@@ -10,6 +10,7 @@ import base64
 import contextlib
 import functools
 import re
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -297,10 +298,36 @@ def _read_variant(directory: Path) -> _Built:
             f"{directory / FILE} has no SHA-256 digest", hint="build the kernel with kernforge"
         )
     verify_tree(directory, digest)
+    _refuse_modes(directory)
     hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
     files = tree_files(directory)
     hashes |= {path: sha256(files[path].read_bytes()) for path in UNHASHED & set(files)}
     return _Built(name=name, directory=directory, metadata=metadata, files=files, hashes=hashes)
+
+
+def _refuse_modes(directory: Path) -> None:
+    """Refuse files that mean more than their content: it alone is published.
+
+    Raises:
+        IntegrityError: a file has another name elsewhere, runs as its owner, or is anybody's.
+    """
+    for path, file in tree_files(directory).items():
+        state = file.lstat()
+        if stat.S_ISLNK(state.st_mode):
+            continue
+        problem = ""
+        if state.st_nlink > 1:
+            problem = f"is a hard link: it has {state.st_nlink} names, and each may change it"
+        elif state.st_mode & (stat.S_ISUID | stat.S_ISGID):
+            problem = "is setuid or setgid"
+        elif state.st_mode & stat.S_IWOTH:
+            problem = "can be written by everybody"
+        if problem:
+            raise IntegrityError(
+                f"{path} in {directory} {problem}",
+                hint="build the kernel again, or publish a copy: cp -rL DIR NEW && "
+                "chmod -R a-s,go-w NEW",
+            )
 
 
 def _check_together(built: list[_Built], wanted: Version3 | None) -> None:

@@ -24,11 +24,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.artifact.integrity import is_bytecode
-from kernforge.errors import RegistryError
+from kernforge.artifact.integrity import UNHASHED, is_bytecode
+from kernforge.errors import IntegrityError, RegistryError
 from kernforge.registry.names import COMMIT, REF, SHA256, SOURCE, check_repo_id
 from kernforge.system import files
-from kernforge.system.digest import key, sha256
+from kernforge.system.digest import git_blob, key, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 PART = "part-"
 """Prefix of a blob that is not whole yet: the next download of it goes on there."""
 _PARTS_LAST_S = 7 * 24 * 3600
+_CHANGED = "something else wrote there: remove this copy and fetch it again; nothing of it was run"
 _PARTS = 3  # of a repository's directory: what it is, owner, name
 
 
@@ -110,21 +111,21 @@ class DirectoryRegistry:
         """The bytes of a variant's ``metadata.json``."""
         path = self.fetch(repo_id, commit, variant) / "metadata.json"
         try:
-            return path.read_bytes()
+            return read_checked(path)
         except FileNotFoundError:
             raise RegistryError(f"{path} is missing", hint="publish the kernel again") from None
 
     def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
         """The bytes of a small file beside ``metadata.json``; None without."""
         try:
-            return (self.fetch(repo_id, commit, variant) / name).read_bytes()
+            return read_checked(self.fetch(repo_id, commit, variant) / name)
         except FileNotFoundError:
             return None
 
     def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
         """The bytes of a small file of a commit, by its path; None without."""
         try:
-            return (self.snapshot(repo_id, commit) / path).read_bytes()
+            return read_checked(self.snapshot(repo_id, commit) / path)
         except FileNotFoundError:
             return None
 
@@ -245,6 +246,46 @@ def _read_ref(path: str) -> str:
             if error.errno != errno.ESTALE or last:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def read_checked(path: Path) -> bytes:
+    """The bytes of a small file, which no digest may cover; of a link, what its blob's name says.
+
+    Raises:
+        IntegrityError: the blob has other bytes, or the file or link took the place of a link to a
+            blob.
+    """
+    data = path.read_bytes()
+    if path.is_symlink():
+        refuse_other_bytes(path, os.path.basename(os.readlink(path)), data)  # noqa: PTH115, PTH119
+    elif path.name in UNHASHED and any(other.is_symlink() for other in path.parent.iterdir()):
+        raise IntegrityError(
+            f"{path} is not a link to a blob, as other files of its directory are", hint=_CHANGED
+        )
+    return data
+
+
+def refuse_other_bytes(path: Path | str, blob: str, data: bytes) -> None:
+    """Refuse bytes that are not those that a blob is named by: SHA-256, or git's hash.
+
+    Args:
+        path: of the file, for the message.
+        blob: name of the blob.
+        data: what is there.
+
+    Raises:
+        IntegrityError: they are others, or the name is not a hash.
+    """
+    if SHA256.fullmatch(blob):
+        found = sha256(data)
+    elif COMMIT.fullmatch(blob):
+        found = git_blob(data)
+    else:
+        raise IntegrityError(f"{path} leads to {blob!r}, which is not a blob", hint=_CHANGED)
+    if found != blob:
+        raise IntegrityError(
+            f"{path} is not what its commit has: the blob {blob} has other bytes", hint=_CHANGED
+        )
 
 
 def _content_sha256(path: Path) -> str:

@@ -31,7 +31,7 @@ from kernforge.errors import (
     StorageError,
     UsageError,
 )
-from kernforge.registry.directory import PART, DirectoryRegistry
+from kernforge.registry.directory import PART, DirectoryRegistry, refuse_other_bytes
 from kernforge.registry.hub_client import (
     HubClient,
     HubFile,
@@ -166,7 +166,9 @@ class HubRegistry:
             with self._cache.writing(repo_id):
                 if not self._has_blob(repo_id, file):  # another process may have been first
                     self._download(repo_id, commit, {path: file}, lambda _count: None)
-        return (self._cache.repo(repo_id) / "blobs" / file.blob).read_bytes()
+        data = (self._cache.repo(repo_id) / "blobs" / file.blob).read_bytes()
+        refuse_other_bytes(f"{path} of {repo_id}", file.blob, data)
+        return data
 
     def trusted_publisher(self, owner: str) -> bool | None:
         """Whether the hub marks an organisation as a trusted publisher of kernels.

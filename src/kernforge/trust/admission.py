@@ -6,7 +6,8 @@ Policies are read from, in this order,
 - ``/etc/kernforge/trust.toml``: the site's. No variable and no argument moves it.
 - the file that ``KERNFORGE_TRUST`` names, else ``trust.toml`` in the user's configuration.
 - ``[tool.kernforge.trust]`` of the ``pyproject.toml`` in the current directory or above. It can only
-  tighten, since the author of the current directory may not be the user of the process.
+  tighten, since the author of the current directory may not be the user of the process. One above
+  that is another user's is ignored.
 """
 
 from __future__ import annotations
@@ -101,7 +102,32 @@ def _project() -> Path | None:
         here = Path.cwd()
     except FileNotFoundError:  # the directory was removed
         return None
-    return next((p for d in (here, *here.parents) if (p := d / _PROJECT).is_file()), None)
+    for directory in (here, *here.parents):
+        path = directory / _PROJECT
+        if path.is_file() and (directory == here or _is_own(path)):
+            return path
+    return None
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file, and what it links to, is this user's or root's; git asks the same.
+
+    Whoever can write to a directory above, such as ``/tmp``, says nothing for those who work below.
+    """
+    if {path.lstat().st_uid, path.stat().st_uid} <= {0, os.geteuid()}:
+        return True
+    _note_ignored(path)
+    return False
+
+
+@functools.cache
+def _note_ignored(path: Path) -> None:
+    import logging  # noqa: PLC0415 - slow, and rarely needed
+
+    logging.getLogger("kernforge").warning(
+        "the trust policy in %s is ignored: it lies above this directory and is another user's",
+        path,
+    )
 
 
 def _read_policy(path: Path, *, only_tightens: bool = False) -> Policy | None:

@@ -9,6 +9,7 @@ import tarfile
 from dataclasses import replace
 
 import pytest
+from support.variants import replace_linked
 
 from kernforge.application import download, project_lock
 from kernforge.application.download import Selection
@@ -170,8 +171,7 @@ def test_a_commit_that_changed_since_it_was_locked_is_refused(registry, locks, o
     commit = find_version(registry, OUTER, 1)
     path = registry.fetch(OUTER, commit, CPU) / "metadata.json"
     document = path.read_bytes()
-    path.unlink()
-    path.write_bytes(document.replace(b"Apache-2.0", b"MIT"))
+    replace_linked(path, document.replace(b"Apache-2.0", b"MIT"))
     with pytest.raises(IntegrityError, match="is not what was locked"):
         fetched(registry, outer, HERE, locks=locks)
     unheld = replace(locks, pins=None)

@@ -2,6 +2,7 @@
 """The loader holds kernels to a project's lock."""
 
 import pytest
+from support.variants import replace_linked
 
 from kernforge.application.platforms import parse
 from kernforge.errors import IntegrityError, RequestError
@@ -34,9 +35,8 @@ def test_loading_holds_a_kernel_to_its_lock(project, released, registry, monkeyp
     ask = {"lockfile": project.root / "kernels.lock", "registry": registry}
     path = registry.fetch("o/n", commit, "torch-cpu") / "metadata.json"
     document = path.read_bytes()
-    path.unlink()
-    path.write_bytes(document.replace(b"Apache-2.0", b"MIT"))
+    replace_linked(path, document.replace(b"Apache-2.0", b"MIT"))
     with pytest.raises(IntegrityError, match="is not what was locked"):
         loader.load_kernel("o/n", **ask)
-    path.write_bytes(document)
+    replace_linked(path, document)
     assert loader.load_kernel("o/n", **ask).ANSWER == 42

@@ -8,6 +8,7 @@ import pytest
 from support import policies
 from support.policies import NEVER, REPO, SIGNED, Remote, user, write
 from support.signatures import IDENTITY, ISSUER, Sigstore
+from support.variants import replace_linked
 
 from kernforge.artifact.metadata import SIGNATURE
 from kernforge.artifact.variant import Backend
@@ -51,9 +52,7 @@ def remote(tmp_path, built) -> Remote:
 def test_a_kernel_that_is_refused_is_not_even_read(tmp_path, built):
     registry = remote(tmp_path, built)
     for path in (tmp_path / "registry").rglob("metadata.json"):
-        blob = path.resolve()
-        blob.chmod(0o644)
-        blob.write_text("not JSON")
+        replace_linked(path, b"not JSON")
     with pytest.raises(TrustError):
         loader.get_kernel(REPO, version=1, registry=registry)
     with pytest.raises(IntegrityError, match="not JSON"):
