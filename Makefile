@@ -40,6 +40,7 @@ test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that 
 	$(BIN)/kernforge build --quiet kernels/img2gray $(FOR_HERE)
 	$(BIN)/kernforge build --quiet kernels/relu-scale $(FOR_HERE)
 	$(BIN)/kernforge build --quiet kernels/normalize-volume --variant '*-cpu-*'
+	$(BIN)/kernforge build --quiet kernels/linear-gelu --variant '*-cpu-*'
 	@# Bound with ATen, so built for the torch that is installed.
 	$(BIN)/kernforge build --quiet kernels/gelu-approx --variant \
 	  "$$($(BIN)/python -c 'import torch; print("torch" + "".join(torch.__version__.split(".")[:2]))')-*-cpu-*"

@@ -22,6 +22,7 @@ MOST = 8 << 20  # Bytes of a tensor of the workloads that are computed here.
 PEERS = {
     "gelu-approx": {"torch's kernel through torch.ops"},
     "img2gray": {"torch.compile, untuned", "torch.compile, any shape", "torchvision"},
+    "linear-gelu": {"torch._addmm_activation"},
     "vector-add": {"torch's kernel through torch.ops"},
 }
 

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which kernel computes what, and all but hopper_*.cu: few rows, the plain path, the slope.
+
+#include <algorithm>
+
+#include "few_rows.cuh"
+#include "gelu.cuh"
+#include "hopper.h"
+#include "plain.cuh"
+#include "slope.cuh"
+
+namespace linear_gelu {
+namespace {
+
+template <class Run>
+cudaError_t with_formula(Formula formula, const Run& run) {
+  using Tanh = std::integral_constant<Formula, Formula::kTanh>;
+  using Erf = std::integral_constant<Formula, Formula::kErf>;
+  return formula == Formula::kTanh ? run(Tanh{}) : run(Erf{});
+}
+
+int64_t size_of(DType dtype) {
+  return dtype == DType::kFloat64 ? 8 : dtype == DType::kFloat32 ? 4 : 2;
+}
+
+bool aligned(const void* address, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
+
+int64_t parts(int64_t all, int64_t part) { return (all + part - 1) / part; }
+
+cudaError_t is_hopper(bool* is) {
+  int device = 0, major = 0, minor = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (!error) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  *is = major == 9 && minor == 0;
+  return error;
+}
+
+// Rows up to which few_rows.cuh computes: measured on an H200.
+constexpr int64_t kFew = 32;
+
+constexpr int kWarps = 8;
+
+template <class T, class A, int kEights, int kTiles, int kUnroll>
+void few_by_tensor_cores(const Linear& of, const few_rows::Problem& p, cudaStream_t stream) {
+  const unsigned blocks = static_cast<unsigned>(parts(of.columns, 16 * kTiles));
+  few_rows::by_tensor_cores<T, A, kEights, kTiles, kUnroll, kWarps>
+      <<<blocks, kWarps * 32, 0, stream>>>(static_cast<const T*>(of.x), static_cast<const T*>(of.w),
+                                           static_cast<const T*>(of.bias), static_cast<T*>(of.y),
+                                           static_cast<T*>(of.z), p);
+}
+
+template <class T, Formula kFormula>
+cudaError_t few(const Linear& of, bool tf32, cudaStream_t stream) {
+  using A = Activation<T, kFormula, Sigmoid::kExp>;
+  const few_rows::Problem p = {static_cast<int>(of.rows),
+                               static_cast<int>(of.columns),
+                               static_cast<int>(of.depth),
+                               of.x_stride,
+                               of.w_stride,
+                               of.columns};
+  if (sizeof(T) == 2 || tf32) {
+    const bool wide = of.columns >= 8192;  // enough blocks of 32 columns for all multiprocessors
+    if (of.rows <= 8) {
+      wide ? few_by_tensor_cores<T, A, 1, 2, 2>(of, p, stream)
+           : few_by_tensor_cores<T, A, 1, 1, 2>(of, p, stream);
+    } else if (of.rows <= 16) {
+      wide ? few_by_tensor_cores<T, A, 2, 2, 2>(of, p, stream)
+           : few_by_tensor_cores<T, A, 2, 1, 2>(of, p, stream);
+    } else {
+      wide ? few_by_tensor_cores<T, A, 4, 2, 1>(of, p, stream)
+           : few_by_tensor_cores<T, A, 4, 1, 1>(of, p, stream);
+    }
+    return cudaGetLastError();
+  }
+  if constexpr (sizeof(T) == 4) {
+    // Warps that share a column: as many as have a step of the depth each.
+    const int split = of.depth >= 2048 ? 8 : of.depth >= 1024 ? 2 : 1;
+    const dim3 blocks(static_cast<unsigned>(parts(of.columns, kWarps / split * 4)),
+                      static_cast<unsigned>(parts(of.rows, 8)));
+    few_rows::floats<A, kWarps><<<blocks, kWarps * 32, 0, stream>>>(
+        static_cast<const float*>(of.x), static_cast<const float*>(of.w),
+        static_cast<const float*>(of.bias), static_cast<float*>(of.y), static_cast<float*>(of.z), p,
+        split);
+  }
+  return cudaGetLastError();
+}
+
+template <class T, Formula kFormula>
+cudaError_t plain_linear(const Linear& of, cudaStream_t stream) {
+  constexpr int kTile = sizeof(T) == 8 ? 64 : 128;
+  const plain::Problem p = {of.rows, of.columns, of.depth, of.x_stride, of.w_stride};
+  const int64_t blocks = parts(of.rows, kTile) * parts(of.columns, kTile);
+  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+  plain::linear<T, Activation<T, kFormula, Sigmoid::kExp>, kTile>
+      <<<static_cast<unsigned>(blocks), plain::kThreads, 0, stream>>>(
+          static_cast<const T*>(of.x), static_cast<const T*>(of.w), static_cast<const T*>(of.bias),
+          static_cast<T*>(of.y), static_cast<T*>(of.z), p);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_hopper(DType dtype, Formula formula, const Linear& of, cudaStream_t stream) {
+  if (dtype == DType::kBFloat16) return hopper::launch_bfloat16(formula, of, stream);
+  if (dtype == DType::kFloat16) return hopper::launch_float16(formula, of, stream);
+  return hopper::launch_float32(formula, of, stream);
+}
+
+// Blocks down the rows: enough for all multiprocessors, each of them long.
+int64_t slope_blocks(const Slope& of) {
+  const int64_t across = parts(of.columns, slopes::kLanes * 4);
+  const int64_t most = parts(of.rows, 4 * slopes::kLines);
+  return std::max<int64_t>(1, std::min(most, parts(1024, across)));
+}
+
+}  // namespace
+
+cudaError_t path_of(DType dtype, bool tf32, const Linear& of, Path* path) {
+  const int64_t size = size_of(dtype);
+  const bool whole = aligned(of.x, 16) && aligned(of.w, 16) && of.x_stride * size % 16 == 0 &&
+                     of.w_stride * size % 16 == 0;
+  *path = Path::kPlain;
+  if (dtype == DType::kFloat64 || !whole || of.depth == 0) return cudaSuccess;
+  if (of.rows <= kFew && of.depth * size % 16 == 0) {
+    *path = Path::kFewRows;
+    return cudaSuccess;
+  }
+  if (size == 4 && !tf32) return cudaSuccess;
+  // A tensor map has no row that overlaps the next, and the result's rows begin on 16 bytes.
+  if (of.x_stride < of.depth || of.w_stride < of.depth || of.columns * size % 16 != 0 ||
+      !aligned(of.bias, 2 * size)) {
+    return cudaSuccess;
+  }
+  bool hopper = false;
+  const cudaError_t error = is_hopper(&hopper);
+  if (hopper) *path = Path::kHopper;
+  return error;
+}
+
+cudaError_t linear_launch(DType dtype, Formula formula, bool tf32, const Linear& of,
+                          cudaStream_t stream) {
+  if (of.rows == 0 || of.columns == 0) return cudaSuccess;
+  Path path;
+  if (const cudaError_t error = path_of(dtype, tf32, of, &path)) return error;
+  if (path == Path::kHopper) return launch_hopper(dtype, formula, of, stream);
+  return with_formula(formula, [&](auto chosen) {
+    constexpr Formula kFormula = decltype(chosen)::value;
+    return kernforge::dispatch(dtype, [&](auto element) {
+      using T = decltype(element);
+      if constexpr (sizeof(T) < 8) {
+        if (path == Path::kFewRows) return few<T, kFormula>(of, tf32, stream);
+      }
+      return plain_linear<T, kFormula>(of, stream);
+    });
+  });
+}
+
+int64_t slope_scratch(const Slope& of) {
+  return of.sums == nullptr ? 0 : slope_blocks(of) * of.columns;
+}
+
+cudaError_t slope_launch(DType dtype, Formula formula, const Slope& of, void* scratch,
+                         cudaStream_t stream) {
+  if (of.columns == 0) return cudaSuccess;
+  const int64_t blocks = slope_blocks(of), rows_of_block = parts(of.rows, blocks);
+  return with_formula(formula, [&](auto chosen) {
+    constexpr Formula kFormula = decltype(chosen)::value;
+    return kernforge::dispatch(dtype, [&](auto element) {
+      using T = decltype(element);
+      using W = kernforge::widened_t<T>;
+      auto* partial = of.sums == nullptr ? nullptr : static_cast<W*>(scratch);
+      const auto run = [&](auto vector) {
+        constexpr int kVector = decltype(vector)::value;
+        const dim3 grid(static_cast<unsigned>(parts(of.columns, slopes::kLanes * kVector)),
+                        static_cast<unsigned>(blocks));
+        slopes::multiply<T, kFormula, kVector>
+            <<<grid, slopes::kLanes * slopes::kLines, 0, stream>>>(
+                static_cast<const T*>(of.dy), static_cast<const T*>(of.z), static_cast<T*>(of.dz),
+                partial, of.rows, of.columns, rows_of_block);
+      };
+      constexpr int kMost = kernforge::kVectorLength<T>;
+      const bool wide =
+          of.columns % kMost == 0 && aligned(of.dy, 16) && aligned(of.z, 16) && aligned(of.dz, 16);
+      if (of.rows > 0 || partial != nullptr) {
+        wide ? run(std::integral_constant<int, kMost>{}) : run(std::integral_constant<int, 1>{});
+      }
+      if (partial != nullptr) {
+        slopes::sum_blocks<T><<<static_cast<unsigned>(parts(of.columns, 256)), 256, 0, stream>>>(
+            partial, static_cast<T*>(of.sums), of.columns, static_cast<int>(blocks));
+      }
+      return cudaGetLastError();
+    });
+  });
+}
+
+}  // namespace linear_gelu

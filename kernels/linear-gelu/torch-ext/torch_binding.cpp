@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ops as torch sees them: checks, layout, allocation, stream, registration. On torch's stable
+// ABI, so one build serves every torch from 2.10 on. All arithmetic is behind linear_gelu.h; on
+// CPUs the matrix product is torch's own.
+
+#include <array>
+#include <optional>
+#include <tuple>
+
+#include "../linear_gelu.h"
+#include "kernforge/stable_binding.h"
+#include "registration.h"
+
+namespace {
+
+using kernforge::device_of;
+using kernforge::DType;
+using kernforge::name_of;
+using kernforge::shape_of;
+using kernforge::Tensor;
+using linear_gelu::Formula;
+
+using Bias = std::optional<Tensor>;
+using Two = std::tuple<Tensor, Tensor>;
+
+[[noreturn]] void refuse(const std::string& why) { kernforge::value_error("linear_gelu: " + why); }
+
+Formula formula_of(bool by_tanh) { return by_tanh ? Formula::kTanh : Formula::kErf; }
+
+// That `t` has the dtype and the device of `x`.
+void check_like(const Tensor& t, const Tensor& x, const char* name, const char* like) {
+  if (t.scalar_type() != x.scalar_type()) {
+    refuse(std::string(name) + " must be " + name_of(x.scalar_type()) + " like " + like + ", got " +
+           name_of(t.scalar_type()));
+  }
+  if (t.device() != x.device()) {
+    refuse(std::string(name) + " must be on " + device_of(x) + " like " + like + ", got " +
+           device_of(t));
+  }
+}
+
+struct Sizes {
+  int64_t rows, columns, depth;
+};
+
+Sizes sizes_of(const Tensor& x, const Tensor& weight, const Bias& bias) {
+  check_like(weight, x, "weight", "x");
+  if (weight.dim() != 2) {
+    refuse("weight must be [out_features, in_features], got " + shape_of(weight));
+  }
+  const int64_t columns = weight.size(0), depth = weight.size(1);
+  if (x.dim() < 1 || x.size(x.dim() - 1) != depth) {
+    refuse("the last dimension of x must be in_features of weight, " + std::to_string(depth) +
+           ", got " + shape_of(x));
+  }
+  if (bias) {
+    check_like(*bias, x, "bias", "x");
+    if (bias->dim() != 1 || bias->size(0) != columns) {
+      refuse("bias must be [" + std::to_string(columns) + "], got " + shape_of(*bias));
+    }
+  }
+  int64_t rows = 1;
+  for (int64_t i = 0; i + 1 < x.dim(); ++i) rows *= x.size(i);
+  for (const int64_t size : {rows, columns, depth}) {
+    if (size > INT32_MAX) {
+      refuse("each of rows, in_features and out_features must be below 2^31, got " +
+             std::to_string(size));
+    }
+  }
+  return {rows, columns, depth};
+}
+
+Tensor result_of(const Tensor& x, int64_t columns) {
+  int64_t sizes[64];
+  std::copy(x.sizes().begin(), x.sizes().end(), sizes);
+  sizes[x.dim() - 1] = columns;
+  return kernforge::new_contiguous(x, sizes, x.dim(), x.scalar_type());
+}
+
+Tensor packed(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
+
+// Of the gradient: matrices without gaps, [rows, columns].
+void check_gradient(const Tensor& grad, const Tensor& z) {
+  check_like(grad, z, "grad", "z");
+  bool same = grad.dim() == z.dim() && z.dim() == 2;
+  for (int64_t i = 0; same && i < 2; ++i) same = grad.size(i) == z.size(i);
+  if (!same) {
+    refuse("grad must have the shape of z " + shape_of(z) + ", a matrix, got " + shape_of(grad));
+  }
+}
+
+// For the sums of z's columns, or for none.
+Tensor memory_for_sums(const Tensor& z, bool wanted) {
+  const int64_t columns = wanted ? z.size(1) : 0;
+  return kernforge::new_contiguous(z, &columns, 1, z.scalar_type());
+}
+
+#if defined(CUDA_KERNEL)
+
+// Elements from one row to the next, where all leading dimensions of t are one; -1 where not.
+int64_t row_stride(const Tensor& t) {
+  const int64_t last = t.dim() - 1, depth = t.size(last);
+  if (depth > 1 && t.stride(last) != 1) return -1;
+  int64_t stride = -1,
+          next = 0;  // of the innermost leading dimension, and what the one outside has
+  for (int64_t i = last - 1; i >= 0; --i) {
+    if (t.size(i) == 1) continue;
+    if (stride < 0) {
+      stride = t.stride(i);
+    } else if (t.stride(i) != next) {
+      return -1;
+    }
+    next = t.stride(i) * t.size(i);
+  }
+  return stride < 0 ? depth : stride;
+}
+
+Two run(const Tensor& x, const Tensor& weight, const Bias& bias, bool by_tanh, bool tf32,
+        bool keep) {
+  const DType dtype = kernforge::dtype_of(x, "linear_gelu: x");
+  const Sizes sizes = sizes_of(x, weight, bias);
+  int64_t x_stride = row_stride(x), w_stride = row_stride(weight);
+  const Tensor left = x_stride < 0 ? torch::stable::contiguous(x) : x;
+  const Tensor right = w_stride < 0 ? torch::stable::contiguous(weight) : weight;
+  const Bias added = bias ? Bias(packed(*bias)) : bias;
+  Tensor y = result_of(x, sizes.columns);
+  Tensor z = keep ? result_of(x, sizes.columns) : y;
+  const linear_gelu::Linear of = {left.const_data_ptr(),
+                                  right.const_data_ptr(),
+                                  added ? added->const_data_ptr() : nullptr,
+                                  y.mutable_data_ptr(),
+                                  keep ? z.mutable_data_ptr() : nullptr,
+                                  sizes.rows,
+                                  sizes.columns,
+                                  sizes.depth,
+                                  x_stride < 0 ? sizes.depth : x_stride,
+                                  w_stride < 0 ? sizes.depth : w_stride};
+  kernforge::on_device_of(x, "linear_gelu", [&](cudaStream_t stream) {
+    return linear_gelu::linear_launch(dtype, formula_of(by_tanh), tf32, of, stream);
+  });
+  return {y, z};
+}
+
+Two backward(const Tensor& grad, const Tensor& z, bool by_tanh, bool with_sums) {
+  const DType dtype = kernforge::dtype_of(z, "linear_gelu: z");
+  check_gradient(grad, z);
+  const Tensor dy = packed(grad), at = packed(z);
+  Tensor dz = kernforge::new_like(at);
+  Tensor sums = memory_for_sums(z, with_sums);
+  const linear_gelu::Slope of = {dy.const_data_ptr(),
+                                 at.const_data_ptr(),
+                                 dz.mutable_data_ptr(),
+                                 with_sums ? sums.mutable_data_ptr() : nullptr,
+                                 z.size(0),
+                                 z.size(1)};
+  kernforge::on_device_of(z, "linear_gelu", [&](cudaStream_t stream) {
+    const int64_t doubles = linear_gelu::slope_scratch(of);
+    const Tensor scratch =
+        kernforge::new_contiguous(z, &doubles, 1, torch::headeronly::ScalarType::Double);
+    return linear_gelu::slope_launch(dtype, formula_of(by_tanh), of, scratch.mutable_data_ptr(),
+                                     stream);
+  });
+  return {dz, sums};
+}
+
+#else
+
+constexpr int64_t kGrain = 1 << 12;  // elements: some 20 us of one core, over a thread's start
+
+// Nothing below is recorded for a gradient: that is the Python function's part.
+class NoGradient {
+ public:
+  NoGradient() : before_(aoti_torch_grad_mode_is_enabled()) {
+    aoti_torch_grad_mode_set_enabled(false);
+  }
+  ~NoGradient() { aoti_torch_grad_mode_set_enabled(before_); }
+  NoGradient(const NoGradient&) = delete;
+  NoGradient& operator=(const NoGradient&) = delete;
+
+ private:
+  bool before_;
+};
+
+Tensor torch_linear(const Tensor& x, const Tensor& weight, const Bias& bias) {
+  using torch::stable::detail::from;
+  std::array<StableIValue, 3> stack{from(x), from(weight), from(bias)};
+  TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::linear", "", stack.data(), TORCH_ABI_VERSION));
+  return torch::stable::detail::to<Tensor>(stack[0]);
+}
+
+Two run(const Tensor& x, const Tensor& weight, const Bias& bias, bool by_tanh, bool /*tf32*/,
+        bool keep) {
+  const NoGradient guard;
+  const DType dtype = kernforge::dtype_of(x, "linear_gelu: x");
+  sizes_of(x, weight, bias);
+  const Tensor z = packed(torch_linear(x, weight, bias));
+  Tensor y = keep ? torch::stable::clone(z) : z;
+  torch::stable::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    linear_gelu::gelu_cpu(dtype, formula_of(by_tanh), kernforge::mutable_element(y, begin),
+                          end - begin);
+  });
+  return {y, z};
+}
+
+Two backward(const Tensor& grad, const Tensor& z, bool by_tanh, bool with_sums) {
+  const NoGradient guard;
+  const DType dtype = kernforge::dtype_of(z, "linear_gelu: z");
+  check_gradient(grad, z);
+  const Tensor dy = packed(grad), at = packed(z);
+  Tensor dz = kernforge::new_like(at);
+  torch::stable::parallel_for(0, dz.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    linear_gelu::slope_cpu(dtype, formula_of(by_tanh), kernforge::element(dy, begin),
+                           kernforge::element(at, begin), kernforge::mutable_element(dz, begin),
+                           end - begin);
+  });
+  if (!with_sums) return {dz, memory_for_sums(z, false)};
+  const int64_t rows = 0;
+  return {dz, torch::stable::sum(dz, torch::headeronly::IntHeaderOnlyArrayRef(&rows, 1))};
+}
+
+#endif
+
+Tensor forward(const Tensor& x, const Tensor& weight, const Bias& bias, bool by_tanh, bool tf32) {
+  return std::get<0>(run(x, weight, bias, by_tanh, tf32, false));
+}
+
+Two forward_kept(const Tensor& x, const Tensor& weight, const Bias& bias, bool by_tanh, bool tf32) {
+  return run(x, weight, bias, by_tanh, tf32, true);
+}
+
+// On the device that this build is not for: a sentence instead of the dispatcher's table.
+[[noreturn]] void elsewhere(const Tensor& x) {
+  refuse("x is on " + device_of(x) + ", this build runs on " KERNFORGE_BUILT_FOR);
+}
+Tensor forward_elsewhere(const Tensor& x, const Tensor&, const Bias&, bool, bool) { elsewhere(x); }
+Two kept_elsewhere(const Tensor& x, const Tensor&, const Bias&, bool, bool) { elsewhere(x); }
+Two backward_elsewhere(const Tensor&, const Tensor& z, bool, bool) { elsewhere(z); }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
+  ops.def("linear_gelu(Tensor x, Tensor weight, Tensor? bias, bool by_tanh, bool tf32) -> Tensor");
+  ops.def(
+      "linear_gelu_kept(Tensor x, Tensor weight, Tensor? bias, bool by_tanh, bool tf32)"
+      " -> (Tensor, Tensor)");
+  ops.def("gelu_backward(Tensor grad, Tensor z, bool by_tanh, bool sums) -> (Tensor, Tensor)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
+  ops.impl("linear_gelu", TORCH_BOX(&forward));
+  ops.impl("linear_gelu_kept", TORCH_BOX(&forward_kept));
+  ops.impl("gelu_backward", TORCH_BOX(&backward));
+}
+
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
+  ops.impl("linear_gelu", TORCH_BOX(&forward_elsewhere));
+  ops.impl("linear_gelu_kept", TORCH_BOX(&kept_elsewhere));
+  ops.impl("gelu_backward", TORCH_BOX(&backward_elsewhere));
+}
+
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
