@@ -33,29 +33,38 @@ __device__ __forceinline__ float reciprocal_approx(float v) {
   return r;
 }
 
-// GELU of 2 h.
+// What the sigmoid is of at 2 h, over 2 h: the sigmoid is (1 + tanh(h * odds)) / 2, and for kExp,
+// where the factor -2 log2(e) is in it, 1 / (1 + 2^(h * odds)).
 template <Formula kFormula, Sigmoid kSigmoid>
-__device__ __forceinline__ float gelu_of_twice(float h) {
-  // The sigmoid is that of 2 h * odds(h^2), which is (1 + tanh(h * odds)) / 2. For kExp the odds
-  // have the factor -2 log2(e).
+__device__ __forceinline__ float odds_of_twice(float h) {
   constexpr float kUnit = kSigmoid == Sigmoid::kTanh ? 1.f : -2.8853900817779268f;
-  float odds;
   if constexpr (kFormula == Formula::kTanh) {
     constexpr float kFirst = 1.5957691216057308f * kUnit;  // 2 sqrt(2 / pi)
-    odds = fmaf(kFirst * 4 * 0.044715f, h * h, kFirst);
+    return fmaf(kFirst * 4 * 0.044715f, h * h, kFirst);
   } else {
     const float square = fminf(h * h, 6.25f);
-    odds = fmaf(-1.913555076e-8f * 1024 * kUnit, square, 1.3516917800e-6f * 256 * kUnit);
+    float odds = fmaf(-1.913555076e-8f * 1024 * kUnit, square, 1.3516917800e-6f * 256 * kUnit);
     odds = fmaf(odds, square, -2.5327540675e-5f * 64 * kUnit);
     odds = fmaf(odds, square, -6.112007068955e-4f * 16 * kUnit);
     odds = fmaf(odds, square, 7.420286790910632e-2f * 4 * kUnit);
-    odds = fmaf(odds, square, 1.5944643103717435f * kUnit);
+    return fmaf(odds, square, 1.5944643103717435f * kUnit);
   }
+}
+
+// GELU of 2 h.
+template <Formula kFormula, Sigmoid kSigmoid>
+__device__ __forceinline__ float gelu_of_twice(float h) {
+  const float exponent = h * odds_of_twice<kFormula, kSigmoid>(h);
   if constexpr (kSigmoid == Sigmoid::kTanh) {
-    return fmaf(h, tanh_approx(h * odds), h);
+    return fmaf(h, tanh_approx(exponent), h);
   } else {
-    return (h + h) * reciprocal_approx(1.f + exp2_approx(h * odds));
+    return (h + h) * reciprocal_approx(1.f + exp2_approx(exponent));
   }
+}
+
+// The normal distribution function of 2 h.
+__device__ __forceinline__ float distribution_of_twice(float h) {
+  return reciprocal_approx(1.f + exp2_approx(h * odds_of_twice<Formula::kErf, Sigmoid::kExp>(h)));
 }
 
 // What an epilogue calls. `of_scaled` takes half of z for half types, z for others.

@@ -45,6 +45,7 @@ struct Problem {
   int band;                  // cluster tiles along one side that are taken before the next
   bool bands_of_rows;        // that side is the rows
   int stagger;               // 0 to kStages
+  int left_rows;             // of the box of x that one block loads
 };
 
 // The order of the tiles: bands of `band` cluster tiles, so that what runs at one time shares rows
@@ -209,6 +210,7 @@ __global__ void __launch_bounds__(384, 1)
         return mask;
       }();
       const uint16_t same_columns = ((1u << S::kClusterRows) - 1) << rank_column * S::kClusterRows;
+      const uint32_t stage_bytes = (problem.left_rows * S::kClusterColumns + S::kColumns) * 128;
       for (int i = blockIdx.x / S::kCluster; i < count; i += clusters) {
         const int2 tile = tiles.at(i);
         const int row = (tile.x * S::kClusterRows + rank_row) * S::kRows;
@@ -217,7 +219,7 @@ __global__ void __launch_bounds__(384, 1)
           ptx::mbarrier_wait(empty + 8 * stage, parity ^ 1);
           const uint32_t ready = full + 8 * stage;
           const uint32_t left = ring + stage * S::kStageBytes, right = left + S::kLeftBytes;
-          ptx::mbarrier_expect(ready, S::kStageBytes);
+          ptx::mbarrier_expect(ready, stage_bytes);
           const int k = slice * S::kDepth;
           if constexpr (S::kClusterColumns == 1) {
             ptx::load_box(left, &x, k, row, ready);

@@ -60,9 +60,13 @@ cudaError_t launch(const Matrix& x, const Matrix& w, const Matrix& y, const Matr
   using T = typename S::T;
   constexpr int kSize = sizeof(T);
   CUtensorMap of_x, of_w, of_y, of_z;
+  // Of fewer rows than a tile has no box is larger: what is filled in outside of the matrix takes
+  // longer than what is read. The rest of the shared memory is multiplied and not written.
+  problem.left_rows = S::kLeftBox;
+  if (S::kCluster == 1 && problem.rows < S::kRows) problem.left_rows = problem.rows;
   // What float32 is multiplied as: rounded by the copy, where the product itself would truncate.
   constexpr auto kInput = kSize == 4 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : kMapType<T>;
-  if (!encode(&of_x, kInput, kSize, x, S::kLeftBox) ||
+  if (!encode(&of_x, kInput, kSize, x, problem.left_rows) ||
       !encode(&of_w, kInput, kSize, w, S::kRightBox) || !encode(&of_y, kMapType<T>, kSize, y, 16) ||
       (kKeep && !encode(&of_z, kMapType<T>, kSize, z, 16))) {
     return cudaErrorInvalidValue;
@@ -118,7 +122,8 @@ cudaError_t launch_shape(const Linear& of, cudaStream_t stream) {
                         static_cast<int>(of.depth),
                         8,
                         true,
-                        4};
+                        4,
+                        0};
   if (of.z != nullptr) return launch<S, A, true>(x, w, y, z, of.bias, problem, stream);
   return launch<S, A, false>(x, w, y, z, of.bias, problem, stream);
 }

@@ -42,9 +42,7 @@ cudaError_t is_hopper(bool* is) {
 // Rows up to which few_rows.cuh computes: measured on an H200.
 constexpr int64_t kFew = 32;
 
-constexpr int kWarps = 8;
-
-template <class T, class A, int kEights, int kTiles, int kUnroll>
+template <class T, class A, int kEights, int kTiles, int kUnroll, int kWarps = 8>
 void few_by_tensor_cores(const Linear& of, const few_rows::Problem& p, cudaStream_t stream) {
   const unsigned blocks = static_cast<unsigned>(parts(of.columns, 16 * kTiles));
   few_rows::by_tensor_cores<T, A, kEights, kTiles, kUnroll, kWarps>
@@ -62,21 +60,34 @@ cudaError_t few(const Linear& of, bool tf32, cudaStream_t stream) {
                                of.x_stride,
                                of.w_stride,
                                of.columns};
-  if (sizeof(T) == 2 || tf32) {
-    const bool wide = of.columns >= 8192;  // enough blocks of 32 columns for all multiprocessors
+  const bool wide = of.columns >= 8192;  // blocks for all multiprocessors, several times
+  if constexpr (sizeof(T) == 2) {
+    // What was the fastest of ten on an H200: README.md.
     if (of.rows <= 8) {
-      wide ? few_by_tensor_cores<T, A, 1, 2, 2>(of, p, stream)
+      wide ? few_by_tensor_cores<T, A, 1, 1, 1>(of, p, stream)
            : few_by_tensor_cores<T, A, 1, 1, 2>(of, p, stream);
     } else if (of.rows <= 16) {
-      wide ? few_by_tensor_cores<T, A, 2, 2, 2>(of, p, stream)
-           : few_by_tensor_cores<T, A, 2, 1, 2>(of, p, stream);
+      few_by_tensor_cores<T, A, 2, 1, 1>(of, p, stream);
     } else {
-      wide ? few_by_tensor_cores<T, A, 4, 2, 1>(of, p, stream)
-           : few_by_tensor_cores<T, A, 4, 1, 1>(of, p, stream);
+      wide ? few_by_tensor_cores<T, A, 4, 1, 2, 4>(of, p, stream)
+           : few_by_tensor_cores<T, A, 4, 1, 2>(of, p, stream);
+    }
+    return cudaGetLastError();
+  }
+  if (tf32) {
+    if (of.rows <= 8) {
+      wide ? few_by_tensor_cores<T, A, 1, 2, 2>(of, p, stream)
+           : few_by_tensor_cores<T, A, 1, 1, 1>(of, p, stream);
+    } else if (of.rows <= 16) {
+      wide ? few_by_tensor_cores<T, A, 2, 2, 2>(of, p, stream)
+           : few_by_tensor_cores<T, A, 2, 1, 1>(of, p, stream);
+    } else {
+      few_by_tensor_cores<T, A, 4, 1, 1>(of, p, stream);
     }
     return cudaGetLastError();
   }
   if constexpr (sizeof(T) == 4) {
+    constexpr int kWarps = 8;
     // Warps that share a column: as many as have a step of the depth each.
     const int split = of.depth >= 2048 ? 8 : of.depth >= 1024 ? 2 : 1;
     const dim3 blocks(static_cast<unsigned>(parts(of.columns, kWarps / split * 4)),
@@ -108,11 +119,11 @@ cudaError_t launch_hopper(DType dtype, Formula formula, const Linear& of, cudaSt
   return hopper::launch_float32(formula, of, stream);
 }
 
-// Blocks down the rows: enough for all multiprocessors, each of them long.
+// Blocks down the rows: enough for all multiprocessors, and for each line of a block 8 rows.
 int64_t slope_blocks(const Slope& of) {
-  const int64_t across = parts(of.columns, slopes::kLanes * 4);
-  const int64_t most = parts(of.rows, 4 * slopes::kLines);
-  return std::max<int64_t>(1, std::min(most, parts(1024, across)));
+  const int64_t across = parts(of.columns, slopes::kLanes * 8);
+  const int64_t most = parts(of.rows, 8 * slopes::kLines);
+  return std::max<int64_t>(1, std::min(most, parts(2048, across)));
 }
 
 }  // namespace

@@ -70,8 +70,11 @@ def _seeded():
 
 
 @pytest.fixture(autouse=True)
-def _exact_floats(monkeypatch):
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+def _exact_floats():
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def drawn(shape, dtype, device, seed=7):
@@ -93,7 +96,7 @@ def off(got, exact):
 
 # The rounding of the result alone is 1.7e-3 of it in bfloat16 and 2.1e-4 in float16. On a CPU torch
 # rounds the product before GELU.
-NEAR = {torch.float32: 1e-6, torch.float16: 6e-4, torch.bfloat16: 6e-3, torch.float64: 1e-14}
+NEAR = {torch.float32: 2e-6, torch.float16: 6e-4, torch.bfloat16: 6e-3, torch.float64: 1e-14}
 
 
 @per_formula
@@ -120,7 +123,7 @@ def test_large_sizes_and_their_gradients(kernel, device, dtype, approximate, sha
     grad = torch.randn(want.shape, device=device).to(dtype)
     slopes = torch.autograd.grad(got, leaves, grad)
     right = torch.autograd.grad(want, exact, grad.double())
-    near = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
+    near = {torch.float32: 4e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
     assert off(got, want) <= NEAR[dtype]
     for one, other in zip(slopes, right, strict=True):
         assert off(one, other) <= near
@@ -132,15 +135,15 @@ def test_large_sizes_and_their_gradients(kernel, device, dtype, approximate, sha
 @pytest.mark.parametrize(
     "shape", [(16, 512, 8200), (32, 768, 3072), (300, 520, 8200), (1000, 328, 8200)], ids=str
 )
-def test_tf32_is_used_where_it_is_allowed(kernel, device, approximate, shape, monkeypatch):
+def test_tf32_is_used_where_it_is_allowed(kernel, device, approximate, shape):
     given = drawn(shape, torch.float32, device)
     exact = reference.linear_gelu(*(t.double() for t in given), approximate)
     errors = {}
     for allowed in (False, True):
-        monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", allowed)
+        torch.backends.cuda.matmul.allow_tf32 = allowed
         errors[allowed] = off(kernel.linear_gelu(*given, approximate), exact)
-    assert errors[False] <= 1e-6
-    assert 2e-6 <= errors[True] <= 1e-3
+    assert errors[False] <= 2e-6
+    assert 1e-5 <= errors[True] <= 1e-3
 
 
 @per_formula
