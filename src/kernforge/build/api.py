@@ -24,6 +24,7 @@ from kernforge.errors import BuildError
 from kernforge.project import flag_rules
 from kernforge.project.api import folder
 from kernforge.store import eviction
+from kernforge.system import extras
 from kernforge.system.machine import cores, total_memory
 from kernforge.system.process import ProgramLimits, run
 from kernforge.system.tables import counted, size
@@ -158,6 +159,7 @@ def build_project(
         BuildError: the store is damaged; what a compiler refuses is in the result instead.
         IntegrityError: a file of the toolchain is not what the lock says.
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
+        MissingPackageError: a module that the checks need is not installed.
         SourceError: a source has a mistake that is seen without a compiler.
         NetworkError: something is not in the store and no index can be reached.
         StorageError: the disk is full or read-only.
@@ -165,6 +167,10 @@ def build_project(
         KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
     """
     planned = planned or plan_project(workspace, request)
+    if request.check and planned.plan.actions:  # now, and not when everything is compiled
+        extras.require(
+            cache.MODULES, "the check of what is built", otherwise="build with --no-check"
+        )
     store, events = workspace.store, request.events
     for note in planned.notes:
         events.note(note)

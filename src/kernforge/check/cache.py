@@ -30,6 +30,8 @@ STORE_KIND = "findings"
 _FILE = "findings.json"
 # Where the rules are, their tables, and what reads variants for them.
 _RULES = ("artifact", "binary", "check", "data")
+MODULES = ("abi3audit", "auditwheel", "elftools")
+"""Modules of others that the rules for machine code need."""
 _TOOLS = ("abi3audit", "auditwheel", "pyelftools", "torch", "apache-tvm-ffi")
 
 

@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+from typing import TYPE_CHECKING
+
 from kernforge.errors import MissingPackageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 EXTRAS = {
     "build": (
@@ -39,3 +45,23 @@ def missing(error: ModuleNotFoundError, what: str) -> MissingPackageError | None
     return MissingPackageError(
         f"{what} needs {error.name}, which is not installed", hint=f"pip install {install}"
     )
+
+
+def require(modules: Iterable[str], what: str, *, otherwise: str) -> None:
+    """Refuse to begin what would end with a missing module.
+
+    Args:
+        modules: names; they are looked for and not imported.
+        what: what needs them, such as "this command".
+        otherwise: what else to do than to install them.
+
+    Raises:
+        MissingPackageError: one is not installed.
+    """
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            install = _INSTALL.get(name, name)
+            raise MissingPackageError(
+                f"{what} needs {name}, which is not installed",
+                hint=f"pip install {install}, or {otherwise}",
+            )

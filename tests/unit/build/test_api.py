@@ -2,6 +2,7 @@
 """The course of a build, with a project of Python alone: it needs no compiler."""
 
 import functools
+import importlib.util
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from kernforge.build.api import BuildRequest, EditedPlan
 from kernforge.build.cluster.task import NullProgress
 from kernforge.build.provenance import NO_LOCK
 from kernforge.build.workspace import Workspace, candidates
-from kernforge.errors import BuildError, ToolchainError
+from kernforge.errors import BuildError, MissingPackageError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project import source_files
 from kernforge.project.api import Project
@@ -146,3 +147,20 @@ def test_a_pool_elsewhere_is_made_of_what_is_planned_and_no_tree_is_fetched(work
     ((there, planned, context),) = asked
     assert (there, context.trees) == (workspace, {})
     assert planned.lock is NO_LOCK
+
+
+def test_a_module_that_the_checks_need_is_asked_for_before_anything_is_compiled(
+    workspace, monkeypatch
+):
+    ran = graphs.action("compiles", "touch k.so", outputs=("k.so",))
+    asked = request(workspace, check=True)
+    planned = api.plan_project(workspace, asked)
+    planned = replace(planned, plan=replace(planned.plan, actions=(ran,)))
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "auditwheel" else real(name)
+    )
+    with pytest.raises(MissingPackageError, match="needs auditwheel") as caught:
+        api.build_project(workspace, asked, planned)
+    assert caught.value.hint == "pip install 'kernforge[build]', or build with --no-check"
+    assert asked.events.log == []
