@@ -350,7 +350,9 @@ def _tvm_ffi(backend: Backend, cpu: str) -> Target:
 
 def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[TargetCandidate]:
     inside = [t for t in given.releases if not _outside_torch_bounds(framework, t)]
-    newest = inside[-_DEFAULT_RELEASES:]
+    # Those that can be built: a manifest may end at a CUDA that the newest torches have left.
+    served = [t for t in inside if backend != "cuda" or _usable(given, given.releases[t])]
+    newest = served[-_DEFAULT_RELEASES:]
     here = _for_torch_here(given, framework, backend)
     for torch, published in given.releases.items():
         for cuda in published if backend == "cuda" else (None,):
@@ -386,16 +388,21 @@ def _for_torch_here(
     published = given.releases.get(here.version, ())
     if backend != "cuda":
         return (here.version, None) if published else None
-    usable: list[Version2] = [
-        cuda
-        for cuda in published
-        if not _outside_cuda_bounds(given.manifest, cuda) and not _no_compiler(given, cuda)
-    ]
+    usable = _usable(given, published)
     if here.cuda:
         usable = [c for c in usable if c[0] == here.cuda[0] and c <= here.cuda][::-1]
     else:  # a build of torch without CUDA does not say which
         usable.sort(key=lambda cuda: cuda != USUAL)
     return (here.version, usable[0]) if usable else None
+
+
+def _usable(given: _Given, published: Iterable[Version2]) -> list[Version2]:
+    """Of the CUDA versions of a torch those that the manifest allows and something compiles for."""
+    return [
+        cuda
+        for cuda in published
+        if not _outside_cuda_bounds(given.manifest, cuda) and not _no_compiler(given, cuda)
+    ]
 
 
 def _not_here(here: tuple[Version2, Version2 | None]) -> str:

@@ -185,6 +185,13 @@ def test_a_minimum_above_the_usual_toolkit_makes_the_next_one_the_default():
     assert defaults(considered(["cuda"], text)) == ["torch-stable-abi210-cu132-x86_64-linux"]
 
 
+def test_the_newest_torches_are_those_with_a_cuda_that_the_manifest_allows():
+    text = '[general.cuda]\nmaxver = "12.8"\n[torch]\n' + CUDA
+    assert defaults(considered(["cuda"], text)) == [
+        f"torch{torch}-cxx11-cu126-x86_64-linux" for torch in ("211", "212")
+    ]
+
+
 def test_a_backend_without_a_section_is_python_alone():
     found = considered(["cpu", "rocm"], "[torch]\n" + CPU)
     assert "torch-rocm" in defaults(found)
