@@ -85,7 +85,7 @@ def kills(place: Path) -> dict[str, Any]:
         for number in range(KILLS):
             killing.killed(work, here, number)
             left += bool(killing.leavings(here))
-            if number % _RUN_EVERY == 0:
+            if (number + 1) % _RUN_EVERY == 0:
                 failures += failed(lambda here=here, finish=finish: finish(here))
         young = [path for path in killing.leavings(here) if not killing._old_only(path)]  # noqa: SLF001
         found[name] = {"tries": KILLS, "left_something": left, "failures": failures + len(young)}
@@ -252,6 +252,27 @@ def drops(place: Path) -> dict[str, Any]:
     }
 
 
+def table(result: dict[str, Any]) -> dict[str, Any]:
+    """The table of the page of results."""
+    rows = [
+        [section, name, f"{part['tries']:,}", part["failures"]]
+        for section in SECTIONS
+        for name, part in result.get(section, {}).items()
+        if section != "mutations"
+    ]
+    documents = sum(part["tries"] for part in result.get("mutations", {}).values())
+    bad = sum(part["failures"] for part in result.get("mutations", {}).values())
+    kinds = f"{len(result.get('mutations', {}))} kinds of documents"
+    return {
+        "title": "What may not happen",
+        "head": ["what is done", "to what", "times", "failures"],
+        "rows": [*rows, ["mutations", kinds, f"{documents:,}", bad]],
+        "note": "A failure is something half, wrong, left behind, or an error that is not ours. A "
+        "drop is an answer that is cut off, missing, changed or an error; each fetch ended whole in "
+        "the end.",
+    }
+
+
 SECTIONS = {"kills": kills, "races": races, "flips": flips, "drops": drops, "mutations": mutations}
 
 
@@ -269,6 +290,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as place:
             result[name] = SECTIONS[name](Path(place))
         print(f"{name}: {result[name]} ({time.monotonic() - began:.0f} s)", file=sys.stderr)
+        result["table"] = table(result)
         out.write_text(json.dumps(result, indent=1) + "\n")
     figures = [part for name in SECTIONS for part in result.get(name, {}).values()]
     return 1 if any(part["failures"] for part in figures) else 0

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
+import tomllib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,16 @@ GROUPS = {
         "cache.\n",
         ("load.json", "verify.json"),
     ),
+    "attacks": Group(
+        "Results: Attacks on kernforge",
+        "What could be done to who builds and loads kernels of strangers, and which test holds that "
+        "it can\nno longer. Those of a build run in bubblewrap and in the built-in namespaces. "
+        "[The threat\nmodel](../explanation/threat-model.md) says what is promised and what is not."
+        "\n",
+        ("attacks.json", "fuzz.json", "boundary.json"),
+    ),
 }
+ROUTES = Path(__file__).parents[1] / "tests" / "attacks_on_us" / "routes.toml"
 
 # Counts of tests are no results.
 _LEFT_OUT = "gpu-tests*.json"
@@ -160,6 +169,7 @@ def pages(results: Path) -> dict[str, str]:
     for name, group in GROUPS.items():
         found = [path for pattern in group.files for path in sorted(results.glob(pattern))]
         parts = [f"# {group.title}\n", group.text]
+        parts += [routes(ROUTES)] if name == "attacks" else []
         parts += [_table(tables.pop(path.name), path) for path in found if path.name in tables]
         texts[name] = "\n".join(parts)
     if tables:
@@ -169,6 +179,21 @@ def pages(results: Path) -> dict[str, str]:
     ]
     texts["README"] = "\n".join((_INDEX, *lines, ""))
     return texts
+
+
+def routes(path: Path) -> str:
+    """The table of the attack suite: a row for each route."""
+    rows = [["route", "what was possible", "what happens now", "seen before", "held by"]]
+    for route in tomllib.loads(path.read_text())["route"]:
+        tests = [posixpath.normpath(f"tests/attacks_on_us/{name}") for name in route["tests"]]
+        links = ", ".join(f"[`{test.rpartition('/')[2]}`](../../{test})" for test in tests)
+        rows.append([route["id"], route["was"], route["now"], route["before"], links])
+    lines = [_row(rows[0]), _row(["---"] * len(rows[0])), *map(_row, rows[1:])]
+    text = (
+        '"Seen before" says how it was seen that the attack succeeded: its test, or the same steps, '
+        "ran\nagainst the last commit before the boundary was built (`34d38a2^`)."
+    )
+    return "\n".join(["## Routes\n", *lines, "", text, ""])
 
 
 _INDEX = """# Results

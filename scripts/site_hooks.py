@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "kernels/*/README.md")
-FILES = ("LICENSE", "benchmarks/results/*.json")
+FILES = (
+    *("LICENSE", "benchmarks/results/*.json"),
+    *("tests/attacks_on_us/test_*.py", "tests/fuzz/test_fuzz.py"),
+    "tests/unit/build/execute/test_sandbox.py",
+)
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 _log = logging.getLogger("mkdocs.hooks.site_hooks")

@@ -1,21 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threat model names the test of each promise, and each attack stands in it."""
+"""The threat model links each promise to its test, and each attack stands in it and in the results."""
 
 import re
+import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGE = (ROOT / "docs" / "explanation" / "threat-model.md").read_text()
+PAGE = ROOT / "docs" / "explanation" / "threat-model.md"
+TEXT = PAGE.read_text()
+ROUTES = tomllib.loads((HERE / "routes.toml").read_text())["route"]
+ATTACKS = {path.name for path in HERE.glob("test_*.py")} - {Path(__file__).name}
+_LINK = re.compile(r"\[`(test_\w+\.py)`\]\(([^)]+)\)")
 
 
-def test_each_promise_names_a_test_that_exists():
-    named = set(re.findall(r"`((?:tests/[\w/]+/)?test_\w+\.py)`", PAGE))
-    assert named
-    missing = {n for n in named if not (HERE / n).is_file() and not (ROOT / n).is_file()}
-    assert not missing
+def promises():
+    """The rows of the table of promises."""
+    table = TEXT.partition("| who | holds |")[2].partition("\n\n")[0]
+    return [line for line in table.splitlines()[2:] if line.startswith("|")]
+
+
+def test_each_promise_links_to_a_test_that_exists():
+    assert len(promises()) > 15
+    without = [row for row in promises() if not _LINK.search(row) and "**a publisher**" not in row]
+    assert not without, "only what is not tested here, as a publisher who is trusted"
+    for name, target in _LINK.findall(TEXT):
+        assert (PAGE.parent / target).is_file(), target
+        assert target.endswith(f"/{name}")
 
 
 def test_each_attack_is_in_the_threat_model():
-    attacks = {path.name for path in HERE.glob("test_*.py")} - {Path(__file__).name}
-    assert not {name for name in attacks if f"`{name}`" not in PAGE}
+    assert not ATTACKS - {name for name, _ in _LINK.findall(TEXT)}
+
+
+def test_each_attack_is_a_route_of_the_results():
+    named = {name for route in ROUTES for name in route["tests"]}
+    assert not {name for name in named if not (HERE / name).is_file()}
+    assert not ATTACKS - named, "add it to routes.toml, and run `make docs`"
+    assert all(route[key] for route in ROUTES for key in ("id", "was", "now", "before"))
+    ids = [route["id"] for route in ROUTES]
+    assert len(ids) == len(set(ids))
