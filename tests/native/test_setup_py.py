@@ -58,12 +58,27 @@ def environment(kept_home):
     return variables
 
 
+def printed_by(done, expect):
+    assert (done.returncode == 0) == (expect == 0), done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
 def run(*argv, cwd, env, expect=0):
     done = subprocess.run(
         list(map(str, argv)), cwd=cwd, env=env, capture_output=True, text=True, check=False
     )
-    assert (done.returncode == 0) == (expect == 0), done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return printed_by(done, expect)
+
+
+@pytest.fixture
+def python(fork_server, environment):
+    """A function that runs a program, which finds torch imported."""
+
+    def call(code, cwd, expect=0):
+        done = fork_server.run([sys.executable, "-c", code], cwd=cwd, env=environment)
+        return printed_by(done, expect)
+
+    return call
 
 
 def tutorial(name, place, *, ours=True):
@@ -85,27 +100,15 @@ def plain(tmp_path):
     return tmp_path
 
 
-def test_build_ext_inplace_compiles_with_all_arguments_and_reuses(plain, environment):
+def test_build_ext_inplace_compiles_with_all_arguments_and_reuses(plain, environment, python):
     first = run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=plain, env=environment)
-    printed = run(
-        sys.executable,
-        "-c",
-        "import torch, plain; print(plain.value())",
-        cwd=plain,
-        env=environment,
-    )
+    printed = python("import torch, plain; print(plain.value())", plain)
     assert printed.split() == ["42"]
     assert "building for torch" in first
     # A change of a header is seen, and so is its way back.
     (plain / "include/value.h").write_text("#define VALUE 50\n")
     run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=plain, env=environment)
-    printed = run(
-        sys.executable,
-        "-c",
-        "import torch, plain; print(plain.value())",
-        cwd=plain,
-        env=environment,
-    )
+    printed = python("import torch, plain; print(plain.value())", plain)
     assert printed.split() == ["52"]
 
 
@@ -141,7 +144,7 @@ def test_a_source_that_is_not_there(plain, environment):
     assert "Traceback" not in printed
 
 
-def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, environment):
+def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, environment, python):
     project = tutorial("my_extension", tmp_path / "project")
     argv = (sys.executable, "setup.py", "build_ext", "--inplace")
     printed = run(*argv, cwd=project, env=environment, expect=1)
@@ -152,18 +155,18 @@ def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, e
     binding.write_text(binding.read_text().replace("\nvoid launch", '\nextern "C" void launch'))
     run(*argv, cwd=project, env=environment)
     code = "import torch, my_ops; my_ops.fused_relu_scale(torch.ones(4), 2.0)"
-    printed = run(sys.executable, "-c", code, cwd=project, env=environment, expect=1)
+    printed = python(code, project, expect=1)
     assert "input must be a CUDA tensor" in printed
 
 
-def test_a_project_of_many_operators(tmp_path, environment):
+def test_a_project_of_many_operators(tmp_path, environment, python):
     project = tutorial("cuda_ops_project", tmp_path / "project")
     argv = (sys.executable, "setup.py", "build_ext", "--inplace")
     run(*argv, cwd=project, env=environment)
     made = sorted(path.name.partition(".")[0] for path in project.glob("cuda_ops/*.so"))
     assert made == ["relu", "vector_add"]
     code = "import torch; from cuda_ops import relu; relu.forward(torch.ones(4))"
-    printed = run(sys.executable, "-c", code, cwd=project, env=environment, expect=1)
+    printed = python(code, project, expect=1)
     assert "a must be a CUDA tensor" in printed
 
 
@@ -181,11 +184,11 @@ def test_the_development_script_of_many_operators(tmp_path, environment):
     assert "['vector_add']" in printed
 
 
-def test_autograd_in_device_code(tmp_path, environment):
+def test_autograd_in_device_code(tmp_path, environment, python):
     project = tutorial("custom_ops", tmp_path / "project")
     run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=project, env=environment)
     code = "import torch, cuda_add; cuda_add.add(torch.ones(4), torch.ones(4))"
-    printed = run(sys.executable, "-c", code, cwd=project, env=environment, expect=1)
+    printed = python(code, project, expect=1)
     assert "inputs must be CUDA tensors" in printed
 
 
@@ -203,7 +206,7 @@ def unchanged(project):
     return project
 
 
-def test_pip_install_of_a_tutorial_with_no_changed_line(tmp_path, environment):
+def test_pip_install_of_a_tutorial_with_no_changed_line(tmp_path, environment, python):
     project = tutorial("my_extension", tmp_path / "project", ours=False)
     binding = project / "my_op.cpp"
     binding.write_text(binding.read_text().replace("\nvoid launch", '\nextern "C" void launch'))
@@ -213,7 +216,7 @@ def test_pip_install_of_a_tutorial_with_no_changed_line(tmp_path, environment):
     assert "actions were run" in printed  # what the build within pip says
     assert "Successfully installed my-ops" in printed
     code = "import torch, my_ops; my_ops.fused_relu_scale(torch.ones(4), 2.0)"
-    printed = run(sys.executable, "-c", code, cwd=site, env=environment, expect=1)
+    printed = python(code, site, expect=1)
     assert "input must be a CUDA tensor" in printed
 
 
@@ -255,7 +258,7 @@ def test_pip_shows_what_failed_and_which_line_asked(plain, environment):
     assert "setup.py:2 asks for torch.nn" in printed
 
 
-def test_wheels_for_many_torch_and_python(plain, tmp_path, environment):
+def test_wheels_for_many_torch_and_python(plain, tmp_path, environment, python):
     unchanged(plain)
     (plain / "csrc/launch.cu").write_text(
         "__global__ void f() {}\nvoid launch() { f<<<1, 1>>>(); }\n"
