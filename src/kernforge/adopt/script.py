@@ -12,13 +12,12 @@ from __future__ import annotations
 import ast
 import glob
 import itertools
-import math
-import operator
 import posixpath
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from kernforge.adopt import answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -30,231 +29,6 @@ RECORDED = frozenset(
 _MODULES = ("setuptools", "distutils", "torch.utils.cpp_extension", "kernforge")
 _STEPS = 200_000
 _DEPTH = 30
-_LONGEST = 10_000
-_LARGEST = 1 << 20  # characters or elements of a value that a program makes
-_BITS = 64
-# A width of five digits, or one that is an argument.
-_WIDE_PERCENT = re.compile(r"%[^a-zA-Z%]*(\d{5}|\*)")
-_WIDE_FORMAT = re.compile(r":[^}]*(\d{5}|\{)")
-
-
-def _range(*limits: int) -> list[int]:
-    numbers = range(*limits)
-    if len(numbers) > _LONGEST:
-        raise ValueError("too long to be followed")
-    return list(numbers)
-
-
-def _sized(count: int) -> None:
-    """Check how many characters or elements a program makes of what it has.
-
-    Raises:
-        ValueError: it is too large: a hostile program would fill the memory.
-    """
-    if count > _LARGEST:
-        raise ValueError("too large to be followed")
-
-
-def _sum(left: Any, right: Any) -> Any:
-    if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
-        _sized(len(left) + len(right))
-    return _small(left + right)
-
-
-def _product(left: Any, right: Any) -> Any:
-    for count, value in ((left, right), (right, left)):
-        if isinstance(count, int) and isinstance(value, str | list | tuple):
-            _sized(count * len(value))
-    return _small(left * right)
-
-
-def _remainder(left: Any, right: Any) -> Any:
-    if isinstance(left, str) and _WIDE_PERCENT.search(left):
-        raise ValueError("too wide to be followed")
-    return left % right
-
-
-def _small(value: Any) -> Any:
-    if isinstance(value, int) and value.bit_length() > _BITS:
-        raise ValueError("too large to be followed")
-    return value
-
-
-def _check_call(holder: Any, name: str, arguments: list[Any]) -> None:
-    """Refuse a method's call whose result is far larger than what it is given."""
-    if isinstance(holder, str) and name == "format" and _WIDE_FORMAT.search(holder):
-        raise ValueError("too wide to be followed")
-    if isinstance(holder, str) and name == "replace":
-        _sized(len(holder) + (holder.count(arguments[0]) + 1) * len(arguments[1]))
-    if isinstance(holder, str) and name == "join":
-        texts = _iterated(arguments[0])
-        _sized(sum(len(text) for text in texts) + len(holder) * len(texts))
-    if isinstance(holder, list) and name == "extend":
-        _sized(len(holder) + len(_iterated(arguments[0])))
-
-
-def _total(numbers: Any, start: Any = 0) -> Any:
-    if not isinstance(start, int | float):
-        _sized(sum(len(each) for each in numbers))
-    return _small(sum(numbers, start))
-
-
-def _listed(lists: tuple[Any, ...]) -> list[list[Any]]:
-    """Lists that are small together."""
-    _sized(sum(len(each) for each in lists))
-    return [list(each) for each in lists]
-
-
-def _all_pairs(*lists: Any, **_: Any) -> list[tuple[Any, ...]]:
-    _sized(math.prod(len(each) for each in lists))
-    return list(itertools.product(*lists))
-
-
-# No variable is set: the machine of whoever adopts a project decides nothing in it.
-_OS = {"name": "posix", "sep": "/", "curdir": ".", "environ": {}}
-_CONSTANTS: dict[str, Any] = {
-    **{f"os.{name}": value for name, value in _OS.items()},
-    "sys.argv": ["setup.py"],
-    "sys.platform": "linux",
-    "sys.version_info": (3, 11, 0),
-    "torch.__version__": "2.10.0",
-    "torch.version.cuda": "13.0",
-    "torch.version.hip": None,
-    "torch.utils.cpp_extension.CUDA_HOME": "/usr/local/cuda",
-    "torch.utils.cpp_extension.ROCM_HOME": None,
-    "torch.utils.cpp_extension.IS_HIP_EXTENSION": False,
-    "torch.utils.cpp_extension.IS_WINDOWS": False,
-    "typing.TYPE_CHECKING": False,
-}
-_ANSWERS: dict[str, Callable[..., Any]] = {
-    "torch.cuda.is_available": lambda: True,
-    "torch.cuda.device_count": lambda: 1,
-    "torch.__config__.parallel_info": lambda: "",
-    "torch.utils.cpp_extension.include_paths": lambda *_, **__: [],
-    "torch.utils.cpp_extension.library_paths": lambda *_, **__: [],
-    "platform.system": lambda: "Linux",
-    "platform.machine": lambda: "x86_64",
-    **{f"os.{name}": lambda _name, default=None: default for name in ("getenv",)},
-    "itertools.product": _all_pairs,
-    "itertools.chain": lambda *lists: list(itertools.chain(*_listed(lists))),
-    "warnings.warn": lambda *_, **__: None,
-    "logging.info": lambda *_, **__: None,
-    "logging.warning": lambda *_, **__: None,
-    "os.path.join": posixpath.join,
-    "os.path.dirname": posixpath.dirname,
-    "os.path.basename": posixpath.basename,
-    "os.path.splitext": posixpath.splitext,
-    "os.path.split": posixpath.split,
-    "os.path.normpath": posixpath.normpath,
-    "os.path.isabs": posixpath.isabs,
-    "setuptools.find_packages": lambda *_, **__: [],
-}
-_BUILTINS: dict[str, Callable[..., Any]] = {
-    "all": all,
-    "any": any,
-    "bool": bool,
-    "dict": dict,
-    "enumerate": lambda *a: list(enumerate(*a)),
-    "float": float,
-    "int": int,
-    "isinstance": lambda value, kind: isinstance(value, kind) if isinstance(kind, type) else False,
-    "len": len,
-    "list": list,
-    "max": max,
-    "min": min,
-    "print": lambda *_, **__: None,
-    "range": _range,
-    "reversed": lambda a: list(reversed(a)),
-    "set": set,
-    "sorted": sorted,
-    "str": str,
-    "sum": _total,
-    "tuple": tuple,
-    "zip": lambda *a, **_: list(zip(*a, strict=False)),
-}
-_METHODS: dict[type, frozenset[str]] = {
-    str: frozenset(
-        [
-            "capitalize",
-            "count",
-            "endswith",
-            "find",
-            "format",
-            "index",
-            "isdigit",
-            "join",
-            "lower",
-            "lstrip",
-            "partition",
-            "removeprefix",
-            "removesuffix",
-            "replace",
-            "rpartition",
-            "rsplit",
-            "rstrip",
-            "split",
-            "splitlines",
-            "startswith",
-            "strip",
-            "title",
-            "upper",
-        ]
-    ),
-    list: frozenset(
-        ["append", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"]
-    ),
-    dict: frozenset(["copy", "get", "items", "keys", "pop", "setdefault", "update", "values"]),
-    set: frozenset(["add", "discard", "union", "update"]),
-    tuple: frozenset(["count", "index"]),
-}
-_PATH_METHODS = frozenset(
-    [
-        "absolute",
-        "as_posix",
-        "exists",
-        "glob",
-        "is_dir",
-        "is_file",
-        "iterdir",
-        "joinpath",
-        "relative_to",
-        "resolve",
-        "rglob",
-        "with_name",
-        "with_suffix",
-    ]
-)
-_PATH_VALUES = frozenset(["name", "parent", "stem", "suffix", "parts", "parents"])
-_OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: _sum,
-    ast.Sub: operator.sub,
-    ast.Mult: _product,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: _remainder,
-    ast.BitOr: operator.or_,
-}
-_COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
-}
-_MISTAKES = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    OSError,
-    TypeError,
-    ValueError,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +224,7 @@ class Reader:
                 f"{values.reason}; it is not followed"
             )
             return
-        for value in _iterated(values):
+        for value in answers.iterated(values):
             self._assign(node.target, value)
             try:
                 self._block(node.body)
@@ -464,7 +238,7 @@ class Reader:
             case ast.Name():
                 self._scope[target.id] = value
             case ast.Tuple() | ast.List():
-                parts = list(_iterated(value)) if _is_iterable(value) else []
+                parts = list(answers.iterated(value)) if answers.is_iterable(value) else []
                 for position, part in enumerate(target.elts):
                     given = parts[position] if position < len(parts) else _unknown(value, target)
                     self._assign(part, given)
@@ -473,7 +247,7 @@ class Reader:
                 if isinstance(holder, dict | list) and not isinstance(key, Unknown):
                     try:
                         holder[key] = value
-                    except _MISTAKES:
+                    except answers.MISTAKES:
                         self.doubts[target.lineno] = f"`{ast.unparse(target)}` cannot be assigned"
             case _:
                 pass
@@ -482,7 +256,7 @@ class Reader:
         value = self._value(node.value)
         old = self._value(_loaded(node.target))
         if isinstance(old, list) and isinstance(node.op, ast.Add):
-            old.extend([value] if isinstance(value, Unknown) else _iterated(value))
+            old.extend([value] if isinstance(value, Unknown) else answers.iterated(value))
             return
         self._assign(node.target, self._operate(node, type(node.op), old, value))
 
@@ -545,7 +319,7 @@ class Reader:
     def _name(self, node: ast.Name) -> Any:
         if node.id in self._scope:
             return self._scope[node.id]
-        if node.id in _BUILTINS or node.id == "open":
+        if node.id in answers.BUILTINS or node.id == "open":
             return Named(f"builtins.{node.id}")
         return Unknown(node.id, getattr(node, "lineno", 0))
 
@@ -553,7 +327,7 @@ class Reader:
         for node in nodes:
             if isinstance(node, ast.Starred):
                 value = self._value(node.value)
-                yield from [value] if isinstance(value, Unknown) else _iterated(value)
+                yield from [value] if isinstance(value, Unknown) else answers.iterated(value)
             else:
                 yield self._value(node)
 
@@ -585,8 +359,8 @@ class Reader:
             if isinstance(side, Unknown):
                 return side
         try:
-            return _OPERATORS[kind](left, right)
-        except (KeyError, *_MISTAKES):
+            return answers.OPERATORS[kind](left, right)
+        except (KeyError, *answers.MISTAKES):
             return Unknown(ast.unparse(node), node.lineno)
 
     def _bool(self, node: ast.BoolOp) -> Any:
@@ -619,9 +393,9 @@ class Reader:
                 if isinstance(side, Unknown):
                     return side
             try:
-                if not _COMPARISONS[type(op)](left, right):
+                if not answers.COMPARISONS[type(op)](left, right):
                     return False
-            except _MISTAKES:
+            except answers.MISTAKES:
                 return Unknown(ast.unparse(node), node.lineno)
             left = right
         return True
@@ -630,7 +404,7 @@ class Reader:
         holder = self._value(node.value)
         if isinstance(holder, Named):
             return _constant(f"{holder.name}.{node.attr}")
-        if isinstance(holder, Path) and node.attr in _PATH_VALUES:
+        if isinstance(holder, Path) and node.attr in answers.PATH_VALUES:
             return getattr(holder, node.attr)
         return _unknown(holder, node)
 
@@ -646,7 +420,7 @@ class Reader:
                 )
                 return holder[low:high:step]
             return holder[self._value(node.slice)]
-        except _MISTAKES:
+        except answers.MISTAKES:
             return Unknown(ast.unparse(node), node.lineno)
 
     def _comprehension(
@@ -670,7 +444,7 @@ class Reader:
         values = self._value(first.iter)
         if isinstance(values, Unknown):
             return values
-        for value in _iterated(values):
+        for value in answers.iterated(values):
             self._assign(first.target, value)
             tests = [self._value(test) for test in first.ifs]
             if unknown := next((test for test in tests if isinstance(test, Unknown)), None):
@@ -751,15 +525,15 @@ class Reader:
                 return holder.path.read_text(encoding="utf-8")
             if isinstance(holder, Path) and name == "read_text":
                 return self._open(holder).path.read_text(encoding="utf-8")
-            if isinstance(holder, Path) and name in _PATH_METHODS:
+            if isinstance(holder, Path) and name in answers.PATH_METHODS:
                 return self._path(holder, name, arguments)
-            if name in _METHODS.get(type(holder), ()):
+            if name in answers.METHODS.get(type(holder), ()):
                 if name == "sort":
                     options.pop("key", None)
-                _check_call(holder, name, arguments)
+                answers.check_call(holder, name, arguments)
                 result = getattr(holder, name)(*arguments, **options)
                 return list(result) if name in {"items", "keys", "values"} else result
-        except _MISTAKES:
+        except answers.MISTAKES:
             pass
         return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
 
@@ -769,20 +543,50 @@ class Reader:
         Raises:
             ValueError: it lies outside the project, or is opened to be written.
         """
-        whole = (self._root / path).resolve()
-        if mode not in {"r", "rt"} or not whole.is_relative_to(self._root):
-            raise ValueError("not a file of the project that is read")
-        return _OpenFile(whole)
+        if mode not in {"r", "rt"}:
+            raise ValueError("it is opened to be written")
+        return _OpenFile(self._within(path).resolve())
+
+    def _within(self, path: Any) -> Path:
+        """A path of the project; what lies elsewhere is not looked at, not even its name.
+
+        Raises:
+            ValueError: it lies outside the project.
+        """
+        whole: Path = self._root / path
+        if not whole.resolve().is_relative_to(self._root.resolve()):
+            raise ValueError("it lies outside the project")
+        return whole
+
+    def _matches(self, start: Path, pattern: Any, *, recursive: bool) -> list[str]:
+        """Paths below a directory of the project that match, all of them in the project.
+
+        Raises:
+            ValueError: the pattern leads out of the project.
+        """
+        parts = Path(str(pattern)).parts
+        if ".." in parts or Path(str(pattern)).is_absolute():
+            fixed = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+            if ".." in parts[len(fixed) :]:
+                raise ValueError("it leads out of the project")
+            self._within(start / Path(*fixed))
+        found = glob.glob(str(pattern), root_dir=self._within(start), recursive=recursive)  # noqa: PTH207
+        return sorted(path for path in found if self._is_within(start / path))
+
+    def _is_within(self, path: Path) -> bool:
+        """Whether a path that was found is no link out of the project."""
+        return (self._root / path).resolve().is_relative_to(self._root.resolve())
 
     def _path(self, holder: Path, name: str, arguments: list[Any]) -> Any:
         if name in {"resolve", "absolute"}:
             return self._root / holder
         if name in {"glob", "rglob", "iterdir"}:
-            found = getattr(self._root / holder, name)(*arguments)
-            whole = holder.is_absolute()
-            return sorted(path if whole else path.relative_to(self._root) for path in found)
+            pattern = "*" if name == "iterdir" else str(arguments[0])
+            pattern = f"**/{pattern}" if name == "rglob" else pattern
+            found = self._matches(holder, pattern, recursive=True)
+            return [holder / path for path in found]
         if name in {"exists", "is_file", "is_dir"}:
-            return getattr(self._root / holder, name)()
+            return getattr(self._within(holder), name)()
         return getattr(holder, name)(*arguments)
 
     def _foreign(
@@ -805,7 +609,7 @@ class Reader:
             )
             self.calls.append(call)
             return call
-        function = _BUILTINS.get(last) if head == "builtins" else _ANSWERS.get(name)
+        function = answers.BUILTINS.get(last) if head == "builtins" else answers.ANSWERS.get(name)
         function = function or self._on_disk(name)
         if function is None:
             return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
@@ -815,7 +619,7 @@ class Reader:
                 return unknown[0]
         try:
             return function(*arguments, **{k: v for k, v in options.items() if k != "key"})
-        except _MISTAKES:
+        except answers.MISTAKES:
             return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
 
     def _on_disk(self, name: str) -> Callable[..., Any] | None:
@@ -823,21 +627,19 @@ class Reader:
         root = self._root
 
         def listed(pattern: Any, *, recursive: bool = False, **_: Any) -> list[str]:
-            text = str(pattern)
-            found = glob.glob(text, root_dir=root, recursive=recursive)  # noqa: PTH207
-            return sorted(found)
+            return self._matches(Path(), pattern, recursive=recursive)
 
         table: dict[str, Callable[..., Any]] = {
             "glob.glob": listed,
             "glob.iglob": listed,
             "os.getcwd": lambda: str(root),
-            "os.listdir": lambda path=".": sorted(p.name for p in (root / path).iterdir()),
+            "os.listdir": lambda path=".": sorted(p.name for p in self._within(path).iterdir()),
             "os.path.abspath": lambda path: posixpath.normpath(root / path),
             "os.path.realpath": lambda path: posixpath.normpath(root / path),
             "os.path.relpath": lambda path, start=".": posixpath.relpath(root / path, root / start),
-            "os.path.exists": lambda path: (root / path).exists(),
-            "os.path.isfile": lambda path: (root / path).is_file(),
-            "os.path.isdir": lambda path: (root / path).is_dir(),
+            "os.path.exists": lambda path: self._within(path).exists(),
+            "os.path.isfile": lambda path: self._within(path).is_file(),
+            "os.path.isdir": lambda path: self._within(path).is_dir(),
             "builtins.open": self._open,
             "pathlib.Path": Path,
             "pathlib.Path.cwd": lambda: root,
@@ -852,21 +654,10 @@ def _loaded(target: ast.expr) -> ast.expr:
 
 def _constant(name: str) -> Any:
     """What an imported name means: a constant of the table, or the name."""
-    return _CONSTANTS[name] if name in _CONSTANTS else Named(name)
+    return answers.CONSTANTS[name] if name in answers.CONSTANTS else Named(name)
 
 
 def _unknown(value: Any, node: ast.expr) -> Unknown:
     if isinstance(value, Unknown):
         return value
     return Unknown(ast.unparse(node), node.lineno)
-
-
-def _is_iterable(value: Any) -> bool:
-    return isinstance(value, list | tuple | set | dict | str)
-
-
-def _iterated(value: Any) -> list[Any]:
-    """The elements, in an order that is always the same."""
-    if isinstance(value, set):
-        return sorted(value, key=str)
-    return list(value) if _is_iterable(value) else []
