@@ -71,7 +71,7 @@ __device__ __forceinline__ uint4 rounded(uint4 v) {
 // kEights: groups of 8 rows of x. kTiles: of 16 columns of the result a block. kUnroll: chunks of
 // 64 bytes of the depth a step of one warp.
 template <class T, class Activation, int kEights, int kTiles, int kUnroll, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32)
+static __global__ void __launch_bounds__(kWarps * 32)
     by_tensor_cores(const T* __restrict__ x, const T* __restrict__ w, const T* __restrict__ bias,
                     T* __restrict__ y, T* __restrict__ z, const Problem p) {
   constexpr int kOfLane = 16 / sizeof(T), kChunk = 4 * kOfLane, kStep = kChunk * kUnroll;
@@ -189,7 +189,7 @@ __device__ __forceinline__ float sums_over_lanes(float (&values)[32], int lane) 
 // float32, multiplied exactly: a warp has 8 rows of x and 4 columns of the result; blockIdx.y is
 // the group of 8 rows.
 template <class Activation, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32)
+static __global__ void __launch_bounds__(kWarps * 32)
     floats(const float* __restrict__ x, const float* __restrict__ w, const float* __restrict__ bias,
            float* __restrict__ y, float* __restrict__ z, const Problem p, int warps_a_column) {
   __shared__ float partial[kWarps][32];

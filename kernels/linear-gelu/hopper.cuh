@@ -156,7 +156,7 @@ struct Writer {
 };
 
 template <class S, class Activation, bool kKeep>
-__global__ void __launch_bounds__(384, 1)
+static __global__ void __launch_bounds__(384, 1)
     linear(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
            const __grid_constant__ CUtensorMap y, const __grid_constant__ CUtensorMap z,
            const typename S::T* __restrict__ bias, const Problem problem) {

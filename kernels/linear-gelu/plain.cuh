@@ -20,7 +20,7 @@ constexpr int kThreads = 256, kDepth = 16;
 
 // 16 x 16 threads, each with kTile / 16 rows and as many columns, four side by side.
 template <class T, class Activation, int kTile>
-__global__ void __launch_bounds__(kThreads)
+static __global__ void __launch_bounds__(kThreads)
     linear(const T* __restrict__ x, const T* __restrict__ w, const T* __restrict__ bias,
            T* __restrict__ y, T* __restrict__ z, const Problem p) {
   using W = kernforge::widened_t<T>;

@@ -37,7 +37,7 @@ __device__ __forceinline__ W slope_of(W of) {
 }
 
 template <class T, Formula kFormula, int kVector>
-__global__ void __launch_bounds__(kLanes* kLines)
+static __global__ void __launch_bounds__(kLanes* kLines)
     multiply(const T* __restrict__ dy, const T* __restrict__ z, T* __restrict__ dz,
              kernforge::widened_t<T>* __restrict__ partial, int64_t rows, int64_t columns,
              int64_t rows_of_block) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kLanes* kLines)
 }
 
 template <class T>
-__global__ void __launch_bounds__(256)
+static __global__ void __launch_bounds__(256)
     sum_blocks(const kernforge::widened_t<T>* __restrict__ partial, T* __restrict__ sums,
                int64_t columns, int blocks) {
   const int64_t c = int64_t{blockIdx.x} * 256 + threadIdx.x;
