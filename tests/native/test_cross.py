@@ -71,9 +71,10 @@ def test_a_variant_for_arm_is_built_again_with_the_same_bytes(kernforge_cli, tmp
     assert [(v["variant"], v["differences"]) for v in verdict] == [(variant.name, [])]
 
 
-def test_device_code_for_arm_is_that_for_x86(kernforge_cli, tmp_path):
+@pytest.mark.parametrize("cuda", ["cu128", "cu130"])
+def test_device_code_for_arm_is_that_for_x86(kernforge_cli, tmp_path, cuda):
     root = projects.write(tmp_path, backends=("cuda",))
-    names = [f"{STABLE}-cu130-{cpu}-linux" for cpu in ("x86_64", "aarch64")]
+    names = [f"{STABLE}-{cuda}-{cpu}-linux" for cpu in ("x86_64", "aarch64")]
     found = built(kernforge_cli, root, *(part for name in names for part in ("--variant", name)))
     x86, arm = (library(found[name]) for name in names)
     assert elf.parse(arm).machine == "aarch64"
@@ -101,6 +102,8 @@ def test_a_missing_cross_compiler_is_said_before_anything_is_written(
     assert "no C++ compiler for aarch64 Linux is installed" in done.stderr
     assert "apt install g++-aarch64-linux-gnu" in done.stderr
     assert not (root / "kernforge.lock").exists()
+    listed = kernforge_cli("variants", root, "--system", "aarch64-linux")
+    assert "apt install g++-aarch64-linux-gnu" in listed.stderr
 
 
 def test_a_lock_of_another_kind_of_machine_is_refused(kernforge_cli, tmp_path):
@@ -114,6 +117,7 @@ def test_a_lock_of_another_kind_of_machine_is_refused(kernforge_cli, tmp_path):
 
 def test_an_unknown_system_is_refused(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
+    assert "-aarch64-linux" in kernforge_cli("variants", root, "--system", "arm64-linux").stdout
     done = kernforge_cli("variants", root, "--system", "riscv64-linux", expect=2)
     assert "x86_64-linux, aarch64-linux" in done.stderr
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
-from kernforge.errors import UsageError
+from kernforge.errors import ToolchainError, UsageError
 from kernforge.project import source_files, targets, units
 from kernforge.project.api import read_document
 from kernforge.store import eviction
@@ -147,13 +147,23 @@ def cpu_of(system: str) -> str:
     """
     here = this_cpu()
     known = [here, *host_compiler.CROSS.get(here, ())]
-    cpu = system.removesuffix("-linux")
+    name = system.removesuffix("-linux")
+    cpu = _CPUS.get(name, name)
     if cpu not in known:
         raise UsageError(
             f"{here} Linux does not build for {system!r}",
             hint=f"it builds for {', '.join(f'{each}-linux' for each in known)}",
         )
     return cpu
+
+
+def lacking_compiler(cpu: str, environment: Environment) -> str:
+    """Why nothing can be compiled for another processor, and what to do; empty if it can."""
+    try:
+        host_compiler.find_cross(cpu, environment.variables.get("PATH", ""), run)
+    except ToolchainError as error:
+        return f"{error.message}: {error.hint}"
+    return ""
 
 
 def _all_candidates(

@@ -93,7 +93,8 @@ class TargetCandidate:
         target: what to build; None when it is left out.
         default: whether `build` builds it unasked.
         reason: why it is left out or not built by default; empty otherwise.
-        only_by_cpu: whether only a pattern that has the name of its processor means it.
+        only_by_cpu: whether it is for another processor, and a pattern that means variants for the
+            building machine's does not mean it, too, unless it has the processor's name.
     """
 
     name: str
@@ -250,7 +251,7 @@ def choose(considered: Sequence[TargetCandidate], patterns: Sequence[str]) -> tu
     Args:
         considered: from ``candidates``.
         patterns: names, with ``*`` and ``?`` as in a shell. Variants for another processor than the
-            building machine's are meant only by a pattern that names it.
+            building machine's are meant by a pattern that names it, or that fits no others.
 
     Raises:
         UsageError: a pattern names nothing that can be built, or nothing is left.
@@ -262,14 +263,12 @@ def choose(considered: Sequence[TargetCandidate], patterns: Sequence[str]) -> tu
             reasons = "\n".join(f"  {c.name}: {c.reason}" for c in considered if not c.only_by_cpu)
             raise UsageError(f"there is nothing to build:\n{reasons}")
         return tuple(targets)
-    by_cpu = {candidate.name for candidate in considered if candidate.only_by_cpu}
+    here = {candidate.name for candidate in considered if not candidate.only_by_cpu}
     chosen: dict[str, Target] = {}
     for pattern in patterns:
-        names = [
-            name
-            for name in fnmatch.filter(buildable, pattern)
-            if name not in by_cpu or buildable[name].variant.cpu in pattern
-        ]
+        names = fnmatch.filter(buildable, pattern)
+        if fnmatch.filter(here, pattern):
+            names = [n for n in names if n in here or buildable[n].variant.cpu in pattern]
         if not names:
             raise UsageError(f"no variant is named {pattern!r}", hint=_hint(pattern, considered))
         chosen |= {name: target for name, target in buildable.items() if name in names}

@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
-from kernforge.toolchain import projects, wheel_pins
+from kernforge.toolchain import front_end, projects, wheel_pins
 from kernforge.toolchain.lockfile import LockedCross, LockedTorch
 
 if TYPE_CHECKING:
@@ -93,16 +93,18 @@ def resolve(
 
 
 def _runtime(version: str, wheels: Wheels, cpu: str, toolkit: LockedToolkit | None) -> LockedWheel:
-    """The wheel with the static runtime that belongs to a toolkit."""
-    if Version2.parse(version).major < _OLDEST_OWN_RUNTIME:
-        # Of CUDA 12 only the last series has the library in its wheels.
-        project, specifier = projects.RUNTIME_12, SpecifierSet("==12.9.*")
-    else:
-        project = projects.RUNTIME
-        start = f"{project.replace('-', '_')}-"
-        files = [w.file for w in toolkit.wheels if w.file.startswith(start)] if toolkit else []
-        release = files[0].split("-")[1] if files else f"{version}.*"
-        specifier = SpecifierSet(f"=={release}")
+    """The wheel with the static runtime that belongs to a toolkit, in the same release."""
+    old = Version2.parse(version).major < _OLDEST_OWN_RUNTIME
+    project = projects.RUNTIME_12 if old else projects.RUNTIME
+    start = f"{project.replace('-', '_')}-"
+    used: tuple[LockedWheel, ...] = toolkit.wheels if toolkit else ()
+    if toolkit and toolkit.front_end:
+        used = (toolkit.front_end.runtime,)
+    files = [wheel.file for wheel in used if wheel.file.startswith(start)]
+    # Of CUDA 12 only the last series has the library in its wheels.
+    series = front_end.RUNTIME_OF if old else version
+    release = files[0].split("-")[1] if files else f"{series}.*"
+    specifier = SpecifierSet(f"=={release}")
     try:
         found = wheel_pins.matching(wheels, project, specifier, cpu)
     except ToolchainError as error:

@@ -288,9 +288,19 @@ def test_another_processor_is_built_for_only_when_a_pattern_names_it():
     assert [t.name for t in targets.choose(found, ["*"])] == [x86]
     assert [t.name for t in targets.choose(found, ["*-aarch64-linux"])] == [arm]
     assert [t.name for t in targets.choose(found, [arm, x86])] == [arm, x86]
+    assert [t.name for t in targets.choose(found, ["*-aarch*"])] == [arm]
+    assert [t.name for t in targets.choose(found, ["*-cpu-*"])] == [x86]
     (target,) = targets.choose(found, [arm])
     assert (target.cross, target.cross_cpu) == (True, "aarch64")
     assert not any(c.target.cross for c in found if c.target and c.name == x86)
+
+
+def test_a_pattern_of_variants_that_are_left_out_here_does_not_turn_to_another_processor():
+    found = targets.within_lock(
+        both_processors(("cpu",), "[torch]\n" + CPU), ["*-cpu-*"], torch=["aarch64-2.12"], cuda=[]
+    )
+    with pytest.raises(UsageError):
+        targets.choose(found, ["*-cpu-*"])
 
 
 def test_a_lock_does_not_make_another_processor_a_default():

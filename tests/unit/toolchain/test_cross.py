@@ -17,6 +17,7 @@ from kernforge.toolchain.lockfile import (
     Lock,
     LockedCompiler,
     LockedCross,
+    LockedFrontEnd,
     LockedToolkit,
     LockedTorch,
     LockedWheel,
@@ -74,6 +75,29 @@ def test_the_other_processors_wheels_are_locked_and_the_runtime_is_of_the_same_r
     assert found.torch["2.10"].wheel.file == TORCH.format(cpu="aarch64")
     # 13.0.99 is newer, but the toolkit's own runtime is 13.0.96.
     assert found.runtime["13.0"].file == RUNTIME.format(cpu="aarch64")
+
+
+def test_cuda_12_is_linked_with_the_runtime_that_its_toolkit_has(wheels, index_server):
+    file = "nvidia_cuda_runtime_cu12-{}-py3-none-manylinux_2_17_aarch64.whl"
+    members = {"nvidia/cuda_runtime/lib/libcudart_static.a": b"12"}
+    for release in ("12.8.90", "12.9.79", "12.9.99"):
+        index_server.add(make_wheel(index_server.root / "files" / file.format(release), members))
+    named = {
+        name: wheel(f"{name}-1-py3-none-any.whl") for name in ("compiler", "optimizer", "headers")
+    }
+    runtime = wheel(file.format("12.9.79").replace("aarch64", "x86_64"))
+    front = LockedFrontEnd(release="13.0.3", runtime=runtime, **named)
+    needs = CrossNeeds(cuda=frozenset({"12.8"}))
+
+    def runtime_of(toolkits):
+        return cross.resolve("aarch64", needs, wheels, CROSS, toolkits).runtime["12.8"].file
+
+    wheels_12 = LockedToolkit(release="12.8.93", front_end=front)
+    assert runtime_of({"12.8": wheels_12}) == file.format("12.9.79")
+    # An installed toolkit says nothing of the index's wheels: the newest that has the library.
+    assert runtime_of({"12.8": LockedToolkit(release="12.8", directory="d")}) == file.format(
+        "12.9.99"
+    )
 
 
 def test_what_is_locked_is_put_into_the_store(wheels, tmp_path):

@@ -56,6 +56,8 @@ def _variants(arguments: argparse.Namespace, console: Console) -> None:
     )
     here = build_workspace.this_cpu()
     cpu = build_workspace.cpu_of(arguments.system) if arguments.system else here
+    if cpu != here and (lacking := build_workspace.lacking_compiler(cpu, arguments.environment)):
+        console.note(f"note: {lacking}")
     candidates = build_workspace.candidates(project, cpu, parts)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
