@@ -161,6 +161,10 @@ class ActionRun:
         files.make_dir(directory.work)
         files.set_times(directory.work, sandbox.EPOCH)
         files.make_dir(directory.path / "tmp")
+        directory = replace(
+            directory,
+            fixed=sandbox.fixed_inputs((file.path for file in action.inputs), action.outputs),
+        )
         for name, real in directory.mounted().items():
             seen = directory.path / "roots" / name
             if self._context.sandbox.isolates:

@@ -24,7 +24,7 @@ from kernforge.errors import ToolchainError
 from kernforge.system.process import Command, ProgramLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kernforge.system.process import Runner
 
@@ -110,11 +110,13 @@ class ActionDirectory:
         path: where it is on the disk.
         inside: where the action sees it.
         trees: the trees and programs of the toolchain that it may read, by name.
+        fixed: what it cannot change in ``work``: paths of inputs, or of directories of them.
     """
 
     path: Path
     inside: str
     trees: Mapping[str, str]
+    fixed: tuple[str, ...] = ()
 
     @property
     def work(self) -> Path:
@@ -128,6 +130,26 @@ class ActionDirectory:
     def mounted(self) -> dict[str, str]:
         """The trees that are seen inside the directory."""
         return {n: real for n, real in self.trees.items() if n != _IN_PLACE and Path(real).is_dir()}
+
+
+def fixed_inputs(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[str, ...]:
+    """What of an action's directory it need not write: whole directories where no output lies.
+
+    Args:
+        inputs: paths of its inputs.
+        outputs: paths of its outputs.
+    """
+    busy = {path[:end] for path in outputs for end in _ends(path)}
+    found = {
+        next((path[:end] for end in _ends(path) if path[:end] not in busy), "") for path in inputs
+    }
+    return tuple(sorted(found - {""}))
+
+
+def _ends(path: str) -> Iterator[int]:
+    """Where a path's directories end, the first one first, and then the path itself."""
+    yield from (match.start() for match in re.finditer("/", path))
+    yield len(path)
 
 
 def fixed_path(key: str) -> str:
@@ -270,6 +292,10 @@ def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> Sand
                 binds.append((os.path.realpath(part), part, False))
     if directory is not None:
         binds.append((str(directory.path), directory.inside, True))
+        binds += [
+            (str(directory.work / path), f"{directory.inside}/{WORK}/{path}", False)
+            for path in directory.fixed
+        ]
         for name, real in directory.mounted().items():
             binds.append((os.path.realpath(real), f"{directory.inside}/roots/{name}", False))
     return SandboxMounts(binds=tuple(binds), links=tuple(links))
