@@ -25,7 +25,7 @@ from machine import describe
 
 ROOT = Path(__file__).parents[1]
 RESULT = Path(__file__).parent / "results" / "boundary.json"
-RUNS = 9
+RUNS = 5
 _LOOKS = 500
 STORE = f"""
 import json, pathlib, sys, time

@@ -245,6 +245,31 @@ def test_all_members_together_are_bounded(tmp_path):
         extraction.refuse_growth("it", [("a", 1, 1)] * 4, small)
 
 
+def test_a_packed_tree_that_grows_without_bound_is_refused(tmp_path):
+    plain = tar([Member("a", ZEROS)], "")
+    line = f"kernforge-tree 1 {hashlib.sha256(plain).hexdigest()}\n".encode()
+    with pytest.raises(KernforgeError, match="grows to more than 200 times"):
+        tree_archive.unpack(io.BytesIO(line + zlib.compress(plain)), tmp_path / "tree")
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME], ids=["pax", "gnu"])
+def test_attributes_of_a_member_take_no_memory(kind, tmp_path):
+    header = tarfile.TarInfo("evil")
+    header.type, header.size = kind, 2 << 30
+    plain = header.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
+    line = f"kernforge-tree 1 {hashlib.sha256(plain).hexdigest()}\n".encode()
+    with pytest.raises(KernforgeError, match="a tar has a header that is refused"):
+        tree_archive.unpack(io.BytesIO(line + zlib.compress(plain)), tmp_path / "tree")
+
+
+def test_the_directory_of_a_zip_takes_no_memory():
+    data = bytearray(zipped([Member("a.h")], "torch/include/"))
+    end = data.rfind(b"PK\5\6")
+    data[end + 12 : end + 16] = (1 << 31).to_bytes(4, "little")
+    with pytest.raises(KernforgeError, match="is not a wheel that can be read"):
+        LocalWheel(io.BytesIO(bytes(data)))
+
+
 # -- locks -----------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from kernforge.trust.policy import (
     Claims,
     IdentitySigner,
     Subject,
+    _matches,
     claims_match,
     fingerprint,
     is_revoked,
@@ -232,3 +233,23 @@ def test_an_identity_is_revoked_by_a_pattern():
     assert is_revoked(claims, [entry]) is entry
     other = Claims(issuer=HUB, identities=("https://ci.example/other/build@main",))
     assert is_revoked(other, [entry]) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"),
+    [
+        *(("a*c", "abbc", True), ("a*c", "ab/c", False), ("a*c", "ab@c", False)),
+        *(("a**c", "ab/@c", True), ("**", "", True), ("*", "a/b", True), ("a*", "a", True)),
+        *(("*/b", "a/b", True), ("*/b", "x/a/b", False), ("**/b", "x/a/b", True)),
+        *(("a/*/c/**", "a/b/c/d/e", True), ("***", "a/b", True), ("a.c", "abc", False)),
+    ],
+)
+def test_stars_match_what_they_say(pattern, text, fits):
+    assert _matches(pattern, text) is fits
+    assert _matches(pattern.upper(), text, ignore_case=True) is fits
+
+
+def test_a_pattern_of_many_stars_ends():
+    assert not _matches("**a" * 300, "a" * 299)
+    assert _matches("**a" * 300, "a" * 300)
+    assert not _matches("*a*b" * 100 + "x", "ab" * 500)
