@@ -70,13 +70,15 @@ class RoundEvents:
         """A note for the user."""
         self._notify("compiling", text)
 
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+    def planned(
+        self, actions: int, usage: Callable[[], Mapping[str, int]], left: Callable[[], str]
+    ) -> None:
         """A build begins.
 
         Raises:
             StoppedError: the round must end.
         """
-        del actions, usage
+        del actions, usage, left
         self._stop.check()
 
     def started(self, key: str, title: str) -> None:

@@ -20,13 +20,18 @@ class Live:
     Args:
         total: number of actions.
         usage: gives the memory in bytes of running actions by key.
+        left: gives in words what is still to be done; may be empty.
         console: the console to draw on; standard error by default.
     """
 
     def __init__(
-        self, total: int, usage: Callable[[], Mapping[str, int]], console: Console | None = None
+        self,
+        total: int,
+        usage: Callable[[], Mapping[str, int]],
+        left: Callable[[], str],
+        console: Console | None = None,
     ) -> None:
-        self._total, self._usage = total, usage
+        self._total, self._usage, self._left = total, usage, left
         self._ended = 0
         self._running: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
@@ -75,6 +80,6 @@ class Live:
         table.add_row(
             f"{self._ended:>4} of {self._total}",
             f"{total / 1e9:.1f} GB" if total else "",
-            f"{len(running)} running{more}",
+            f"{len(running)} running{more}{f'; {left}' if (left := self._left()) else ''}",
         )
         return table

@@ -43,6 +43,7 @@ class ProgressLines:
     Args:
         total: number of actions.
         usage: gives the memory in bytes of running actions by key.
+        left: gives in words what is still to be done; may be empty.
         say: prints a line.
         every_s: seconds between two lines.
     """
@@ -51,10 +52,12 @@ class ProgressLines:
         self,
         total: int,
         usage: Callable[[], Mapping[str, int]],
+        left: Callable[[], str],
         say: Callable[[str], None],
         every_s: float = EVERY_S,
     ) -> None:
-        self._total, self._usage, self._say, self._every_s = total, usage, say, every_s
+        self._total, self._usage, self._left = total, usage, left
+        self._say, self._every_s = say, every_s
         self._ended = 0
         self._running: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
@@ -90,7 +93,8 @@ class ProgressLines:
         shown = [f"{title} ({now - start:.0f} s)" for title, start in running[:_SHOWN]]
         more = [f"{len(running) - _SHOWN} more"] if len(running) > _SHOWN else []
         memory = f", {used / 1e9:.1f} GB" if used else ""
+        left = f"; {text}" if (text := self._left()) else ""
         return (
             f"  {self._ended} of {self._total} actions ended, {len(running)} running{memory}: "
-            f"{', '.join([*shown, *more])}"
+            f"{', '.join([*shown, *more])}{left}"
         )

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import pytest
+
 from kernforge.system import tables
 
 
@@ -14,3 +16,11 @@ def test_columns_are_as_wide_as_their_widest_cell():
 def test_names_beyond_the_first_are_counted():
     assert tables.first_names("cba") == "a, b, c"
     assert tables.first_names("cba", 2) == "a, b and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (45.2, "45 s"), (89, "89 s"), (100, "2 min"), (3000, "50 min"), (9000, "2.5 h")],
+)
+def test_a_time_for_people(seconds, text):
+    assert tables.duration(seconds) == text

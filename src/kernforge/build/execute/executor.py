@@ -22,6 +22,7 @@ from kernforge.build.execute.local_pool import LocalPool
 from kernforge.build.execute.outcome import Done, Outcome, Spent, out_of_memory
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan import graph
+from kernforge.system.tables import duration
 
 if TYPE_CHECKING:
     from kernforge.build.execute.action import ActionContext
@@ -75,6 +76,11 @@ class _Loop:
         self._alone: set[str] = set()
         self._began = time.monotonic()
         self._started: dict[str, float] = {}
+        # Of the actions that have not ended: what they take, what waits for them, and whether all of
+        # that is of earlier runs.
+        self._left: dict[str, float] = {}
+        self._distance: dict[str, float] = {}
+        self._measured = False
         self.failures: list[Failure] = []
         self.spent: list[Spent] = []
         self.ran = self.reused = self.shared = 0
@@ -86,7 +92,7 @@ class _Loop:
         self._context.store.sweep(Path(directory), pattern)
         order = graphlib.TopologicalSorter({a.key: graph.needs(a) for a in self._plan.actions})
         order.prepare()
-        self._events.planned(len(self._plan.actions), pool.usage)
+        self._events.planned(len(self._plan.actions), pool.usage, self.left)
         try:
             self._loop(order, pool)
         except BaseException:
@@ -106,6 +112,8 @@ class _Loop:
         seconds = {a.key: 0.0 for a in self._plan.actions}
         seconds |= {key: cost.seconds for key, cost in expected.items()}
         distance = execute_cost.distances(self._plan.actions, graph.needs, seconds)
+        self._distance, self._left = distance, {a.key: seconds[a.key] for a in missing}
+        self._measured = all(self._measures.knows(action) for action in missing)
         while order.is_active():
             for key in order.get_ready():
                 action = self._by_key[key]
@@ -141,6 +149,20 @@ class _Loop:
                     self._note(action, done)
                     order.done(action.key)
 
+    def left(self) -> str:
+        """In words how long the rest takes and what of it takes longest, if earlier runs say so."""
+        now, left = time.monotonic(), dict(self._left)
+        if not left or not self._measured:
+            return ""
+        elapsed = {key: now - start for key, start in dict(self._started).items() if key in left}
+        seconds = execute_cost.remaining(left, elapsed, self._distance, jobs=self._context.jobs)
+        text = f"about {duration(seconds)} left"
+        if waiting := left.keys() - elapsed.keys():
+            longest = max(sorted(waiting), key=left.__getitem__)
+            title = self._by_key[longest].title
+            text += f", longest pending: {title} ({duration(left[longest])} before)"
+        return text
+
     def _run(self, action: Action, threads: int) -> Done:
         return execute_action.run_action(
             action, self._plan, self._project, self._context, threads=threads
@@ -155,6 +177,7 @@ class _Loop:
 
     def _note(self, action: Action, done: Done) -> None:
         completed = done.completed
+        self._left.pop(action.key, None)
         if done.failure:
             self.failures.append(done.failure)
             self._failed.add(action.key)

@@ -32,12 +32,16 @@ class Events(Protocol):
         """Something that a user should know, once a build."""
         ...
 
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+    def planned(
+        self, actions: int, usage: Callable[[], Mapping[str, int]], left: Callable[[], str]
+    ) -> None:
         """The build begins.
 
         Args:
             actions: how many there are, those included whose results are known.
             usage: returns the bytes that each running action uses, by key.
+            left: returns in words what is still to be done, as earlier runs took; empty where nothing
+                is known.
         """
         ...
 
@@ -73,9 +77,11 @@ class LogEvents:
         """Log what a user should know."""
         _log.info("%s", text)
 
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+    def planned(
+        self, actions: int, usage: Callable[[], Mapping[str, int]], left: Callable[[], str]
+    ) -> None:
         """Log that the build begins."""
-        del usage
+        del usage, left
         _log.info("%d actions", actions)
 
     def started(self, _key: str, title: str) -> None:
