@@ -30,6 +30,8 @@ cases = _load("cases")
 reference = _load("reference")
 per_dtype = pytest.mark.parametrize("dtype", [getattr(torch, name) for name in DTYPES], ids=DTYPES)
 per_formula = pytest.mark.parametrize("approximate", FORMULAS)
+# torch says so where the first product of a process is one of a gradient.
+pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 
 
