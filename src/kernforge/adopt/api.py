@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge.adopt import bindings, modules, package
+from kernforge.adopt import beside, bindings, modules, package
 from kernforge.adopt.modules import Module, Program, Remark
 from kernforge.adopt.package import Section
 from kernforge.errors import UsageError
@@ -31,6 +31,8 @@ _REGISTRATION = "torch-ext/registration.h"
 _LICENSE = "Apache-2.0"
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
+# A program that registers what torch.compile asks for has it in C++.
+_META = re.compile(r"_IMPL\s*\([^)]*\bMeta\b|\bDispatchKey::Meta\b")
 _BINDING_TEXT = """// The module of the build; its operators are registered where they are defined.
 
 #include "registration.h"
@@ -92,7 +94,11 @@ def adopt(
     if not license and not said:
         text = f"build.toml says license = {_LICENSE}, a default: write your own"
         remarks.append(Remark(program.file, 0, text, "check"))
-    files = _files(program, texts, translated, groups, kernel=kernel, license=chosen)
+    remarks += beside.uses(program)
+    fake = not any(_META.search(text) for text in texts.values())
+    if fake:
+        remarks += _without_fake(groups)
+    files = _files(program, texts, translated, groups, kernel=kernel, license=chosen, fake=fake)
     with staging(dest.absolute().parent) as stage:
         tree = stage / "project"
         for path, text in files.items():
@@ -110,6 +116,18 @@ def adopt(
         },
         remarks=tuple(sorted({*program.remarks, *remarks})),
     )
+
+
+def _without_fake(groups: Mapping[str, tuple[Operator, ...]]) -> Iterator[Remark]:
+    """Operators whose schema does not say what ``torch.compile`` has to know of their results."""
+    for operators in groups.values():
+        for operator in operators:
+            if not package.has_fake(operator) and "Tensor" in operator.schema:
+                text = (
+                    f"{operator.op}: torch.compile asks for the shape and dtype of its result: write "
+                    "torch.library.register_fake"
+                )
+                yield Remark(operator.path, operator.line, text, "fake")
 
 
 def _kernel_name(program: Program) -> str:
@@ -255,6 +273,7 @@ def _files(
     *,
     kernel: str,
     license: str,  # noqa: A002
+    fake: bool,
 ) -> dict[str, str]:
     registers = [
         p for p, text in translated.items() if "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)" in text
@@ -267,7 +286,7 @@ def _files(
     sections = _distinct(_joined(sections, kernel.replace("-", "_"), files))
     files["build.toml"] = package.manifest(kernel, license, binding, sections)
     python_name = kernel.replace("-", "_")
-    python = package.python_files(python_name, groups, program.file)
+    python = package.python_files(python_name, groups, program.file, fake=fake)
     files |= {f"torch-ext/{path}": text for path, text in python.items()}
     old = {_group(module): module.name for module in program.modules}
     files[f"tests/test_{python_name}.py"] = package.tests(python_name, groups, old)

@@ -48,7 +48,8 @@ class Remark:
         path: relative to the old project.
         line: 0 where it is the whole file.
         text: what, and what to do.
-        kind: ``left`` is not translated, ``changed`` was, ``check`` is an assumption.
+        kind: ``left`` is not translated, ``changed`` was, ``check`` is an assumption, ``fake`` is an
+            operator without a fake implementation, ``beside`` is Python that uses the old module.
     """
 
     path: str

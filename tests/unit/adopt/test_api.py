@@ -101,6 +101,7 @@ def test_what_is_not_translated_is_listed_in_order(old, tmp_path):
     adopted = adopt(old, dest=tmp_path / "new")
     told = [(r.kind, r.path, r.text.split(":")[0]) for r in adopted.remarks]
     assert told == [
+        ("fake", "relu.cpp", "relu_forward"),
         ("check", "relu.cu", "the launch is on the default stream; give it at"),
         ("left", "setup.py", "include directory /opt/other lies outside the project"),
         ("left", "setup.py", "libraries=['cublas']"),
@@ -208,3 +209,67 @@ def test_what_stands_in_the_way(old, tmp_path):
         adopt(old, dest=tmp_path / "other", name="My Ops")
     with pytest.raises(UsageError, match="there is no file or directory"):
         adopt(tmp_path / "nothing")
+
+
+FILL = """#include <torch/extension.h>
+void fill(at::Tensor x, double value) { x.fill_(value); }
+at::Tensor twice(const at::Tensor& x) { return x * 2; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("fill", &fill);
+  m.def("twice", &twice);
+}
+"""
+FILL_SETUP = """
+from setuptools import setup
+from torch.utils.cpp_extension import CppExtension
+setup(name="fill", ext_modules=[CppExtension("fill._C", ["fill.cpp"])])
+"""
+
+
+@pytest.fixture
+def filling(tmp_path):
+    root = tmp_path / "filling"
+    (root / "fill" / "deep").mkdir(parents=True)
+    (root / "build").mkdir()
+    files = {
+        "setup.py": FILL_SETUP,
+        "fill.cpp": FILL,
+        "fill/__init__.py": "import torch\nfrom . import _C\nfrom ._C import fill\n",
+        "fill/deep/use.py": "import importlib\nC = importlib.import_module('fill._C')\n",
+        "use.py": "import torch\n\n\nimport fill._C as C\n",
+        "broken.py": "import fill._C as\n",
+        "other.py": "import fill\n",
+        "build/use.py": "import fill._C\n",
+    }
+    for path, text in files.items():
+        (root / path).write_text(text)
+    return root
+
+
+def test_python_that_uses_the_old_module_is_listed_with_its_lines(filling, tmp_path):
+    adopted = adopt(filling, dest=tmp_path / "new")
+    beside = [(r.path, r.line) for r in adopted.remarks if r.kind == "beside"]
+    assert beside == [
+        ("fill/__init__.py", 2),
+        ("fill/__init__.py", 3),
+        ("fill/deep/use.py", 2),
+        ("use.py", 4),
+    ]
+
+
+def test_an_operator_gets_a_fake_where_its_schema_says_all_of_it(filling, tmp_path):
+    adopted = adopt(filling, dest=tmp_path / "new")
+    text = (tmp_path / "new" / "torch-ext" / "fill" / "__init__.py").read_text()
+    assert '@torch.library.register_fake(add_op_namespace_prefix("fill"))' in text
+    assert 'add_op_namespace_prefix("twice")' not in text
+    (todo,) = [r for r in adopted.remarks if r.kind == "fake"]
+    assert (todo.path, todo.line, todo.text.partition(":")[0]) == ("fill.cpp", 6, "twice")
+
+
+def test_a_project_with_its_own_meta_functions_gets_no_fake(filling, tmp_path):
+    source = filling / "fill.cpp"
+    source.write_text(f"{FILL}TORCH_LIBRARY_IMPL(fill, Meta, m) {{ }}\n")
+    adopted = adopt(filling, dest=tmp_path / "new")
+    text = (tmp_path / "new" / "torch-ext" / "fill" / "__init__.py").read_text()
+    assert "register_fake" not in text
+    assert not [r for r in adopted.remarks if r.kind == "fake"]
