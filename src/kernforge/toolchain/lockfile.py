@@ -348,6 +348,14 @@ def wheel_headers_key(wheel: LockedWheel) -> str:
     return digest.key("wheel-headers", layout=1, record=wheel.record)
 
 
+def tree_key(maker: str, content: str) -> str:
+    """Key of a tree in the store, by who makes it of a wheel with this content.
+
+    Different makers take different members of one wheel, so that each has keys of its own.
+    """
+    return digest.key("headers-of-wheel", maker=maker, content=content)
+
+
 def identity(root: str, lock: Lock) -> str:
     """What a tree of the toolchain is, whatever its path; ``tree_names`` makes the names.
 

@@ -82,7 +82,8 @@ class Toolchains:
             for path, data in _below_toolkit(members):
                 unpacked.file(path, data)
 
-        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill, whole=False)
+        key = lockfile.tree_key("cuda-library", lockfile.wheel_headers_key(wheel))
+        return self._store.tree(STORE_KIND, key, fill, whole=False)
 
     def static_runtime(self, wheel: LockedWheel) -> Path:
         """Directory with ``lib/libcudart_static.a`` of a CUDA runtime's wheel."""
@@ -136,7 +137,9 @@ class Toolchains:
             for member, data in self._members(headers.wheel, lambda n: bool(below(n))):
                 unpacked.file(f"include/{below(member) or ''}", data)
 
-        return self._store.tree(STORE_KIND, lockfile.headers_key(headers), fill, whole=False)
+        maker = "tvm-ffi" if name.startswith("tvm-ffi-") else "cutlass"
+        key = lockfile.tree_key(maker, lockfile.headers_key(headers))
+        return self._store.tree(STORE_KIND, key, fill, whole=False)
 
     def _installed(self, toolkit: LockedToolkit) -> Path:
         home = self._local_parts.cuda_home
