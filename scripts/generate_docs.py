@@ -41,7 +41,12 @@ def cli_page() -> str:
     parts = ["# Commands\n", *_help(parser.prog, parser)]
     actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001
     for command in COMMANDS:
-        parts += _help(f"kernforge {command.name}", actions[0].choices[command.name])
+        verb = actions[0].choices[command.name]
+        parts += _help(f"kernforge {command.name}", verb)
+        for nested in verb._actions:  # noqa: SLF001 - as above
+            if isinstance(nested, argparse._SubParsersAction):  # noqa: SLF001
+                for name, action in nested.choices.items():
+                    parts += _help(f"kernforge {command.name} {name}", action)
     return "\n".join(parts)
 
 

@@ -13,6 +13,7 @@ from support import projects
 from support.clusters import Cluster, wait_for
 
 from kernforge.build.cluster import client
+from kernforge.build.cluster.network import FarmAccess
 from kernforge.errors import NetworkError, UsageError
 from kernforge.testing import project_tests, remote
 
@@ -247,7 +248,7 @@ def test_a_worker_that_dies_is_replaced_and_without_another_it_is_reported(
     try:
         cluster.add("first", GPU=1)
         wait_for(lambda: offered(cluster.address), "the worker")
-        workers = client.Workers(cluster.address, {"GPU": 1}, patience_s=2)
+        workers = client.Workers(cluster.address, {"GPU": 1}, FarmAccess(), patience_s=2)
         with ThreadPoolExecutor(1) as pool:
             going = pool.submit(workers.call, remote.unpack_and_test, sent)
             wait_for(lambda: begun.exists() and begun.read_text(), "the test")
@@ -267,4 +268,4 @@ def test_a_worker_that_dies_is_replaced_and_without_another_it_is_reported(
         workers.close()
     finally:
         cluster.close()
-    assert "dask worker" in said.value.hint
+    assert "farm worker" in said.value.hint

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Dask cluster of processes on this machine, each worker with a store of its own."""
+"""A real Dask cluster of processes on this machine, each worker with a store of its own.
+
+Plain connections on the loopback, or TLS with the certificates of a farm on all of its addresses.
+"""
 
 import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,20 +16,26 @@ from pathlib import Path
 
 from support import processes
 
+FARM = ("kernforge", "farm")
 SRC = Path(__file__).parents[2] / "src"
 
 
 class Cluster:
     """A scheduler and workers; workers are processes that can be killed."""
 
-    def __init__(self, root: Path, toolchains: Path) -> None:
-        self.root, self.toolchains = root, toolchains
+    def __init__(self, root: Path, toolchains: Path, *, farm: Path | None = None) -> None:
+        self.root, self.toolchains, self.farm = root, toolchains, farm
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         root.mkdir(parents=True)
         self.file = root / "scheduler.json"
-        self.scheduler = self._start(
-            "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file)
-        )
+        if farm:
+            options = ("--port", str(free_port()), "--", "--scheduler-file", str(self.file))
+            self.scheduler = self._start_farm("scheduler", *options)
+        else:
+            self.scheduler = self._start(
+                *("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"),
+                *("--scheduler-file", str(self.file)),
+            )
         wait_for(self._written, "the scheduler")
 
     def _written(self) -> bool:
@@ -44,12 +54,17 @@ class Cluster:
         store.mkdir(parents=True)
         (store / "toolchains").symlink_to(self.toolchains)
         options = [f"{key}={value}" for key, value in resources.items()]
-        self.workers[name] = self._start(
-            *("worker", self.address, "--name", name, "--nthreads", "1", "--no-nanny"),
-            *("--no-dashboard", "--local-directory", str(self.home(name) / "dask")),
+        common = (
+            *("--name", name, "--nthreads", "1", "--no-nanny"),
+            *("--local-directory", str(self.home(name) / "dask")),
             *(("--resources", ",".join(options)) if options else ()),
-            home=self.home(name),
         )
+        if self.farm:
+            start = ("worker", "--scheduler", self.address, "--", *common)
+            self.workers[name] = self._start_farm(*start, home=self.home(name))
+        else:
+            start = ("worker", self.address, "--no-dashboard", *common)
+            self.workers[name] = self._start(*start, home=self.home(name))
 
     def kill(self, name: str) -> None:
         self.workers[name].send_signal(signal.SIGKILL)
@@ -61,14 +76,26 @@ class Cluster:
                 process.kill()
             process.wait()
 
-    def _start(self, *arguments: str, home: Path | None = None) -> subprocess.Popen[bytes]:
+    def _start_farm(self, *arguments: str, home: Path | None = None) -> subprocess.Popen[bytes]:
+        action, *rest = arguments
+        return self._start(action, "--dir", str(self.farm), *rest, home=home, module=FARM)
+
+    def _start(
+        self, *arguments: str, home: Path | None = None, module: tuple[str, ...] = ("dask",)
+    ) -> subprocess.Popen[bytes]:
         paths = [str(SRC), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "KERNFORGE_HOME": str(home)}
         env.pop("KERNFORGE_SHARED_STORE", None)
         env["KERNFORGE_STORE_TRUST"] = "all-writers"
-        argv = [sys.executable, "-m", "dask", *arguments]
+        argv = [sys.executable, "-m", *module, *arguments]
         with (self.root / "log.txt").open("ab") as log:
             return processes.start(argv, env=env, stdout=log, stderr=log)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def wait_for(condition, what: str, seconds: float = 180) -> None:

@@ -33,7 +33,7 @@ PACKAGES = [name for name, path in MODULES.items() if path.name == "__init__.py"
 DOORS = {
     "IPython": ["jit.notebook"],
     "argparse": ["cli.*"],
-    "cryptography": ["trust.signature"],
+    "cryptography": ["build.cluster.certificates", "trust.signature"],
     "cuda": ["jit.device.nvrtc", "bench.engine.cuda_driver"],
     "distributed": ["build.cluster.*"],
     "elftools": ["binary.*"],

@@ -287,6 +287,16 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def add_trusted_network(verb: argparse.ArgumentParser) -> None:
+    """Add the option that allows plain connections of a farm."""
+    verb.add_argument(
+        "--trusted-network",
+        action="store_true",
+        help="allow plain connections to other machines: whoever reaches the network can run "
+        "programs on the farm (default: KERNFORGE_FARM_TRUST=network)",
+    )
+
+
 def capability(text: str) -> str:
     """Argument type: a CUDA compute capability such as ``9.0``."""
     from kernforge.errors import ManifestError  # noqa: PLC0415

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge.build.cluster import client, task
+from kernforge.build.cluster import client, network, task
 from kernforge.build.cluster.task import IDENTITY
 from kernforge.system import files
 from kernforge.system.environment import Environment
@@ -77,6 +77,7 @@ def unpack_and_test(sent: TestTask) -> Tested:
     """
     task.require_same(sent.kernforge, IDENTITY)
     environment = Environment.read()
+    network.require_private_worker(environment)
     with files.staging(environment.home / "tests") as scratch:
         for folder, contents in (("project", sent.project), (sent.name, sent.variant)):
             for path, data in contents.items():

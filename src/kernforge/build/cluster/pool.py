@@ -3,19 +3,23 @@
 
 An action travels with everything that it reads: the text of its sources, the lock, and the results
 that it needs unless the shared store has them. When a worker dies, the scheduler gives its actions
-to others.
+to others. When the scheduler dies or stops to answer, the build ends with an error in half a minute:
+this machine may lack the compilers, the memory and the time for what the farm was to do.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge.build.cluster import client as cluster_client
-from kernforge.build.cluster import task
+from kernforge.build.cluster import network, task
+from kernforge.build.cluster.client import SchedulerWatch
 from kernforge.build.cluster.task import (
     IDENTITY,
     ActionResult,
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kernforge.build.api import PlannedBuild
+    from kernforge.build.cluster.network import FarmAccess
     from kernforge.build.execute.action import ActionContext
     from kernforge.build.execute.cost import Estimate
     from kernforge.build.plan.graph import Action
@@ -44,7 +49,7 @@ if TYPE_CHECKING:
 MEMORY = "MEMORY"
 """The Dask resource, in bytes, that workers may offer and actions then ask for."""
 
-_WORKERS_S = 60
+_WORKERS_S, _LATER_S = 60, 5
 _THREADS = 8
 
 
@@ -52,13 +57,16 @@ class DaskPool:
     """The workers of a Dask scheduler.
 
     Args:
-        address: the scheduler's, as ``tcp://farm:8786``.
+        address: the scheduler's, as ``tls://farm:8786``.
+        farm: how this machine takes part.
         context: what actions are run with; workers isolate them as far as each can.
         note: called with what the workers have to say.
 
     Raises:
         NetworkError: no scheduler answers there, or it has no workers.
         ToolchainError: a worker has another kernforge, or none.
+        UsageError: a connection of the farm is plain and leaves the machine, or this machine has no
+            certificate.
     """
 
     patience: float | None = None
@@ -66,6 +74,7 @@ class DaskPool:
     def __init__(
         self,
         address: str,
+        farm: FarmAccess,
         workspace: Workspace,
         planned: PlannedBuild,
         context: ActionContext,
@@ -74,7 +83,11 @@ class DaskPool:
     ) -> None:
         self._workspace, self._plan, self._note = workspace, planned.plan, note
         self._noted: set[str] = set()
-        self._client = _connect(address)
+        self._address = network.full_address(address)
+        self._client = _connect(self._address, farm)
+        self._open: set[concurrent.futures.Future[Done]] = set()
+        self._ended: NetworkError | None = None
+        self._changing = threading.Lock()
         self._executor = self._client.get_executor(pure=False)
         self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS)
         self._links = {artifact.extension for artifact in planned.plan.artifacts}
@@ -92,6 +105,7 @@ class DaskPool:
             search_path="",
         )
         self._sent_context = replace(context, store=Store(Path()))
+        self._watch = SchedulerWatch(self._client, self._lose)
 
     def choose(
         self,
@@ -114,7 +128,14 @@ class DaskPool:
     ) -> concurrent.futures.Future[Done]:
         """Send an action to the cluster."""
         outer: concurrent.futures.Future[Done] = concurrent.futures.Future()
-        self._send(action, None if alone else expected.memory, outer, inline=False)
+        with self._changing:
+            if self._ended:
+                raise self._ended
+            self._open.add(outer)
+        try:
+            self._send(action, None if alone else expected.memory, outer, inline=False)
+        except OSError as error:
+            raise cluster_client.gone(self._address) from error
         return outer
 
     def usage(self) -> Mapping[str, int]:
@@ -123,14 +144,36 @@ class DaskPool:
 
     def close(self) -> None:
         """Leave the cluster."""
+        self._watch.stop()
         self._threads.shutdown()
-        self._client.close()
+        cluster_client.leave(self._client)
 
     def kill(self) -> None:
         """Leave the cluster; what its workers have begun they finish, for their own stores."""
+        self._watch.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._executor.shutdown(wait=False)
-        self._client.close()
+        with contextlib.suppress(Exception):
+            cluster_client.answer(lambda: self._executor.shutdown(wait=False) or True)
+        cluster_client.leave(self._client)
+
+    def _lose(self) -> None:
+        """The scheduler is gone: everything that waits for it ends."""
+        with self._changing:
+            self._ended = cluster_client.gone(self._address)
+            waiting, self._open = self._open, set()
+        for outer in waiting:
+            outer.set_exception(self._ended)
+
+    def _settle(self, outer: concurrent.futures.Future[Done], ended: Done | BaseException) -> None:
+        """Give an action's end to who waits for it, unless it was given up."""
+        with self._changing:
+            if outer not in self._open:
+                return
+            self._open.remove(outer)
+        if isinstance(ended, BaseException):
+            outer.set_exception(ended)
+        else:
+            outer.set_result(ended)
 
     def _send(
         self,
@@ -145,25 +188,53 @@ class DaskPool:
             options["resources"] = {MEMORY: largest if memory is None else min(memory, largest)}
         inner = self._executor.submit(work, self._task(action, inline=inline), **options)
 
-        def come_back(future: concurrent.futures.Future[ActionResult]) -> None:
-            try:
-                outer.set_result(self._receive(action, future.result()))
-            except LostResultError:
-                if inline:
-                    outer.set_exception(_lost(action))
-                else:
-                    self._send(action, memory, outer, inline=True)
-            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-                if type(error).__name__ == "KilledWorker":
-                    outer.set_result(_workers_died(action, error))
-                else:
-                    outer.set_exception(error)
+        def resend() -> None:
+            self._send(action, memory, outer, inline=True)
 
         def arrived(future: concurrent.futures.Future[ActionResult]) -> None:
-            if not future.cancelled():
-                self._threads.submit(come_back, future)
+            if future.cancelled():  # by Dask, whose client lost its connection
+                self._lose()
+            else:
+                again = None if inline else resend
+                self._threads.submit(self._come_back, action, future, outer, again)
 
         inner.add_done_callback(arrived)
+
+    def _come_back(
+        self,
+        action: Action,
+        future: concurrent.futures.Future[ActionResult],
+        outer: concurrent.futures.Future[Done],
+        again: Callable[[], None] | None,
+    ) -> None:
+        """Take what a worker sent; ``again`` sends the action with all that it needs."""
+        error = future.exception()
+        if error is None:
+            try:
+                self._settle(outer, self._receive(action, future.result()))
+            except BaseException as problem:  # noqa: BLE001 - looked at below
+                error = problem
+        if error is None:
+            return
+        if isinstance(error, LostResultError):
+            if again:
+                self._once_more(outer, again)
+            else:
+                self._settle(outer, _lost(action))
+        elif isinstance(error, OSError) or "Cancelled" in type(error).__name__:
+            self._lose()  # the connection is lost, and with it all that was sent
+        elif type(error).__name__ == "KilledWorker":
+            self._settle(outer, _workers_died(action, error))
+        else:
+            self._settle(outer, error)
+
+    def _once_more(self, outer: concurrent.futures.Future[Done], again: Callable[[], None]) -> None:
+        try:
+            again()
+        except OSError:
+            self._lose()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self._settle(outer, error)
 
     def _receive(self, action: Action, result: ActionResult) -> Done:
         for text in result.notes:
@@ -207,21 +278,28 @@ class DaskPool:
         )
 
 
-def _connect(address: str) -> Any:
+def _connect(address: str, farm: FarmAccess) -> Any:
     """A client of a scheduler whose workers can run actions."""
-    client = cluster_client.connect(address)
+    client = cluster_client.connect(address, farm)
     try:
-        client.wait_for_workers(1, timeout=_WORKERS_S)
-        cluster_client.require_same_kernforge(client, list(cluster_client.offers(client)))
+        cluster_client.answer(
+            lambda: client.wait_for_workers(1, timeout=_WORKERS_S) or True, _WORKERS_S + _LATER_S
+        )
     except TimeoutError as error:
-        client.close()
+        cluster_client.leave(client)
         raise NetworkError(
             f"the Dask scheduler at {address} has no workers",
-            hint=f"start some: `dask worker {address} --resources '{MEMORY}=32e9'`",
+            hint=f"start some: `kernforge farm worker --scheduler {address} -- --resources "
+            f"'{MEMORY}=32e9'`",
         ) from error
+    try:
+        cluster_client.require_same_kernforge(client, list(cluster_client.offers(client)))
     except ToolchainError:
-        client.close()
+        cluster_client.leave(client)
         raise
+    except OSError as error:
+        cluster_client.leave(client)
+        raise cluster_client.gone(address) from error
     return client
 
 
@@ -244,7 +322,7 @@ def _workers_died(action: Action, error: BaseException) -> Done:
         action=action,
         returncode=-9,
         output=f"{error}\nout of memory? Give the workers more, and say so: "
-        f"`dask worker --resources '{MEMORY}=BYTES'`",
+        f"`--resources '{MEMORY}=BYTES'` of the worker",
         repeat="kernforge build, without --scheduler",
     )
     return Done(origin="failed", failure=failure)

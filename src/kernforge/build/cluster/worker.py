@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kernforge.build import api as build
 from kernforge.build import locking
 from kernforge.build import trees as build_trees
+from kernforge.build.cluster import network
 from kernforge.build.cluster import task as cluster_task
 from kernforge.build.cluster.task import IDENTITY, ActionResult, LostResultError, NullProgress
 from kernforge.build.execute import action as execute_action
@@ -62,6 +63,7 @@ def _work(task: ActionTask, where: str) -> ActionResult:
     cluster_task.require_same(task.kernforge, IDENTITY)
     notes: list[str] = []
     environment = Environment.read()
+    network.require_private_worker(environment)
     writers = read_builders(environment) if task.shared else None
     shared = SharedStore(task.shared, notes.append, writers) if task.shared and writers else None
     variables = environment.variables

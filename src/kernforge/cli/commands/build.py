@@ -53,8 +53,9 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="run the actions on the workers of this Dask scheduler, such as tcp://farm:8786",
+        help="run the actions on the workers of this Dask scheduler, such as tls://farm:8786",
     )
+    options.add_trusted_network(verb)
     verb.add_argument(
         "--shared-store",
         metavar="URL",
@@ -188,9 +189,11 @@ def _cpu(request: BuildRequest, here: str) -> str:
 def _pool(arguments: argparse.Namespace, console: Console) -> MakePool | None:
     if not arguments.scheduler:
         return None
+    from kernforge.build.cluster import network  # noqa: PLC0415
     from kernforge.build.cluster.pool import DaskPool  # noqa: PLC0415
 
-    return functools.partial(DaskPool, arguments.scheduler, note=console.note)
+    farm = network.access(arguments.environment, "client", trusted=arguments.trusted_network)
+    return functools.partial(DaskPool, arguments.scheduler, farm, note=console.note)
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:

@@ -48,8 +48,9 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="build here, and test on a worker of this Dask scheduler, such as tcp://farm:8786",
+        help="build here, and test on a worker of this Dask scheduler, such as tls://farm:8786",
     )
+    options.add_trusted_network(verb)
     verb.add_argument(
         "--worker-resource",
         action="append",
@@ -72,6 +73,7 @@ def _resource(text: str) -> tuple[str, float]:
 
 
 def _test(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.build.cluster import network  # noqa: PLC0415
     from kernforge.build.cluster.client import Workers  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.testing import project_tests, remote  # noqa: PLC0415
@@ -80,7 +82,8 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
     root, repo_id = project.root, project.manifest.general.hub.repo_id
     workers = None
     if arguments.scheduler:
-        workers = Workers(arguments.scheduler, dict(arguments.worker_resource))
+        farm = network.access(arguments.environment, "client", trusted=arguments.trusted_network)
+        workers = Workers(arguments.scheduler, dict(arguments.worker_resource), farm)
     try:
         results = []
         for name, path in _variants(arguments, console, workers).items():
