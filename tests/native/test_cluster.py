@@ -117,4 +117,4 @@ HASTY = "from kernforge.build.cluster import client; from kernforge.cli import m
 def test_without_a_scheduler_the_error_says_how_to_start_one(kernforge_cli, project):
     options = ("--scheduler", "tcp://127.0.0.1:9")
     done = kernforge_cli("build", project, *options, expect=10, program=("-c", HASTY))
-    assert "dask scheduler" in done.stderr
+    assert "kernforge farm scheduler" in done.stderr
