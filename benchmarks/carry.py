@@ -58,7 +58,7 @@ def torch_headers() -> tuple[lockfile.Lock, list[Path]]:
     wanted = resolver.Needs(cuda=frozenset(), torch=series)
     compiler = locking.locked_compiler(bench)
     found = resolver.make(wanted, bench.wheels, cpu=bench.cpu, compiler=compiler)
-    toolchains = Toolchains(bench.store, bench.wheels, bench.own)
+    toolchains = Toolchains(bench.store, bench.wheels, bench.local_parts)
     return found, [toolchains.torch_headers(one.wheel) for one in found.torch.values()]
 
 

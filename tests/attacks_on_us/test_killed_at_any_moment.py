@@ -156,7 +156,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("work", "finish"), PLACES.values(), ids=PLACES)
-def test_the_next_run_sweeps_what_a_killed_one_left(tmp_path, hub, work, finish, record_property):
+def test_the_next_run_sweeps_what_a_killed_one_left(tmp_path, hub, work, finish):
     hub.add(REPO, "v1", {f"build/torch-cpu/{name}": data for name, data in FILES.items()})
     (tmp_path / "hub").write_text(hub.url)
     for number in range(KILLS):

@@ -29,6 +29,11 @@ same(kernel.img2gray(image), reference.img2gray(image))
 truncated = reference.img2gray(image, "default", "truncate")
 same(kernel.img2gray(image, rounding="truncate"), truncated)
 """,
+    "linear-gelu": """
+x, weight, bias = random(33 * 96).view(33, 96), random(200 * 96).view(200, 96) / 10, random(200)
+wide = reference.linear_gelu(x.double(), weight.double(), bias.double())
+near(kernel.linear_gelu(x, weight, bias), wide)
+""",
     "normalize-volume": """
 volume = torch.randint(0, 4096, (17, 129, 65), device="cuda").to(torch.uint16)
 whole = volume.to(torch.int64)
