@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
   --max-worker-restart 0 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test unit fuzz test-gpu lint docs clean
+.PHONY: demo test test-all tested unit fuzz test-gpu lint docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -36,7 +36,12 @@ $(VENV)/ready-torch:
 demo: $(VENV)/ready-torch $(VENV)/ready-build,demo  ## build, check, publish and load a real kernel, on a real photo
 	$(BIN)/python scripts/demo.py
 
-test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that this machine can
+test: SELECTED := -m 'not long'
+test: tested  ## run the tests that this machine can, but for some that take long
+
+test-all: tested  ## run every test that this machine can
+
+tested: $(VENV)/ready-torch $(VENV)/ready-build,demo,test
 	$(BIN)/kernforge build --quiet kernels/img2gray $(FOR_HERE)
 	$(BIN)/kernforge build --quiet kernels/relu-scale $(FOR_HERE)
 	$(BIN)/kernforge build --quiet kernels/normalize-volume --variant '*-cpu-*'
@@ -46,7 +51,7 @@ test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that 
 	  "$$($(BIN)/python -c 'import torch; print("torch" + "".join(torch.__version__.split(".")[:2]))')-*-cpu-*"
 	@# Programs that the tests start import it some hundred times.
 	$(BIN)/python -m compileall -q src
-	$(PYTEST) tests
+	$(PYTEST) $(SELECTED) tests
 	@# Apart from the others: pytest names these modules kernels.*, as the kernels client is named.
 	$(PYTEST) $(KERNELS)
 

@@ -24,7 +24,11 @@ CPU = "torch-stable-abi210-cpu-x86_64-linux"
 # Some minutes of compiling, so that the scheduler dies in the midst of it.
 SLOW = projects.CPP + "#include <regex>\ntemplate <int N> struct S { std::regex r; S<N - 1> s; };\n"
 SLOW += "template <> struct S<0> {};\nvoid* slow() { return new S<400>(); }\n"
-DEATHS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+# A stopped one is given up after a while of silence, which is what takes long.
+DEATHS = (
+    pytest.param(signal.SIGKILL, id="killed"),
+    pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.long),
+)
 
 
 @pytest.fixture
@@ -34,7 +38,7 @@ def cluster(tmp_path, kept_home):
     found.close()
 
 
-@pytest.fixture(params=DEATHS.values(), ids=DEATHS)
+@pytest.fixture(params=DEATHS)
 def death(request):
     return request.param
 
@@ -98,12 +102,14 @@ def test_tests_that_run_on_a_worker_end(cluster, death):
     workers.close()
 
 
+@pytest.mark.long
 def test_a_scheduler_that_is_stopped_before_it_says_anything(cluster):
     cluster.scheduler.send_signal(signal.SIGSTOP)
     with pytest.raises(NetworkError, match="no Dask scheduler answers"):
         client.connect(cluster.address, FarmAccess())
 
 
+@pytest.mark.long
 def test_a_busy_scheduler_is_not_dead(cluster):
     """It answers nothing for ten seconds, which is late and no more."""
     cluster.add("one")

@@ -126,6 +126,7 @@ def theirs(call):
     )
 
 
+@pytest.mark.long
 def test_both_clients_tell_the_same_of_a_repository(repo, tmp_path, ours, theirs):
     root = repo()
     done, other = ours(root, "--out", tmp_path / "ours.json"), theirs(root)

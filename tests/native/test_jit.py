@@ -293,6 +293,7 @@ def test_alternating_between_two_builds_does_not_leak(home):
     assert mapped() == before
 
 
+@pytest.mark.long
 def test_distinct_builds_leak_nothing_but_their_code(home):
     def held():
         """Open files, threads, resident bytes, and whatever of the store is mapped."""
@@ -491,6 +492,7 @@ def test_of_torchs_headers_only_what_is_used_is_compiled(home, kept_home):
     jit_homes.keep_results(home, kept_home)
 
 
+@pytest.mark.long
 def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(home, kept_home):
     jit_homes.lend_results(home, kept_home)
     more = SLIM.replace("return torch::cat", "x = x + at::get_num_threads();\n  return torch::cat")

@@ -134,6 +134,7 @@ def test_bubblewrap_and_plain_namespaces_give_the_same(first, bare, tmp_path):
     assert differing(first[0], found) == []
 
 
+@pytest.mark.long
 def test_without_a_sandbox_only_the_statement_differs(first, bare, tmp_path):
     root = again(first, tmp_path / "project")
     found = build(root, bare(), "--sandbox", "off")
@@ -146,7 +147,7 @@ def test_without_a_sandbox_only_the_statement_differs(first, bare, tmp_path):
     assert [a.outputs for a in statement.actions] == [a.outputs for a in isolated.actions]
 
 
-@pytest.mark.parametrize("mode", ["required", "off"])
+@pytest.mark.parametrize("mode", ["required", pytest.param("off", marks=pytest.mark.long)])
 def test_another_user(first, kept_home, mode):
     with tempfile.TemporaryDirectory() as directory:
         base = Path(directory)
@@ -173,6 +174,7 @@ def test_another_user(first, kept_home, mode):
         assert names == ({"metadata.json", provenance.FILE} if told else set())
 
 
+@pytest.mark.long
 def test_on_another_day(first, bare, tmp_path):
     clock = tmp_path / "clock.so"
     source = Path(another_day.__file__).with_name("clock.c")

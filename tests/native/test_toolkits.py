@@ -133,6 +133,7 @@ class Quiet:
         pass
 
 
+@pytest.mark.long
 def test_archives_of_a_server_build(build, toolkit, real_cuda12, index_server, tmp_path):
     # nvcc is 13.0's, since no wheel has an older one; the runtime and CUB are really 12.9's.
     runtime, cccl = real_cuda12
