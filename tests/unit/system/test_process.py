@@ -98,14 +98,22 @@ def test_kill_all_ends_what_another_thread_started():
 def test_what_a_killed_process_has_started_ends_with_it(tmp_path, number):
     """Also what the program itself has started, and not what ended before."""
     program = """
-import sys
-from kernforge.system.process import Command, run
-run(Command(argv=("true",)))
-run(Command(argv=("sh", "-c", "echo $$ > started; sleep 600 & wait")))
+from pathlib import Path
+from kernforge.system import process
+tell = process._guard.tell
+def told(sign, group):
+    tell(sign, group)
+    Path("told").write_text(f"{sign}{group} ")
+process._guard.tell = told
+process.run(process.Command(argv=("true",)))
+process.run(process.Command(argv=("sh", "-c", "sleep 600 & echo +$$ > started; wait")))
 """
-    started = tmp_path / "started"
+    started, told = tmp_path / "started", tmp_path / "told"
     with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as killed:
-        while not started.exists() or not (text := started.read_text()):
+        while not started.exists() or not (text := started.read_text().strip()):
+            time.sleep(0.01)
+        # Before that it is unknown to the program that ends it: some microseconds.
+        while told.read_text() != f"{text} ":
             time.sleep(0.01)
         group = int(text)
         killed.send_signal(number)
