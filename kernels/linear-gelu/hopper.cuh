@@ -334,7 +334,7 @@ static __global__ void __launch_bounds__(384, 1)
   }
   if constexpr (S::kCluster > 1) {
     __syncwarp();
-    ptx::cluster_sync();  // until nobody sends here any more
+    ptx::cluster_sync();  // until no block sends here any more
   }
 #endif
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Load a kernel's shared objects from the bytes that were verified.
 
-A shared object is read once, into a file in memory that is sealed: nobody can change it, not even
-this process. That copy is hashed, and the dynamic loader opens it by its descriptor. Whoever writes
+A shared object is read once, into a file in memory that is sealed: no process can change it, this
+one included. That copy is hashed, and the dynamic loader opens it by its descriptor. Whoever writes
 to the kernel's directory, in place or by a rename, changes nothing that is loaded. A file that only
 root can write, in a process that is not root's, needs no copy: it is hashed and opened by one
 descriptor.
@@ -162,7 +162,7 @@ def _ways(path: str, directory: Path) -> tuple[tuple[str, str], ...]:
 
 
 def _unchangeable(file: Path) -> int:
-    """A descriptor of a file's content that nobody can change from now on.
+    """A descriptor of a file's content that no process can change from now on.
 
     Raises:
         MachineError: it lies where nothing may be executed.

@@ -165,7 +165,7 @@ def _is_by(document: bytes, bundle: bytes, signer: Signer) -> bool:
 def _documents(
     registry: Registry, repo_id: str, accepted: Sequence[Signer]
 ) -> tuple[dict[str, dict[str, str]], tuple[str, ...]]:
-    """Hash of each published document by version and variant, and what nobody accepted signed."""
+    """Hash of each published document by version and variant, and those without an accepted signer."""
     found: dict[str, dict[str, str]] = {}
     left_out = []
     for version, tag in versions(registry.ref_names(repo_id)).items():

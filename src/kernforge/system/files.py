@@ -525,7 +525,7 @@ def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             held = _lock(handle, kind, path, wait=wait)
-            # A lock file that nobody held may have been removed between the two.
+            # A lock file that was not held may have been removed between the two.
             if not held or _is_at(handle, path):
                 yield held
                 return
@@ -598,7 +598,7 @@ def write_chunks(path: Path, chunks: Iterable[bytes], *, executable: bool = Fals
 
 
 def sealed_copy(source: int, name: str) -> int | None:
-    """A descriptor of a copy in memory that nobody can change, not even this process.
+    """A descriptor of a copy in memory that no process can change, this one included.
 
     Args:
         source: descriptor of an open file; its position is not used.
