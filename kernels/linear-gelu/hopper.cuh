@@ -16,9 +16,11 @@
 #pragma once
 
 #include "gelu.cuh"
-#include "hopper_ptx.cuh"
+#include "kernforge/hopper.cuh"
 
 namespace linear_gelu::hopper {
+
+namespace ptx = kernforge::hopper;
 
 // A tile of kRows x kColumns of the result, kStages slices in flight, clusters of
 // kClusterRows x kClusterColumns tiles.
@@ -278,8 +280,8 @@ static __global__ void __launch_bounds__(384, 1)
         for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
           for (int block = 0; block < kBlocks; ++block) {
-            ptx::Product<T, kN>::run(d[block], of_left + block * 512 + step * 2,
-                                     of_right + step * 2, slice | step);
+            ptx::Product<T, T, kN>::run(d[block], of_left + block * 512 + step * 2,
+                                        of_right + step * 2, slice | step);
           }
         }
         ptx::products_commit();

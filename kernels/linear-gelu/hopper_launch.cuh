@@ -17,40 +17,10 @@ struct Matrix {
   int64_t rows, columns, stride;
 };
 
-template <class T>
-constexpr CUtensorMapDataType kMapType =
-    std::is_same_v<T, __half>          ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-    : std::is_same_v<T, __nv_bfloat16> ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                       : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-
-// From the driver, so that nothing is linked against it.
-inline auto map_encoder() {
-  static const auto encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
-                                         &result) != cudaSuccess) {
-      found = nullptr;
-    }
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
-  }();
-  return encode;
-}
-
 // Boxes of `rows` rows and 128 bytes. False where the matrix cannot be described.
 inline bool encode(CUtensorMap* map, CUtensorMapDataType type, int size, const Matrix& of,
                    int rows) {
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(of.columns),
-                              static_cast<cuuint64_t>(of.rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(of.stride) * size};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / size), static_cast<cuuint32_t>(rows)};
-  const cuuint32_t steps[] = {1, 1};
-  const auto encoder = map_encoder();
-  return encoder != nullptr &&
-         encoder(map, type, 2, const_cast<void*>(of.data), sizes, strides, box, steps,
-                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return ptx::encode_map(map, type, size, of.data, of.rows, of.columns, of.stride, rows);
 }
 
 // y and z have the stride of their columns; z.data == nullptr: not kept.
@@ -65,10 +35,11 @@ cudaError_t launch(const Matrix& x, const Matrix& w, const Matrix& y, const Matr
   problem.left_rows = S::kLeftBox;
   if (S::kCluster == 1 && problem.rows < S::kRows) problem.left_rows = problem.rows;
   // What float32 is multiplied as: rounded by the copy, where the product itself would truncate.
-  constexpr auto kInput = kSize == 4 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : kMapType<T>;
+  constexpr auto kInput = kSize == 4 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : ptx::kMapType<T>;
   if (!encode(&of_x, kInput, kSize, x, problem.left_rows) ||
-      !encode(&of_w, kInput, kSize, w, S::kRightBox) || !encode(&of_y, kMapType<T>, kSize, y, 16) ||
-      (kKeep && !encode(&of_z, kMapType<T>, kSize, z, 16))) {
+      !encode(&of_w, kInput, kSize, w, S::kRightBox) ||
+      !encode(&of_y, ptx::kMapType<T>, kSize, y, 16) ||
+      (kKeep && !encode(&of_z, ptx::kMapType<T>, kSize, z, 16))) {
     return cudaErrorInvalidValue;
   }
   if (!kKeep) of_z = of_y;

@@ -6,7 +6,9 @@
 runs the CUDA part on a machine with a GPU and an installed CUDA toolkit; it reads no network there.
 """
 
+import itertools
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -142,6 +144,156 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
 }
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
+# 64 rows of a, kN of b, 128 bytes of the depth, by one warp group; by columns: in memory the depth is
+# the slow dimension.
+HOPPER = """
+#include "kernforge/hopper.cuh"
+namespace hop = kernforge::hopper;
+template <class T, int kN, hop::Major kLeft, hop::Major kRight>
+static __global__ void product(const __grid_constant__ CUtensorMap a,
+                               const __grid_constant__ CUtensorMap b, float* out) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) char memory[];
+  const uint32_t left = hop::shared_address(memory), right = left + 64 * 128;
+  const uint32_t barrier = right + (kN + 63) / 64 * 64 * 128;
+  if (threadIdx.x == 0) {
+    hop::prefetch_map(&a);
+    hop::mbarrier_init(barrier, 1);
+    hop::mbarrier_init_fence();
+    hop::mbarrier_expect(barrier, (64 + kN) * 128);
+    hop::load_box(left, &a, 0, 0, 0, barrier);
+    if constexpr (kRight == hop::Major::kDepth) {
+      hop::load_box(right, &b, 0, 0, barrier);
+    } else {
+      for (int i = 0; i < kN / 64; ++i) {
+        hop::load_box(right + i * 64 * 128, &b, i * 64, 0, barrier);
+      }
+    }
+  }
+  __syncthreads();
+  hop::mbarrier_wait(barrier, 0);
+  float d[kN / 2];
+  hop::products_fence();
+  for (int step = 0; step < 4; ++step) {
+    const uint64_t of_left = kLeft == hop::Major::kDepth
+                                 ? hop::descriptor(left) + step * 2
+                                 : hop::descriptor_by_rows<64 * 128>(left) + step * 128;
+    const uint64_t of_right = kRight == hop::Major::kDepth
+                                  ? hop::descriptor(right) + step * 2
+                                  : hop::descriptor_by_rows<64 * 128>(right) + step * 128;
+    hop::Product<T, T, kN, kLeft, kRight>::run(d, of_left, of_right, step);
+  }
+  hop::products_commit();
+  hop::products_wait<0>();
+  hop::pin(d);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int i = 0; i < kN / 2; ++i) {
+    const int row = 16 * warp + lane / 4 + 8 * (i % 4 / 2);
+    out[row * kN + i / 4 * 8 + lane % 4 * 2 + i % 2] = d[i];
+  }
+#endif
+}
+template <class T, int kN, hop::Major kLeft, hop::Major kRight>
+cudaError_t run(const void* a, const void* b, float* out, cudaStream_t stream) {
+  constexpr int kDepth = 128 / sizeof(T), kShared = (64 + (kN + 63) / 64 * 64) * 128 + 8;
+  CUtensorMap of_a, of_b;
+  const auto type = sizeof(T) == 4 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : hop::kMapType<T>;
+  const auto encode = [&](CUtensorMap* map, const void* data, int rows, int box, bool by_rows,
+                          int matrices) {
+    return by_rows ? hop::encode_map(map, type, sizeof(T), data, kDepth, rows, rows, kDepth,
+                                     matrices, kDepth * rows)
+                   : hop::encode_map(map, type, sizeof(T), data, rows, kDepth, kDepth, box, matrices,
+                                     kDepth * rows);
+  };
+  if (!encode(&of_a, a, 64, 64, kLeft == hop::Major::kRows, 1) ||
+      !encode(&of_b, b, kN, kN, kRight == hop::Major::kRows, 0)) {
+    return cudaErrorInvalidValue;
+  }
+  const auto kernel = &product<T, kN, kLeft, kRight>;
+  if (const auto error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared)) {
+    return error;
+  }
+  kernel<<<1, 128, kShared, stream>>>(of_a, of_b, out);
+  return cudaGetLastError();
+}
+template <class T, hop::Major kLeft, hop::Major kRight>
+cudaError_t of_width(int64_t n, const void* a, const void* b, float* out, cudaStream_t stream) {
+  if (n == 256) return run<T, 256, kLeft, kRight>(a, b, out, stream);
+  if (n == 192) return run<T, 192, kLeft, kRight>(a, b, out, stream);
+  if (n == 128) return run<T, 128, kLeft, kRight>(a, b, out, stream);
+  if (n == 64) return run<T, 64, kLeft, kRight>(a, b, out, stream);
+  if constexpr (kRight == hop::Major::kDepth) {
+    if (n == 96) return run<T, 96, kLeft, kRight>(a, b, out, stream);
+    if (n == 32) return run<T, 32, kLeft, kRight>(a, b, out, stream);
+    if (n == 16) return run<T, 16, kLeft, kRight>(a, b, out, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+template <class T>
+cudaError_t of_type(bool left, bool right, int64_t n, const void* a, const void* b, float* out,
+                    cudaStream_t stream) {
+  constexpr auto kDepth = hop::Major::kDepth, kRows = hop::Major::kRows;
+  if constexpr (sizeof(T) == 2) {
+    if (left && right) return of_width<T, kRows, kRows>(n, a, b, out, stream);
+    if (left) return of_width<T, kRows, kDepth>(n, a, b, out, stream);
+    if (right) return of_width<T, kDepth, kRows>(n, a, b, out, stream);
+  }
+  return of_width<T, kDepth, kDepth>(n, a, b, out, stream);
+}
+cudaError_t hopper_product(int64_t type, bool left, bool right, int64_t n, const void* a,
+                           const void* b, float* out, cudaStream_t stream) {
+  if (type == 0) return of_type<__nv_bfloat16>(left, right, n, a, b, out, stream);
+  if (type == 1) return of_type<__half>(left, right, n, a, b, out, stream);
+  if (type == 2) return of_type<float>(left, right, n, a, b, out, stream);
+  if (type == 3) return of_type<hop::float8_e4m3>(left, right, n, a, b, out, stream);
+  return of_type<hop::float8_e5m2>(left, right, n, a, b, out, stream);
+}
+"""
+HOPPER_BINDING = """
+#include <cuda_runtime_api.h>
+#include "kernforge/stable_binding.h"
+#include "registration.h"
+using kernforge::Tensor;
+cudaError_t hopper_product(int64_t type, bool left, bool right, int64_t n, const void* a,
+                           const void* b, float* out, cudaStream_t stream);
+void run(const Tensor& a, const Tensor& b, Tensor out, int64_t type, bool left, bool right) {
+  kernforge::on_device_of(a, "hopper", [&](cudaStream_t stream) {
+    return hopper_product(type, left, right, out.size(1), a.const_data_ptr(), b.const_data_ptr(),
+                          static_cast<float*>(out.mutable_data_ptr()), stream);
+  });
+}
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
+  ops.def("product(Tensor a, Tensor b, Tensor(a!) out, int type, bool left, bool right) -> ()");
+}
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
+  ops.impl("product", TORCH_BOX(&run));
+}
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+HOPPER_FILES = {
+    "build.toml": """
+[general]
+name = "hopper-probe"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cuda"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+stable-abi = "2.10"
+
+[kernel.cuda]
+backend = "cuda"
+depends = []
+cuda-capabilities = ["9.0a"]
+src = ["probe.cu"]
+""",
+    "probe.cu": HOPPER,
+    "torch-ext/binding.cpp": HOPPER_BINDING,
+    "torch-ext/hopper_probe/__init__.py": "from ._ops import ops\n",
+}
 FILES = {
     "build.toml": MANIFEST,
     "probe.h": PROBE,
@@ -194,6 +346,57 @@ def test_device_code_waits_from_hopper_on(tmp_path, arch, waits, standard):
     waiting = sum("griddepcontrol.wait" in kernel for kernel in kernels)
     assert waiting == (len(kernels) - 1 if waits else 0), "all but the probe"
     assert len(kernels) > 20
+
+
+def test_hopper_names_each_instruction_with_its_operands(tmp_path):
+    toolkit = find_cuda(os.environ)
+    if toolkit is None:
+        pytest.skip("there is no installed toolkit")
+    (tmp_path / "probe.cu").write_text(HOPPER)
+    flags = ("-ptx", "-arch=compute_90a", "-Werror", "all-warnings")
+    argv = (toolkit / "bin/nvcc", "-std=c++17", *flags, SEARCH[0], tmp_path / "probe.cu")
+    compiled(*argv, "-o", tmp_path / "a.ptx")
+    products = set(re.findall(r"wgmma\.mma_async\.\S+ .*?;", (tmp_path / "a.ptx").read_text()))
+    shapes = {line.split()[0].split("aligned.")[1] for line in products}
+    types = ("k16.f32.bf16.bf16", "k16.f32.f16.f16", "k8.f32.tf32.tf32", "k32.f32.e4m3.e4m3")
+    widths = (16, 32, 64, 96, 128, 192, 256)
+    assert {f"m64n{n}{of}" for n in widths for of in types} <= shapes
+    for line in products:
+        width, sums = int(re.search(r"m64n(\d+)k", line)[1]), line.split("{")[1].split("}")[0]
+        assert len(sums.split(",")) == width // 2
+    modes = {line.rstrip(";").rsplit(", ", 2)[1:] == ["1", "1"] for line in products}
+    assert modes == {True, False}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
+    reason="no GPU of compute capability 9.0 here",
+)
+def test_products_of_hopper_in_every_layout(tmp_path, kept_home, monkeypatch):
+    for path, text in HOPPER_FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    jit_homes.use_kept(kept_home, monkeypatch)
+    product = kernforge.load(tmp_path).ops.product
+    dtypes = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
+    torch.manual_seed(2)
+    for number, dtype in enumerate(getattr(torch, name) for name in dtypes):
+        depth = 128 // dtype.itemsize
+        modes = (False, True) if dtype.itemsize == 2 else (False,)
+        for left, right, n in itertools.product(modes, modes, (16, 32, 64, 96, 128, 192, 256)):
+            if right and n % 64:
+                continue
+            # Small whole numbers: every sum is exact.
+            a, b = (torch.randint(-4, 5, (rows, depth), device="cuda") for rows in (64, n))
+            out = torch.full((64, n), float("nan"), device="cuda")
+            given = [
+                (one.t() if by_rows else one).contiguous().to(dtype)
+                for one, by_rows in ((a, left), (b, right))
+            ]
+            product(*given, out, number, left, right)
+            assert torch.equal(out, (a.double() @ b.double().t()).float()), (dtype, left, right, n)
+    jit_homes.wait()
 
 
 @pytest.fixture(scope="module")
