@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import docs_api
 import docs_results
+import docs_skills
 
 from kernforge import errors
 from kernforge.cli import main as cli_main
@@ -143,6 +144,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "environment.md": environment_page(),
         REFERENCE / "build.schema.json": json.dumps(schema.json_schema(), indent=2) + "\n",
+        **docs_skills.pages(sorted(ROOT.glob("kernels/*/README.md"))),
         ROOT / "README.md": f"{before}{START}\n{docs_results.headlines(results)}{END}{after}",
     }
 

@@ -76,6 +76,15 @@ COMMANDS = (
     ),
     Verb(
         "write",
+        "skills",
+        "give a coding assistant the pages that it needs to work with kernforge",
+        "--for claude",
+        "Run it again after an upgrade of kernforge: it replaces what it wrote.",
+        page="how-to/author/work-with-an-assistant",
+        others=("skill", "agents"),
+    ),
+    Verb(
+        "write",
         "dev",
         "after every change: build, test and measure the project",
         "my-kernel",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that write a project's files: new, init, add-op, adopt."""
+"""Commands that write a project's files: new, init, add-op, adopt, skills."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
+from kernforge.project.skills import PLACES
 from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
@@ -52,6 +53,28 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("--name", help="the kernel's name (default: that of the setup.py or module)")
     verb.add_argument("--license", help="SPDX name (default: the setup.py's, or Apache-2.0)")
+
+    verb = options.add_verb(verbs, _skills, "skills")
+    verb.add_argument(
+        "--for",
+        dest="places",
+        action="append",
+        default=[],
+        choices=tuple(PLACES),
+        help="; ".join(f"{name}: {p.project}, read by {p.readers}" for name, p in PLACES.items())
+        + "; may be repeated (default: those whose directory exists, else agents)",
+    )
+    where = verb.add_mutually_exclusive_group()
+    where.add_argument(
+        "--global",
+        dest="user",
+        action="store_true",
+        help="for all your projects: the same places in your home directory",
+    )
+    where.add_argument("--dest", type=Path, metavar="DIR", help="another directory of skills")
+    verb.add_argument(
+        "--force", action="store_true", help="replace a skill of this name that is not ours"
+    )
 
 
 def _add_choices(verb: argparse.ArgumentParser) -> None:
@@ -215,4 +238,19 @@ def _adopt(arguments: argparse.Namespace, console: Console) -> None:
             "remarks": [dataclasses.asdict(remark) for remark in adopted.remarks],
         },
         "\n".join(lines),
+    )
+
+
+def _skills(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.project import skills  # noqa: PLC0415
+
+    if arguments.dest:
+        found: tuple[Path, ...] = (arguments.dest,)
+    else:
+        root = Path.home() if arguments.user else Path()
+        found = skills.directories(root, tuple(arguments.places), user=arguments.user)
+    written = [skills.write(directory, force=arguments.force) for directory in found]
+    console.result(
+        {"skill": skills.NAME, "directories": [str(path) for path in written]},
+        "\n".join(f"{path}: {counted(len(skills.texts()), 'file')}" for path in written),
     )
