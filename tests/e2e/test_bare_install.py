@@ -51,10 +51,19 @@ def test_every_command_shows_its_help(bare):
     assert "this machine:" in bare("kernforge").stdout
 
 
-def test_the_doctor_works(bare):
-    found = json.loads(bare("kernforge", "doctor", "--offline", "--json").stdout)["findings"]
-    packages = next(finding for finding in found if finding["rule"] == "extra-build")
-    assert "kernforge[build]" in packages["hint"]
+@pytest.mark.parametrize("options", [(), ("--offline",)])
+def test_the_doctor_works(bare, options):
+    found = json.loads(bare("kernforge", "doctor", *options, "--json").stdout)["findings"]
+    by_rule = {finding["rule"]: finding for finding in found}
+    assert "kernforge[build]" in by_rule["extra-build"]["hint"]
+    assert by_rule["index"]["hint"] == "install the packages above and run without --offline"
+
+
+def test_a_search_says_that_the_hub_was_not_searched(bare):
+    said = bare("kernforge", "search", "relu")
+    assert "was not searched: a Hugging Face hub needs huggingface_hub" in said.stderr
+    assert "pip install 'kernforge[hub]'" in said.stderr
+    assert "no kernel with 'relu' in its name" in said.stdout
 
 
 def test_a_kernel_that_is_nowhere_and_the_hub_that_was_not_asked_are_told(bare):

@@ -56,7 +56,7 @@ def name(host: Host) -> str:
 
 
 def lacks_driver(host: Host) -> str:
-    """One line on a machine whose torch is built for CUDA and that has no driver; empty otherwise.
+    """One line on a machine that has CUDA's libraries and no driver; empty otherwise.
 
     Args:
         host: the machine, with its driver's version.
@@ -64,9 +64,11 @@ def lacks_driver(host: Host) -> str:
     if host.backend.name != "cuda" or host.driver is not None:
         return ""
     on_cpu = name(replace(host, backend=Backend("cpu")))
+    version = host.backend.version
+    cuda = f"torch is built for CUDA {version}" if host.torch else f"CUDA {version} is installed"
     return (
-        f"note: torch is built for CUDA {host.backend.version}, and there is no NVIDIA driver here: "
-        f"kernels for CUDA can be downloaded and not run. Those for its CPU are for {on_cpu}"
+        f"note: {cuda}, and there is no NVIDIA driver here: kernels for CUDA can be downloaded, but "
+        f"they do not run here. For kernels that run on the CPU, the platform is {on_cpu}"
     )
 
 

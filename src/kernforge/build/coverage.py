@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernforge.artifact.version import Version2
     from kernforge.project.targets import TargetCandidate
 
-_UNASKED = "it was not asked for (--variant)"
+_UNASKED = "it was not asked for (--variant '*' builds all)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,12 +63,20 @@ def read(
         )
     option = unknown.partition("=")[0]
     known = [text for action in spoken._actions for text in action.option_strings]  # noqa: SLF001
-    close = _close(option, known)
+    owners = _owners(top, option)
+    close = [] if owners else _close(option, known)
     hint = f"did you mean {close[0]}? " if close else ""
+    hint += f"{' and '.join(owners)} {'have' if owners[1:] else 'has'} it; " if owners else ""
     raise UsageError(
         f"{spoken.prog} has no option {option}",
         hint=f"{hint}`{spoken.prog} --help` lists the options",
     )
+
+
+def _owners(top: Grammar, option: str) -> list[str]:
+    """The commands that have an option."""
+    verbs = next(a.choices for a in top._actions if isinstance(a.choices, dict))  # noqa: SLF001
+    return [f"`{p.prog}`" for p in verbs.values() if option in p._option_string_actions]  # noqa: SLF001
 
 
 def overview() -> str:

@@ -64,6 +64,7 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
     python = Path(sysconfig.get_path("include"))
     cuda_home = env.get("CUDA_HOME") or env.get("CUDA_PATH") or ""
     isolation = _sandbox(compiler, env, runner)
+    missing = tuple(name for name in extras.EXTRAS["build"] if not host.has_module(name))
     return MachineFacts(
         system=platform.system(),
         cpu=_cpu(),
@@ -89,10 +90,10 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         memory=machine.available_memory(),
         sandbox=isolation,
         locks=tuple(_torch_locks(env)),
-        indexes=_indexes(env) if ask_network else None,
+        indexes=_indexes(env) if ask_network and not missing else None,
         damaged=tuple(map(str, _damaged(store))),
         foreign=tuple(map(str, _foreign(store))),
-        missing=tuple(name for name in extras.EXTRAS["build"] if not host.has_module(name)),
+        missing=missing,
     )
 
 

@@ -336,7 +336,9 @@ def _network(machine: MachineFacts) -> Iterator[Finding]:
             "skipped",
             "network",
             "the package indexes were not contacted",
-            "run without --offline",
+            "install the packages above and run without --offline"
+            if machine.missing
+            else "run without --offline",
         )
         return
     for index in machine.indexes:

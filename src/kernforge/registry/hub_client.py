@@ -324,11 +324,11 @@ class HubClient:
 
     def _convert_error(self, what: str, error: Exception) -> KernforgeError | None:
         """Our error for one of the hub's client; None for an unexpected one."""
+        if isinstance(error, KernforgeError):
+            return error
         from huggingface_hub import errors  # noqa: PLC0415 - see library
 
         hub = self.endpoint.url
-        if isinstance(error, KernforgeError):
-            return error
         if isinstance(error, errors.OfflineModeIsEnabled):
             return RegistryError(
                 f"{hub} is not asked: HF_HUB_OFFLINE was set when this process started",

@@ -24,7 +24,7 @@ from kernforge.errors import NoVariantError, UsageError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
 from kernforge.loader.search import with_override
-from kernforge.system import files
+from kernforge.system import files, tables
 from kernforge.system.process import Command, run
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _RAN = (0, 1)  # pytest: all passed, some failed
 _REFUSED = 4  # pytest: its arguments are wrong
 _NOTHING = 5  # pytest: no test was collected
 _UNREADABLE = "ERROR collecting "  # pytest: a file of tests cannot be imported
+_SHOWN = 3
 _SUMMARY = "=== short test summary info"
 
 
@@ -94,8 +95,11 @@ def chosen(names: Sequence[str], fit: Sequence[str]) -> tuple[str, ...]:
     """
     if not fit:
         raise NoVariantError(
-            f"none of the project's variants fits this machine: {', '.join(names)}",
-            hint="name one with --variant, or test on a worker that has the GPU: --scheduler",
+            f"none of the project's {tables.counted(len(names), 'variant')} runs on this machine: "
+            + tables.first_names(names, _SHOWN),
+            hint="add sources for the CPU to the project, or test on a worker that has the GPU: --scheduler"
+            if not any("-cpu-" in name for name in names)
+            else "name one with --variant, or test on a worker that has the GPU: --scheduler",
         )
     return tuple(fit)
 

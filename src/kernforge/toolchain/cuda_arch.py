@@ -16,6 +16,7 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
 
 _ARCH = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
+_OF_NVCC = re.compile(r"(?:sm_|compute_)?(\d+)(\d)([af]?)")
 
 # Newest toolkit that a list holds for, from the newest to the oldest.
 _DEFAULTS = (
@@ -71,9 +72,12 @@ class Arch:
         """
         match = _ARCH.fullmatch(text.strip())
         if match is None:
+            nvcc = _OF_NVCC.fullmatch(text.strip())
             raise ManifestError(
                 f"{text!r} is not a CUDA compute capability",
-                hint="write it like 8.0, 9.0a, 10.0f or 9.0+PTX",
+                hint=f"write {nvcc[1]}.{nvcc[2]}{nvcc[3]}"
+                if nvcc
+                else "write it like 8.0, 9.0a, 10.0f or 9.0+PTX",
             )
         return cls(int(match[1]), int(match[2]), match[3], ptx=bool(match[4]))
 

@@ -61,7 +61,9 @@ def test_a_file_that_describes_no_platform_is_reported(text):
 
 def test_a_torch_for_cuda_without_a_driver_is_reported():
     host = parse("torch2.13-cu130-x86_64-linux")
+    assert "torch is built for CUDA 13.0" in lacks_driver(host)
     assert "there is no NVIDIA driver here" in lacks_driver(host)
+    assert "CUDA 13.0 is installed" in lacks_driver(replace(host, torch=None))
     assert "torch2.13-cpu-x86_64-linux" in lacks_driver(host)
     assert not lacks_driver(replace(host, driver=Version2(13, 0)))
     assert not lacks_driver(parse("torch2.13-cpu-x86_64-linux"))

@@ -45,7 +45,7 @@ def test_a_variant_of_one_torch_serves_its_cuda_and_later_ones_of_the_major():
     assert coverage_text(found) == (
         "serves 2 of 6 torch x CUDA pairs; lacks torch 2.9 to 2.10 with CUDA 11.8 because the package "
         "index carries no compiler for that CUDA; torch 2.9 to 2.10 with CUDA 13.0 because it was not asked for "
-        "(--variant)"
+        "(--variant '*' builds all)"
     )
 
 

@@ -70,6 +70,12 @@ def test_a_misspelt_command_and_another_tools_word_are_answered(said, meant, cap
         (("get",), "`kernforge get --help`"),
         (("check", "a", "b"), "'b' is one argument too many for kernforge check"),
         (("--jsn", "check"), "did you mean --json?"),
+        (
+            ("build", "--torch", "2.13"),
+            "hint: `kernforge lock-toolchain` and `kernforge wheel` have it; ",
+        ),
+        (("build", "--scheduler-x"), "did you mean --scheduler?"),
+        (("test", "--inplace"), "hint: `kernforge test --help`"),
     ],
 )
 def test_a_wrong_option_says_what_was_meant(argv, said, capsys):

@@ -18,6 +18,16 @@ def test_what_is_not_an_architecture_is_refused(text):
         Arch.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("sm_90", "9.0"), ("90", "9.0"), ("compute_120", "12.0"), ("sm_90a", "9.0a")],
+)
+def test_nvccs_spelling_is_answered_with_ours(text, meant):
+    with pytest.raises(ManifestError) as raised:
+        Arch.parse(text)
+    assert raised.value.hint == f"write {meant}"
+
+
 def test_flags_of_nvcc():
     assert Arch.parse("9.0a").gencode() == ("-gencode", "arch=compute_90a,code=sm_90a")
     assert Arch.parse("12.1+PTX").gencode() == (
