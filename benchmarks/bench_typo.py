@@ -7,7 +7,8 @@ with a misspelt function. Three things are measured: seconds until the error (or
 seconds until the process has ended, and processor seconds of the process with all its compilers.
 Figures of a busy machine are not worth much; their ratios to the loader's own good build are.
 
-CUDA is compiled for TORCH_CUDA_ARCH_LIST, by default 9.0: no GPU is needed. torch's loader needs CUDA_HOME.
+CUDA is compiled for TORCH_CUDA_ARCH_LIST, by default 9.0: no GPU is needed. torch's loader needs
+CUDA_HOME and a torch for CUDA; `--loaders kernforge` needs neither.
 
     python benchmarks/bench_typo.py OUT.json [--languages cpp,cuda] [--loaders kernforge,torch]
 """
@@ -164,9 +165,13 @@ def main() -> None:
         return
     if "cuda" in arguments.languages.split(","):
         os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "9.0")
-        home = Path(os.environ.setdefault("CUDA_HOME", "/usr/local/cuda"))
-        if "torch" in arguments.loaders.split(",") and not (home / "bin" / "nvcc").is_file():
-            parser.error(f"torch's loader needs nvcc, and {home} has none: set CUDA_HOME")
+        if "torch" in arguments.loaders.split(","):
+            from torch.utils.cpp_extension import CUDA_HOME  # noqa: PLC0415 - only for this
+
+            if not CUDA_HOME or not Path(CUDA_HOME, "bin", "nvcc").is_file():
+                parser.error(
+                    f"torch's loader found no nvcc ({CUDA_HOME}); it needs CUDA_HOME, and a torch for CUDA"
+                )
     machine = describe("torch")
     results: dict[str, dict[str, dict[str, float]]] = {}
     for language in arguments.languages.split(","):

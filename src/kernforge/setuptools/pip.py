@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 import sys
+import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from kernforge.system.process import Command, attached, run
 from kernforge.toolchain.index.index import Index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernforge.setuptools.target import TorchTarget
     from kernforge.system.console import Console
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 # As BuildExtension says it.
 _COUNTS = re.compile(r"(\d+) of (\d+) actions were run")
+_PROGRESS = re.compile(r"\d+ of \d+ actions ended")
+_SUBPROCESS = "error: subprocess-exited-with-error"
+# setuptools writes "error: " before what BuildExtension raised, of which our hint is the next line.
+_OURS = re.compile(r"^error: [^\n]+\n\S[^\n]*\Z", re.MULTILINE)
 _CHOICES = ("torch", "cuda", "python")
 _BUILDS = ("install", "wheel")
 # pip's own parser says which words are what is to be built; the rest are options and their values.
@@ -252,10 +257,13 @@ class ProjectBuilder:
             done = run(Command(argv=argv, env=variables))
         made = list(out.glob("*.whl"))
         if done.returncode != 0 or not made:
+            shown = progress.read_text(encoding="utf-8", errors="replace").splitlines()
+            text, ours = failure_text(done.stdout + done.stderr, shown)
             raise BuildError(
-                f"{project.name} cannot be built for {self._target}\n"
-                f"{_said(done.stdout + done.stderr)}",
-                hint="the first message of a compiler, or the line of setup.py, says why",
+                f"{project.name} cannot be built for {self._target}\n{text}",
+                hint=""
+                if ours
+                else "the first message of a compiler, or the line of setup.py, says why",
             )
         for match in _COUNTS.finditer(done.stdout + done.stderr):
             self.compiled += int(match[1])
@@ -286,11 +294,28 @@ class ProjectBuilder:
             return None  # pip says better what is wrong with a name
 
 
-def _said(output: str) -> str:
-    """What pip wrote from the step that failed on; what it copied before is not of interest."""
-    before, step, rest = output.rpartition("running build_ext\n")
-    del before
-    return (step + rest if step else output).strip()
+def failure_text(output: str, shown: Iterable[str]) -> tuple[str, bool]:
+    """What the user has not seen yet of a failed pip, and whether it ends with an error of ours.
+
+    What setuptools copied before the step that failed, and what pip says of its subprocess, are not
+    of interest.
+
+    Args:
+        output: all that pip wrote.
+        shown: the lines that the user has seen while it ran.
+    """
+    _, step, rest = output.rpartition("running build_ext\n")
+    text = (rest if step else output).partition(_SUBPROCESS)[0]
+    known = {line.strip() for line in shown}
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.strip() not in known and not _PROGRESS.match(line.strip())
+    ]
+    left = textwrap.dedent("\n".join(lines)).strip()
+    if not left:
+        return output.strip(), False
+    return left, bool(step) and _OURS.search(left) is not None
 
 
 class _Run:

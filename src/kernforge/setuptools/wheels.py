@@ -22,10 +22,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from kernforge.errors import UsageError
+from kernforge.errors import NetworkError, ToolchainError, UsageError
 from kernforge.setuptools import python_headers, target
 from kernforge.setuptools.pip import ProjectBuilder, workplace
 from kernforge.system import files
+from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.releases import torch_releases
 from kernforge.wheel import archive
 from kernforge.wheel import plan as wheel_plan
@@ -142,6 +143,7 @@ def make_wheels(
         ToolchainError: a part of the toolchain is missing.
         UsageError: it is not a project, or it makes a wheel without extensions.
     """
+    _check_published(wanted, environment, console)
     with workplace(environment) as place:
         done: dict[tuple[str, str], ExtensionWheel] = {}
         for number, each in enumerate(wanted):
@@ -168,6 +170,32 @@ def make_wheels(
             done[str(each.torch), str(each.cuda)] = wheel
             files.remove_tree(place / str(number))
             yield wheel
+
+
+def _check_published(
+    wanted: Sequence[TorchTarget], environment: Environment, console: Console
+) -> None:
+    """Refuse a torch that no index has before anything is built; without a network, say nothing."""
+    try:
+        published = Index.from_environment(environment.variables).wheels("torch")
+    except (NetworkError, ToolchainError):
+        return
+    pythons: dict[str, set[tuple[str, str]]] = {}
+    for wheel in published:
+        series = f"{wheel.version.major}.{wheel.version.minor}"
+        pythons.setdefault(series, set()).update((t.interpreter, t.abi) for t in wheel.tags)
+    for torch, python in dict.fromkeys((str(each.torch), each.python) for each in wanted):
+        if torch not in pythons:
+            newest = sorted(pythons, key=lambda v: tuple(map(int, v.split("."))))[-8:]
+            raise ToolchainError(
+                f"no configured package index has torch {torch}",
+                hint=f"it has {', '.join(newest)}" if newest else "check pip's index-url",
+            )
+        if target.python_tag(python) not in pythons[torch]:
+            console.note(
+                f"note: no configured package index has torch {torch} for Python {python}, without "
+                "which nobody can use the wheel"
+            )
 
 
 def local_version(wanted: TorchTarget) -> str:

@@ -39,3 +39,37 @@ def test_a_word_that_is_also_a_value_stays_a_value():
 def test_what_pip_does_not_know_is_pips_error():
     with pytest.raises(UsageError, match="no such option: --colour"):
         pip.read_request(["install", "--colour", "."], os.environ)
+
+
+FAILED = """Processing ./my_extension
+  copying much
+  running build_ext
+  fetching parts of torch.whl
+    4 of 6 actions ended, 1 running, 0.4 GB: my_op.cpp (10 s)
+  my_op.cpp:7: error: expected ';'
+    7 | int a
+  error: my_op.cpp failed
+  look at the message above
+  error: subprocess-exited-with-error
+
+  x Building wheel for my_ops (pyproject.toml) did not run successfully.
+ERROR: Failed to build one or more wheels
+"""
+
+
+def test_of_a_failed_build_only_what_was_not_shown_is_said_again():
+    text, ours = pip.failure_text(FAILED, ["fetching parts of torch.whl"])
+    assert text.splitlines() == [
+        "my_op.cpp:7: error: expected ';'",
+        "  7 | int a",
+        "error: my_op.cpp failed",
+        "look at the message above",
+    ]
+    assert ours
+
+
+def test_an_error_of_setup_py_itself_is_shown_whole():
+    text, ours = pip.failure_text("Processing .\n  NameError: name 'x' is not defined\n", [])
+    assert text.endswith("NameError: name 'x' is not defined")
+    assert not ours
+    assert pip.failure_text("only this", ["only this"]) == ("only this", False)
