@@ -4,7 +4,7 @@
 A command is data. It runs without a shell, in its own process group, with exactly the given
 environment; when this process is interrupted, the whole group is killed. It is also killed when this
 process ends in any other way, SIGKILL included: a small program that is started once reads from a
-pipe which groups run, and kills those that are left when the pipe ends.
+pipe what runs, and kills what is left when the pipe ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -141,21 +141,23 @@ def run(command: Command) -> Completed:
     """
     start = time.monotonic()
     with _output_file() as out, _output_file() as err:
-        process = subprocess.Popen(
-            command.argv,
-            cwd=command.cwd,
-            env=command.variables(),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
-        _add_running(process)
+        with _guard.starts(out):
+            process = subprocess.Popen(
+                command.argv,
+                cwd=command.cwd,
+                env=command.variables(),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+            # First: another thread that kills all that runs asks this one before.
+            if command.tidies:
+                _tidying[process.pid] = 0.0
+            _add_running(process)
         if command.nice:
             with contextlib.suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PROCESS, process.pid, command.nice)
-        if command.tidies:
-            _tidying[process.pid] = 0.0
         meter.watch(process.pid)
         try:
             stopped, timed_out = "", False
@@ -239,16 +241,18 @@ class PipedProcess:
         self._output = _output_file()
         self._rest = b""
         try:
-            self._process = subprocess.Popen(
-                (*command.argv, str(their_in), str(their_out)),
-                cwd=command.cwd,
-                env=command.variables(),
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
-                pass_fds=(their_in, their_out),
-                start_new_session=True,
-            )
+            with _guard.starts(self._output):
+                self._process = subprocess.Popen(
+                    (*command.argv, str(their_in), str(their_out)),
+                    cwd=command.cwd,
+                    env=command.variables(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=self._output,
+                    pass_fds=(their_in, their_out),
+                    start_new_session=True,
+                )
+                _add_running(self._process)
         except BaseException:
             os.close(self._to)
             os.close(self._from)
@@ -257,7 +261,6 @@ class PipedProcess:
         finally:
             os.close(their_in)
             os.close(their_out)
-        _add_running(self._process)
 
     def send(self, line: str) -> None:
         """Send a line; nothing happens if the program has ended."""
@@ -350,16 +353,28 @@ _running: set[subprocess.Popen[bytes]] = set()
 # Processes that tidy up, with the time of their SIGTERM; 0 before it.
 _tidying: dict[int, float] = {}
 
-# Kills the groups that it was told of and not told off, when its input is closed.
+# Kills what it was told of and not told off, when its input is closed: process groups by their numbers,
+# and what is being started by the file that it prints to, which has no other reader or writer. The input
+# is closed when this process has ended and what it forked has become the program that it is to be.
 _GUARD = """
-running=
-while read -r sign group; do
+n='
+'
+while read -r sign name; do
   case $sign in
-    +) running="$running $group " ;;
-    -) running="${running%% $group *} ${running#* $group }" ;;
+    +) running=$running$n$name$n ;;
+    -) running=${running%%"$n$name$n"*}${running#*"$n$name$n"} ;;
   esac
 done
-for group in $running; do kill -s KILL -- "-$group"; done
+IFS=$n
+set -f
+for name in $running; do
+  case $name in
+    /*) for line in $(set +f; ls -l /proc/[0-9]*/fd/1); do
+          case $line in *" -> $name") line=${line#* /proc/}; kill -s KILL -- "-${line%%/*}" ;; esac
+        done ;;
+    *) kill -s KILL -- "-$name" ;;
+  esac
+done
 """
 
 
@@ -371,14 +386,29 @@ class _Guard:
         self._pipe: int | None = None
         os.register_at_fork(after_in_child=self._forget)
 
-    def tell(self, sign: str, group: int) -> None:
-        """Say that a process group has begun (``+``) or ended (``-``)."""
+    def tell(self, sign: str, name: int | str) -> None:
+        """Say that a process group or a start has begun (``+``) or ended (``-``)."""
         with self._lock:
             if self._pipe is None:
                 self._pipe = self._start()
             # Without the program, groups are only killed by this process.
             with contextlib.suppress(OSError):
-                os.write(self._pipe, f"{sign} {group}\n".encode())
+                os.write(self._pipe, f"{sign} {name}\n".encode())
+
+    @contextlib.contextmanager
+    def starts(self, output: IO[bytes]) -> Iterator[None]:
+        """While a program is started: until its group is told, the file that it prints to tells it.
+
+        After an interrupt it is not told off, because the program may have been started.
+        """
+        name = str(Path(f"/proc/self/fd/{output.fileno()}").readlink())
+        self.tell("+", name)
+        try:
+            yield
+        except Exception:
+            self.tell("-", name)
+            raise
+        self.tell("-", name)
 
     def _start(self) -> int:
         reads, writes = os.pipe()

@@ -94,34 +94,76 @@ def test_kill_all_ends_what_another_thread_started():
     assert done[0].returncode == -9
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_a_killed_process_has_started_ends_with_it(tmp_path, number):
-    """Also what the program itself has started, and not what ended before."""
-    program = """
-from pathlib import Path
-from kernforge.system import process
-tell = process._guard.tell
-def told(sign, group):
-    tell(sign, group)
-    Path("told").write_text(f"{sign}{group} ")
-process._guard.tell = told
-process.run(process.Command(argv=("true",)))
-process.run(process.Command(argv=("sh", "-c", "sleep 600 & echo +$$ > started; wait")))
-"""
-    started, told = tmp_path / "started", tmp_path / "told"
-    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as killed:
-        while not started.exists() or not (text := started.read_text().strip()):
-            time.sleep(0.01)
-        # Before that it is unknown to the program that ends it: some microseconds.
-        while told.read_text() != f"{text} ":
-            time.sleep(0.01)
-        group = int(text)
-        killed.send_signal(number)
+RUN = 'process.run(process.Command(argv=("sh", "-c", SCRIPT)))'
+PIPED = 'process.PipedProcess(process.Command(argv=("sh", "-c", SCRIPT))).receive(600)'
+
+
+def ends(group):
+    """Whether a process group ends, on a machine that may be busy."""
     until = time.monotonic() + 60
-    while True:
+    while time.monotonic() < until:
         try:
             os.killpg(group, 0)
         except ProcessLookupError:
-            break
-        assert time.monotonic() < until
+            return True
         time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("starts", [RUN, PIPED], ids=["run", "piped"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_killed_process_has_started_ends_with_it(tmp_path, number, starts):
+    """Also what the program itself has started, and not what ended before."""
+    program = f"""
+from kernforge.system import process
+SCRIPT = "sleep 600 & echo $$ > started; wait"
+process.run(process.Command(argv=("true",)))
+{starts}
+"""
+    started = tmp_path / "started"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as killed:
+        while not started.exists() or not (text := started.read_text().strip()):
+            time.sleep(0.01)
+        killed.send_signal(number)
+    assert ends(int(text))
+
+
+@pytest.mark.parametrize("starts", [RUN, PIPED], ids=["run", "piped"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_a_process_starts_at_the_moment_of_its_death_ends_with_it(tmp_path, when, starts):
+    """Killed between the start of a program and its return, or as soon as it has returned."""
+    program = f"""
+import os, pathlib, signal, subprocess, sys
+from kernforge.system import process
+SCRIPT = "echo $$ > started; sleep 600"
+def die(*_):
+    while not pathlib.Path("started").exists() or not pathlib.Path("started").read_text():
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+class Popen(subprocess.Popen):
+    def __init__(self, argv, **options):
+        super().__init__(argv, **options)
+        if SCRIPT in argv and {when!r} == "before":
+            die()
+subprocess.Popen = Popen
+if {when!r} == "after":
+    process.meter.watch = process.PipedProcess.receive = die
+{starts}
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as killed:
+        assert killed.wait() == -signal.SIGKILL
+    assert ends(int((tmp_path / "started").read_text()))
+
+
+def test_a_program_that_cannot_be_started_is_told_off():
+    code = """
+from kernforge.system import process
+told = []
+process._guard.tell = lambda sign, name: told.append((sign, name))
+try:
+    process.run(process.Command(argv=("no-such-program",)))
+except FileNotFoundError:
+    (one, name), (other, same) = told
+    assert one + other == "+-" and name == same
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
