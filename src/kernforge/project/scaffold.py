@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.resources
 import keyword
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -241,7 +242,8 @@ def check_project(name: str, *, license: str) -> None:  # noqa: A002
         UsageError: one of them cannot be used.
     """
     if not _NAME.fullmatch(name):
-        near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        plain = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
+        near = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
         raise UsageError(
             f"{name!r} is not a kernel name",
             hint="a name has lower-case letters, digits and dashes, at least two of them; "

@@ -176,7 +176,7 @@ def run_variant(
         done = runner(
             Command(argv=tuple(argv), cwd=project, env=variables(environment), added=added)
         )
-        if done.returncode not in _RAN:
+        if done.returncode not in _RAN or not outcomes.is_file():  # 1 is Python's own error too
             raise _not_run(project, done.returncode, done.stdout + done.stderr)
         rows = tuple(json.loads(outcomes.read_text()))
     return Tested(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of a project: variants, migrate, schema."""
 
+import importlib.util
 import json
 
 import pytest
@@ -79,3 +80,16 @@ def test_what_was_built_is_named_in_the_same_ways(
         said.append((code, "torch-cpu" in told.out + told.err))
     assert len(set(said)) == 1, said
     assert said[0][1]
+
+
+def test_a_missing_pytest_is_reported_before_anything_is_built(tmp_path, monkeypatch, capsys):
+    assert call("new", "my-kernel", "--minimal", "--dir", str(tmp_path)) == 0
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pytest" else find(name)
+    )
+    assert call("test", str(tmp_path / "my-kernel")) == 2
+    err = capsys.readouterr().err
+    assert "needs pytest, which is not installed" in err
+    assert "pip install 'kernforge[testing]', or test on a worker: --scheduler" in err
+    assert not (tmp_path / "my-kernel" / "kernforge.lock").exists()

@@ -15,7 +15,7 @@ from support.programs import program
 from kernforge.errors import UsageError
 from kernforge.manifest.document import parse
 from kernforge.manifest.sources import check_files
-from kernforge.project.scaffold import fill, name_for, scaffold
+from kernforge.project.scaffold import check_project, fill, name_for, scaffold
 
 
 def _project(tmp_path, **options):
@@ -221,3 +221,9 @@ def test_a_killed_run_leaves_no_half_project(tmp_path):
     assert not dest.exists()
     scaffold("relu", dest=dest)
     assert (dest / "build.toml").is_file()
+
+
+def test_a_name_in_other_letters_is_answered_with_one_in_ours():
+    with pytest.raises(UsageError) as raised:
+        check_project("Größe Éa", license="MIT")
+    assert raised.value.hint.endswith(": grosse-ea, for instance")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge.errors import NoVariantError
-from kernforge.testing.project_tests import chosen
+from kernforge.errors import NoVariantError, UsageError
+from kernforge.system.environment import Environment
+from kernforge.system.process import Completed
+from kernforge.testing.project_tests import chosen, run_variant
 
 
 @pytest.mark.parametrize(
@@ -16,3 +18,16 @@ def test_variants_for_other_machines_are_counted_and_the_first_named(backends, h
     assert names[0] in raised.value.message
     assert names[-1] not in raised.value.message
     assert raised.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [("No module named pytest", "pytest is not installed"), ("oh", "pytest ended with status 1")],
+)
+def test_a_python_that_ends_before_pytest_is_an_error_of_ours(tmp_path, printed, said):
+    def runner(command):
+        return Completed(returncode=1, stdout="", stderr=printed, wall_s=0.1)
+
+    environment = Environment({"KERNFORGE_HOME": str(tmp_path)})
+    with pytest.raises(UsageError, match=said):
+        run_variant(tmp_path, tmp_path, (), environment=environment, runner=runner)

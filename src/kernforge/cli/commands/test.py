@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.cli import options
 from kernforge.errors import BuildError, CheckError, KernforgeError, StorageError, UntestedError
+from kernforge.system import extras
 from kernforge.toolchain import lockfile
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
     project = read_project(arguments.project)
     root, repo_id = project.root, project.manifest.general.hub.repo_id
     workers = None
-    if arguments.scheduler:
+    if not arguments.scheduler:  # now, and not when everything is compiled
+        extras.require(("pytest",), "this command", otherwise="test on a worker: --scheduler")
+    else:
         farm = network.access(arguments.environment, "client", trusted=arguments.trusted_network)
         workers = Workers(arguments.scheduler, dict(arguments.worker_resource), farm)
     try:
