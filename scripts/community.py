@@ -29,9 +29,12 @@ import community_test
 from community_build import BACKENDS, DEFAULT, Built
 from community_test import Tested
 
+from kernforge.artifact.variant import Variant
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+DEFAULT_CUDA = (13, 0)
 HEAD = ["kernel", "variant", "built", "CPU-s", "check", "loads in", "passed/failed/skipped", "why"]
 
 
@@ -43,7 +46,7 @@ def build(options: argparse.Namespace) -> None:
                 continue
             record = community_build.build(kernel, backend, options)
             home = options.dir / "kernels" / kernel.label
-            _write(home / f"built-{backend}.json", asdict(record))
+            _write(home / f"built-{label(backend, options.cuda)}.json", asdict(record))
             print(record.kernel, record.variant, record.built, record.cpu_s, record.why, flush=True)
 
 
@@ -60,14 +63,21 @@ def test(options: argparse.Namespace) -> None:
         print(done.kernel, done.variant, done.counts, done.why, flush=True)
         if done.loads:
             home = options.dir / "kernels" / done.kernel
-            _write(home / f"tested-{record.backend}.json", asdict(done))
+            cuda = Variant.parse(record.variant).backend.version or DEFAULT_CUDA
+            _write(home / f"tested-{label(record.backend, cuda)}.json", asdict(done))
+
+
+def label(backend: str, cuda: tuple[int, ...]) -> str:
+    """What the records of a variant are called: the backend, and the CUDA if it is not the usual."""
+    usual = backend == "cpu" or tuple(cuda) == DEFAULT_CUDA
+    return backend if usual else f"{backend}-{'.'.join(map(str, cuda))}"
 
 
 def records(directory: Path) -> list[tuple[Built, Tested | None]]:
     """Everything that was built, with how it was tested if it was."""
     found = []
     for path in sorted(directory.glob("kernels/*/*/built-*.json")):
-        backend = path.stem.removeprefix("built-")
+        backend = path.stem.split("-")[1]
         built = Built(**{"backend": backend, **json.loads(path.read_text())})
         after = path.with_name(path.name.replace("built-", "tested-"))
         tested = Tested(**json.loads(after.read_text())) if after.is_file() else None
@@ -182,7 +192,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="default: both")
     parser.add_argument("--torch", type=_version, default=(2, 13), help="default: 2.13")
-    parser.add_argument("--cuda", type=_version, default=(13, 0), help="default: 13.0")
+    parser.add_argument("--cuda", type=_version, default=DEFAULT_CUDA, help="default: 13.0")
     parser.add_argument("--arch", action="append", default=[], help="only for this GPU, as 9.0")
     parser.add_argument("--limit-s", type=int, default=900, help="for each build and test run")
     parser.add_argument("--workers", type=int, default=0, help="processes of one test run")

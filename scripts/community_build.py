@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parents[1]
+REFERENCES = ROOT / "tests" / "community" / "references.py"
 BACKENDS = ("cpu", "cuda")
 DEFAULT = [
     "relu",
@@ -158,9 +159,20 @@ def build(kernel: Kernel, backend: str, options: argparse.Namespace) -> Built:
     record.check = f"{len(errors)} errors" if errors else "clean" if record.built else ""
     record.why = (errors[0]["message"] if errors else said) if code else ""
     _judge(kernel, backend, record, into / "build" / record.variant)
-    if (project / "tests").is_dir() and record.built:
-        shutil.copytree(project / "tests", into / "tests", dirs_exist_ok=True)
+    if record.built:
+        _copy_tests(project, into)
     return record
+
+
+def _copy_tests(project: Path, into: Path) -> None:
+    """The project's tests, or comparisons with references where it has none."""
+    if (project / "tests").is_dir():
+        shutil.copytree(project / "tests", into / "tests", dirs_exist_ok=True)
+        return
+    (into / "tests").mkdir(parents=True, exist_ok=True)
+    shutil.copy(REFERENCES, into / "tests" / "test_references.py")
+    if (project / "benchmarks").is_dir():  # has references for its own workloads
+        shutil.copytree(project / "benchmarks", into / "benchmarks", dirs_exist_ok=True)
 
 
 def _judge(kernel: Kernel, backend: str, record: Built, variant: Path) -> None:

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.variant import Variant
 from kernforge.errors import RequestError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from community_build import Built
+
+    from kernforge.loader.host import Host
 
 ROOT = Path(__file__).parents[1]
 LOADERS = ("kernforge", "kernels")
@@ -78,14 +81,16 @@ def test(
     result = Tested(kernel=record.kernel, variant=record.variant, host=_host(record.backend))
     home = root / "kernels" / record.kernel
     try:
-        decision = resolve([record.variant], probe(record.backend)).decisions[0]
+        host = probe(record.backend)
+        place = _place(record, host, root)
+        decision = resolve([place.name], host).decisions[0]
     except RequestError as error:
         result.why = f"not run here: {error}"
         return result
     if not decision.accepted:
         result.why = f"not run here: {decision.reason}"
         return result
-    env = _environment(record, everything, root)
+    env = _environment(record, place, everything, root)
     asked = {"repo": record.repo_id, "version": record.version, "backend": record.backend}
     for loader in LOADERS:
         done = _python(["-c", LOAD.format(loader=loader, **asked)], home, env, limit_s)
@@ -99,17 +104,33 @@ def test(
     return result
 
 
+def _place(record: Built, host: Host, root: Path) -> Path:
+    """The variant; one for another CUDA as a copy that is named as for torch's.
+
+    The loader rightly refuses the pairing, but machine code, fat binary and launchers can be tested.
+    """
+    built = root / "kernels" / record.kernel / "build" / record.variant
+    variant, wanted = Variant.parse(record.variant), host.backend.version
+    if variant.backend.version in {None, wanted}:
+        return built
+    name = str(replace(variant, backend=replace(variant.backend, version=wanted)))
+    place = root / "renamed" / record.kernel / record.variant / name
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(built, place)
+    return place
+
+
 def _run_tests(result: Tested, home: Path, env: dict[str, str], bounds: tuple[int, int]) -> None:
     limit_s, workers = bounds
     (home / "pytest.ini").write_text(MARKERS)
-    report = home / "report.xml"
+    report = home / f"report-{result.variant}.xml"
     report.unlink(missing_ok=True)
     argv = ["-m", "pytest", "-q", "-c", "pytest.ini", f"--junitxml={report}", "tests"]
     argv += ["-n", str(workers)] if workers else []
     start = time.monotonic()
     done = _python([*argv, "-p", "no:cacheprovider"], home, env, limit_s)
     result.wall_s = round(time.monotonic() - start, 1)
-    (home / "tests.log").write_text(done.stdout + done.stderr)
+    (home / f"tests-{result.variant}.log").write_text(done.stdout + done.stderr)
     if report.is_file():
         _count(result, report)
     if done.returncode == TIMED_OUT:
@@ -125,15 +146,16 @@ def _host(backend: str) -> str:
     return f"torch {torch.__version__} on {torch.cuda.get_device_name() if gpu else 'CPU'}"
 
 
-def _environment(record: Built, everything: Sequence[Built], root: Path) -> dict[str, str]:
+def _environment(
+    record: Built, place: Path, everything: Sequence[Built], root: Path
+) -> dict[str, str]:
     """Makes ``import <python name>`` and ``get_kernel(<repo id>)`` find what was built."""
-    shim = root / "shim" / record.kernel
+    shim = root / "shim" / record.kernel / record.variant
     shutil.rmtree(shim, ignore_errors=True)
     shim.mkdir(parents=True)
-    (shim / record.python_name).symlink_to(
-        root / "kernels" / record.kernel / "build" / record.variant
-    )
+    (shim / record.python_name).symlink_to(place)
     local = {r.repo_id: root / "kernels" / r.kernel / "build" for r in everything if r.built}
+    local[record.repo_id] = place.parent
     paths = [str(shim), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,

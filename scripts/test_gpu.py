@@ -7,6 +7,12 @@ memory, run alone, after all others.
 The result is written anew after each suite, so that a run which is ended loses nothing.
 
     python scripts/test_gpu.py kernels/relu-scale --sanitizer memcheck
+    python scripts/test_gpu.py --builds builds --json gpu-tests-cuda12.json
+
+With ``--builds``, each kernel's tests run on the variants in ``builds/KERNEL``. The loader rightly refuses
+a variant for CUDA 12.8 under a torch for CUDA 13.0, so a variant for another CUDA is tested as a copy
+whose folder is named as torch's: machine code, fat binary, launchers and static runtime of that CUDA run,
+its pairing with a torch for that CUDA is not shown.
 """
 
 from __future__ import annotations
@@ -15,6 +21,8 @@ import argparse
 import datetime as dt
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,16 +51,46 @@ def suites() -> list[Path]:
     return [*files, *kernels]
 
 
-def run(suite: Path, options: list[str], until: float) -> dict[str, object]:
-    """Run one of them and count; what is not done by then is interrupted, and the rest counts."""
+def renamed(builds: Path, into: Path, cuda: str) -> list[str]:
+    """Copy the variants of a folder, named as those for a CUDA; returns their own names."""
+    own = []
+    for variant in sorted(path.parent for path in builds.glob("*/metadata.json")):
+        own.append(variant.name)
+        name = re.sub(r"-cu\d+-", f"-cu{cuda.replace('.', '')}-", variant.name)
+        shutil.copytree(variant, into / name)
+    if not own:
+        sys.exit(
+            f"{builds} has no built variant: build with `kernforge build --build-dir {builds}`"
+        )
+    return own
+
+
+def run(
+    suite: Path, options: list[str], until: float, builds: Path | None = None
+) -> dict[str, object]:
+    """Run one of them and count; what is not done by then is interrupted, and the rest counts.
+
+    Args:
+        suite: a file of tests or a kernel.
+        options: of pytest.
+        until: when the run ends at the latest, as time.monotonic() counts.
+        builds: the folder of the kernel's variants; None for its own ``build/``.
+    """
     began = time.monotonic()
     name = suite.relative_to(ROOT)
+    own: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         report, log = Path(directory) / "report.xml", Path(directory) / "log"
         argv = [sys.executable, "-m", "pytest", "-p", "kernforge.testing.plugin", "-q", "-m", "gpu"]
         argv += ["-rf", "--tb=short", *options, f"--junitxml={report}", str(suite)]
         with log.open("wb") as out:
-            process = subprocess.Popen(argv, cwd=ROOT, stdout=out, stderr=out)
+            environment = dict(os.environ)
+            if builds:
+                import torch  # noqa: PLC0415
+
+                environment["KERNFORGE_KERNEL_DIR"] = f"{directory}/built"
+                own = renamed(builds, Path(directory, "built"), torch.version.cuda)
+            process = subprocess.Popen(argv, cwd=ROOT, stdout=out, stderr=out, env=environment)
             code = _ended(process, min(until, began + _LIMIT_S))
         # A file that cannot be collected, or a process that dies, leaves no whole report.
         tree = ET.parse(report) if report.exists() else None  # noqa: S314 - pytest wrote it just now
@@ -66,6 +104,7 @@ def run(suite: Path, options: list[str], until: float) -> dict[str, object]:
     reasons = Counter(message.replace(f"{ROOT}/", "") for message in skips)
     result = {
         "suite": str(name),
+        "variants": own,
         "exit_code": 0 if code == _NONE_CHOSEN else code,
         "seconds": round(time.monotonic() - began, 1),
         "passed": passed,
@@ -101,11 +140,13 @@ def table(results: list[dict[str, object]], head: dict[str, Any]) -> dict[str, o
     many = "an" if head["gpus"] == 1 else str(head["gpus"])
     tools = ", ".join(head["sanitizer"])
     chosen = f" chosen by `{' '.join(head['pytest'])}`" if head["pytest"] else ""
+    built = sorted({str(name) for r in results for name in r.get("variants", [])})  # type: ignore[attr-defined]
+    command = f"scripts/test_gpu.py --builds`, {', '.join(built)}" if built else "make test-gpu`"
     return {
         "title": f"Tests that need a GPU{tools and f' ({tools})'}, on {many} {head['gpu']}",
         "head": ["suite", *names],
         "rows": [[str(r["suite"]), *(f"{r[name]:,}" for name in names)] for r in results],
-        "note": f"`make test-gpu`{chosen}; the file has the reason of each test that was skipped.",
+        "note": f"`{command}{chosen}; the file has the reason of each test that was skipped.",
     }
 
 
@@ -148,6 +189,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/gpu-tests.json")
     parser.add_argument("suites", nargs="*", type=Path, help="which of them (default: all)")
     parser.add_argument(
+        "--builds",
+        type=Path,
+        metavar="DIR",
+        help="test the variants in DIR/KERNEL, whatever CUDA they are for (default: KERNEL/build)",
+    )
+    parser.add_argument(
         "--at-once",
         type=int,
         default=1,
@@ -177,6 +224,8 @@ def main() -> None:
     until = time.monotonic() + arguments.limit
     tools = [word for tool in arguments.sanitizer for word in ("--sanitizer", tool)]
     chosen = [path.resolve() for path in arguments.suites] or suites()
+    if arguments.builds:
+        chosen = [s for s in chosen if s.is_dir() and (arguments.builds / s.name).is_dir()]
     alone = [s for s in chosen if str(s.relative_to(ROOT)).startswith(ALONE)]
     head = {
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
@@ -193,7 +242,13 @@ def main() -> None:
     for group, width in (([s for s in chosen if s not in alone], arguments.at_once), (alone, 1)):
         with ThreadPoolExecutor(width) as pool:
             asked = [
-                pool.submit(run, s, [*arguments.pytest, *(tools if s.is_dir() else [])], until)
+                pool.submit(
+                    run,
+                    s,
+                    [*arguments.pytest, *(tools if s.is_dir() else [])],
+                    until,
+                    arguments.builds and arguments.builds / s.name,
+                )
                 for s in group
             ]
             for one in as_completed(asked):

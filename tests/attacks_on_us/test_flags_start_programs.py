@@ -22,13 +22,22 @@ BAD = [
     *("-optf x", "--options-file=x", "--run", "--prefix=x", "--gcc-toolchain=x", "--config x"),
     *("-Xcompiler -wrapper,x", "-Xcompiler=-fplugin=x", "--compiler-options '-B/x'"),
     *("-Xcompiler -Xcompiler,-Bx", "-Xptxas --options-file,x", '-Xcompiler="-O2 -B/x"'),
-    *("-Xlinker -plugin", "-Xfatbin x", "-archiver-binary x", "-ldir x", "-mllvm -load=x"),
+    *(
+        "-Xlinker -plugin",
+        "-Xfatbin x",
+        "-Xfatbin=-compress-all,@x",
+        "-Xfatbin",
+        "-archiver-binary x",
+        "-ldir x",
+        "-mllvm -load=x",
+    ),
 ]
 GOOD = [
     *("-O3", "-std=c++20", "-DX=1", "-I.", "-include foo.h", "--use_fast_math", "-lineinfo"),
     *("--expt-relaxed-constexpr", "-Xptxas -v", "-Xptxas=-O3", "-fopenmp", "-march=native"),
     *("-ftemplate-depth=1024", "-gencode arch=compute_90a,code=sm_90a", "-Xcompiler -fPIC,-O3"),
     *("-U__CUDA_NO_HALF_OPERATORS__", "--threads=4", "-Xcudafe --diag_suppress=177", "-flto"),
+    *("-Xfatbin -compress-all", "-Xfatbin=-compress-all", "--fatbin-options=--compress-mode=size"),
     *("-maxrregcount=128", "-default-stream=per-thread", "-Wl,--no-as-needed", "-rdc=true"),
 ]
 MANIFEST = """\

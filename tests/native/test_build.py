@@ -187,6 +187,41 @@ def test_an_interrupted_build_leaves_nothing_half_written(kernforge_cli, kept_ho
     kernforge_cli("build", root, home=tmp_path / "home")
 
 
+def test_a_build_that_a_time_limit_ended_compiles_only_the_rest(kernforge_cli, kept_home, tmp_path):
+    home, parts = tmp_path / "home", [f"part_{name}.cpp" for name in "abcdef"]
+    root = projects.write(tmp_path / "project")
+    manifest = (root / "build.toml").read_text()
+    sources = ", ".join(f'"{part}"' for part in ("times_two.cpp", *parts))
+    (root / "build.toml").write_text(manifest.replace('"times_two.cpp"', sources))
+    for part in parts:  # unlike any other source
+        text = HEAVY.replace("heavy", Path(part).stem) + f"// {time.time_ns()}\n"
+        (root / part).write_text(text.replace("60", "6"))
+    kernforge_cli("build", projects.write(tmp_path / "other"))  # has the toolchain fetched
+    (home / "store").mkdir(parents=True)
+    (home / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
+    graph = json.loads(kernforge_cli("build", root, "--dry-run", "--json", home=home).stdout)
+    places = {
+        one["title"]: home / "store" / "actions" / one["key"][:2] / one["key"]
+        for one in graph["actions"]
+        if one["title"] in parts
+    }
+    argv = [sys.executable, "-m", "kernforge", "build", str(root), "--jobs", "1"]
+    with processes.start(argv, env={**os.environ, "KERNFORGE_HOME": str(home)}) as process:
+        deadline = time.monotonic() + 240
+        while sum(place.is_dir() for place in places.values()) < 2:  # here the limit is reached
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.terminate()  # as timeout(1), a scheduler and a runner of CI do
+    assert process.returncode == 130
+    kept = {title for title, place in places.items() if place.is_dir()}
+    assert 2 <= len(kept) < len(parts) == len(places)
+    document = json.loads(kernforge_cli("build", root, "--json", home=home).stdout)
+    ran = {one["title"] for one in document["actions"]["spent"]}
+    assert ran & set(parts) == set(parts) - kept
+    assert list(document["variants"]) == [CPU]
+
+
 def wait_for_compiler(home: Path) -> None:
     """Wait until the heavy unit is being compiled."""
     deadline = time.monotonic() + 120

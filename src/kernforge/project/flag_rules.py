@@ -39,6 +39,9 @@ _HANDS_ON = (
     *("--for-linker", "--for-assembler"),
 )
 _PASSES = ("-Wl,", "-Wa,", "-Wp,")
+# Of fatbinary's options, those that choose how it compresses; others name programs and files.
+_TO_FATBINARY = ("-Xfatbin", "--fatbin-options", "-fatbin-options")
+_COMPRESSION = re.compile(r"--?compress(?:-all|=(?:true|false)|-mode=\w+)")
 
 
 def refuse_programs(manifest: Manifest) -> None:
@@ -74,6 +77,11 @@ def _judged(flags: Sequence[str]) -> Iterator[str]:
         if name in _HANDS_ON:
             given = value if equals else next(rest, "")
             yield from _judged([word.strip("\"'") for word in re.split(r"[,\s]+", given) if word])
+        elif name in _TO_FATBINARY:
+            given = value if equals else next(rest, "")
+            words = [word.strip("\"'") for word in re.split(r"[,\s]+", given) if word]
+            if not words or not all(_COMPRESSION.fullmatch(word) for word in words):
+                yield f"{name} {given}"
         elif flag.startswith(_PASSES):
             yield from flag.split(",")[1:]
         else:
