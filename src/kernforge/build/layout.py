@@ -15,6 +15,7 @@ from kernforge.artifact.metadata import FILE, KernelDepend, Metadata, Provenance
 from kernforge.build import provenance
 from kernforge.build.execute import results, sandbox
 from kernforge.build.execute.results import STORE_KIND
+from kernforge.errors import StorageError
 from kernforge.project import units
 from kernforge.source import op_schema
 from kernforge.system import files
@@ -124,9 +125,18 @@ def built_variants(directory: Path) -> tuple[Path, ...]:
 
 
 def remove(directory: Path, built: Iterable[Path]) -> None:
-    """Remove built variants, and the directory itself where nothing else is in it."""
+    """Remove built variants, and the directory itself where nothing else is in it.
+
+    Raises:
+        StorageError: one is still there.
+    """
     for path in built:
         files.remove_tree(path)
+        if path.exists():
+            raise StorageError(
+                f"{path} cannot be removed",
+                hint="check the owner of its files, and whether the file system is read-only",
+            )
     if directory.is_dir() and not any(directory.iterdir()):
         files.remove_tree(directory)
 

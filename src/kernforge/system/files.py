@@ -35,13 +35,15 @@ _SHORTEST_S, _LONGEST_S = 0.001, 0.05
 _MFD_NOEXEC_SEAL = 0x0008
 _SENT_BYTES = 1 << 30
 _WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
-_NOT_ALLOWED = "check the owner, or set KERNFORGE_HOME or the output directory to another one"
+# What is written may be a project's, or kernforge's own.
+_ELSEWHERE = "write to another directory; that of kernforge's own files is KERNFORGE_HOME"
+_NOT_ALLOWED = f"check the owner, or {_ELSEWHERE}"
 _HINTS = {
     errno.EEXIST: "check the path: it may be a file instead of a directory; or remove what is there",
     errno.ENOTDIR: _WRONG_KIND,
-    errno.ENOSPC: "free some space, or set KERNFORGE_HOME or the output directory to one on another disk",
-    errno.EDQUOT: "the quota is used up: free some space, or set KERNFORGE_HOME or the output directory to another one",
-    errno.EROFS: "the file system is read-only: set KERNFORGE_HOME or the output directory to another one",
+    errno.ENOSPC: f"free some space, or {_ELSEWHERE}",
+    errno.EDQUOT: f"the quota is used up: free some space, or {_ELSEWHERE}",
+    errno.EROFS: f"the file system is read-only: {_ELSEWHERE}",
     errno.EACCES: _NOT_ALLOWED,
     errno.EPERM: _NOT_ALLOWED,
     errno.EFBIG: "raise the limit of file sizes (ulimit -f), or write to another file system",

@@ -93,3 +93,15 @@ def test_a_missing_pytest_is_reported_before_anything_is_built(tmp_path, monkeyp
     assert "needs pytest, which is not installed" in err
     assert "pip install 'kernforge[testing]', or test on a worker: --scheduler" in err
     assert not (tmp_path / "my-kernel" / "kernforge.lock").exists()
+
+
+def test_a_variant_that_cannot_be_removed_is_not_called_removed(project, monkeypatch, capsys):
+    built = project / "build" / "torch-stable-abi210-cpu-x86_64-linux"
+    built.mkdir(parents=True)
+    (built / "metadata.json").write_text("{}")
+    # As on a read-only file system, where it removes nothing.
+    monkeypatch.setattr("kernforge.system.files.remove_tree", lambda path: None)
+    assert call("clean", str(project)) == 11
+    captured = capsys.readouterr()
+    assert f"{built} cannot be removed" in captured.err
+    assert "removed /" not in captured.out

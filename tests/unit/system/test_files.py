@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from kernforge.errors import StorageError
 from kernforge.system import files, process
 
 
@@ -57,3 +58,10 @@ def test_what_cannot_be_read_is_not_answered_with_a_place_to_write(number):
     error = files.storage_error(OSError(number, "why", "csrc/op.cu"))
     assert error.message == "csrc/op.cu: why"
     assert "KERNFORGE_HOME" not in error.hint
+
+
+def test_where_else_to_write_is_said_for_a_project_and_for_our_own_files(tmp_path):
+    for number in (errno.EROFS, errno.EACCES, errno.ENOSPC):
+        with pytest.raises(StorageError) as raised, files.disk_errors("writing a.cu"):
+            raise OSError(number, "why", "a.cu")
+        assert "write to another directory; that of kernforge's own files is" in raised.value.hint
