@@ -51,18 +51,26 @@ _HINTS = {
 
 
 @contextlib.contextmanager
-def disk_errors(what: str) -> Iterator[None]:
+def disk_errors(what: str, *, below: Path | None = None) -> Iterator[None]:
     """Turn the errors of a disk that is full, read-only or of another user into ``StorageError``.
 
     Args:
         what: description of the operation, such as ``"writing /a/b"``.
+        below: errors that name a path outside of this directory are left alone: what is read there
+            is not what is written.
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in _HINTS:
+        if error.errno not in _HINTS or (below and _is_outside(error.filename, below)):
             raise
         raise StorageError(f"{what}: {error.strerror}", hint=_HINTS[error.errno]) from error
+
+
+def _is_outside(name: object, directory: Path) -> bool:
+    # A relative name may be meant from an open directory.
+    path = Path(name) if isinstance(name, str | os.PathLike) else None
+    return bool(path and path.is_absolute() and not path.is_relative_to(directory.absolute()))
 
 
 def storage_error(error: OSError) -> StorageError:
@@ -107,7 +115,7 @@ def staging(parent: Path) -> Iterator[Path]:
         sweep(parent)
         path, handle = _locked_directory(parent)
     try:
-        with disk_errors(f"writing under {parent}"):
+        with disk_errors(f"writing under {parent}", below=parent):
             yield path
     finally:
         remove_tree(path)
@@ -355,6 +363,7 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its execute bit, and make its parent directories."""
     with disk_errors(f"writing {target}"):
         target.parent.mkdir(parents=True, exist_ok=True)
+    with disk_errors(f"writing {target}", below=target.parent):
         shutil.copyfile(source, target)
         target.chmod(0o755 if os.access(source, os.X_OK) else 0o644)
 

@@ -65,3 +65,22 @@ def test_where_else_to_write_is_said_for_a_project_and_for_our_own_files(tmp_pat
         with pytest.raises(StorageError) as raised, files.disk_errors("writing a.cu"):
             raise OSError(number, "why", "a.cu")
         assert "write to another directory; that of kernforge's own files is" in raised.value.hint
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_is_read_elsewhere_is_not_called_written_here(tmp_path, inside):
+    store, source = tmp_path / "store", tmp_path / "a.cu"
+    kind = StorageError if inside else PermissionError
+    with pytest.raises(kind) as raised, files.staging(store) as scratch:
+        raise PermissionError(errno.EACCES, "no", str(scratch / "a.o" if inside else source))
+    if not inside:
+        assert raised.value.filename == str(source)
+
+
+def test_a_copy_of_what_cannot_be_read_names_the_source(tmp_path, monkeypatch):
+    def refused(source, target):
+        raise PermissionError(errno.EACCES, "no", str(source))
+
+    monkeypatch.setattr("shutil.copyfile", refused)
+    with pytest.raises(PermissionError, match=r"a\.cu"):
+        files.copy_file(tmp_path / "a.cu", tmp_path / "new" / "a.cu")
