@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 API = (
+    "kernforge.compat",
     *("kernforge", "kernforge.errors", "kernforge.registry", "kernforge.setuptools"),
     "kernforge.testing",
 )

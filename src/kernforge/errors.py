@@ -5,6 +5,8 @@
   - UsageError          2   the command line or the arguments of a call are not valid
     - RequestError          a call of the loader does; also a ValueError
     - MissingPackageError   a required Python package is missing; also an ImportError
+    - DependencyError       a kernel asks for one that it does not depend on; also a RuntimeError
+    - MissingLockError      a lock file is missing; also a FileNotFoundError
     - LayerError            a layer, a mapping and a mode do not fit together; also a ValueError
     - LayerTypeError        a layer or a mapping has a wrong type; also a TypeError
   - ManifestError       3   build.toml is wrong
@@ -15,9 +17,13 @@
   - NoVariantError      7   no variant of a kernel fits this machine; also a FileNotFoundError
     - MachineError          a variant fits, but its code cannot run here; also a RuntimeError
   - RegistryError       8   a registry lacks, refuses or contradicts something
-    - NotPublishedError     a registry has no such kernel, version or revision
+    - NotPublishedError     a registry has no such kernel, version or revision; also a ValueError
+      - AbsentError         it is not on this machine; also a FileNotFoundError
+    - KernelError           a kernel breaks a rule of its format; also a ValueError
     - MovedError            another publisher published meanwhile
   - IntegrityError      9   files differ from their digest or have none
+    - MetadataError         metadata.json cannot be read; also a ValueError
+    - MissingFileError      a build lacks a file; also a FileNotFoundError
   - NetworkError       10   the package index or a registry cannot be reached
   - StorageError       11   the disk is full, read-only or of another user, or a path is of a wrong kind
   - TrustError         12   the trust policy refuses a kernel, or cannot be read
@@ -73,6 +79,17 @@ class RequestError(UsageError, ValueError):
 
 class MissingPackageError(UsageError, ImportError):
     """A required Python package is not installed."""
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)
+
+
+class DependencyError(UsageError, RuntimeError):
+    """A kernel asks for another one at the wrong time, or for one that it does not declare."""
+
+
+class MissingLockError(RequestError, FileNotFoundError):
+    """A lock file is missing."""
 
     def __str__(self) -> str:
         return KernforgeError.__str__(self)
@@ -143,6 +160,20 @@ class NotPublishedError(RegistryError, ValueError):
         return KernforgeError.__str__(self)
 
 
+class AbsentError(NotPublishedError, FileNotFoundError):
+    """A kernel, version or revision is not on this machine, and no hub may be asked."""
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)
+
+
+class KernelError(RegistryError, ValueError):
+    """A published kernel breaks a rule of its format."""
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)
+
+
 class MovedError(RegistryError):
     """Another publisher published meanwhile; trying again may help."""
 
@@ -151,6 +182,20 @@ class IntegrityError(KernforgeError):
     """Files differ from their digest or have none."""
 
     exit_code = 9
+
+
+class MetadataError(IntegrityError, ValueError):
+    """A build's ``metadata.json`` cannot be read."""
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)
+
+
+class MissingFileError(IntegrityError, FileNotFoundError):
+    """A build lacks a file that every build has."""
+
+    def __str__(self) -> str:
+        return KernforgeError.__str__(self)
 
 
 class NetworkError(KernforgeError):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from kernforge import documents
-from kernforge.errors import IntegrityError
+from kernforge.errors import MetadataError
 
 FILE = "metadata.json"
 SIGNATURE = f"{FILE}.sigstore"
@@ -137,12 +137,12 @@ class Metadata:
             source: name of the file for messages.
 
         Raises:
-            IntegrityError: the document is invalid; the message has the file and the key.
+            MetadataError: the document is invalid; the message has the file and the key.
         """
         try:
             document = documents.parse_json(data)
         except ValueError as error:
-            raise IntegrityError(f"{source} is not JSON: {error}", hint=_HINT) from None
+            raise MetadataError(f"{source} is not JSON: {error}", hint=_HINT) from None
         top = _Table(document, "the document", source)
         backend = top.table("backend")
         return cls(
@@ -200,20 +200,20 @@ class _Table:
 
     def __init__(self, value: object, where: str, source: str) -> None:
         if not isinstance(value, dict):
-            raise IntegrityError(f"{source}: {where} is not an object", hint=_HINT)
+            raise MetadataError(f"{source}: {where} is not an object", hint=_HINT)
         self.value: dict[str, object] = value
         self.source = source
 
-    def wrong(self, key: str, expected: str) -> IntegrityError:
+    def wrong(self, key: str, expected: str) -> MetadataError:
         """The error for a key whose value is missing or wrong."""
         value = self.value.get(key, _MISSING)
         if value is _MISSING:
-            return IntegrityError(
+            return MetadataError(
                 f"{self.source} lacks {key!r}, which must be {expected}", hint=_HINT
             )
         shown = json.dumps(value)
         shown = shown if len(shown) <= 80 else f"{shown[:77]}..."  # noqa: PLR2004 - one line
-        return IntegrityError(f"{self.source}: {key!r} is {shown}, not {expected}", hint=_HINT)
+        return MetadataError(f"{self.source}: {key!r} is {shown}, not {expected}", hint=_HINT)
 
     def absent(self, key: str) -> bool:
         return self.value.get(key) is None
@@ -287,12 +287,12 @@ def _kernel_depend(table: _Table) -> KernelDepend:
     repo_id = table.text("repo-id")
     unknown = sorted(set(table.value) - {"repo-id", "version", "revision"})
     if unknown:
-        raise IntegrityError(
+        raise MetadataError(
             f"{table.source}: the kernel dependency {repo_id!r} has an unknown key {unknown[0]!r}",
             hint=_HINT,
         )
     if table.absent("version") == table.absent("revision"):
-        raise IntegrityError(
+        raise MetadataError(
             f"{table.source}: the kernel dependency {repo_id!r} must have either a version or a "
             "revision",
             hint=_HINT,
@@ -326,7 +326,7 @@ def _git_state(table: _Table, *, required: bool) -> GitState | None:
     if not required and not {key, "dirty"} & set(table.value):
         return None
     if {"sha", "commit"} <= set(table.value):
-        raise IntegrityError(
+        raise MetadataError(
             f"{table.source}: 'sha' and 'commit' have the same meaning; one is allowed", hint=_HINT
         )
     commit = table.matching(key, _COMMIT, "a commit of 40 or 64 hex digits, with a key 'dirty'")

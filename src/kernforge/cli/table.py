@@ -90,7 +90,7 @@ COMMANDS = (
         "my-kernel",
         "It watches the project and builds for this machine.",
         page="how-to/author/use-dev-and-notebooks",
-        others=("watch", "run"),
+        others=("watch",),
     ),
     Verb(
         "write",
@@ -310,6 +310,25 @@ COMMANDS = (
         "locked, also for other machines, and can copy them.",
         page="how-to/user/install-without-a-network",
         others=("install", "pull", "fetch", "add"),
+    ),
+    Verb(
+        "use",
+        "run",
+        "run a program with kernforge in the place of `kernels`",
+        "--as-kernels -- python app.py",
+        "`import kernels` is answered by kernforge in the program and in those that it starts.",
+        page="how-to/user/switch-from-kernels",
+        others=("exec", "as-kernels"),
+    ),
+    Verb(
+        "use",
+        "shim-wheel",
+        "write a wheel named `kernels` whose code is kernforge",
+        "--out dist",
+        "Installed, it satisfies requirements on `kernels`, and `import kernels` is answered by "
+        "kernforge.",
+        page="how-to/user/switch-from-kernels",
+        others=("shim",),
     ),
     Verb(
         "use",

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import LayerError, NetworkError, NotPublishedError
 from kernforge.layers.compatibility import check_layer, check_mode, missing_features
 from kernforge.layers.mapping import Choice, choose_kernel
-from kernforge.layers.modes import DEVICE_TYPES, KernelizeFallback, Mode, mode_name
+from kernforge.layers.modes import DEVICE_TYPES, Device, KernelizeFallback, Mode, mode_name
 from kernforge.layers.registration import current
 from kernforge.layers.report import KernelSource, LayerOutcome
 from kernforge.loader.importer import get_loaded_kernels
@@ -54,7 +55,7 @@ class KernelizeRequest:
 def new_request(
     model: nn.Module,
     mode: Mode,
-    device: str | torch.device | None,
+    device: str | torch.device | Device | None,
     use_fallback: bool | KernelizeFallback,  # noqa: FBT001 - the client's type
     environment: Environment,
 ) -> KernelizeRequest:
@@ -87,8 +88,10 @@ def _disabled(text: str | None) -> bool:
         raise LayerError(f"DISABLE_KERNEL_MAPPING is {text!r}", hint="write 0 or 1") from None
 
 
-def _device(model: nn.Module, device: str | torch.device | None) -> tuple[str, int | None]:
+def _device(model: nn.Module, device: str | torch.device | Device | None) -> tuple[str, int | None]:
     """The device's type as mappings name it, and the GPU's index where it is known."""
+    if isinstance(device, Device):
+        device = device.type
     if isinstance(device, str):
         if device not in DEVICE_TYPES:
             raise LayerError(
@@ -157,6 +160,11 @@ def _exemption(module: nn.Module, request: KernelizeRequest) -> str:
         return "DISABLE_KERNEL_MAPPING is set"
     condition = getattr(type(module), "kernel_condition", None)
     if condition is not None and not condition(module):
+        logging.getLogger("kernforge.layers.kernelize").info(
+            "Skipping kernelization for `%s` using `%s` due to kernel_condition.",
+            type(module).__name__,
+            type(module).kernel_layer_name,
+        )
         return "its condition refuses this instance"
     return ""
 
@@ -167,13 +175,21 @@ def _find_replacement(
     """The chosen layer, if it can be loaded and has the features that the mode needs; and why."""
     chosen = choice.chosen
     if chosen is None:
-        _raise_unless_allowed(choice.missing, request, f"No kernel for `{name}`: {choice.reason}")
+        _raise_unless_allowed(
+            choice.missing, request, f"No layer mapping for `{name}`: {choice.reason}"
+        )
         return None, choice.reason
     try:
         layer = _load(chosen.repo, request)
     except _ABSENT as error:
         if KernelizeFallback.CANNOT_LOAD not in request.fallback:
             raise
+        logging.getLogger("kernforge.layers").info(
+            "Kernel for layer `%s` on %s could not be loaded; it keeps its own forward: %s",
+            name,
+            request.device,
+            error,
+        )
         return None, f"cannot load: {str(error).splitlines()[0]}"
     check_layer(layer, cls, source=chosen.repo)
     check_mode(layer, chosen.mode, layer_name=name, source=chosen.repo)

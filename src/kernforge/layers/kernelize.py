@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from kernforge.layers.modes import KernelizeFallback, Mode
+    from kernforge.layers.modes import Device, KernelizeFallback, Mode
 
 _log = logging.getLogger("kernforge")
 
@@ -40,7 +40,7 @@ def kernelize(
     model: nn.Module,
     *,
     mode: Mode,
-    device: str | torch.device | None = None,
+    device: str | torch.device | Device | None = None,
     use_fallback: bool | KernelizeFallback = True,
 ) -> nn.Module:
     """Replace the layers of a model that are marked and mapped by kernels.
@@ -52,7 +52,7 @@ def kernelize(
     Args:
         model: the model; it is changed in place.
         mode: ``INFERENCE`` or ``TRAINING``, with ``| TORCH_COMPILE`` if it will be compiled.
-        device: a device type, or a ``torch.device``; None takes that of the first parameter.
+        device: a device type, a ``torch.device`` or a ``Device``; None takes that of the first parameter.
         use_fallback: the cases in which a layer may keep its own forward; True is
             ``KernelizeFallback.DEFAULT``, False is ``NONE``.
 
@@ -103,7 +103,7 @@ def kernelized(
     model: nn.Module,
     *,
     mode: Mode,
-    device: str | torch.device | None = None,
+    device: str | torch.device | Device | None = None,
     use_fallback: bool | KernelizeFallback = True,
 ) -> Iterator[nn.Module]:
     """Kernelize a model for the duration of a ``with`` block.
@@ -113,7 +113,7 @@ def kernelized(
     Args:
         model: the model; it is changed in place.
         mode: ``INFERENCE`` or ``TRAINING``, with ``| TORCH_COMPILE`` if it will be compiled.
-        device: a device type, or a ``torch.device``; None takes that of the first parameter.
+        device: a device type, a ``torch.device`` or a ``Device``; None takes that of the first parameter.
         use_fallback: the cases in which a layer may keep its own forward; True is
             ``KernelizeFallback.DEFAULT``, False is ``NONE``.
 

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError, RequestError
+from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError
 from kernforge.loader import audit_log, importer
 from kernforge.loader.fitness import check_device, check_needs, verify, verify_to_load
 from kernforge.loader.host import probe
@@ -23,12 +23,13 @@ from kernforge.loader.resolve import Decision, resolve
 from kernforge.loader.search import (
     Node,
     Search,
+    check_request,
     find_commit,
     find_kernel,
     find_local,
     local_override,
 )
-from kernforge.registry.api import Registry, open_default, open_registry
+from kernforge.registry.api import Registry, member_for, open_default, open_registry
 from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def get_kernel(
         TrustError: the trust policy refuses it, or a kernel that it depends on.
         IntegrityError: a file is not what was built. Nothing of the kernel was run.
     """
-    _check_request(version, revision)
+    check_request(version, revision)
     environment = Environment.live()  # two variables of a loaded kernel, and no copy of all
     source = _open(registry, environment)
     if local_override(environment, repo_id) is not None:
@@ -168,7 +169,7 @@ def has_kernel(
         TrustError: the trust policy refuses it, or a kernel that it depends on.
         IntegrityError: a document cannot be read, or its signature is of other bytes.
     """
-    _check_request(version, revision)
+    check_request(version, revision)
     try:
         search = _new_search(registry, backend, trust_remote_code)
         root = find_kernel(search, repo_id, version, revision)
@@ -201,7 +202,7 @@ def get_kernel_variants(
         RequestError: neither or both of version and revision, or another impossible request.
         RegistryError: there is no such kernel or version.
     """
-    _check_request(version, revision)
+    check_request(version, revision)
     source = _open(registry, Environment.live())
     commit = find_commit(source, repo_id, version, revision)
     return list(resolve(source.variants(repo_id, commit), probe(backend)).decisions)
@@ -240,7 +241,7 @@ def install_kernel(
         TrustError: the trust policy refuses it, or a kernel that it depends on.
         IntegrityError: a file is not what was built.
     """
-    _check_request(version, revision)
+    check_request(version, revision)
     search = _new_search(registry, backend, trust_remote_code, offline=local_files_only)
     root = find_kernel(search, repo_id, version, revision)
     for node in root.walk():
@@ -338,13 +339,23 @@ def _load_locked(
     return _load(root, search.environment, check_arch=check_arch)
 
 
-def _check_request(version: int | str | None, revision: str | None) -> None:
-    if (version is None) == (revision is None):
-        given = "neither a version nor a revision" if version is None else "version and revision"
-        raise RequestError(
-            f"{given} of the kernel was given",
-            hint="pass version=<major> for a stable interface, or revision=<branch, tag or commit>",
-        )
+def find(
+    repo_id: str,
+    *,
+    version: int | str | None = None,
+    revision: str | None = None,
+    registry: AnyRegistry = None,
+) -> tuple[Registry, str]:
+    """The registry of a kernel, and the commit of a version or revision there.
+
+    Raises:
+        RequestError: neither or both of version and revision, or another impossible request.
+        RegistryError: there is no such kernel or version.
+    """
+    check_request(version, revision)
+    source = _open(registry, Environment.live())
+    commit = find_commit(source, repo_id, version, revision)
+    return member_for(source, repo_id), commit
 
 
 def _new_search(
@@ -393,7 +404,7 @@ def _load(root: Node, environment: Environment, *, check_arch: bool) -> ModuleTy
     with importer.lock:
         nodes = {n.path: n for n in root.walk() if importer.loaded(n.path) is None}
         for node in nodes.values():
-            check_needs(node)
+            check_needs(node, environment)
             if check_arch:
                 check_device(node)
         libraries: dict[Path, Libraries] = {}

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.errors import RequestError
+from kernforge.errors import MissingLockError, RequestError
 from kernforge.loader import pins
 from kernforge.loader.kernels_lock import FILE, KernelLocks
 
@@ -34,6 +34,8 @@ def read(path: Path) -> KernelLocks:
     """
     try:
         return parse(path.read_bytes(), _read_pins(path), source=str(path))
+    except FileNotFoundError:
+        raise MissingLockError(f"there is no file {path}", hint=_HINT) from None
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}", hint=_HINT) from None
 

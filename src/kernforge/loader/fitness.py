@@ -3,62 +3,83 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import FILE
 from kernforge.artifact.python_depends import python_depends
-from kernforge.errors import IntegrityError, MachineError, MissingPackageError, RegistryError
+from kernforge.errors import IntegrityError, KernelError, MachineError, MissingPackageError
 from kernforge.loader.host import has_module, with_device
 from kernforge.loader.libraries import Libraries
 from kernforge.loader.resolve import check_archs, check_driver
 
 if TYPE_CHECKING:
-    from kernforge.artifact.metadata import Digest
+    from kernforge.artifact.metadata import Digest, Metadata
     from kernforge.loader.search import Node
+    from kernforge.system.environment import Environment
 
-CLIENT = (0, 17, 2)
-"""The version of the hub's client, ``kernels``, whose formats are read here."""
+CLIENT = "0.17.2"
+"""The version of the hub's client, ``kernels``, whose formats were measured here.
+
+``KERNFORGE_KERNELS_VERSION`` claims another one.
+"""
 
 
-def check_needs(node: Node) -> None:
+def check_needs(node: Node, environment: Environment) -> None:
     """Refuse a kernel with needs that this process lacks; warn of one whose sources are unknown.
 
     Raises:
         MissingPackageError: it needs a Python package that is not installed.
-        RegistryError: it needs one that kernels may not use.
+        KernelError: it needs one that kernels may not use.
         MachineError: it needs newer formats.
     """
-    _check_python_depends(node)
-    _check_minver(node)
+    check_python_depends(node.metadata)
+    _check_minver(node, environment.kernforge_kernels_version or CLIENT)
     _warn_if_dirty(node)
 
 
-def _check_python_depends(node: Node) -> None:
-    known = python_depends(node.metadata.backend)
-    for name in node.metadata.python_depends:
+def check_python_depends(metadata: Metadata) -> None:
+    """Refuse a kernel that needs a Python package which is not installed, or may not be used.
+
+    Raises:
+        MissingPackageError: it is not installed.
+        KernelError: it is not among those that kernels may use.
+    """
+    known = python_depends(metadata.backend)
+    for name in metadata.python_depends:
         depend = known.get(name)
         if depend is None:
-            raise RegistryError(
-                f"kernel {node.metadata.name!r} depends on Python package {name!r}, which is not "
-                f"among those that a kernel for {node.metadata.backend} may use",
+            raise KernelError(
+                f"Kernel module `{metadata.python_name}` uses the Python package {name!r}, which is "
+                f"not among those that a kernel for {metadata.backend} may use",
                 hint=f"it may use {', '.join(known)}; a newer kernforge may allow more",
             )
         if depend.module is not None and not has_module(depend.module):
             raise MissingPackageError(
-                f"kernel {node.metadata.name!r} needs the Python package {depend.package}",
+                f"Kernel module `{metadata.python_name}` requires Python dependency `{depend.package}`",
                 hint=f"pip install {depend.package}",
             )
 
 
-def _check_minver(node: Node) -> None:
+def _check_minver(node: Node, claimed: str) -> None:
     wanted = node.metadata.kernels_minver
-    if wanted is not None and tuple(map(int, wanted.split("."))) > CLIENT:
+    if wanted is not None and _numbers(wanted) > _numbers(claimed):
         raise MachineError(
             f"kernel {node.metadata.name!r} ({node.path.name}) needs the formats of kernels "
-            f"{wanted}; this kernforge reads those of {'.'.join(map(str, CLIENT))}",
-            hint="pip install --upgrade kernforge, or take an older version of the kernel",
+            f"{wanted}; this kernforge reads those of {claimed}",
+            hint="pip install --upgrade kernforge, or take an older version of the kernel; "
+            f"KERNFORGE_KERNELS_VERSION={wanted} tries it nevertheless",
         )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version, without zeros at the end."""
+    release = re.match(r"\d+(?:\.\d+)*", version.strip())
+    numbers = [int(part) for part in release[0].split(".")] if release else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def _warn_if_dirty(node: Node) -> None:
@@ -66,7 +87,7 @@ def _warn_if_dirty(node: Node) -> None:
     if provenance is not None and provenance.dirty:
         import logging  # noqa: PLC0415 - slow, and rarely needed
 
-        logging.getLogger("kernforge").warning(
+        logging.getLogger("kernforge.fitness").warning(
             "%s was built from files that its recorded commit does not hold", node.path
         )
 

@@ -118,7 +118,7 @@ def _choose_backend(wanted: str | None, detected: Backend) -> Backend:
         return Backend("cpu")
     supported = " or ".join(sorted({repr("cpu"), repr(detected.name)}))
     raise RequestError(
-        f"backend {wanted!r} is not what this machine has",
+        f"Invalid backend {wanted!r}, which this machine does not have",
         hint=f"pass {supported}; another one needs a torch that is built for it",
     )
 

@@ -14,6 +14,7 @@ import _imp
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import threading
 from contextlib import contextmanager, nullcontext
@@ -30,7 +31,7 @@ from importlib.machinery import (
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import hash_bytes
-from kernforge.errors import IntegrityError, UsageError
+from kernforge.errors import DependencyError, IntegrityError, MissingFileError, UsageError
 from kernforge.loader import libraries as shared_objects
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from kernforge.loader.libraries import Libraries
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RepoInfo:
     """The origin of a kernel: its repo id, and its commit there."""
 
@@ -66,6 +67,9 @@ class LoadedKernel:
     path: Path
     repo_info: RepoInfo | None = None
 
+
+# Ids of other builders need not begin with an underscore, nor be identifiers.
+_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 lock = threading.RLock()
 """Held while a kernel and its dependencies are imported; one thread imports at a time."""
@@ -92,20 +96,34 @@ def get_kernel_dep(repo_id: str) -> ModuleType:
     """A kernel that the kernel being imported depends on; only for use during its import.
 
     Raises:
-        UsageError: no kernel is being imported, or it does not declare the dependency.
+        DependencyError: no kernel is being imported, or it does not declare the dependency.
     """
-    dependencies = _dependencies.get()
-    if dependencies is None:
-        raise UsageError(
-            f"get_kernel_dep({repo_id!r}) was called when no kernel was being imported",
+    known = _dependencies.get()
+    if known is None:
+        raise DependencyError(
+            f"get_kernel_dep({repo_id!r}) only works during kernel loading, when a kernel is imported",
             hint="call it at the top level of a kernel's module, and keep what it returns",
         )
-    if repo_id not in dependencies:
-        raise UsageError(
-            f"the kernel being imported does not depend on {repo_id!r}",
+    if repo_id not in known:
+        raise DependencyError(
+            f"{repo_id!r} was not found in kernel dependencies of the kernel that is imported",
             hint="add it to kernel-depends in build.toml and build again",
         )
-    return dependencies[repo_id]
+    return known[repo_id]
+
+
+def forget(path: Path) -> None:
+    """Forget the kernel of a directory, so that it is imported again when it is asked for.
+
+    Operators that it registered with torch stay there.
+    """
+    kernel = _by_path.get(path)
+    if kernel is None:
+        return
+    for known in [known for known, each in _by_path.items() if each is kernel]:
+        del _by_path[known]
+    _by_id.pop(kernel.metadata.id, None)
+    _forget(kernel.metadata.id)
 
 
 def import_kernel(
@@ -185,7 +203,7 @@ def _execute(
         shared_objects.guard(libraries)
     sys.modules[metadata.id] = module
     try:
-        with _use(dependencies):
+        with dependencies_of(dependencies):
             spec.loader.exec_module(module)
     except BaseException as error:
         _forget(metadata.id)
@@ -198,15 +216,21 @@ def _execute(
 
 
 def _package_file(path: Path, metadata: Metadata) -> Path:
-    if not (metadata.id.isidentifier() and metadata.id.startswith("_")):
+    if not _ID.fullmatch(metadata.id) or _hides_a_module(metadata.id):
         raise IntegrityError(
-            f"{path}: the id {metadata.id!r} cannot name a module", hint="build the kernel again"
+            f"{path}: the id {metadata.id!r} cannot name a module, or hides another one",
+            hint="build the kernel again",
         )
     # Old builds hold the package in a directory of its own.
     for candidate in (path / "__init__.py", path / metadata.python_name / "__init__.py"):
         if candidate.is_file():
             return candidate
-    raise IntegrityError(f"{path} holds no __init__.py", hint="build the kernel again")
+    raise MissingFileError(f"{path} holds no __init__.py", hint="build the kernel again")
+
+
+def _hides_a_module(name: str) -> bool:
+    """Whether an import of this name means something else; ids that begin with _ mean nothing else."""
+    return not name.startswith("_") and importlib.util.find_spec(name) is not None
 
 
 def _forget(root: str) -> None:
@@ -221,7 +245,8 @@ def _forget(root: str) -> None:
 
 
 @contextmanager
-def _use(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
+def dependencies_of(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
+    """Give kernels to ``get_kernel_dep``, by repo id, until the block ends."""
     token = _dependencies.set(dependencies)
     try:
         with _available_to_clients(dependencies) if dependencies else nullcontext():
@@ -237,7 +262,11 @@ def _available_to_clients(dependencies: Mapping[str, ModuleType]) -> Iterator[No
     Where the hub's client is installed, it gets them; elsewhere ``kernels`` is kernforge while the
     kernel is imported.
     """
-    if "kernels" in sys.modules or importlib.util.find_spec("kernels") is not None:
+    client = sys.modules.get("kernels")
+    if getattr(client, "__kernforge__", False):  # it asks this module
+        yield
+        return
+    if client is not None or importlib.util.find_spec("kernels") is not None:
         with importlib.import_module("kernels.deps").use_kernel_deps(dict(dependencies)):
             yield
         return

@@ -169,7 +169,7 @@ def _backend_refusal(built: Backend, host: Host) -> str:
         return f"built for {built}, kernels are wanted for {wanted}"
     elif built.name == "metal" and (host.macos is None or host.macos < METAL_MACOS):
         have = "unknown" if host.macos is None else str(host.macos)
-        return f"needs macOS {METAL_MACOS} or newer, this is {have}"
+        return f"Metal kernels require macOS {METAL_MACOS} or later, this is {have}"
     return ""
 
 
@@ -267,11 +267,11 @@ def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:
     if backend == "cuda" and listed and host.capability is not None:
         answers = [_runs_on(arch, host.capability) for arch in listed]
         if True not in answers and False in answers:
-            return f"{message}, the device has capability {host.capability}"
+            return f"{message}, the device has CUDA capability {host.capability}"
     if backend == "rocm" and listed and host.gcn_arch is not None:
         device = host.gcn_arch.partition(":")[0]
         if device not in listed:
-            return f"{message}, the device is {device}"
+            return f"{message}, the device has ROCm arch {device}"
     return ""
 
 

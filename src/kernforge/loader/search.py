@@ -16,16 +16,23 @@ from typing import TYPE_CHECKING, Protocol
 
 from kernforge.artifact.metadata import FILE, SIGNATURE, KernelDepend, Metadata
 from kernforge.errors import (
-    IntegrityError,
+    AbsentError,
+    KernelError,
+    MissingFileError,
     NotPublishedError,
     NoVariantError,
-    RegistryError,
     RequestError,
 )
 from kernforge.loader.host import probe
 from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, resolve, way_out
-from kernforge.registry.api import Registry, find_revision, find_version, member_for
+from kernforge.registry.api import (
+    Registry,
+    asks_no_hub,
+    find_revision,
+    find_version,
+    member_for,
+)
 from kernforge.registry.directory import read_checked
 from kernforge.registry.names import SOURCE, majors, versions
 from kernforge.registry.redirect import find_redirect
@@ -141,10 +148,27 @@ def _parse_overrides(text: str) -> dict[str, Path]:
     wrong = next((entry for entry in entries if not all(entry)), None)
     if wrong is not None:
         raise RequestError(
-            f"LOCAL_KERNELS has an entry {''.join(wrong)!r}",
+            f"Invalid LOCAL_KERNELS entry: {''.join(wrong)!r}",
             hint="write it like owner/name=path:owner/other=path",
         )
     return {repo_id: Path(path) for repo_id, _, path in entries}
+
+
+def check_request(version: int | str | None, revision: str | None) -> None:
+    """Refuse a request for a kernel that names both a version and a revision, or neither.
+
+    Raises:
+        RequestError: it does.
+    """
+    hint = "pass version=<major> for a stable interface, or revision=<branch, tag or commit>"
+    if version is None and revision is None:
+        raise RequestError(
+            "A kernel version or revision must be specified: neither was given", hint=hint
+        )
+    if version is not None and revision is not None:
+        raise RequestError(
+            "Only one of version and revision must be specified: both were given", hint=hint
+        )
 
 
 def find_commit(
@@ -153,7 +177,8 @@ def find_commit(
     """The commit of a version or a revision, whichever is not None.
 
     Raises:
-        NotPublishedError: the registry has no such kernel, version or revision.
+        NotPublishedError: the registry has no such kernel, version or revision; an AbsentError
+            where no hub was asked.
     """
     if version is not None:
         commit, asked = find_version(registry, repo_id, version), f"version {version}"
@@ -163,15 +188,20 @@ def find_commit(
     if commit is not None:
         return commit
     names = registry.ref_names(repo_id)
+    here = asks_no_hub(registry)
+    kind = AbsentError if here else NotPublishedError
     if not names and not registry.commits(repo_id):
-        raise NotPublishedError(
-            f"registry {registry.url} has no kernel {repo_id!r}" + _missing_directory(registry),
+        local = " (there is no local snapshot of it)" if here else ""
+        raise kind(
+            f"registry {registry.url} has no kernel {repo_id!r}{local}"
+            + _missing_directory(registry),
             hint="publish it there, or name its registry: registry=..., or KERNFORGE_REGISTRY",
         )
     tags = ", ".join(reversed(versions(names).values())) or "none"
     branches = ", ".join(map(str, majors(names))) or "none"
-    raise NotPublishedError(
-        f"{repo_id} has no {asked} in registry {registry.url}",
+    raise kind(
+        f"{repo_id} has no {asked} in registry {registry.url}: {asked[0].upper()}{asked[1:]} not "
+        f"found, available versions: {branches}",
         hint=f"major versions there: {branches}; tags: {tags}",
     )
 
@@ -187,7 +217,7 @@ def find_kernel(
     Raises:
         NotPublishedError: the registry has no such kernel, version or revision.
         NoVariantError: no variant fits; the message says why for each.
-        RegistryError: kernels depend on each other in a cycle.
+        KernelError: kernels depend on each other in a cycle.
         RequestError: the search has locks, and it is not locked.
         TrustError: the trust policy refuses one.
         IntegrityError: a document cannot be read, or its signature is of other bytes.
@@ -406,12 +436,12 @@ def _descend(search: Search, what: str) -> Search:
     """The search for a dependency.
 
     Raises:
-        RegistryError: it depends on itself.
+        KernelError: it depends on itself.
     """
     if what in search.chain:
         cycle = " -> ".join((*search.chain[search.chain.index(what) :], what))
-        raise RegistryError(
-            f"kernels depend on each other in a cycle: {cycle}",
+        raise KernelError(
+            f"Cyclic kernel dependency: {cycle}",
             hint="remove one of them from kernel-depends",
         )
     return replace(search, chain=(*search.chain, what))
@@ -469,7 +499,7 @@ def _local_node(search: Search, path: Path, host: Host) -> Node:
     try:
         document = read_checked(path / FILE)
     except FileNotFoundError:
-        raise IntegrityError(f"{path / FILE} is missing", hint="build the kernel again") from None
+        raise MissingFileError(f"{path / FILE} is missing", hint="build the kernel again") from None
     signature = path / SIGNATURE
     admission = trust_admission.admit(
         Subject(repo_id=None, registry=path.resolve().as_uri()),
@@ -517,4 +547,6 @@ def _newer_version(registry: Registry, repo_id: str, commit: str, host: Host) ->
 
 def _no_variant(what: str, resolution: Resolution, hint: str) -> NoVariantError:
     listing = f":\n\n{resolution.trace()}\n" if resolution.decisions else ""
-    return NoVariantError(f"no build of {what} fits this machine{listing}", hint=hint)
+    return NoVariantError(
+        f"Cannot find a build variant for this system in {what}{listing}", hint=hint
+    )

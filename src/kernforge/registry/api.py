@@ -306,6 +306,15 @@ class Chain:
         return self.member(repo_id).link_root(repo_id)
 
 
+def asks_no_hub(registry: Registry) -> bool:
+    """Whether a registry only looks at what is on this machine."""
+    last = registry.registries[-1] if isinstance(registry, Chain) else registry
+    if isinstance(last, DirectoryRegistry):
+        return True
+    endpoint = getattr(last, "endpoint", None)
+    return bool(getattr(endpoint, "offline", False))
+
+
 def member_for(registry: Registry, repo_id: str) -> Registry:
     """The one registry that is used for a kernel: the registry itself, or a member of it."""
     return registry.member(repo_id) if isinstance(registry, Chain) else registry

@@ -77,6 +77,16 @@ class Environment:
         "programs on it",
     )
     kernforge_registry = Variable("KERNFORGE_REGISTRY", "path or URL of the default registry")
+    kernforge_kernels_version = Variable(
+        "KERNFORGE_KERNELS_VERSION",
+        "version of `kernels` that kernforge claims to be, and whose kernels it accepts; 0.17.2 by "
+        "default",
+    )
+    kernforge_user_agent = Variable(
+        "KERNFORGE_USER_AGENT",
+        "1: tell the hub what `kernels` tells it: Python, torch, backend, platform, and "
+        "`user_agent=`",
+    )
     kernforge_trust = Variable("KERNFORGE_TRUST", "file of the user's trust policy")
     kernforge_budgets = Variable(
         "KERNFORGE_BUDGETS",

@@ -82,7 +82,9 @@ def test_a_registry_without_the_kernel(model, tmp_path):
 
 def test_what_is_not_mapped_may_be_an_error(mapped, model):
     with use_kernel_mapping({"Same": {"cuda": AddOne}}, inherit_mapping=False):
-        with pytest.raises(LayerError, match="No kernel for `Same`: nothing is registered for cpu"):
+        with pytest.raises(
+            LayerError, match="No layer mapping for `Same`: nothing is registered for cpu"
+        ):
             kernelize_on_cpu(model, use_fallback=False)
         with pytest.raises(LayerError, match="NO_LAYER the layer keeps"):
             kernelize_on_cpu(model, use_fallback=KernelizeFallback.NO_DEVICE)

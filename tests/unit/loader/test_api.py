@@ -75,7 +75,7 @@ def test_a_variant_added_to_a_version_does_not_load_the_kernel_twice(registry, b
 @pytest.mark.parametrize("asked", [{}, {"version": 1, "revision": "main"}])
 def test_exactly_one_of_version_and_revision_is_needed(asked):
     for ask in (kernforge.get_kernel, kernforge.has_kernel, kernforge.get_kernel_variants):
-        with pytest.raises(UsageError, match="of the kernel was given"):
+        with pytest.raises(UsageError, match="must be specified"):
             ask(REPO, **asked)
 
 
@@ -230,7 +230,7 @@ def test_what_is_locked_but_not_there_is_reported(put, tmp_path):
     with pytest.raises(RegistryError, match=r"is locked to commit a{40}, which registry") as caught:
         kernforge.load_kernel(REPO, lockfile=path)
     assert "kernforge download" in caught.value.hint
-    with pytest.raises(RequestError, match="cannot be read: No such file"):
+    with pytest.raises(RequestError, match="there is no file"):
         kernforge.load_kernel(REPO, lockfile=tmp_path / "none")
     with pytest.raises(
         RequestError, match=r"was installed without kernels\.lock|belongs to no module"

@@ -45,10 +45,10 @@ def test_an_old_build_without_a_digest_loads_only_from_a_local_path(registry, bu
 
 
 def test_python_dependencies_are_a_closed_list_and_must_be_installed(build, monkeypatch):
-    with pytest.raises(RegistryError, match="depends on Python package 'requests'"):
+    with pytest.raises(RegistryError, match="uses the Python package 'requests'"):
         kernforge.get_local_kernel(build(python_depends=("requests",)))
     monkeypatch.setattr(fitness, "has_module", lambda name: name != "einops")
-    with pytest.raises(UsageError, match="needs the Python package einops") as caught:
+    with pytest.raises(UsageError, match="requires Python dependency `einops`") as caught:
         kernforge.get_local_kernel(build(python_depends=("einops",)))
     assert caught.value.hint == "pip install einops"
     assert kernforge.get_local_kernel(build(python_depends=("tvm-ffi",))).ANSWER == 42
@@ -65,7 +65,7 @@ def test_device_code_for_other_gpus_is_refused_unless_asked_for(
     )
     built = build(variant="torch-cuda", backend="cuda", archs=("8.0", "9.0a"))
     publish(built, registry, REPO)
-    with pytest.raises(NoVariantError, match=r"8\.0, 9\.0a, the device has capability 7\.0"):
+    with pytest.raises(NoVariantError, match=r"8\.0, 9\.0a, the device has CUDA capability 7\.0"):
         kernforge.get_kernel(REPO, version=1)
     assert not kernforge.has_kernel(REPO, version=1)
     assert kernforge.has_kernel(REPO, version=1, check_arch=False)
@@ -84,7 +84,11 @@ def test_a_dirty_build_is_warned_of(build, caplog):
     ("fields", "kind", "words"),
     [
         ({"kernels_minver": "0.18.0"}, MachineError, "needs the formats of kernels 0.18.0"),
-        ({"python_depends": ("helion",)}, MissingPackageError, "needs the Python package helion"),
+        (
+            {"python_depends": ("helion",)},
+            MissingPackageError,
+            "requires Python dependency `helion`",
+        ),
     ],
 )
 def test_what_this_process_lacks_is_reported_before_anything_runs(put, fields, kind, words):
@@ -94,7 +98,7 @@ def test_what_this_process_lacks_is_reported_before_anything_runs(put, fields, k
 
 
 def test_a_kernel_for_these_formats_loads(put):
-    put(REPO, kernels_minver=".".join(map(str, fitness.CLIENT)))
+    put(REPO, kernels_minver=fitness.CLIENT)
     assert kernforge.get_kernel(REPO, version=1).ANSWER == 42
 
 

@@ -50,7 +50,7 @@ def test_the_backend_is_what_torch_is_built_for(monkeypatch, torch, backend):
 
 def test_another_backend_is_refused(monkeypatch):
     monkeypatch.setattr(host, "_torch", lambda: torch_of(cuda="13.0"))
-    with pytest.raises(UsageError, match="backend 'rocm' is not what") as caught:
+    with pytest.raises(UsageError, match="Invalid backend 'rocm'") as caught:
         host.probe.__wrapped__("rocm")
     assert caught.value.hint.startswith("pass 'cpu' or 'cuda';")
 

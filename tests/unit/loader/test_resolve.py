@@ -146,11 +146,11 @@ def test_device_code_runs_where_cuda_says(arch, capability, runs):
 def test_a_refused_device_is_answered_with_what_there_is():
     host = replace(CUDA_HOST, capability=Version2(7, 0))
     assert check_archs("cuda", ["8.0", "9.0a", "odd"], host) == (
-        "the build has device code for 8.0, 9.0a, odd, the device has capability 7.0"
+        "the build has device code for 8.0, 9.0a, odd, the device has CUDA capability 7.0"
     )
     rocm = replace(host, backend=Backend("rocm", Version2(7, 2)), gcn_arch="gfx90a:sramecc+:xnack-")
     assert check_archs("rocm", ["gfx90a"], rocm) == ""
-    assert "the device is gfx90a" in check_archs("rocm", ["gfx942"], rocm)
+    assert "the device has ROCm arch gfx90a" in check_archs("rocm", ["gfx942"], rocm)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for applications that use kernels: lock, download, get, platform."""
+"""Commands for applications that use kernels: lock, download, get, run, shim-wheel, platform."""
 
 from __future__ import annotations
 
@@ -83,6 +83,25 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--backend", help="cpu, or the backend of the installed torch (default)")
     options.add_registry(verb)
     _add_trust(verb)
+
+    verb = options.add_verb(verbs, _run, "run")
+    verb.add_argument(
+        "--as-kernels",
+        nargs="?",
+        const="",
+        metavar="VERSION",
+        required=True,
+        help="answer `import kernels`, and claim this version of it (default: 0.17.2)",
+    )
+    verb.add_argument("command", nargs="+", metavar="COMMAND", help="after --, with its arguments")
+
+    verb = options.add_verb(verbs, _shim_wheel, "shim-wheel")
+    verb.add_argument(
+        "--out", type=Path, default=Path("dist"), metavar="DIR", help="default: dist/"
+    )
+    verb.add_argument(
+        "--version", metavar="VERSION", help="the version of kernels to claim (default: 0.17.2)"
+    )
 
     options.add_verb(verbs, _platform, "platform")
 
@@ -282,6 +301,32 @@ def _get(arguments: argparse.Namespace, console: Console) -> None:
     )
     document = {"repo_id": arguments.repo_id, "variant": path.name, "path": str(path)}
     console.result(document, str(path))
+
+
+def _run(arguments: argparse.Namespace, console: Console) -> int:
+    from kernforge.compat import names, shim  # noqa: PLC0415
+    from kernforge.system.process import Command, attached  # noqa: PLC0415
+
+    del console
+    environment: Environment = arguments.environment
+    version = arguments.as_kernels or names.claimed_version(environment)
+    added = shim.command_environment(environment, version)
+    try:
+        return attached(
+            Command(argv=tuple(arguments.command), env=environment.variables, added=added)
+        )
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no program {arguments.command[0]!r}", hint="write it as in a shell"
+        ) from None
+
+
+def _shim_wheel(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.compat import names, shim  # noqa: PLC0415
+
+    version = arguments.version or names.claimed_version(arguments.environment)
+    path = shim.write_wheel(arguments.out, version)
+    console.result({"path": str(path), "version": version}, str(path))
 
 
 def _platform(_arguments: argparse.Namespace, console: Console) -> None:

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answer ``import kernels``, so that a program written for the hub's client runs on kernforge.
+
+::
+
+    from kernforge import compat
+
+    compat.install()
+
+    import kernels   # kernforge answers
+
+``kernforge run --as-kernels -- python app.py`` does the same for one command, and ``kernforge
+shim-wheel`` for an environment. It is a layer of names: what loads, verifies and replaces is
+``kernforge.loader`` and ``kernforge.layers``.
+"""
+
+from __future__ import annotations
+
+from kernforge import _lazy
+
+TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
+if TYPE_CHECKING:
+    from kernforge.compat.modules import install, uninstall
+
+__all__ = ["install", "uninstall"]
+
+__getattr__, __dir__ = _lazy.attributes(__name__, {"modules": "install uninstall"}, __all__)

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resolvers: where the client looks for a kernel and those that it depends on."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from kernforge.compat import hub
+from kernforge.compat.metadata import Metadata
+from kernforge.compat.variants import (
+    Variant,
+    get_variants,
+    get_variants_local,
+    parse_variant,
+    resolve_variant,
+    variants_trace_str,
+)
+from kernforge.errors import AbsentError, NotPublishedError, NoVariantError, RequestError
+from kernforge.loader import importer
+from kernforge.loader.importer import RepoInfo
+from kernforge.loader.search import find_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from types import ModuleType
+
+    from kernforge.compat.values import KernelDependency, KernelLocks, KernelPaths
+
+BYTECODE = ["*.pyc", "**/__pycache__/**"]
+"""What is never downloaded."""
+
+
+@dataclass(frozen=True)
+class LocalKernel:
+    """A kernel in a directory; ``origin`` is where it was downloaded from."""
+
+    variant_path: Path
+    metadata: Metadata
+    origin: RemoteKernel | None = None
+
+    @property
+    def variant_str(self) -> str:
+        """The variant."""
+        return self.variant_path.name
+
+    def install(self, *, api: Any) -> LocalKernel:  # noqa: ARG002 - the client's signature
+        """Itself: it is here."""
+        return self
+
+
+@dataclass(frozen=True)
+class RemoteKernel:
+    """A kernel on a hub."""
+
+    repo_id: str
+    revision: str
+    metadata: Metadata
+    variant: Variant
+
+    @property
+    def variant_str(self) -> str:
+        """The variant."""
+        return self.variant.variant_str
+
+    def install(self, *, api: Any) -> LocalKernel:  # noqa: ARG002 - the client's signature
+        """Fetch it."""
+        registry = hub.registry()
+        commit = find_commit(registry, self.repo_id, None, self.revision)
+        path = registry.fetch(self.repo_id, commit, self.variant_str)
+        return LocalKernel(path, self.metadata, self)
+
+
+def _no_variant(where: object, trace: Any) -> NoVariantError:
+    return NoVariantError(
+        f"Cannot find a build variant for this system in {where}:\n\n{variants_trace_str(trace)}"
+    )
+
+
+def resolve_local_kernel(repo_path: Path, *, backend: str | None) -> LocalKernel:
+    """The variant to load from a directory, or the variant that the directory is.
+
+    Raises:
+        NoVariantError: none there fits.
+    """
+    trace: Any = []
+    for base in (repo_path, repo_path / "build"):
+        variant, decided = resolve_variant(get_variants_local(base), backend)
+        if variant is not None:
+            return _local(base / variant.variant_str)
+        trace = decided or trace
+    if (repo_path / "metadata.json").exists():
+        return _local(repo_path)
+    raise _no_variant(repo_path, trace)
+
+
+def _local(path: Path) -> LocalKernel:
+    return LocalKernel(path, Metadata.read_from_file(path / "metadata.json"))
+
+
+def resolve_hub_kernel(
+    repo_id: str, *, api: Any, backend: str | None, revision: str
+) -> RemoteKernel:
+    """The variant to load of a published kernel.
+
+    Raises:
+        NoVariantError: none of it fits.
+    """
+    variant, trace = resolve_variant(get_variants(api, repo_id=repo_id, revision=revision), backend)
+    if variant is None:
+        raise _no_variant(f"{repo_id} (revision: {revision})", trace)
+    registry = hub.registry()
+    commit = find_commit(registry, repo_id, None, revision)
+    document = registry.metadata(repo_id, commit, variant.variant_str)
+    return RemoteKernel(repo_id, revision, Metadata.from_bytes(document), variant)
+
+
+def resolve_hub_cache_kernel(
+    api: Any,  # noqa: ARG001 - the client's signature
+    repo_id: str,
+    *,
+    revision: str,
+    backend: str | None,
+) -> LocalKernel:
+    """The variant to load of a kernel that was downloaded.
+
+    Raises:
+        AbsentError: it was not; also a FileNotFoundError.
+        NoVariantError: none of it fits.
+    """
+    registry = hub.registry(local_files_only=True)
+    where = f"{repo_id} (revision: {revision})"
+    try:
+        commit = find_commit(registry, repo_id, None, revision)
+    except NotPublishedError as error:
+        raise AbsentError(
+            f"Cannot find a local snapshot for {where}.", hint="download it while online"
+        ) from error
+    names = registry.variants(repo_id, commit)
+    variant, trace = resolve_variant([parse_variant(name) for name in names], backend)
+    if variant is None:
+        raise _no_variant(where, trace)
+    return _local(registry.fetch(repo_id, commit, variant.variant_str))
+
+
+@runtime_checkable
+class Resolver(Protocol):
+    """Finds a kernel; None where it has none of that name."""
+
+    def resolve(
+        self, *, api: Any, backend: str | None, kernel: KernelDependency
+    ) -> LocalKernel | RemoteKernel | None:
+        """The kernel."""
+        ...
+
+
+@dataclass
+class SequentialResolver:
+    """The first of several resolvers that finds a kernel."""
+
+    resolvers: list[Resolver]
+
+    def resolve(
+        self, *, api: Any, backend: str | None, kernel: KernelDependency
+    ) -> LocalKernel | RemoteKernel | None:
+        """The kernel."""
+        for resolver in self.resolvers:
+            found = resolver.resolve(api=api, backend=backend, kernel=kernel)
+            if found is not None:
+                return found
+        return None
+
+
+@dataclass
+class NoopResolver:
+    """Finds nothing."""
+
+    def resolve(self, *, api: Any, backend: str | None, kernel: KernelDependency) -> None:  # noqa: ARG002
+        """Nothing."""
+        return
+
+
+@dataclass
+class HubResolver:
+    """Finds a kernel on the hub."""
+
+    trust_remote_code: bool | list[str]
+
+    def resolve(self, *, api: Any, backend: str | None, kernel: KernelDependency) -> RemoteKernel:
+        """The kernel."""
+        hub.check_trust_remote_code(kernel.repo_id, False, self.trust_remote_code)
+        revision = hub.resolve_kernel_version(kernel, local_files_only=False)
+        return resolve_hub_kernel(kernel.repo_id, api=api, backend=backend, revision=revision)
+
+
+@dataclass
+class HubCacheResolver:
+    """Finds a kernel in the hub's cache."""
+
+    trust_remote_code: bool | list[str]
+
+    def resolve(self, *, api: Any, backend: str | None, kernel: KernelDependency) -> LocalKernel:
+        """The kernel."""
+        revision = hub.resolve_kernel_version(kernel, local_files_only=True)
+        return resolve_hub_cache_kernel(api, kernel.repo_id, revision=revision, backend=backend)
+
+
+def locked_revision(kernel_locks: KernelLocks, kernel: KernelDependency) -> str:
+    """The commit to which a kernel is locked.
+
+    Raises:
+        RequestError: it is not locked.
+    """
+    lock = kernel_locks.get(kernel)
+    if lock is None:
+        raise RequestError(
+            f"Kernel `{kernel.repo_id}` is not locked.",
+            hint="lock it: kernforge lock PROJECT; then install the project again",
+        )
+    return lock.commit
+
+
+@dataclass
+class LockedHubResolver:
+    """Finds a kernel on the hub at the commit of a lock."""
+
+    kernel_locks: KernelLocks
+    trust_remote_code: bool | list[str]
+
+    def resolve(self, *, api: Any, backend: str | None, kernel: KernelDependency) -> RemoteKernel:
+        """The kernel."""
+        hub.check_trust_remote_code(kernel.repo_id, False, self.trust_remote_code)
+        revision = locked_revision(self.kernel_locks, kernel)
+        return resolve_hub_kernel(kernel.repo_id, api=api, backend=backend, revision=revision)
+
+
+@dataclass
+class LockedHubCacheResolver:
+    """Finds a kernel in the hub's cache at the commit of a lock."""
+
+    kernel_locks: KernelLocks
+    trust_remote_code: bool | list[str]
+
+    def resolve(self, *, api: Any, backend: str | None, kernel: KernelDependency) -> LocalKernel:
+        """The kernel."""
+        revision = locked_revision(self.kernel_locks, kernel)
+        return resolve_hub_cache_kernel(api, kernel.repo_id, revision=revision, backend=backend)
+
+
+@dataclass
+class KernelPathsResolver:
+    """Finds a kernel in a directory that is named for its version."""
+
+    kernel_paths: KernelPaths
+
+    def resolve(
+        self,
+        *,
+        api: Any,  # noqa: ARG002 - the client's signature
+        backend: str | None,
+        kernel: KernelDependency,
+    ) -> LocalKernel | None:
+        """The kernel."""
+        path = self.kernel_paths.get(kernel)
+        return None if path is None else resolve_local_kernel(path, backend=backend)
+
+
+@dataclass
+class RepoPathsResolver:
+    """Finds a kernel in a directory that is named for its repo id."""
+
+    local_kernels: dict[str, Path]
+
+    def resolve(
+        self,
+        *,
+        api: Any,  # noqa: ARG002 - the client's signature
+        backend: str | None,
+        kernel: KernelDependency,
+    ) -> LocalKernel | None:
+        """The kernel."""
+        path = self.local_kernels.get(kernel.repo_id)
+        return None if path is None else resolve_local_kernel(path, backend=backend)
+
+
+@dataclass
+class DepTreeNode:
+    """A kernel and those that it depends on, by repo id."""
+
+    location: Any
+    deps: dict[str, DepTreeNode]
+
+    def install(self, *, api: Any) -> DepTreeNode:
+        """Fetch all of them."""
+        deps = {repo_id: node.install(api=api) for repo_id, node in self.deps.items()}
+        return DepTreeNode(self.location.install(api=api), deps)
+
+    def load(self) -> ModuleType:
+        """Import them, and return the kernel's package.
+
+        Raises:
+            KernforgeError: what ``get_local_kernel`` raises.
+            RuntimeError: one was not installed.
+        """
+        if isinstance(self.location, RemoteKernel):
+            raise RuntimeError(  # noqa: TRY004 - the client's
+                "Can only load installed kernels, run `install()` on the kernel dependency tree first."
+            )
+        deps = {repo_id: node.load() for repo_id, node in self.deps.items()}
+        origin = self.location.origin
+        info = None if origin is None else RepoInfo(origin.repo_id, origin.revision)
+        return import_from_path(self.location.variant_path, deps, info)
+
+    def validate_metadata(self, validator: Any) -> None:
+        """Hold each kernel against a rule, a kernel before those that it depends on."""
+        validator.validate_metadata(
+            metadata=self.location.metadata, variant=self.location.variant_str
+        )
+        for node in self.deps.values():
+            node.validate_metadata(validator)
+
+
+def resolve_kernel_tree(
+    *,
+    api: Any,
+    backend: str | None,
+    kernel: KernelDependency,
+    resolver: Resolver | None,
+    seen: set[KernelDependency] | None = None,
+) -> DepTreeNode:
+    """Find a kernel and all that it depends on.
+
+    Raises:
+        RequestError: one cannot be found, or they depend on each other in a cycle.
+    """
+    chain = set() if seen is None else seen
+    if kernel in chain:
+        raise RequestError(f"Cyclic kernel dependency detected: {kernel.repo_id}")
+    chain = chain | {kernel}
+    location = (
+        None if resolver is None else resolver.resolve(api=api, backend=backend, kernel=kernel)
+    )
+    if location is None:
+        depend = kernel.ours
+        asked = (
+            f"revision: {depend.revision}"
+            if depend.version is None
+            else f"version: {depend.version}"
+        )
+        raise RequestError(f"Could not resolve kernel: {kernel.repo_id} ({asked})")
+    deps = {
+        dep.repo_id: resolve_kernel_tree(
+            api=api, backend=backend, kernel=dep, resolver=resolver, seen=chain
+        )
+        for dep in location.metadata.kernel_depends
+    }
+    return DepTreeNode(location, deps)
+
+
+def import_from_path(
+    variant_path: Path, deps: Mapping[str, ModuleType], repo_info: RepoInfo | None = None
+) -> ModuleType:
+    """Verify a variant and import it.
+
+    Raises:
+        KernforgeError: what ``get_local_kernel`` raises.
+        Exception: whatever the kernel itself raises while it is imported.
+    """
+    metadata = Metadata.read_from_file(variant_path / "metadata.json").ours
+    with importer.lock:
+        return importer.import_kernel(
+            variant_path, metadata, dependencies=deps, repo_info=repo_info
+        )
+
+
+def use_kernel_deps(deps: Mapping[str, ModuleType]) -> AbstractContextManager[None]:
+    """Give kernels to ``get_kernel_dep`` for the duration of a ``with`` block."""
+    return _use(deps)
+
+
+@contextmanager
+def _use(deps: Mapping[str, ModuleType]) -> Iterator[None]:
+    with importer.dependencies_of(deps):
+        yield
