@@ -45,6 +45,7 @@ tested: $(VENV)/ready-torch $(VENV)/ready-build,demo,test
 	$(BIN)/kernforge build --quiet kernels/img2gray $(FOR_HERE)
 	$(BIN)/kernforge build --quiet kernels/relu-scale $(FOR_HERE)
 	$(BIN)/kernforge build --quiet kernels/normalize-volume --variant '*-cpu-*'
+	$(BIN)/kernforge build --quiet kernels/layer-norm --variant '*-cpu-*'
 	$(BIN)/kernforge build --quiet kernels/linear-gelu --variant '*-cpu-*'
 	@# Bound with ATen, so built for the torch that is installed.
 	$(BIN)/kernforge build --quiet kernels/gelu-approx --variant \

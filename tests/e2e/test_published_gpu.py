@@ -29,6 +29,14 @@ same(kernel.img2gray(image), reference.img2gray(image))
 truncated = reference.img2gray(image, "default", "truncate")
 same(kernel.img2gray(image, rounding="truncate"), truncated)
 """,
+    "layer-norm": """
+x, residual, weight, bias = random(33 * 96).view(33, 96), random(33 * 96).view(33, 96), random(96), random(96)
+wide = reference.layer_norm(x.double(), weight.double(), bias.double())
+near(kernel.layer_norm(x, 96, weight, bias), wide)
+y, total = kernel.add_rms_norm(x, residual, 96, weight, 1e-6)
+same(total, x + residual)
+near(y, reference.rms_norm(total.double(), weight.double()))
+""",
     "linear-gelu": """
 x, weight, bias = random(33 * 96).view(33, 96), random(200 * 96).view(200, 96) / 10, random(200)
 wide = reference.linear_gelu(x.double(), weight.double(), bias.double())

@@ -17,6 +17,7 @@ namespace {
 using kernforge::device_of;
 using kernforge::DType;
 using kernforge::name_of;
+using kernforge::packed;
 using kernforge::shape_of;
 using kernforge::Tensor;
 using linear_gelu::Formula;
@@ -78,8 +79,6 @@ Tensor result_of(const Tensor& x, int64_t columns) {
   return kernforge::new_contiguous(x, sizes, x.dim(), x.scalar_type());
 }
 
-Tensor packed(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
-
 // Of the gradient: matrices without gaps, [rows, columns].
 void check_gradient(const Tensor& grad, const Tensor& z) {
   check_like(grad, z, "grad", "z");
@@ -98,29 +97,11 @@ Tensor memory_for_sums(const Tensor& z, bool wanted) {
 
 #if defined(CUDA_KERNEL)
 
-// Elements from one row to the next, where all leading dimensions of t are one; -1 where not.
-int64_t row_stride(const Tensor& t) {
-  const int64_t last = t.dim() - 1, depth = t.size(last);
-  if (depth > 1 && t.stride(last) != 1) return -1;
-  int64_t stride = -1,
-          next = 0;  // of the innermost leading dimension, and what the one outside has
-  for (int64_t i = last - 1; i >= 0; --i) {
-    if (t.size(i) == 1) continue;
-    if (stride < 0) {
-      stride = t.stride(i);
-    } else if (t.stride(i) != next) {
-      return -1;
-    }
-    next = t.stride(i) * t.size(i);
-  }
-  return stride < 0 ? depth : stride;
-}
-
 Two run(const Tensor& x, const Tensor& weight, const Bias& bias, bool by_tanh, bool tf32,
         bool keep) {
   const DType dtype = kernforge::dtype_of(x, "linear_gelu: x");
   const Sizes sizes = sizes_of(x, weight, bias);
-  int64_t x_stride = row_stride(x), w_stride = row_stride(weight);
+  int64_t x_stride = kernforge::row_stride(x), w_stride = kernforge::row_stride(weight);
   const Tensor left = x_stride < 0 ? torch::stable::contiguous(x) : x;
   const Tensor right = w_stride < 0 ? torch::stable::contiguous(weight) : weight;
   const Bias added = bias ? Bias(packed(*bias)) : bias;

@@ -13,6 +13,7 @@
 namespace {
 
 using kernforge::device_of;
+using kernforge::packed;
 using kernforge::ScalarType;
 using kernforge::shape_of;
 using kernforge::Tensor;
@@ -86,8 +87,6 @@ Batch batch_of(const Tensor& volume) {
   }
   return batch;
 }
-
-Tensor packed(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
 
 Tensor result_of(const Tensor& volume, ScalarType dtype) {
   return kernforge::new_contiguous(volume, volume.sizes().data(), volume.dim(), dtype);

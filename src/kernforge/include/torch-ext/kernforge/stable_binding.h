@@ -119,6 +119,28 @@ inline Tensor laid_out_as(const Tensor& like, const Tensor& from) {
   return to;
 }
 
+// t, or a copy without gaps.
+inline Tensor packed(const Tensor& t) {
+  return t.is_contiguous() ? t : torch::stable::contiguous(t);
+}
+
+// Elements from one row to the next, where all leading dimensions of t are one; -1 where not.
+inline int64_t row_stride(const Tensor& t) {
+  const int64_t last = t.dim() - 1, depth = t.size(last);
+  if (depth > 1 && t.stride(last) != 1) return -1;
+  int64_t stride = -1, next = 0;  // of the innermost leading dimension, and of the one outside it
+  for (int64_t i = last - 1; i >= 0; --i) {
+    if (t.size(i) == 1) continue;
+    if (stride < 0) {
+      stride = t.stride(i);
+    } else if (t.stride(i) != next) {
+      return -1;
+    }
+    next = t.stride(i) * t.size(i);
+  }
+  return stride < 0 ? depth : stride;
+}
+
 // The address of element i of memory without gaps.
 inline const char* element(const Tensor& t, int64_t i) {
   return static_cast<const char*>(t.const_data_ptr()) + i * t.element_size();

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which kernels compute the gradients of what.
+
+#include <type_traits>
+
+#include "backward.cuh"
+#include "policy.cuh"
+
+namespace layer_norm {
+namespace {
+
+using kernforge::Device;
+using kernforge::launch;
+
+template <class T>
+constexpr int kLengthOf = kernforge::kVectorLength<T>;
+
+template <class T>
+bool whole(const Backward& of) {
+  return of.width % kLengthOf<T> == 0 && in_vectors<T>(of.x, 0) && in_vectors<T>(of.dy, 0) &&
+         in_vectors<T>(of.dsum, 0) && in_vectors<T>(of.dx, 0) && in_vectors<T>(of.weight, 0);
+}
+
+// Returns fused(Cut<...>{}) or, where two kernels read x and dy, apart(length of a vector).
+template <class T, class Fused, class Apart>
+auto with_path(const Backward& of, const Fused& fused, const Apart& apart) {
+  using Vectors = std::integral_constant<int, kLengthOf<T>>;
+  if (!whole<T>(of)) return apart(std::integral_constant<int, 1>{});
+  const auto in_vectors = [&] { return apart(Vectors{}); };
+  if constexpr (sizeof(T) == 8) {
+    return in_vectors();
+  } else {
+    return gradient_cut<T>(of.width / kLengthOf<T>, fused, in_vectors);
+  }
+}
+
+template <int kLength>
+int64_t across(const Backward& of) {
+  return parts(of.width, 32 * kLength);
+}
+
+// Blocks that leave parts of dweight and dbias.
+template <class T>
+int64_t blocks_of(const Backward& of, const Device& device) {
+  return with_path<T>(
+      of, [&](auto cut) { return gradient_blocks<decltype(cut)>(of.rows, device); },
+      [&](auto length) {
+        return column_blocks(of.rows, across<decltype(length)::value>(of), device);
+      });
+}
+
+template <class T>
+cudaError_t run(const Backward& of, kernforge::widened_t<T>* scratch, const Device& device,
+                cudaStream_t stream) {
+  using A = kernforge::widened_t<T>;
+  const bool wanted = of.dweight != nullptr || of.dbias != nullptr;
+  const int64_t blocks = of.rows == 0 ? 0 : blocks_of<T>(of, device);
+  cudaError_t error = cudaSuccess;
+  if (blocks > 0) {
+    const auto fused = [&](auto cut) {
+      using C = decltype(cut);
+      if constexpr (sizeof(T) < 8) {
+        const Parts given = {of, scratch};
+        if (of.dsum != nullptr) {
+          return launch(device, stream, gradients<C, T, true, true, false>, blocks, C::kThreads,
+                        given);
+        }
+        return launch(device, stream, gradients<C, T, false, true, false>, blocks, C::kThreads,
+                      given);
+      } else {
+        return cudaErrorNotSupported;  // no cut is made for double
+      }
+    };
+    const auto apart = [&](auto length) {
+      constexpr int kLength = decltype(length)::value;
+      const cudaError_t failed =
+          launch(device, stream, input_gradient<T, kLength>, of.rows, kAnyThreads, of);
+      if (failed || !wanted) return failed;
+      const auto columns = static_cast<unsigned>(across<kLength>(of));
+      const Columns<T> given = {of, scratch, parts(of.rows, blocks), columns,
+                                static_cast<unsigned>(blocks)};
+      return launch(device, stream, weight_gradient<T, kLength>, columns * blocks, 256, given);
+    };
+    error = with_path<T>(of, fused, apart);
+  }
+  if (error || !wanted) return error;
+  const auto columns = static_cast<unsigned>(parts(of.width, 32));
+  const bool both = of.dweight != nullptr && of.dbias != nullptr;
+  const Sums<A> sums = {scratch,  {of.dweight != nullptr ? of.dweight : of.dbias, of.dbias},
+                        of.width, static_cast<int>(blocks),
+                        columns,  of.float_weights};
+  return launch(device, stream, sum_parts<T, A>, int64_t{columns} * (both ? 2 : 1), 256, sums);
+}
+
+}  // namespace
+
+cudaError_t backward_scratch(DType dtype, const Backward& of, int64_t* count) {
+  *count = 0;
+  const int results = (of.dweight != nullptr) + (of.dbias != nullptr);
+  if (of.rows == 0 || of.width == 0 || results == 0) return cudaSuccess;
+  Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
+  *count = results * of.width * kernforge::dispatch(dtype, [&](auto element) {
+             return blocks_of<decltype(element)>(of, device);
+           });
+  return cudaSuccess;
+}
+
+cudaError_t backward_launch(DType dtype, const Backward& of, void* scratch, cudaStream_t stream) {
+  if (of.width == 0) return cudaSuccess;
+  Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
+  return kernforge::dispatch(dtype, [&](auto element) {
+    using T = decltype(element);
+    return run<T>(of, static_cast<kernforge::widened_t<T>*>(scratch), device, stream);
+  });
+}
+
+}  // namespace layer_norm

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gradients. With n = (x - mean) * inverse and g = dy * weight,
+//
+//   dx = inverse * (g - mean of g - n * mean of g * n)   RMSNorm: without the mean of g
+//   dweight = sum of dy * n over rows,  dbeta = sum of dy over rows
+//
+// `gradients` reads x and dy once: a block takes every so many rows, keeps its parts of dweight and
+// dbias in registers, and writes them in the end; `sum_parts` adds those of the blocks. No atomics:
+// the bits are the same in every run on one kind of GPU, whose multiprocessors count the blocks.
+
+#pragma once
+
+#include "kernforge/pdl.cuh"
+#include "layer_norm.h"
+#include "rows.cuh"
+
+namespace layer_norm {
+
+// Where a block leaves its parts: [gridDim.x, width] of dweight, and after them of dbias.
+struct Parts {
+  Backward of;
+  float* parts;
+};
+
+// kAdd: there is dsum. kAhead: a block asks for the next row before it computes one. kKeep: weights
+// stay in registers.
+template <class C, class T, bool kAdd, bool kAhead, bool kKeep>
+static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(const Parts given) {
+  constexpr int kLength = kernforge::kVectorLength<T>, kLanes = C::kLanes, kVectors = C::kVectors;
+  using V = Vector<T>;
+  __shared__ Shared<C, 2> shared;
+  kernforge::grid_dependency_synchronize();
+  const Backward& of = given.of;
+  const int lane = threadIdx.x % kLanes, vectors = static_cast<int>(of.width) / kLength;
+  const float scale = 1.f / static_cast<float>(of.width);
+  const auto* x = static_cast<const T*>(of.x);
+  const auto* dy = static_cast<const T*>(of.dy);
+  const auto* dsum = static_cast<const T*>(of.dsum);
+  const auto* statistics = static_cast<const float*>(of.statistics);
+  int64_t row = int64_t{blockIdx.x} * C::kRows + threadIdx.x / kLanes;
+  const int64_t step = int64_t{gridDim.x} * C::kRows;
+
+  struct Row {
+    V x[kVectors], dy[kVectors];
+    float mean, inverse;
+  };
+  const auto fetch = [&](Row& to, int64_t row) {
+    const bool there = row < of.rows;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = i * kLanes + lane;
+      to.x[i] = {}, to.dy[i] = {};
+      if (there && at < vectors) {
+        to.x[i] = load_once(x + row * of.width + at * kLength);
+        to.dy[i] = load_once(dy + row * of.width + at * kLength);
+      }
+    }
+    to.mean = there && !of.rms ? statistics[row] : 0;
+    to.inverse = there ? statistics[of.rms ? row : of.rows + row] : 0;
+  };
+  float dweight[kVectors][kLength] = {}, dbias[kVectors][kLength] = {};
+  float kept[kKeep ? kVectors : 1][kLength];
+  const auto weights = [&](float (&to)[kLength], int at) {
+#pragma unroll
+    for (int j = 0; j < kLength; ++j) to[j] = 1;
+    if (of.weight != nullptr && at < vectors) {
+      load_weights<T>(to, of.weight, at * kLength, of.float_weights);
+    }
+  };
+  if constexpr (kKeep) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) weights(kept[i], i * kLanes + lane);
+  }
+  int turn = 0;
+  const auto finish = [&](Row& in, int64_t row) {
+    V more[kAdd ? kVectors : 1];
+    if constexpr (kAdd) {
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        const int at = i * kLanes + lane;
+        more[i] = {};
+        if (row < of.rows && at < vectors) {
+          more[i] = load_once(dsum + row * of.width + at * kLength);
+        }
+      }
+    }
+    const float shift = -in.mean * in.inverse;
+    float sums[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      float loaded[kLength];
+      if constexpr (!kKeep) weights(loaded, i * kLanes + lane);
+      const auto& weight = kKeep ? kept[kKeep ? i : 0] : loaded;
+#pragma unroll
+      for (int j = 0; j < kLength; ++j) {
+        const float d = kernforge::widen(in.dy[i].at[j]);
+        const float n = fmaf(kernforge::widen(in.x[i].at[j]), in.inverse, shift);
+        const float g = d * weight[j];
+        sums[0] += g;
+        sums[1] = fmaf(g, n, sums[1]);
+        dweight[i][j] = fmaf(d, n, dweight[i][j]);
+        dbias[i][j] += d;
+      }
+    }
+    stay_packed<T>(in.x);
+    stay_packed<T>(in.dy);
+    sum_of_row<C>(sums, shared, turn);
+    turn ^= 1;
+    if (row >= of.rows) return;
+    const float less = of.rms ? 0 : -in.inverse * sums[0] * scale;
+    const float slope = -in.inverse * sums[1] * scale;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = i * kLanes + lane;
+      if (at >= vectors) break;
+      float loaded[kLength];
+      if constexpr (!kKeep) weights(loaded, at);
+      const auto& weight = kKeep ? kept[kKeep ? i : 0] : loaded;
+      V out;
+#pragma unroll
+      for (int j = 0; j < kLength; ++j) {
+        const float g = kernforge::widen(in.dy[i].at[j]) * weight[j];
+        const float n = fmaf(kernforge::widen(in.x[i].at[j]), in.inverse, shift);
+        float dx = fmaf(n, slope, fmaf(g, in.inverse, less));
+        if constexpr (kAdd) dx += kernforge::widen(more[i].at[j]);
+        out.at[j] = kernforge::narrow<T>(dx);
+      }
+      reinterpret_cast<V*>(static_cast<T*>(of.dx) + row * of.width)[at] = out;
+    }
+  };
+  // As often in all threads of a warp, which may have several rows.
+  Row now;
+  if constexpr (kAhead) fetch(now, row);
+  for (int64_t first = int64_t{blockIdx.x} * C::kRows; first < of.rows; first += step) {
+    if constexpr (kAhead) {
+      Row next;
+      fetch(next, row + step);
+      finish(now, row);
+      now = next;
+    } else {
+      fetch(now, row);
+      finish(now, row);
+    }
+    row += step;
+  }
+
+  const auto leave = [&](const float (&sums)[kVectors][kLength], float* to) {
+    constexpr int kWidth = kLanes * kVectors * kLength;
+    __shared__ float others[C::kRows > 1 ? C::kRows * kWidth : 1];
+    const int line = threadIdx.x / kLanes;
+    if constexpr (C::kRows > 1) {
+      __syncthreads();  // others may still read what was left before
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+        for (int j = 0; j < kLength; ++j) {
+          others[line * kWidth + (i * kLength + j) * kLanes + lane] = sums[i][j];
+        }
+      }
+      __syncthreads();
+      // Each thread one of every kThreads columns, in the order of the lines.
+      for (int c = threadIdx.x; c < of.width; c += C::kThreads) {
+        const int vector = c / kLength, i = vector / kLanes, l = vector % kLanes;
+        float sum = 0;
+#pragma unroll
+        for (int k = 0; k < C::kRows; ++k) {
+          sum += others[k * kWidth + (i * kLength + c % kLength) * kLanes + l];
+        }
+        to[c] = sum;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        const int at = i * kLanes + lane;
+        if (at >= vectors) break;
+#pragma unroll
+        for (int j = 0; j < kLength; j += 4) {
+          reinterpret_cast<float4*>(to + at * kLength)[j / 4] =
+              make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+        }
+      }
+    }
+  };
+  float* part = given.parts + blockIdx.x * of.width;
+  if (of.dweight != nullptr) leave(dweight, part);
+  if (of.dbias != nullptr) {
+    leave(dbias, part + (of.dweight == nullptr ? 0 : gridDim.x * of.width));
+  }
+}
+
+// Without vectors, or for rows that are too wide for registers: a block a row, which it reads
+// twice.
+template <class T, int kLength>
+static __global__ void __launch_bounds__(kAnyThreads) input_gradient(const Backward of) {
+  using W = kernforge::widened_t<T>;
+  using V = kernforge::AlignedVector<T, kLength>;
+  kernforge::grid_dependency_synchronize();
+  __shared__ W shared[2][kAnyThreads / 32];
+  const int64_t first = blockIdx.x * of.width;
+  const auto* statistics = static_cast<const W*>(of.statistics) + blockIdx.x;
+  const W mean = of.rms ? 0 : *statistics, inverse = statistics[of.rms ? 0 : of.rows];
+  const auto each = [&](const auto& run) {
+    for (int64_t at = int64_t{threadIdx.x} * kLength; at < of.width; at += kAnyThreads * kLength) {
+      const V x = *reinterpret_cast<const V*>(static_cast<const T*>(of.x) + first + at);
+      const V dy = *reinterpret_cast<const V*>(static_cast<const T*>(of.dy) + first + at);
+      W n[kLength], g[kLength];
+#pragma unroll
+      for (int j = 0; j < kLength; ++j) {
+        n[j] = (kernforge::widen(x.at[j]) - mean) * inverse;
+        g[j] = kernforge::widen(dy.at[j]) * weight_at<T>(of.weight, at + j, of.float_weights, 1);
+      }
+      run(at, n, g);
+    }
+  };
+  W sums[2] = {0, 0};
+  each([&](int64_t, const W(&n)[kLength], const W(&g)[kLength]) {
+#pragma unroll
+    for (int j = 0; j < kLength; ++j) sums[0] += g[j], sums[1] += g[j] * n[j];
+  });
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      sums[s] += __shfl_down_sync(0xffffffff, sums[s], step);
+    }
+    if (threadIdx.x % 32 == 0) shared[s][threadIdx.x / 32] = sums[s];
+  }
+  __syncthreads();
+  W means[2] = {0, 0};
+  for (int i = 0; i < kAnyThreads / 32; ++i) means[0] += shared[0][i], means[1] += shared[1][i];
+  means[0] = of.rms ? 0 : means[0] / static_cast<W>(of.width);
+  means[1] /= static_cast<W>(of.width);
+  each([&](int64_t at, const W(&n)[kLength], const W(&g)[kLength]) {
+    V more = {}, out;
+    if (of.dsum != nullptr) {
+      more = *reinterpret_cast<const V*>(static_cast<const T*>(of.dsum) + first + at);
+    }
+#pragma unroll
+    for (int j = 0; j < kLength; ++j) {
+      W dx = inverse * (g[j] - means[0] - n[j] * means[1]);
+      if (of.dsum != nullptr) dx += kernforge::widen(more.at[j]);
+      out.at[j] = kernforge::narrow<T>(dx);
+    }
+    *reinterpret_cast<V*>(static_cast<T*>(of.dx) + first + at) = out;
+  });
+}
+
+// The parts of dweight and dbias of `rows_of_block` rows: a warp has 32 * kLength columns, the
+// warps of a block share the rows. blockIdx.x counts columns first.
+template <class T>
+struct Columns {
+  Backward of;
+  kernforge::widened_t<T>* parts;
+  int64_t rows_of_block;
+  unsigned across, down;
+};
+
+template <class T, int kLength>
+static __global__ void __launch_bounds__(256) weight_gradient(const Columns<T> given) {
+  using W = kernforge::widened_t<T>;
+  using V = kernforge::AlignedVector<T, kLength>;
+  constexpr int kLines = 8;
+  kernforge::grid_dependency_synchronize();
+  __shared__ W shared[kLines][kLength][32];
+  const Backward& of = given.of;
+  const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
+  const int64_t column = (int64_t{blockIdx.x % given.across} * 32 + lane) * kLength;
+  const unsigned block = blockIdx.x / given.across;
+  const int64_t first = block * given.rows_of_block;
+  const int64_t end = first + given.rows_of_block;
+  const int64_t last = end < of.rows ? end : of.rows;
+  const auto* statistics = static_cast<const W*>(of.statistics);
+  W dweight[kLength] = {}, dbias[kLength] = {};
+  if (column < of.width) {
+#pragma unroll 4
+    for (int64_t row = first + line; row < last; row += kLines) {
+      const int64_t at = row * of.width + column;
+      const V x = *reinterpret_cast<const V*>(static_cast<const T*>(of.x) + at);
+      const V dy = *reinterpret_cast<const V*>(static_cast<const T*>(of.dy) + at);
+      const W mean = of.rms ? 0 : statistics[row];
+      const W inverse = statistics[of.rms ? row : of.rows + row];
+#pragma unroll
+      for (int j = 0; j < kLength; ++j) {
+        const W d = kernforge::widen(dy.at[j]);
+        dweight[j] += d * ((kernforge::widen(x.at[j]) - mean) * inverse);
+        dbias[j] += d;
+      }
+    }
+  }
+  W* part = given.parts + block * of.width;
+  const auto leave = [&](const W(&sums)[kLength], W* to) {
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < kLength; ++j) shared[line][j][lane] = sums[j];
+    __syncthreads();
+    for (int j = line; j < kLength; j += kLines) {
+      W sum = 0;
+#pragma unroll
+      for (int i = 0; i < kLines; ++i) sum += shared[i][j][lane];
+      if (column + j < of.width) to[column + j] = sum;
+    }
+  };
+  if (of.dweight != nullptr) leave(dweight, part);
+  if (of.dbias != nullptr) {
+    leave(dbias, part + (of.dweight == nullptr ? 0 : given.down * of.width));
+  }
+}
+
+// Sums of parts, [parts, width] in `from`, rounded to W: a warp has 32 columns, the warps of a
+// block share the parts. Blocks from `across` on have the second of two results.
+template <class A>
+struct Sums {
+  const A* from;
+  void* to[2];
+  int64_t width;
+  int parts;
+  unsigned across;
+  bool is_wide;  // the results are A
+};
+
+template <class T, class A>
+static __global__ void __launch_bounds__(256) sum_parts(const Sums<A> of) {
+  constexpr int kLines = 8;
+  kernforge::grid_dependency_synchronize();
+  __shared__ A shared[kLines][32];
+  const bool second = blockIdx.x >= of.across;
+  const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
+  const int64_t column = int64_t{blockIdx.x - (second ? of.across : 0)} * 32 + lane;
+  const A* from = of.from + (second ? of.parts * of.width : 0);
+  A sum = 0;
+  if (column < of.width) {
+#pragma unroll 8
+    for (int i = line; i < of.parts; i += kLines) sum += from[i * of.width + column];
+  }
+  shared[line][lane] = sum;
+  __syncthreads();
+  if (line > 0 || column >= of.width) return;
+#pragma unroll
+  for (int i = 1; i < kLines; ++i) sum += shared[i][lane];
+  void* to = second ? of.to[1] : of.to[0];
+  if (of.is_wide) {
+    static_cast<A*>(to)[column] = sum;
+  } else {
+    static_cast<T*>(to)[column] = kernforge::narrow<T>(sum);
+  }
+}
+
+}  // namespace layer_norm

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which kernel normalizes what.
+
+#include "forward.cuh"
+#include "policy.cuh"
+
+namespace layer_norm {
+namespace {
+
+template <class T, int kLength>
+cudaError_t any_row(const Forward& of, const kernforge::Device& device, cudaStream_t stream) {
+  return kernforge::launch(device, stream, of_any<T, kLength>, of.rows, kAnyThreads, of);
+}
+
+template <class T>
+cudaError_t rows_of(const Forward& of, const kernforge::Device& device, cudaStream_t stream) {
+  constexpr int kLength = kernforge::kVectorLength<T>;
+  const bool whole = of.width % kLength == 0 && in_vectors<T>(of.x, of.x_stride) &&
+                     in_vectors<T>(of.residual, of.residual_stride) && in_vectors<T>(of.y, 0) &&
+                     in_vectors<T>(of.sum, 0) && in_vectors<T>(of.weight, 0) &&
+                     in_vectors<T>(of.bias, 0);
+  if (!whole) return any_row<T, 1>(of, device, stream);
+  const auto otherwise = [&] { return any_row<T, kLength>(of, device, stream); };
+  if constexpr (sizeof(T) == 8) {
+    return otherwise();
+  } else {
+    const auto with_cut = [&](auto cut) {
+      using C = decltype(cut);
+      const int64_t blocks = parts(of.rows, C::kRows);
+      if (of.residual != nullptr) {
+        return kernforge::launch(device, stream, of_rows<C, T, true, false>, blocks, C::kThreads,
+                                 of);
+      }
+      return kernforge::launch(device, stream, of_rows<C, T, false, false>, blocks, C::kThreads,
+                               of);
+    };
+    return forward_cut(of.width / kLength, with_cut, otherwise);
+  }
+}
+
+}  // namespace
+
+cudaError_t forward_launch(DType dtype, const Forward& of, cudaStream_t stream) {
+  if (of.rows == 0 || of.width == 0) return cudaSuccess;
+  kernforge::Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
+  return kernforge::dispatch(
+      dtype, [&](auto element) { return rows_of<decltype(element)>(of, device, stream); });
+}
+
+}  // namespace layer_norm
