@@ -9,9 +9,16 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run a command and exit; an interrupt while its modules are imported is one like others."""
+    """Run a command and exit; an interrupt while its modules are imported is one like others.
+
+    Before this function begins, an interrupt is Python's own to answer: while it imports ``site`` it
+    ends with 1, and later by the signal itself, which shells show as 130.
+    """
     try:
-        from kernforge.cli import main as cli  # noqa: PLC0415 - see above
+        from kernforge.cli import interrupts  # noqa: PLC0415 - see above
+
+        interrupts.end_at_once()
+        from kernforge.cli import main as cli  # noqa: PLC0415
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     cli.main()

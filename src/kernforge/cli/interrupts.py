@@ -15,6 +15,18 @@ from types import FrameType
 _AGAIN_S = 0.3
 _SIGNALS_AT_ONCE = 64
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+_INTERRUPTED = 130
+
+
+def end_at_once() -> None:
+    """Let an interrupt end the process without delay until ``raised`` begins.
+
+    Nothing is begun while modules are imported, so that nothing needs to be cleaned up; and an
+    exception there may be lost in what an import runs, so that the command would continue. An
+    interrupt that is ignored stays ignored.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
 
 
 @contextlib.contextmanager
@@ -29,6 +41,8 @@ def raised() -> Iterator[None]:
     interrupt that is ignored, as with ``nohup``, stays ignored.
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
+    if before[signal.SIGINT] is _end:
+        before[signal.SIGINT] = signal.default_int_handler  # at the end of a command, too
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     waker = threading.Thread(target=_wake, args=(reads,), name="kernforge-signals", daemon=True)
@@ -65,6 +79,10 @@ def _wake(reads: int) -> None:
                 asked = asked or bool({signal.SIGINT, signal.SIGTERM}.intersection(numbers))
             else:
                 return
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    os._exit(_INTERRUPTED)
 
 
 def _raise(_signal: int, _frame: FrameType | None) -> None:

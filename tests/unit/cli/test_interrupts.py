@@ -113,3 +113,40 @@ def test_an_interrupt_while_the_command_starts_leaves_no_traceback(tmp_path, mod
     env = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (130, False)
+
+
+def test_an_interrupt_that_an_import_swallows_ends_the_command(tmp_path):
+    path = tmp_path / "sitecustomize.py"
+    path.write_text(
+        "import os, signal, sys, time\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'kernforge.cli.grammar':\n"
+        "            try:\n"
+        "                os.kill(os.getpid(), signal.SIGINT)\n"
+        f"                time.sleep({WAIT_S})\n"
+        "            except KeyboardInterrupt:\n"
+        "                pass\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    argv = [sys.executable, "-m", "kernforge", "--version"]
+    env = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_early_answer_is_replaced_when_a_command_begins():
+    old = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        interrupts.end_at_once()
+        assert signal.getsignal(signal.SIGINT) is interrupts._end
+        with interrupts.raised():
+            assert signal.getsignal(signal.SIGINT) is interrupts._raise
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        interrupts.end_at_once()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, old)
