@@ -19,6 +19,13 @@ ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.parent.name for path in ROOT.glob("kernels/*/build.toml"))
 # Each compares one call with the kernel's own reference, which is given whole numbers or float64.
 CALLS = {
+    "bitonic-sort": """
+x = random(300 * 1000).view(300, 1000)
+for got, want in zip(kernel.sort(x), reference.sort(x), strict=True):
+    same(got, want)
+for got, want in zip(kernel.topk(x, 20, 0), reference.topk(x, 20, 0), strict=True):
+    same(got, want)
+""",
     "gelu-approx": """
 x = 4 * random(1 << 20)
 near(kernel.gelu_approx(x), reference.gelu_approx(x.double()))
