@@ -49,6 +49,11 @@ x, weight, bias = random(33 * 96).view(33, 96), random(200 * 96).view(200, 96) /
 wide = reference.linear_gelu(x.double(), weight.double(), bias.double())
 near(kernel.linear_gelu(x, weight, bias), wide)
 """,
+    "moe": """
+x, logits = random(33 * 96).view(33, 96), random(33 * 8).view(33, 8)
+w1, w2 = random(8 * 80 * 96).view(8, 80, 96) / 10, random(8 * 96 * 40).view(8, 96, 40) / 10
+near(kernel.moe(x, logits, w1, w2, 2), reference.moe(*(t.double() for t in (x, logits, w1, w2)), 2))
+""",
     "normalize-volume": """
 volume = torch.randint(0, 4096, (17, 129, 65), device="cuda").to(torch.uint16)
 whole = volume.to(torch.int64)

@@ -24,6 +24,7 @@ PEERS = {
     "img2gray": {"torch.compile, untuned", "torch.compile, any shape", "torchvision"},
     "layer-norm": {"liger-kernel"},
     "linear-gelu": {"torch._addmm_activation"},
+    "moe": {"torch._grouped_mm", "torch._grouped_mm, torch.compile"},
     "vector-add": {"torch's kernel through torch.ops"},
 }
 

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Products of sorted tokens with the weights of their experts, by the tensor cores of compute
+// capability 9.0a.
+//
+// The weights are the left side, the tokens the right one: wgmma has 64 rows on the left and any
+// multiple of 8 on the right, and it is the number of tokens of an expert that is not known. A tile
+// is 256 rows of a weight and 16 to 160 tokens, and each size has its code.
+//
+// One block an SM, which stays, and takes its tiles from a table that the sort has written: a warp
+// copies 64-column (128-byte) slices of a tile's weights and tokens into a ring in shared memory
+// (TMA), two warp groups multiply them, each 128 rows of the weights. Of w1 these are 64 rows of
+// the gate and the same 64 of up, so that both meet in one thread, which has SwiGLU in registers.
+//
+// As in linear-gelu the two warp groups take turns at the end of a tile: one has its epilogue while
+// the other multiplies.
+
+#pragma once
+
+#include "products.cuh"
+#include "tables.h"
+
+namespace moe::hopper {
+
+namespace ptx = kernforge::hopper;
+using sorting::Tile;
+
+constexpr int kTokens = 160, kStages = 4;
+constexpr int kLeftBytes = 256 * 128, kStageBytes = kLeftBytes + kTokens * 128;
+constexpr int kOutBytes = 2 * 32 * 128;  // of a warp group: 32 tokens, twice
+constexpr int kShared = kStages * kStageBytes + 2 * kOutBytes + 2 * kStages * 8;
+
+struct Problem {
+  int depth;   // of both sides
+  int across;  // tiles along the rows of a weight
+  int rows;    // of the weight of one expert
+  int step;    // rows from one tile to the next, in the weight and in the result
+  int second;  // rows from the first 128 of a tile to its other 128
+};
+
+template <class T>
+__device__ __forceinline__ uint32_t packed(float a, float b) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 both = __floats2half2_rn(a, b);
+    return reinterpret_cast<const uint32_t&>(both);
+  } else {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(a, b);
+    return reinterpret_cast<const uint32_t&>(both);
+  }
+}
+
+__device__ __forceinline__ void store_transposed(uint32_t to, uint32_t a, uint32_t b, uint32_t c,
+                                                 uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+// The i-th tile: an expert's tokens in bands, in a band one part of the weight after the other.
+struct Work {
+  int left, column, row, tokens, expert;
+};
+__device__ __forceinline__ Work work_at(int i, const Tile* __restrict__ tiles, const Problem& p) {
+  const int4 any = __ldg(reinterpret_cast<const int4*>(tiles + i / p.across));
+  const int rest = i - any.y * p.across, width = any.w >> 16;
+  const int part = rest / width;
+  const int4 own = __ldg(reinterpret_cast<const int4*>(tiles + any.y + rest % width));
+  return {any.x * p.rows + part * p.step, part * p.step, own.z, own.w & 0xFFFF, any.x};
+}
+
+template <class T, bool kGated>
+struct Consumer {
+  uint32_t ring, out, full, empty;
+  int slices, stagger, consumer, warp, lane;
+  const CUtensorMap* to;
+  int stage = 0, next = 0;
+  uint32_t parity = 0;
+
+  static constexpr int kTurn = 1, kOwn = 2;  // named barriers, the latter for each warp group
+
+  __device__ __forceinline__ void release(int of) const {
+    if (warp == 0 && lane == 0) ptx::mbarrier_arrive_at(empty + 8 * of, 0);
+  }
+
+  // 64 rows of the weight, kN tokens: a row of shared memory is a token.
+  template <int kN>
+  __device__ __forceinline__ void write(const float (&v)[kN / 2], int column, const Work& work) {
+#pragma unroll
+    for (int chunk = 0; chunk < (kN + 31) / 32; ++chunk) {
+      const uint32_t buffer = out + next * 4096;
+      next ^= 1;
+      if (warp == 0 && lane < 4) ptx::stores_have_read<1>();
+      ptx::barrier_sync(kOwn + consumer, 128);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (chunk * 32 + half * 16 >= kN) break;
+        const float* d = v + (chunk * 2 + half) * 8;
+        const int token = half * 16 + lane / 16 * 8 + lane % 8;
+        const uint32_t unit = (2 * warp + (lane / 8 & 1)) ^ (lane % 8);
+        store_transposed(buffer + token * 128 + unit * 16, packed<T>(d[0], d[1]),
+                         packed<T>(d[2], d[3]), packed<T>(d[4], d[5]), packed<T>(d[6], d[7]));
+      }
+      ptx::fence_shared_for_copies();
+      ptx::barrier_sync(kOwn + consumer, 128);
+      if (warp == 0 && lane < 4) {
+        const int token = chunk * 32 + lane * 8;
+        if (token < work.tokens) {
+          ptx::store_box(to, column, work.row + token, buffer + lane * 1024);
+        } else {
+          asm volatile("cp.async.bulk.commit_group;" ::: "memory");  // so that all count alike
+        }
+      }
+    }
+  }
+
+  template <int kN>
+  __device__ __forceinline__ void tile(const Work& work) {
+    float d[2][kN / 2] = {};  // else the sums of every size live through all tiles
+    int unreleased = -1;
+    for (int slice = 0; slice < slices; ++slice) {
+      if (consumer == 1 && stagger != 0 && slice == slices - stagger) {
+        ptx::products_wait<0>();
+        if (unreleased >= 0) release(unreleased);
+        unreleased = -1;
+        ptx::barrier_sync(kTurn, 256);
+      }
+      ptx::mbarrier_wait(full + 8 * stage, parity);
+      const uint32_t at = ring + stage * kStageBytes;
+      const uint64_t left = ptx::descriptor(at + consumer * 64 * 128);
+      const uint64_t right = ptx::descriptor(at + kLeftBytes);
+      ptx::products_fence();
+#pragma unroll
+      for (int step = 0; step < 4; ++step) {
+#pragma unroll
+        for (int block = 0; block < 2; ++block) {
+          ptx::Product<T, T, kN>::run(d[block], left + block * 1024 + step * 2, right + step * 2,
+                                      slice | step);
+        }
+      }
+      ptx::products_commit();
+      if (consumer == 0 && stagger != 0 && slice == slices - 1) ptx::barrier_arrive(kTurn, 256);
+      ptx::products_wait<1>();
+      if (unreleased >= 0) release(unreleased);
+      unreleased = stage;
+      if (++stage == kStages) stage = 0, parity ^= 1;
+    }
+    ptx::products_wait<0>();
+#pragma unroll
+    for (int block = 0; block < 2; ++block) ptx::pin(d[block]);
+    release(unreleased);
+    if constexpr (kGated) {
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) {
+        d[0][i] = __fdividef(d[0][i], 1.f + __expf(-d[0][i])) * d[1][i];
+      }
+      write<kN>(d[0], work.column + consumer * 64, work);
+    } else {
+      write<kN>(d[0], work.column + consumer * 64, work);
+      write<kN>(d[1], work.column + 128 + consumer * 64, work);
+    }
+  }
+};
+
+template <class T, bool kGated>
+static __global__ void __launch_bounds__(384, 1)
+    grouped(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap by_64,
+            const __grid_constant__ CUtensorMap by_16, const __grid_constant__ CUtensorMap to,
+            const int* __restrict__ tiles_in_all, const Tile* __restrict__ tiles,
+            const Problem problem) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) char memory[];  // as the swizzle of 128 bytes wants it
+  const uint32_t ring = ptx::shared_address(memory);
+  const uint32_t out = ring + kStages * kStageBytes;
+  const uint32_t full = out + 2 * kOutBytes, empty = full + 8 * kStages;
+  const int group = threadIdx.x / 128;
+  if (threadIdx.x == 0) {
+    ptx::prefetch_map(&weights);
+    ptx::prefetch_map(&by_64);
+    ptx::prefetch_map(&by_16);
+    ptx::prefetch_map(&to);
+    for (int i = 0; i < kStages; ++i) {
+      ptx::mbarrier_init(full + 8 * i, 1);
+      ptx::mbarrier_init(empty + 8 * i, 2);
+    }
+    ptx::mbarrier_init_fence();
+  }
+  __syncthreads();
+
+  const int slices = (problem.depth + 63) / 64;
+  const int count = __ldg(tiles_in_all) * problem.across;
+  if (group == 0) {
+    ptx::fewer_registers<40>();
+    if (threadIdx.x == 0) {
+      int stage = 0;
+      uint32_t parity = 0;
+      for (int i = blockIdx.x; i < count; i += gridDim.x) {
+        const Work work = work_at(i, tiles, problem);
+        const int units = (work.tokens + 15) / 16;
+        for (int slice = 0; slice < slices; ++slice) {
+          ptx::mbarrier_wait(empty + 8 * stage, parity ^ 1);
+          const uint32_t ready = full + 8 * stage;
+          const uint32_t left = ring + stage * kStageBytes, right = left + kLeftBytes;
+          ptx::mbarrier_expect(ready, kLeftBytes + units * 16 * 128);
+          const int k = slice * 64;
+          ptx::load_box(left, &weights, k, work.left, ready);
+          ptx::load_box(left + kLeftBytes / 2, &weights, k, work.left + problem.second, ready);
+          int unit = 0;
+          for (; unit + 4 <= units; unit += 4) {
+            ptx::load_box(right + unit * 2048, &by_64, k, work.row + unit * 16, ready);
+          }
+          for (; unit < units; ++unit) {
+            ptx::load_box(right + unit * 2048, &by_16, k, work.row + unit * 16, ready);
+          }
+          if (++stage == kStages) stage = 0, parity ^= 1;
+        }
+      }
+    }
+  } else {
+    ptx::more_registers<232>();
+    const int consumer = group - 1;
+    // Of few slices the first warp group could be a whole tile ahead.
+    Consumer<T, kGated> own{ring,
+                            out + consumer * kOutBytes,
+                            full,
+                            empty,
+                            slices,
+                            slices > 2 * kStages ? kStages : 0,
+                            consumer,
+                            static_cast<int>(threadIdx.x % 128 / 32),
+                            static_cast<int>(threadIdx.x % 32),
+                            &to};
+    int i = blockIdx.x;
+    Work work{};
+    if (i < count) work = work_at(i, tiles, problem);
+    while (i < count) {
+      i += gridDim.x;
+      Work next{};
+      if (i < count) next = work_at(i, tiles, problem);
+      switch ((work.tokens + 15) / 16) {
+        case 1:
+          own.template tile<16>(work);
+          break;
+        case 2:
+          own.template tile<32>(work);
+          break;
+        case 3:
+        case 4:
+          own.template tile<64>(work);
+          break;
+        case 5:
+          own.template tile<80>(work);
+          break;
+        case 6:
+          own.template tile<96>(work);
+          break;
+        case 7:
+          own.template tile<112>(work);
+          break;
+        case 8:
+          own.template tile<128>(work);
+          break;
+        case 9:
+          own.template tile<144>(work);
+          break;
+        default:
+          own.template tile<160>(work);
+      }
+      work = next;
+    }
+    // Shared memory stays until the copies have read it.
+    if (own.warp == 0 && own.lane < 4) ptx::stores_have_read<0>();
+  }
+#endif
+}
+
+}  // namespace moe::hopper

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A mixture of experts: what the launchers, the CPU path and the binding share. No torch header.
+
+#pragma once
+
+#include <cstdint>
+
+#include "kernforge/dtype.h"
+
+#if defined(CUDA_KERNEL) || defined(__CUDACC__)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace moe {
+
+using kernforge::DType;
+
+// Experts that a router can choose among, and that a token can have.
+constexpr int kMostExperts = 1024, kMostTop = 32;
+
+// How `logits` [tokens, experts] become the experts of each token and their weights, both
+// [tokens, top]; all matrices without gaps. `bias` [experts] of float or nullptr is added to a
+// score to choose by, and is not in the weight. Of `groups` groups of experts only those are open
+// whose two best scores have the `top_groups` largest sums.
+struct Route {
+  const void* logits;
+  const float* bias;
+  void* weights;
+  int32_t* ids;
+  int64_t tokens;
+  int experts, top, groups, top_groups;
+  bool sigmoid, normalize;  // scores by sigmoid instead of softmax; weights that add up to `scale`
+  float scale;
+};
+
+// y[t] = sum over j of weights[t, j] * w2[e] (silu(gate) * up) with e = ids[t, j], gate and up the
+// two halves of w1[e] x[t]. x, y [tokens, width], w1 [experts, 2 inner, width], w2
+// [experts, width, inner], weights and ids [tokens, top], all without gaps. An id outside of the
+// experts adds nothing.
+struct Experts {
+  const void *x, *w1, *w2;
+  const void* weights;
+  const int32_t* ids;
+  void* y;
+  int64_t tokens, width, inner, experts, top;
+};
+
+// On a CPU: of tokens [begin, end); silu(gate) * up of rows that hold both.
+void route_cpu(DType dtype, const Route& of, int64_t begin, int64_t end);
+void gated_cpu(DType dtype, const void* both, void* out, int64_t rows, int64_t inner);
+// One row of y: the sum of rows[at[j]] with its weight, over those that are not negative.
+void add_weighted_cpu(DType dtype, const void* rows, const int64_t* at, const void* weights,
+                      void* y, int64_t top, int64_t width);
+
+#if defined(CUDA_KERNEL) || defined(__CUDACC__)
+
+// Memory that `experts_launch` takes, in bytes; addresses are multiples of 128.
+struct Scratch {
+  int64_t tables, tokens, inner;
+};
+Scratch scratch_of(DType dtype, const Experts& of);
+
+// On the current device, asynchronously on the stream; the host waits for nothing. Not of double.
+cudaError_t route_launch(DType dtype, const Route& of, cudaStream_t stream);
+cudaError_t experts_launch(DType dtype, const Experts& of, void* tables, void* tokens, void* inner,
+                           cudaStream_t stream);
+
+#endif
+
+}  // namespace moe

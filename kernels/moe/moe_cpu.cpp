@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Routing, SwiGLU and the weighted sum on a CPU, one row after the other; the products between them
+// are torch's own. Half types are computed in float.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "kernforge/elementwise.h"
+#include "moe.h"
+
+namespace moe {
+namespace {
+
+// NaN is the largest, as for torch.topk; of equal ones the first.
+template <class W>
+bool before(const W* choices, int a, int b) {
+  const bool a_nan = std::isnan(choices[a]), b_nan = std::isnan(choices[b]);
+  if (a_nan || b_nan) return a_nan && (!b_nan || a < b);
+  return choices[a] > choices[b] || (choices[a] == choices[b] && a < b);
+}
+
+template <class T, class W = kernforge::widened_t<T>>
+void route_token(const Route& of, const T* logits, W* weights, int32_t* ids) {
+  const int n = of.experts;
+  std::vector<W> scores(n), choices(n);
+  for (int e = 0; e < n; ++e) scores[e] = static_cast<W>(logits[e]);
+  if (of.sigmoid) {
+    for (W& v : scores) v = 1 / (1 + std::exp(-v));
+  } else {
+    const W most = *std::max_element(scores.begin(), scores.end());
+    W all = 0;
+    for (W& v : scores) all += v = std::exp(v - most);
+    for (W& v : scores) v /= all;
+  }
+  for (int e = 0; e < n; ++e) choices[e] = scores[e] + (of.bias == nullptr ? 0 : of.bias[e]);
+
+  std::vector<int> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  if (of.groups > 1) {
+    const int size = n / of.groups;
+    std::vector<W> sums(of.groups);
+    std::vector<int> groups(of.groups);
+    std::iota(groups.begin(), groups.end(), 0);
+    for (int g = 0; g < of.groups; ++g) {
+      W best[2] = {-std::numeric_limits<W>::infinity(), -std::numeric_limits<W>::infinity()};
+      for (int e = g * size; e < (g + 1) * size; ++e) {
+        if (choices[e] > best[0]) {
+          best[1] = best[0], best[0] = choices[e];
+        } else if (choices[e] > best[1]) {
+          best[1] = choices[e];
+        }
+      }
+      sums[g] = size > 1 ? best[0] + best[1] : best[0];
+    }
+    std::sort(groups.begin(), groups.end(),
+              [&](int a, int b) { return before(sums.data(), a, b); });
+    std::vector<bool> open(of.groups);
+    for (int i = 0; i < of.top_groups; ++i) open[groups[i]] = true;
+    order.erase(std::remove_if(order.begin(), order.end(), [&](int e) { return !open[e / size]; }),
+                order.end());
+  }
+  std::partial_sort(order.begin(), order.begin() + of.top, order.end(),
+                    [&](int a, int b) { return before(choices.data(), a, b); });
+  W all = of.sigmoid ? W(1e-20) : W(0);
+  for (int j = 0; j < of.top; ++j) all += scores[order[j]];
+  for (int j = 0; j < of.top; ++j) {
+    ids[j] = order[j];
+    weights[j] = scores[order[j]] / (of.normalize ? all : W(1)) * static_cast<W>(of.scale);
+  }
+}
+
+}  // namespace
+
+void route_cpu(DType dtype, const Route& of, int64_t begin, int64_t end) {
+  kernforge::dispatch(dtype, [&](auto element) {
+    using T = decltype(element);
+    for (int64_t t = begin; t < end; ++t) {
+      using W = kernforge::widened_t<T>;
+      route_token(of, static_cast<const T*>(of.logits) + t * of.experts,
+                  static_cast<W*>(of.weights) + t * of.top, of.ids + t * of.top);
+    }
+  });
+}
+
+void gated_cpu(DType dtype, const void* both, void* out, int64_t rows, int64_t inner) {
+  kernforge::dispatch(dtype, [&](auto element) {
+    using T = decltype(element);
+    const auto silu_times = [](auto gate, auto up) { return gate / (1 + std::exp(-gate)) * up; };
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* gate = static_cast<const T*>(both) + r * 2 * inner;
+      kernforge::elementwise<T>(silu_times, inner, static_cast<T*>(out) + r * inner, gate,
+                                gate + inner);
+    }
+  });
+}
+
+void add_weighted_cpu(DType dtype, const void* rows, const int64_t* at, const void* weights,
+                      void* y, int64_t top, int64_t width) {
+  kernforge::dispatch(dtype, [&](auto element) {
+    using T = decltype(element);
+    using W = kernforge::widened_t<T>;
+    std::vector<W> sums(width);
+    for (int64_t j = 0; j < top; ++j) {
+      if (at[j] < 0) continue;
+      const T* row = static_cast<const T*>(rows) + at[j] * width;
+      const W weight = static_cast<const W*>(weights)[j];
+      for (int64_t c = 0; c < width; ++c) sums[c] += weight * static_cast<W>(row[c]);
+    }
+    for (int64_t c = 0; c < width; ++c) static_cast<T*>(y)[c] = static_cast<T>(sums[c]);
+  });
+}
+
+}  // namespace moe

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tokens side by side by expert: a stable counting sort of the assignments (one is a token and one
+// of its experts), the table of tiles that the products walk, rows there and back.
+
+#pragma once
+
+#include "kernforge/dtype.cuh"
+#include "tables.h"
+
+namespace moe::sorting {
+
+constexpr int kThreads = 256;
+
+struct Assignments {
+  const int32_t* ids;
+  int count, experts, chunks;
+};
+
+// How often the chunk has each expert.
+__device__ __forceinline__ void count_chunk(const Assignments& of, const Tables& to) {
+  const int threads = blockDim.x;
+  __shared__ int counts[kMostExperts];
+  for (int e = threadIdx.x; e < of.experts; e += threads) counts[e] = 0;
+  __syncthreads();
+  const int first = blockIdx.x * kChunk, end = min(first + kChunk, of.count);
+  for (int i = first + threadIdx.x; i < end; i += threads) {
+    const int e = of.ids[i];
+    if (static_cast<unsigned>(e) < static_cast<unsigned>(of.experts)) atomicAdd(&counts[e], 1);
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < of.experts; e += threads) {
+    to.counts[e * of.chunks + blockIdx.x] = counts[e];
+  }
+}
+
+__device__ __forceinline__ int sum_before(int v, int lane) {  // of the lanes up to this one
+#pragma unroll
+  for (int width = 1; width < 32; width *= 2) {
+    const int other = __shfl_up_sync(0xFFFFFFFFu, v, width);
+    if (lane >= width) v += other;
+  }
+  return v;
+}
+
+// One block: counts become sums, then the experts' first rows and the tiles.
+__device__ __forceinline__ void scan_all(const Assignments& of, const Tables& to, int most) {
+  __shared__ int counts[kMostExperts], rows[kMostExperts], tiles[kMostExperts];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  for (int e = warp; e < of.experts; e += warps) {
+    int before = 0;
+    for (int from = 0; from < of.chunks; from += 32) {
+      const int chunk = from + lane;
+      const int own = chunk < of.chunks ? to.counts[e * of.chunks + chunk] : 0;
+      const int upto = sum_before(own, lane);
+      if (chunk < of.chunks) to.counts[e * of.chunks + chunk] = before + upto - own;
+      before += __shfl_sync(0xFFFFFFFFu, upto, 31);
+    }
+    if (lane == 0) counts[e] = before;
+  }
+  __syncthreads();
+  if (warp == 0) {
+    int row = 0, tile = 0;
+    for (int from = 0; from < of.experts; from += 32) {
+      const int e = from + lane;
+      const int own = e < of.experts ? counts[e] : 0;
+      const int padded = (own + kPad - 1) / kPad * kPad, parts = (own + most - 1) / most;
+      const int rows_upto = sum_before(padded, lane), tiles_upto = sum_before(parts, lane);
+      if (e < of.experts) {
+        to.first_row[e] = rows[e] = row + rows_upto - padded;
+        tiles[e] = tile + tiles_upto - parts;
+      }
+      row += __shfl_sync(0xFFFFFFFFu, rows_upto, 31);
+      tile += __shfl_sync(0xFFFFFFFFu, tiles_upto, 31);
+    }
+    if (lane == 0) *to.tiles_in_all = tile;
+  }
+  __syncthreads();
+  for (int e = warp; e < of.experts; e += warps) {
+    const int parts = (counts[e] + most - 1) / most;
+    if (parts == 0) continue;
+    const int units = (counts[e] + kUnit - 1) / kUnit, each = units / parts, more = units % parts;
+    for (int i = lane; i < parts; i += 32) {
+      const int first = (i * each + min(i, more)) * kUnit;
+      const int band = i / kBand * kBand;
+      Tile tile;
+      tile.expert = e;
+      tile.band = tiles[e] + band;
+      tile.row = rows[e] + first;
+      tile.tokens = static_cast<int16_t>(min((each + (i < more)) * kUnit, counts[e] - first));
+      tile.width = static_cast<int16_t>(min(kBand, parts - band));
+      to.tiles[tiles[e] + i] = tile;
+    }
+  }
+}
+
+// The row of each assignment, in their order. Each thread looks for one expert's.
+__device__ __forceinline__ void place_chunk(const Assignments& of, const Tables& to) {
+  const int threads = blockDim.x;
+  __shared__ __align__(16) uint16_t ids[kChunk];
+  const int first = blockIdx.x * kChunk, length = min(kChunk, of.count - first);
+  for (int i = threadIdx.x; i < kChunk; i += threads) {
+    const int e = i < length ? of.ids[first + i] : -1;
+    const bool is = static_cast<unsigned>(e) < static_cast<unsigned>(of.experts);
+    ids[i] = is ? static_cast<uint16_t>(e) : 0xFFFF;
+    if (i < length && !is) to.positions[first + i] = -1;
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < of.experts; e += threads) {
+    int row = to.first_row[e] + to.counts[e * of.chunks + blockIdx.x];
+    for (int i = 0; i < length; i += 8) {
+      const uint4 eight = *reinterpret_cast<const uint4*>(ids + i);
+      const uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if ((pairs[j] & 0xFFFF) == e) to.positions[first + i + 2 * j] = row++;
+        if (pairs[j] >> 16 == e) to.positions[first + i + 2 * j + 1] = row++;
+      }
+    }
+  }
+}
+
+static __global__ void __launch_bounds__(kThreads) count(const Assignments of, const Tables to) {
+  count_chunk(of, to);
+}
+static __global__ void __launch_bounds__(1024)
+    scan(const Assignments of, const Tables to, const int most) {
+  scan_all(of, to, most);
+}
+static __global__ void __launch_bounds__(kThreads) place(const Assignments of, const Tables to) {
+  place_chunk(of, to);
+}
+// Of one chunk, by one block.
+static __global__ void __launch_bounds__(kChunk)
+    sort_few(const Assignments of, const Tables to, const int most) {
+  count_chunk(of, to);
+  __syncthreads();
+  scan_all(of, to, most);
+  __syncthreads();
+  place_chunk(of, to);
+}
+
+template <class T, int kLength>
+using Vector = kernforge::AlignedVector<T, kLength>;
+
+// A row of x to each of its places; one block a token.
+template <class T, int kLength>
+static __global__ void __launch_bounds__(kThreads)
+    spread(const T* __restrict__ x, T* __restrict__ to, const int* __restrict__ positions,
+           const int top, const int64_t width) {
+  const int64_t token = blockIdx.x;
+  const int* places = positions + token * top;
+  for (int64_t c = threadIdx.x * kLength; c < width; c += kThreads * kLength) {
+    const auto v = *reinterpret_cast<const Vector<T, kLength>*>(x + token * width + c);
+    for (int j = 0; j < top; ++j) {
+      const int64_t row = __ldg(places + j);
+      if (row >= 0) *reinterpret_cast<Vector<T, kLength>*>(to + row * width + c) = v;
+    }
+  }
+}
+
+// The weighted sum of a token's rows, in the order of its experts; one block a token.
+template <class T, int kLength>
+static __global__ void __launch_bounds__(kThreads)
+    gather(const T* __restrict__ from, T* __restrict__ y, const int* __restrict__ positions,
+           const float* __restrict__ weights, const int top, const int64_t width) {
+  using W = kernforge::widened_t<T>;
+  constexpr int kAtOnce = 8;
+  const int64_t token = blockIdx.x;
+  for (int64_t c = threadIdx.x * kLength; c < width; c += kThreads * kLength) {
+    W sums[kLength] = {};
+    for (int first = 0; first < top; first += kAtOnce) {
+      Vector<T, kLength> rows[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int64_t row = first + j < top ? __ldg(positions + token * top + first + j) : -1;
+        rows[j] = {};
+        if (row >= 0) {
+          rows[j] = *reinterpret_cast<const Vector<T, kLength>*>(from + row * width + c);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (first + j >= top || __ldg(positions + token * top + first + j) < 0) continue;
+        const W weight = __ldg(weights + token * top + first + j);
+#pragma unroll
+        for (int i = 0; i < kLength; ++i) {
+          sums[i] = fma(weight, static_cast<W>(kernforge::widen(rows[j].at[i])), sums[i]);
+        }
+      }
+    }
+    Vector<T, kLength> out;
+#pragma unroll
+    for (int i = 0; i < kLength; ++i) out.at[i] = kernforge::narrow<T>(sums[i]);
+    *reinterpret_cast<Vector<T, kLength>*>(y + token * width + c) = out;
+  }
+}
+
+}  // namespace moe::sorting

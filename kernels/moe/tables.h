@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the sort writes and the products read: tiles of tokens side by side by expert.
+//
+// An expert's rows begin on a multiple of 8, so that a tensor copy of 8 rows writes none of the
+// next expert.
+
+#pragma once
+
+#include "moe.h"
+
+namespace moe::sorting {
+
+constexpr int kChunk = 1024;         // assignments of a block
+constexpr int kPad = 8, kUnit = 16;  // rows
+constexpr int kBand = 16;            // tiles of tokens that share weights at one time
+
+// A tile of at most `most` tokens. Those of an expert have sizes that differ by one unit at most.
+struct alignas(16) Tile {
+  int expert;
+  int band;               // the first tile of the same band
+  int row;                // the first
+  int16_t tokens, width;  // rows of it, tiles of the band
+};
+
+// In one piece of memory, each part on 128 bytes.
+struct Tables {
+  int* tiles_in_all;
+  Tile* tiles;
+  int* first_row;  // of each expert
+  int* counts;     // [experts, chunks]: assignments, then those before the chunk
+  int* positions;  // of each assignment its row, or -1
+  int64_t bytes;
+};
+
+inline Tables tables_in(void* memory, int64_t assignments, int64_t experts, int most) {
+  int64_t at = 0;
+  const auto part = [&](int64_t bytes) {
+    char* here = static_cast<char*>(memory) + at;
+    at += (bytes + 127) / 128 * 128;
+    return static_cast<void*>(here);
+  };
+  const int64_t chunks = (assignments + kChunk - 1) / kChunk;
+  const int64_t tiles = assignments / most + (assignments < experts ? assignments : experts);
+  Tables of{};
+  of.tiles_in_all = static_cast<int*>(part(4));
+  of.tiles = static_cast<Tile*>(part(tiles * 16));
+  of.first_row = static_cast<int*>(part(experts * 4));
+  of.counts = static_cast<int*>(part(experts * chunks * 4));
+  of.positions = static_cast<int*>(part(assignments * 4));
+  of.bytes = at;
+  return of;
+}
+
+// Rows of the sorted tokens, with what is left between experts.
+inline int64_t rows_of(int64_t assignments, int64_t experts) {
+  const int64_t hit = assignments < experts ? assignments : experts;
+  return (assignments + (kPad - 1) * hit + kPad - 1) / kPad * kPad;
+}
+
+}  // namespace moe::sorting

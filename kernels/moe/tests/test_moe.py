@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every backend gives the reference, near enough to say how near."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernforge
+from kernforge.testing import assert_bitwise, op_tests
+
+PROJECT = Path(__file__).parents[1]
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+def _load(name):
+    """A file of the project under a name of its own: every kernel has a reference.py."""
+    spec = importlib.util.spec_from_file_location(f"moe_{name}", PROJECT / f"{name}.py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+cases = _load("cases")
+reference = _load("reference")
+per_dtype = pytest.mark.parametrize("dtype", [getattr(torch, name) for name in DTYPES], ids=DTYPES)
+# torch says so where the first product of a process is one of a gradient.
+pytestmark = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
+ROUTES = {
+    "softmax": {},
+    "softmax, not normalized": {"normalize": False},
+    "sigmoid": {"scoring": "sigmoid", "scale": 2.5},
+    "sigmoid, not normalized": {"scoring": "sigmoid", "normalize": False, "scale": 0.5},
+    "groups": {"scoring": "sigmoid", "groups": 4, "top_groups": 2},
+}
+
+
+def _inputs(draw, shape):
+    tokens, experts, top, width, inner = shape
+    w1, w2 = draw((experts, 2 * inner, width)), draw((experts, width, inner))
+    return draw((tokens, width)), draw((tokens, experts)), w1, w2, top
+
+
+def _scaled(function):
+    """A quarter of the weights, exactly: sums of the size of 1."""
+    return lambda x, logits, w1, w2, top: function(x, logits, w1 * 0.25, w2 * 0.25, top)
+
+
+TestMoe = op_tests(
+    op="moe",
+    call=lambda op, *given: _scaled(op)(*given),
+    reference=_scaled(reference.moe),
+    inputs=_inputs,
+    shapes=cases.SHAPES,
+    dtypes=DTYPES,
+    backward=True,
+    factor=16.0,  # sums that cancel, of a few rows
+    leave_out={"special_values": "which expert a NaN chooses is not that of the reference"},
+)
+
+
+@pytest.fixture(autouse=True)
+def _exact_floats():
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def drawn(shape, dtype, device, seed=7):
+    """x, logits, w1 and w2 whose products are of the size of 1."""
+    tokens, experts, _, width, inner = shape
+    source = torch.Generator().manual_seed(seed)
+    sizes = ((tokens, width), (tokens, experts), (experts, 2 * inner, width))
+    x, logits, w1, w2 = (
+        torch.randn(size, generator=source) for size in (*sizes, (experts, width, inner))
+    )
+    w1, w2 = w1 / max(width, 1) ** 0.5, w2 / max(inner, 1) ** 0.5
+    return tuple(t.to(device, dtype) for t in (x, logits, w1, w2))
+
+
+def off(got, exact):
+    """The distance of the whole, in shares of the exact result."""
+    return ((got.double() - exact).norm() / exact.norm()).item()
+
+
+def by_the_same_experts(kernel, given, top, **options):
+    """The reference in float64 with the experts that the kernel chose."""
+    x, logits, w1, w2 = given
+    _, ids = kernel.route(logits.detach(), top, **options)
+    scores = logits.double()
+    scores = scores.sigmoid() if options.get("scoring") == "sigmoid" else scores.softmax(1)
+    weights = scores.gather(1, ids.long())
+    if options.get("normalize", True):
+        weights = weights / weights.sum(1, keepdim=True)
+    weights = weights * options.get("scale", 1.0)
+    return reference.experts(x.double(), weights, ids, w1.double(), w2.double())
+
+
+NEAR = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+# Near the sum of three roundings: of what is between the products, of an expert, of the sum.
+
+
+@per_dtype
+@pytest.mark.parametrize("options", ROUTES.values(), ids=ROUTES)
+def test_the_error_that_is_stated(kernel, device, dtype, options):
+    given = drawn((45, 16, 3, 64, 48), dtype, device)
+    exact = by_the_same_experts(kernel, given, 3, **options)
+    assert off(kernel.moe(*given, 3, **options), exact) <= NEAR[dtype]
+
+
+@gpu
+@pytest.mark.gpu
+@per_dtype
+@pytest.mark.parametrize("shape", cases.LARGE.values(), ids=cases.LARGE)
+def test_large_sizes_and_their_gradients(kernel, device, dtype, shape):
+    top = shape[2]
+    given = [t.requires_grad_() for t in drawn(shape, dtype, device)]
+    exact = [t.detach().double().requires_grad_() for t in given]
+    want = by_the_same_experts(kernel, exact, top)
+    got = kernel.moe(*given, top)
+    assert off(got, want) <= NEAR[dtype]
+    grad = torch.randn(want.shape, device=device).to(dtype)
+    slopes = torch.autograd.grad(got, given, grad)
+    right = torch.autograd.grad(want, exact, grad.double())
+    near = {torch.float32: 4e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}[dtype]
+    for one, other in zip(slopes, right, strict=True):
+        assert off(one, other) <= near or (shape[1] == top and other.norm() < 1e-6)
+
+
+@per_dtype
+@pytest.mark.parametrize("options", ROUTES.values(), ids=ROUTES)
+@pytest.mark.parametrize("experts", [8, 130, 300])
+def test_who_is_chosen(kernel, device, dtype, options, experts):
+    experts += -experts % options.get("groups", 1)
+    source = torch.Generator().manual_seed(3)
+    logits = torch.randn(50, experts, generator=source).to(device, dtype)
+    bias = torch.randn(experts, generator=source).to(device) if "scale" in options else None
+    weights, ids = kernel.route(logits, 4, bias=bias, **options)
+    want, want_ids = reference.route(logits.float(), 4, bias=bias, **options)
+    assert torch.equal(ids, want_ids.int())
+    torch.testing.assert_close(weights, want, rtol=1e-5, atol=1e-6)
+
+
+def test_of_equal_scores_the_first_is_chosen_and_nan_chooses_experts_that_exist(kernel, device):
+    logits = torch.zeros(3, 70, device=device)
+    logits[1, 40:] = 1
+    logits[2, 5] = float("nan")
+    weights, ids = kernel.route(logits, 3, normalize=False)
+    assert ids[:2].tolist() == [[0, 1, 2], [40, 41, 42]]
+    assert 0 <= ids[2].min() <= ids[2].max() < 70
+    assert weights[2].isnan().all()
+    assert not weights[:2].isnan().any()
+
+
+def test_a_route_has_the_leading_dimensions_of_its_logits(kernel, device):
+    weights, ids = kernel.route(torch.randn(2, 3, 8, device=device), 2)
+    assert weights.shape == ids.shape == (2, 3, 2)
+    given = drawn((6, 8, 2, 16, 8), torch.float32, device)
+    x = given[0].view(2, 3, 16)
+    assert_bitwise(
+        kernel.moe(x, given[1].view(2, 3, 8), *given[2:], 2).view(6, 16), kernel.moe(*given, 2)
+    )
+
+
+UNEVEN = {
+    "one expert for all": lambda n: torch.full((n, 1), 3),
+    "the last one twice": lambda n: torch.full((n, 2), 7),
+    "none is there": lambda n: torch.full((n, 2), -1),
+    "some are not there": lambda n: torch.arange(2 * n).view(n, 2) % 11 - 1,
+}
+
+
+@per_dtype
+@pytest.mark.parametrize("ids", UNEVEN.values(), ids=UNEVEN)
+@pytest.mark.parametrize("tokens", [3, 700])
+def test_experts_that_are_not_even(kernel, device, dtype, tokens, ids):
+    x, _, w1, w2 = drawn((tokens, 8, 1, 24, 16), dtype, device)
+    ids = ids(tokens).to(device)
+    weights = torch.rand(ids.shape, generator=torch.Generator().manual_seed(1)).to(device)
+    exact = reference.experts(x.double(), weights.double(), ids, w1.double(), w2.double())
+    got = kernel.experts(x, weights, ids, w1, w2)
+    assert got.isfinite().all()
+    assert (got.double() - exact).norm() <= NEAR[dtype] * exact.norm()
+
+
+@pytest.mark.parametrize("options", ROUTES.values(), ids=ROUTES)
+def test_the_gradient_in_float64(kernel, device, options):
+    if device == "cuda":
+        pytest.skip("float64 is computed on CPUs only")
+    source = torch.Generator().manual_seed(5)
+    leaves = [
+        torch.randn(size, generator=source, dtype=torch.float64, requires_grad=True)
+        for size in ((5, 4), (5, 8), (8, 6, 4), (8, 4, 3))
+    ]
+    assert torch.autograd.gradcheck(lambda *given: kernel.moe(*given, 2, **options), leaves)
+
+
+def test_the_gradient_with_ids_that_are_not_there(kernel, device):
+    x, _, w1, w2 = drawn((40, 8, 2, 24, 16), torch.float32, device)
+    ids = UNEVEN["some are not there"](40).to(device)
+    weights = torch.rand(ids.shape, device=device)
+    leaves = [t.requires_grad_() for t in (x, weights, w1, w2)]
+    x, weights, w1, w2 = leaves
+    got = torch.autograd.grad(kernel.experts(x, weights, ids, w1, w2).sum(), leaves)
+    want = torch.autograd.grad(reference.experts(x, weights, ids, w1, w2).sum(), leaves)
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_with_and_without_a_gradient_the_bits_are_the_same(kernel, device):
+    given = drawn((70, 8, 2, 64, 48), torch.bfloat16, device)
+    plain = kernel.moe(*given, 2)
+    assert not plain.requires_grad
+    recorded = kernel.moe(*(t.clone().requires_grad_() for t in given), 2)
+    assert_bitwise(recorded.detach(), plain)
+
+
+@gpu
+@pytest.mark.gpu
+def test_the_host_waits_for_nothing(kernel, device):
+    given = drawn((200, 16, 2, 64, 64), torch.bfloat16, device)
+    with_gradient = [t.clone().requires_grad_() for t in given]
+    kernel.moe(*with_gradient, 2).sum().backward()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        y = kernel.moe(*with_gradient, 2)
+        if torch.cuda.get_device_capability() == (9, 0):
+            y.sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("tokens", [4, 300])
+def test_a_graph_follows_the_experts_that_are_chosen(kernel, device, tokens):
+    shape = (tokens, 16, 2, 64, 64)
+    x, logits, w1, w2 = drawn(shape, torch.bfloat16, device)
+    kernel.moe(x, logits, w1, w2, 2)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = kernel.moe(x, logits, w1, w2, 2)
+    for seed in (1, 2):
+        fresh = drawn(shape, torch.bfloat16, device, seed)
+        x.copy_(fresh[0])
+        logits.copy_(fresh[1])
+        graph.replay()
+        assert_bitwise(y, kernel.moe(x, logits, w1, w2, 2))
+
+
+def test_autocast_casts(kernel, device):
+    x, logits, w1, w2 = drawn((9, 4, 2, 16, 8), torch.float32, device)
+    w1.requires_grad_()
+    with torch.autocast(device, torch.bfloat16):
+        y = kernel.moe(x, logits, w1, w2, 2)
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert w1.grad.dtype == torch.float32
+
+
+class Experts(torch.nn.Module):
+    """As transformers has them, for a model that names them ``MoEMLP``."""
+
+    def __init__(self, experts, width, inner):
+        super().__init__()
+        self.gate_up_proj = torch.nn.Parameter(torch.randn(experts, 2 * inner, width) / 8)
+        self.down_proj = torch.nn.Parameter(torch.randn(experts, width, inner) / 8)
+
+    def forward(self, hidden_states, top_k_index, top_k_weights):
+        return reference.experts(
+            hidden_states, top_k_weights, top_k_index, self.gate_up_proj, self.down_proj
+        )
+
+
+@pytest.mark.usefixtures("kernel")
+def test_kernelize_puts_the_layer_into_a_model(device):
+    named = kernforge.use_kernel_forward_from_hub("MoEMLP")(Experts)
+    model = torch.nn.ModuleList([named(8, 32, 16)]).to(device)
+    x = torch.randn(11, 32, device=device)
+    weights, ids = reference.route(torch.randn(11, 8, device=device), 2)
+    want = model[0](x, ids, weights)
+    repository = kernforge.LocalLayerRepository(PROJECT, layer_name="MoEMLP")
+    with kernforge.use_kernel_mapping({"MoEMLP": {device: repository}}):
+        replaced = kernforge.kernelize(model, mode=kernforge.Mode.TRAINING, device=device)
+    got = replaced[0](x, ids, weights)
+    assert replaced[0].forward.__func__ is not Experts.forward
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    got.sum().backward()
+    assert all(one.grad is not None for one in replaced.parameters())
+
+
+def _refused(**other):
+    given = {
+        "x": torch.randn(4, 6),
+        "router_logits": torch.randn(4, 8),
+        "w1": torch.randn(8, 10, 6),
+        "w2": torch.randn(8, 6, 5),
+        "top_k": 2,
+    }
+    return {**given, **other}
+
+
+REFUSED = {
+    "dtype": ({"x": torch.ones(4, 6).int()}, "float32, .* got Int"),
+    "dtype of w1": ({"w1": torch.ones(8, 10, 6).half()}, "w1 must be Float like x, got Half"),
+    "w1": ({"w1": torch.ones(8, 9, 6)}, r"w1 must be \[8, 10, 6\], got \[8, 9, 6\]"),
+    "w2": ({"w2": torch.ones(8, 7, 5)}, r"w2 must be \[8, 6, 5\], got \[8, 7, 5\]"),
+    "w2 of two dimensions": ({"w2": torch.ones(6, 5)}, r"w2 must be \[experts.*got \[6, 5\]"),
+    "tokens": ({"router_logits": torch.ones(3, 8)}, r"ids must be \[4, top_k\], got \[3, 2\]"),
+    "too many": ({"top_k": 9}, "top_k must be from 1 to 8, got 9"),
+    "none": ({"top_k": 0}, "top_k must be from 1 to 8, got 0"),
+    "open groups": ({"groups": 4, "top_groups": 5}, "top_groups must be from 1 to 4, got 5"),
+    "groups": ({"groups": 3}, "groups must divide the 8 experts, got 3"),
+    "bias": ({"bias": torch.ones(7)}, r"bias must be \[8\], got \[7\]"),
+    "dtype of bias": ({"bias": torch.ones(8).half()}, "bias must be Float, got Half"),
+    "scoring": ({"scoring": "relu"}, "'softmax' or 'sigmoid', got 'relu'"),
+}
+
+
+@pytest.mark.parametrize(("other", "message"), REFUSED.values(), ids=REFUSED)
+def test_refusals_say_the_value(kernel, device, other, message):
+    given = _refused(**other)
+    moved = {name: t.to(device) if isinstance(t, torch.Tensor) else t for name, t in given.items()}
+    with pytest.raises(ValueError, match=message):
+        kernel.moe(**moved)
+
+
+@gpu
+@pytest.mark.gpu
+def test_a_tensor_on_the_other_device_is_refused(kernel, device):
+    other = "cuda" if device == "cpu" else "cpu"
+    with pytest.raises(ValueError, match=f"is on {other}.*this build runs on {device}"):
+        kernel.route(torch.randn(4, 6, device=other), 2)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions, their gradient and what they promise a compiler."""
+
+from __future__ import annotations
+
+import torch
+
+from . import backward
+from ._ops import add_op_namespace_prefix, ops
+
+# Overloads, not packets: which one is meant need not be found out again at each call.
+_route = ops.route.default
+_experts = ops.experts.default
+
+_SCORES = {"softmax": False, "sigmoid": True}
+
+
+def moe(
+    x: torch.Tensor,
+    router_logits: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    top_k: int,
+    *,
+    scoring: str = "softmax",
+    normalize: bool = True,
+    bias: torch.Tensor | None = None,
+    scale: float = 1.0,
+    groups: int = 1,
+    top_groups: int = 1,
+) -> torch.Tensor:
+    """The weighted sum of the outputs of the ``top_k`` experts of each token.
+
+    An expert is ``w2 @ (silu(gate) * up)``, where gate and up are the halves of ``w1 @ x``: what the
+    blocks of Mixtral, Qwen3-MoE and DeepSeek compute. It is ``experts(x, *route(router_logits))``.
+
+    Differentiable once in ``x``, ``router_logits``, ``w1`` and ``w2``; which experts a token has is
+    a constant.
+
+    Args:
+        x: float16, bfloat16 or float32 ``[..., width]``, on CPUs float64 as well.
+        router_logits: ``[..., experts]`` with the leading dimensions of ``x``.
+        w1: ``[experts, 2 * inner, width]`` of the dtype of ``x``, the gate before up.
+        w2: ``[experts, width, inner]`` of the dtype of ``x``.
+        top_k: experts of a token, from 1 to 32.
+        scoring: ``"softmax"`` or ``"sigmoid"`` of the logits, in float32.
+        normalize: divide the weights of a token by their sum.
+        bias: float32 ``[experts]``, added to the scores to choose by, not to the weights.
+        scale: multiplies the weights.
+        groups: the experts are that many groups side by side, of which a token has
+        top_groups: open: those whose two best scores (with ``bias``) have the largest sums.
+
+    Returns:
+        A contiguous tensor of the shape of ``x``, the same bits in every run.
+
+    Raises:
+        ValueError: a shape, dtype, device or number is not as above.
+        RuntimeError: CUDA refused the launch.
+    """
+    weights, ids = route(
+        router_logits,
+        top_k,
+        scoring=scoring,
+        normalize=normalize,
+        bias=bias,
+        scale=scale,
+        groups=groups,
+        top_groups=top_groups,
+    )
+    return experts(x, weights, ids, w1, w2)
+
+
+def route(
+    router_logits: torch.Tensor,
+    top_k: int,
+    *,
+    scoring: str = "softmax",
+    normalize: bool = True,
+    bias: torch.Tensor | None = None,
+    scale: float = 1.0,
+    groups: int = 1,
+    top_groups: int = 1,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weights and the experts of each token; the arguments are those of ``moe``.
+
+    Returns:
+        float32 (of float64 logits float64) and int32 ``[..., top_k]``, by falling score, of equal
+        scores the first expert before.
+    """
+    sigmoid = _SCORES.get(scoring)
+    if sigmoid is None:
+        raise ValueError(f"moe: scoring must be 'softmax' or 'sigmoid', got {scoring!r}")
+    logits = (
+        router_logits.reshape(-1, router_logits.shape[-1]) if router_logits.dim() else router_logits
+    )
+    if torch.is_grad_enabled() and logits.requires_grad:
+        weights, ids = _Route.apply(
+            logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups
+        )
+    else:
+        weights, ids = _route(logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups)
+    shape = (*router_logits.shape[:-1], top_k)
+    return weights.view(shape), ids.view(shape)
+
+
+def experts(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+) -> torch.Tensor:
+    """The sum over j of ``weights[t, j]`` times the output of expert ``ids[t, j]`` of ``x[t]``.
+
+    Differentiable once in all but ``ids``. Under ``torch.autocast`` x, w1 and w2 are cast.
+
+    Args:
+        x: float16, bfloat16 or float32 ``[..., width]``, on CPUs float64 as well.
+        weights: ``[..., top_k]``, cast to float32 (with a float64 ``x`` to float64).
+        ids: integers ``[..., top_k]``. One outside of the experts adds nothing.
+        w1: ``[experts, 2 * inner, width]`` of the dtype of ``x``, the gate before up.
+        w2: ``[experts, width, inner]`` of the dtype of ``x``.
+
+    Returns:
+        A contiguous tensor of the shape of ``x``, the same bits in every run.
+
+    Raises:
+        ValueError: a shape, dtype or device is not as above.
+        RuntimeError: CUDA refused the launch.
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, w1, w2 = x.to(dtype), w1.to(dtype), w2.to(dtype)
+    weights = weights.to(torch.float64 if x.dtype is torch.float64 else torch.float32)
+    given = (_rows(x), _rows(weights), _rows(ids.to(torch.int32)), w1, w2)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
+        return _Experts.apply(*given).view(x.shape)
+    return _experts(*given).view(x.shape)
+
+
+def _rows(t: torch.Tensor) -> torch.Tensor:
+    return t if t.dim() == 2 else t.reshape(-1, t.shape[-1]) if t.dim() else t
+
+
+class _Route(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups):  # noqa: PLR0917 - what apply takes
+        weights, ids = _route(logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups)
+        ctx.save_for_backward(logits, ids)
+        ctx.sigmoid, ctx.normalize, ctx.scale = sigmoid, normalize, scale
+        ctx.mark_non_differentiable(ids)
+        return weights, ids
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad, _):
+        logits, ids = ctx.saved_tensors
+        how = {"sigmoid": ctx.sigmoid, "normalize": ctx.normalize, "scale": ctx.scale}
+        return backward.of_route(grad, logits, ids, **how), *[None] * 7
+
+
+class _Experts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weights, ids, w1, w2):  # noqa: PLR0917 - what apply takes
+        ctx.save_for_backward(x, weights, ids, w1, w2)
+        return _experts(x, weights, ids, w1, w2)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        dx, dweights, dw1, dw2 = backward.of_experts(grad, *ctx.saved_tensors)
+        return dx, dweights, None, dw1, dw2
+
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+@torch.library.register_fake(add_op_namespace_prefix("route"))
+def _route_fake(  # noqa: PLR0917 - what the op takes
+    logits: torch.Tensor,
+    bias: torch.Tensor | None,  # noqa: ARG001
+    top_k: int,
+    sigmoid: bool,  # noqa: ARG001, FBT001
+    normalize: bool,  # noqa: ARG001, FBT001
+    scale: float,  # noqa: ARG001
+    groups: int,  # noqa: ARG001
+    top_groups: int,  # noqa: ARG001
+) -> tuple[torch.Tensor, torch.Tensor]:
+    torch._check(
+        logits.dim() == 2,
+        lambda: f"moe: router_logits must be [tokens, experts], got {list(logits.shape)}",
+    )
+    wide = torch.float64 if logits.dtype is torch.float64 else torch.float32
+    shape = (logits.shape[0], top_k)
+    return logits.new_empty(shape, dtype=wide), logits.new_empty(shape, dtype=torch.int32)
+
+
+@torch.library.register_fake(add_op_namespace_prefix("experts"))
+def _experts_fake(
+    x: torch.Tensor,
+    weights: torch.Tensor,  # noqa: ARG001
+    ids: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+) -> torch.Tensor:
+    torch._check(
+        x.dtype in _DTYPES,
+        lambda: f"moe: x must be float32, float16, bfloat16 or float64, got {x.dtype}",
+    )
+    torch._check(
+        x.dim() == 2 and ids.dim() == 2 and ids.shape[0] == x.shape[0],
+        lambda: f"moe: ids must be [{x.shape[0]}, top_k], got {list(ids.shape)}",
+    )
+    torch._check(
+        w2.dim() == 3 and w2.shape[1] == x.shape[1],
+        lambda: f"moe: w2 must be [experts, {x.shape[1]}, inner], got {list(w2.shape)}",
+    )
+    torch._check(
+        w1.shape == (w2.shape[0], 2 * w2.shape[2], x.shape[1]),
+        lambda: (
+            f"moe: w1 must be [{w2.shape[0]}, {2 * w2.shape[2]}, {x.shape[1]}],"
+            f" got {list(w1.shape)}"
+        ),
+    )
+    return x.new_empty(x.shape)

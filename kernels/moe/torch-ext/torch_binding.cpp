@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ops as torch sees them: checks, allocation, stream, registration. On torch's stable ABI, so
+// one build serves every torch from 2.10 on. All arithmetic is behind moe.h; on CPUs the products
+// are torch's own.
+
+#include <array>
+#include <cstring>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "../moe.h"
+#include "kernforge/stable_binding.h"
+#include "registration.h"
+
+namespace {
+
+using kernforge::device_of;
+using kernforge::DType;
+using kernforge::name_of;
+using kernforge::shape_of;
+using kernforge::Tensor;
+using torch::headeronly::ScalarType;
+
+using Two = std::tuple<Tensor, Tensor>;
+
+[[noreturn]] void refuse(const std::string& why) { kernforge::value_error("moe: " + why); }
+
+void check_device(const Tensor& t, const Tensor& x, const char* name) {
+  if (t.device() != x.device()) {
+    refuse(std::string(name) + " must be on " + device_of(x) + " like x, got " + device_of(t));
+  }
+}
+
+void check_shape(const Tensor& t, std::initializer_list<int64_t> sizes, const char* name) {
+  bool same = t.dim() == static_cast<int64_t>(sizes.size());
+  std::string want;
+  int64_t i = 0;
+  for (const int64_t size : sizes) {
+    same = same && t.size(i++) == size;
+    want += (want.empty() ? "" : ", ") + std::to_string(size);
+  }
+  if (!same) refuse(std::string(name) + " must be [" + want + "], got " + shape_of(t));
+}
+
+Tensor packed(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
+
+// Of the weights of experts.
+ScalarType weights_of(DType dtype) {
+  return dtype == DType::kFloat64 ? ScalarType::Double : ScalarType::Float;
+}
+
+DType checked_dtype(const Tensor& t, const char* what) {
+  const DType dtype = kernforge::dtype_of(t, what);
+  if (dtype == DType::kFloat64 && !t.is_cpu()) {
+    refuse("float64 is computed on CPUs only, got a tensor on " + device_of(t));
+  }
+  return dtype;
+}
+
+Tensor new_ids(const Tensor& like, const int64_t* sizes) {
+  return kernforge::new_strided(like, sizes, std::array<int64_t, 2>{sizes[1], 1}.data(), 2,
+                                aoti_torch_dtype_int32());
+}
+
+struct Routed {
+  DType dtype;
+  moe::Route of;
+  Tensor logits, weights, ids;
+  std::optional<Tensor> bias;
+};
+
+Routed routed(const Tensor& logits, const std::optional<Tensor>& bias, int64_t top, bool sigmoid,
+              bool normalize, double scale, int64_t groups, int64_t top_groups) {
+  const DType dtype = checked_dtype(logits, "moe: router_logits");
+  if (logits.dim() != 2) refuse("router_logits must be [tokens, experts], got " + shape_of(logits));
+  const int64_t tokens = logits.size(0), experts = logits.size(1);
+  const auto within = [](int64_t v, int64_t most, const char* name) {
+    if (v < 1 || v > most) {
+      refuse(std::string(name) + " must be from 1 to " + std::to_string(most) + ", got " +
+             std::to_string(v));
+    }
+  };
+  within(experts, moe::kMostExperts, "the number of experts");
+  within(groups, std::min<int64_t>(experts, 32), "groups");
+  if (experts % groups != 0) {
+    refuse("groups must divide the " + std::to_string(experts) + " experts, got " +
+           std::to_string(groups));
+  }
+  within(top_groups, groups, "top_groups");
+  within(top, std::min<int64_t>(experts / groups * top_groups, moe::kMostTop), "top_k");
+  if (bias) {
+    check_device(*bias, logits, "bias");
+    if (bias->scalar_type() != ScalarType::Float) {
+      refuse("bias must be Float, got " + name_of(bias->scalar_type()));
+    }
+    check_shape(*bias, {experts}, "bias");
+  }
+  const int64_t sizes[] = {tokens, top};
+  Routed all{dtype,
+             {},
+             packed(logits),
+             kernforge::new_contiguous(logits, sizes, 2, weights_of(dtype)),
+             new_ids(logits, sizes),
+             bias ? std::optional<Tensor>(packed(*bias)) : bias};
+  all.of = {all.logits.const_data_ptr(),
+            bias ? static_cast<const float*>(all.bias->const_data_ptr()) : nullptr,
+            all.weights.mutable_data_ptr(),
+            static_cast<int32_t*>(all.ids.mutable_data_ptr()),
+            tokens,
+            static_cast<int>(experts),
+            static_cast<int>(top),
+            static_cast<int>(groups),
+            static_cast<int>(top_groups),
+            sigmoid,
+            normalize,
+            static_cast<float>(scale)};
+  return all;
+}
+
+struct Given {
+  DType dtype;
+  moe::Experts of;
+  Tensor x, weights, ids, w1, w2, y;
+};
+
+Given given(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
+            const Tensor& w2) {
+  const DType dtype = checked_dtype(x, "moe: x");
+  if (x.dim() != 2) refuse("x must be [tokens, width], got " + shape_of(x));
+  const int64_t tokens = x.size(0), width = x.size(1);
+  for (const auto& [t, name] : {std::pair{&w1, "w1"}, {&w2, "w2"}}) {
+    check_device(*t, x, name);
+    if (t->scalar_type() != x.scalar_type()) {
+      refuse(std::string(name) + " must be " + name_of(x.scalar_type()) + " like x, got " +
+             name_of(t->scalar_type()));
+    }
+  }
+  check_device(weights, x, "weights");
+  check_device(ids, x, "ids");
+  if (w2.dim() != 3) refuse("w2 must be [experts, width, inner], got " + shape_of(w2));
+  const int64_t experts = w2.size(0), inner = w2.size(2);
+  check_shape(w2, {experts, width, inner}, "w2");
+  check_shape(w1, {experts, 2 * inner, width}, "w1");
+  if (weights.scalar_type() != weights_of(dtype)) {
+    refuse("weights must be " + name_of(weights_of(dtype)) + ", got " +
+           name_of(weights.scalar_type()));
+  }
+  if (ids.scalar_type() != ScalarType::Int) {
+    refuse("ids must be Int, got " + name_of(ids.scalar_type()));
+  }
+  if (ids.dim() != 2 || ids.size(0) != tokens) {
+    refuse("ids must be [" + std::to_string(tokens) + ", top_k], got " + shape_of(ids));
+  }
+  const int64_t top = ids.size(1);
+  check_shape(weights, {tokens, top}, "weights");
+  if (experts < 1 || experts > moe::kMostExperts) {
+    refuse("the number of experts must be from 1 to " + std::to_string(moe::kMostExperts) +
+           ", got " + std::to_string(experts));
+  }
+  if (top < 1 || top > moe::kMostTop) {
+    refuse("top_k must be from 1 to " + std::to_string(moe::kMostTop) + ", got " +
+           std::to_string(top));
+  }
+  for (const int64_t size :
+       {tokens * top + 8 * experts, width, experts * 2 * inner, experts * width}) {
+    if (size > INT32_MAX) {
+      refuse("tokens times top_k and rows of all weights must be below 2^31, got " +
+             std::to_string(size));
+    }
+  }
+  const int64_t sizes[] = {tokens, width};
+  Given all{
+      dtype,       {},         packed(x),  packed(weights),
+      packed(ids), packed(w1), packed(w2), kernforge::new_contiguous(x, sizes, 2, x.scalar_type())};
+  all.of = {all.x.const_data_ptr(),
+            all.w1.const_data_ptr(),
+            all.w2.const_data_ptr(),
+            all.weights.const_data_ptr(),
+            static_cast<const int32_t*>(all.ids.const_data_ptr()),
+            all.y.mutable_data_ptr(),
+            tokens,
+            width,
+            inner,
+            experts,
+            top};
+  return all;
+}
+
+#if defined(CUDA_KERNEL)
+
+Two route(const Tensor& logits, const std::optional<Tensor>& bias, int64_t top, bool sigmoid,
+          bool normalize, double scale, int64_t groups, int64_t top_groups) {
+  const Routed all = routed(logits, bias, top, sigmoid, normalize, scale, groups, top_groups);
+  kernforge::on_device_of(logits, "moe", [&](cudaStream_t stream) {
+    return moe::route_launch(all.dtype, all.of, stream);
+  });
+  return {all.weights, all.ids};
+}
+
+Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
+               const Tensor& w2) {
+  const Given all = given(x, weights, ids, w1, w2);
+  kernforge::on_device_of(x, "moe", [&](cudaStream_t stream) {
+    const moe::Scratch scratch = moe::scratch_of(all.dtype, all.of);
+    const auto bytes = [&](int64_t n) {
+      return kernforge::new_contiguous(x, &n, 1, ScalarType::Byte);
+    };
+    const Tensor tables = bytes(scratch.tables), tokens = bytes(scratch.tokens),
+                 inner = bytes(scratch.inner);
+    return moe::experts_launch(all.dtype, all.of, tables.mutable_data_ptr(),
+                               tokens.mutable_data_ptr(), inner.mutable_data_ptr(), stream);
+  });
+  return all.y;
+}
+
+#else
+
+constexpr int64_t kGrain = 64;  // tokens
+
+Two route(const Tensor& logits, const std::optional<Tensor>& bias, int64_t top, bool sigmoid,
+          bool normalize, double scale, int64_t groups, int64_t top_groups) {
+  const Routed all = routed(logits, bias, top, sigmoid, normalize, scale, groups, top_groups);
+  torch::stable::parallel_for(0, all.of.tokens, kGrain, [&](int64_t begin, int64_t end) {
+    moe::route_cpu(all.dtype, all.of, begin, end);
+  });
+  return {all.weights, all.ids};
+}
+
+// Nothing below is recorded for a gradient: that is the Python function's part.
+class NoGradient {
+ public:
+  NoGradient() : before_(aoti_torch_grad_mode_is_enabled()) {
+    aoti_torch_grad_mode_set_enabled(false);
+  }
+  ~NoGradient() { aoti_torch_grad_mode_set_enabled(before_); }
+  NoGradient(const NoGradient&) = delete;
+  NoGradient& operator=(const NoGradient&) = delete;
+
+ private:
+  bool before_;
+};
+
+Tensor linear(const Tensor& x, const Tensor& weights, int64_t expert) {
+  using torch::stable::detail::from;
+  const std::optional<Tensor> no_bias;
+  std::array<StableIValue, 3> stack{from(x), from(torch::stable::select(weights, 0, expert)),
+                                    from(no_bias)};
+  TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::linear", "", stack.data(), TORCH_ABI_VERSION));
+  return packed(torch::stable::detail::to<Tensor>(stack[0]));
+}
+
+Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
+               const Tensor& w2) {
+  const NoGradient guard;
+  const Given all = given(x, weights, ids, w1, w2);
+  const moe::Experts& of = all.of;
+  std::vector<std::vector<int64_t> > by_expert(of.experts);
+  for (int64_t i = 0; i < of.tokens * of.top; ++i) {
+    if (of.ids[i] >= 0 && of.ids[i] < of.experts) by_expert[of.ids[i]].push_back(i);
+  }
+  const auto matrix = [&](int64_t rows, int64_t columns) {
+    const int64_t sizes[] = {rows, columns};
+    return kernforge::new_contiguous(x, sizes, 2, x.scalar_type());
+  };
+  const Tensor sorted = matrix(of.tokens * of.top, of.width);
+  std::vector<int64_t> at(of.tokens * of.top, -1);
+  const int64_t row_bytes = of.width * x.element_size();
+  int64_t next = 0;
+  for (int64_t e = 0; e < of.experts; ++e) {
+    const auto& own = by_expert[e];
+    const auto count = static_cast<int64_t>(own.size());
+    if (count == 0) continue;
+    const Tensor rows = matrix(count, of.width);
+    for (int64_t i = 0; i < count; ++i) {
+      std::memcpy(kernforge::mutable_element(rows, i * of.width),
+                  kernforge::element(all.x, own[i] / of.top * of.width), row_bytes);
+      at[own[i]] = next + i;
+    }
+    const Tensor both = linear(rows, all.w1, e), inner = matrix(count, of.inner);
+    torch::stable::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
+      moe::gated_cpu(all.dtype, kernforge::element(both, begin * 2 * of.inner),
+                     kernforge::mutable_element(inner, begin * of.inner), end - begin, of.inner);
+    });
+    const Tensor out = linear(inner, all.w2, e);
+    std::memcpy(kernforge::mutable_element(sorted, next * of.width), out.const_data_ptr(),
+                count * row_bytes);
+    next += count;
+  }
+  torch::stable::parallel_for(0, of.tokens, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      moe::add_weighted_cpu(all.dtype, sorted.const_data_ptr(), at.data() + t * of.top,
+                            kernforge::element(all.weights, t * of.top),
+                            kernforge::mutable_element(all.y, t * of.width), of.top, of.width);
+    }
+  });
+  return all.y;
+}
+
+#endif
+
+// On the device that this build is not for: a sentence instead of the dispatcher's table.
+[[noreturn]] void elsewhere(const Tensor& t, const char* name) {
+  refuse(std::string(name) + " is on " + device_of(t) +
+         ", this build runs on " KERNFORGE_BUILT_FOR);
+}
+Two route_elsewhere(const Tensor& logits, const std::optional<Tensor>&, int64_t, bool, bool, double,
+                    int64_t, int64_t) {
+  elsewhere(logits, "router_logits");
+}
+Tensor experts_elsewhere(const Tensor& x, const Tensor&, const Tensor&, const Tensor&,
+                         const Tensor&) {
+  elsewhere(x, "x");
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
+  ops.def(
+      "route(Tensor logits, Tensor? bias, int top_k, bool sigmoid, bool normalize, float scale,"
+      " int groups, int top_groups) -> (Tensor, Tensor)");
+  ops.def("experts(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
+  ops.impl("route", TORCH_BOX(&route));
+  ops.impl("experts", TORCH_BOX(&experts));
+}
+
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
+  ops.impl("route", TORCH_BOX(&route_elsewhere));
+  ops.impl("experts", TORCH_BOX(&experts_elsewhere));
+}
+
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
