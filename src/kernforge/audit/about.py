@@ -56,6 +56,7 @@ class AboutSource:
         names: names of the variants, sorted.
         registry: the registry of a repo id; None for a directory.
         commit: the commit of a repo id; empty for a directory.
+        revision: the branch, tag or commit that was asked for; empty for a directory.
         directories: directory of each variant, for a directory.
     """
 
@@ -63,6 +64,7 @@ class AboutSource:
     names: tuple[str, ...]
     registry: Registry | None = None
     commit: str = ""
+    revision: str = ""
     directories: tuple[Path, ...] = ()
 
     def location(self, name: str) -> KernelLocation:
@@ -123,7 +125,8 @@ def find(
     names = registry.variants(where, commit)
     if not names:
         raise RegistryError(f"{where} at {commit} has no variants", hint="name another version")
-    return AboutSource(where=where, names=names, registry=registry, commit=commit)
+    asked = revision or (f"v{version}" if str(version).isdecimal() else commit)
+    return AboutSource(where=where, names=names, registry=registry, commit=commit, revision=asked)
 
 
 def _newest(registry: Registry, repo_id: str) -> str:
@@ -211,6 +214,7 @@ def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
         **({"path": source.where} if registry is None else {"repo_id": source.where}),
         "registry": None if registry is None else registry.url,
         "commit": source.commit or None,
+        "revision": source.revision or None,
         "versions": [] if registry is None else published_versions(registry, source.where),
         "name": first.name,
         "version": first.version,

@@ -15,7 +15,7 @@ from kernforge.errors import (
     TrustError,
     UsageError,
 )
-from kernforge.loader.host import has_module, probe
+from kernforge.loader.host import probe, told
 from kernforge.loader.search import check_request, local_override
 from kernforge.registry.api import open_default, open_registry
 from kernforge.registry.hub_client import library
@@ -47,22 +47,7 @@ def user_agent_of(user_agent: str | dict[str, str] | None) -> str:
     """
     from kernforge.compat.names import claimed_version  # noqa: PLC0415 - a table
 
-    host = probe()
-    parts = [user_agent] if isinstance(user_agent, str) and user_agent else []
-    if isinstance(user_agent, dict):
-        parts = [f"{key}/{value}" for key, value in user_agent.items()]
-    parts += [
-        f"kernels/{claimed_version(Environment.live())}",
-        f"python/{host.python}",
-        f"backend/{host.backend}",
-        f"platform/{host.cpu}-{host.os}",
-        "file_type/kernel",
-    ]
-    if has_module("torch"):
-        import torch  # noqa: PLC0415 - imported late, as everywhere
-
-        parts.append(f"torch/{torch.__version__}")
-    return "; ".join(parts)
+    return told(user_agent, f"kernels/{claimed_version(Environment.live())}")
 
 
 def get_hf_api(user_agent: str | dict[str, str] | None = None) -> Any:

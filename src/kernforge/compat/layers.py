@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kernels.layer.func")
 
 
-class _Published:
+class _Open:
+    """Its attributes can be set, as those of the client's objects."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+
+
+class _Published(_Open):
     repo_id: str
     revision: str | None
     version: Any
@@ -50,11 +60,11 @@ class FuncRepository(_Published, repositories.FuncRepository):
         super().__init__(*args, **named)
 
 
-class LocalLayerRepository(repositories.LocalLayerRepository):
+class LocalLayerRepository(_Open, repositories.LocalLayerRepository):
     """A layer of a kernel in a directory."""
 
 
-class LocalFuncRepository(repositories.LocalFuncRepository):
+class LocalFuncRepository(_Open, repositories.LocalFuncRepository):
     """A function of a kernel in a directory."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
@@ -62,11 +72,11 @@ class LocalFuncRepository(repositories.LocalFuncRepository):
         super().__init__(*args, **named)
 
 
-class LockedLayerRepository(repositories.LockedLayerRepository):
+class LockedLayerRepository(_Open, repositories.LockedLayerRepository):
     """A layer of a locked kernel."""
 
 
-class LockedFuncRepository(repositories.LockedFuncRepository):
+class LockedFuncRepository(_Open, repositories.LockedFuncRepository):
     """A function of a locked kernel."""
 
     def __init__(self, *args: Any, **named: Any) -> None:

@@ -69,13 +69,13 @@ class _LoadedKernels:
     def pop(self, path: Path, default: Any = None) -> Any:
         """Forget a kernel."""
         kernel = self._all().get(path, default)
-        importer.forget(path)
+        loader.forget(path)
         return kernel
 
     def clear(self) -> None:
         """Forget all."""
         for path in self._all():
-            importer.forget(path)
+            loader.forget(path)
 
     def update(self, other: dict[Path, LoadedKernel]) -> None:
         """Nothing: what was forgotten is loaded again when it is asked for."""

@@ -196,7 +196,7 @@ class LayerRepository(_KernelLayer, _Published):
         registry: a directory, a URL or a ``Registry``; None is the default one.
         trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
             any kernel, or a list of repo ids.
-        user_agent: accepted for compatibility with the hub's client; it is not sent.
+        user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
 
     Raises:
         LayerError: neither or both of revision and version.
@@ -218,7 +218,7 @@ class FuncRepository(_KernelFunction, _Published):
         registry: a directory, a URL or a ``Registry``; None is the default one.
         trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
             any kernel, or a list of repo ids.
-        user_agent: accepted for compatibility with the hub's client; it is not sent.
+        user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
 
     Raises:
         LayerError: neither or both of revision and version.

@@ -15,10 +15,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from kernforge._version import __version__
 from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError
 from kernforge.loader import audit_log, importer
 from kernforge.loader.fitness import check_device, check_needs, verify, verify_to_load
-from kernforge.loader.host import probe
+from kernforge.loader.host import probe, told
 from kernforge.loader.resolve import Decision, resolve
 from kernforge.loader.search import (
     Node,
@@ -29,6 +30,7 @@ from kernforge.loader.search import (
     find_local,
     local_override,
 )
+from kernforge.registry import hub_endpoint
 from kernforge.registry.api import Registry, member_for, open_default, open_registry
 from kernforge.system.environment import Environment
 
@@ -56,7 +58,7 @@ def get_kernel(
     backend: str | None = None,
     trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
-    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see the docstring
+    user_agent: str | dict[str, str] | None = None,
     build: bool = False,
 ) -> ModuleType:
     """Load a kernel from a registry; a kernel that is loaded already costs microseconds.
@@ -70,7 +72,7 @@ def get_kernel(
         backend: ``cpu``, or the one that torch is built for, which is the default.
         trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         check_arch: refuse a build without device code for the current GPU, or for a newer driver.
-        user_agent: accepted for compatibility with the hub's client; it is not sent.
+        user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
         build: where no variant fits but the source is published with its lock, build it once. This
             needs ``kernforge[build]`` and a C++ compiler.
 
@@ -88,6 +90,7 @@ def get_kernel(
     """
     check_request(version, revision)
     environment = Environment.live()  # two variables of a loaded kernel, and no copy of all
+    _tell(environment, user_agent)
     source = _open(registry, environment)
     if local_override(environment, repo_id) is not None:
         search = Search(source, backend, Environment.read(), trust_remote_code)
@@ -114,7 +117,7 @@ def get_local_kernel(
     registry: AnyRegistry = None,
     trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
-    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see the docstring
+    user_agent: str | dict[str, str] | None = None,
 ) -> ModuleType:
     """Load a kernel from a directory.
 
@@ -124,7 +127,7 @@ def get_local_kernel(
         registry: where the kernels are that it depends on, as ``get_kernel`` takes it.
         trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         check_arch: refuse a build without device code for the current GPU, or for a newer driver.
-        user_agent: accepted for compatibility with the hub's client; it is not sent.
+        user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
 
     Returns:
         The kernel's package. A directory is imported once; later changes are not seen.
@@ -135,6 +138,7 @@ def get_local_kernel(
         TrustError: the trust policy refuses it.
         IntegrityError: its metadata has a digest and a file differs.
     """
+    _tell(Environment.live(), user_agent)
     search = _new_search(registry, backend, trust_remote_code)
     return _load(find_local(search, Path(repo_path)), search.environment, check_arch=check_arch)
 
@@ -217,7 +221,7 @@ def install_kernel(
     backend: str | None = None,
     local_files_only: bool = False,
     trust_remote_code: bool | list[str] = False,
-    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see the docstring
+    user_agent: str | dict[str, str] | None = None,
 ) -> Path:
     """Bring a kernel and all that it depends on to this machine and verify them; import nothing.
 
@@ -229,7 +233,7 @@ def install_kernel(
         backend: ``cpu``, or the one that torch is built for, which is the default.
         local_files_only: use no network; what is not on this machine is an error.
         trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
-        user_agent: accepted for compatibility with the hub's client; it is not sent.
+        user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
 
     Returns:
         The directory of the variant for this process.
@@ -242,6 +246,7 @@ def install_kernel(
         IntegrityError: a file is not what was built.
     """
     check_request(version, revision)
+    _tell(Environment.live(), user_agent)
     search = _new_search(registry, backend, trust_remote_code, offline=local_files_only)
     root = find_kernel(search, repo_id, version, revision)
     for node in root.walk():
@@ -257,7 +262,7 @@ def get_locked_kernel(
     backend: str | None = None,
     trust_remote_code: bool | list[str] = False,
     check_arch: bool = True,
-    user_agent: str | dict[str, str] | None = None,  # noqa: ARG001 - see the docstring
+    user_agent: str | dict[str, str] | None = None,
 ) -> ModuleType:
     """Load a kernel at the commit that a lock says, and all that it depends on likewise.
 
@@ -268,7 +273,7 @@ def get_locked_kernel(
         backend: ``cpu``, or the one that torch is built for, which is the default.
         trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         check_arch: refuse a build without device code for the current GPU, or for a newer driver.
-        user_agent: accepted for compatibility with the hub's client; it is not sent.
+        user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
 
     Returns:
         The kernel's package.
@@ -283,6 +288,7 @@ def get_locked_kernel(
         IntegrityError: a file is not what was built or locked. Nothing of the kernel was run.
     """
     locks = read_locks(lockfile)
+    _tell(Environment.live(), user_agent)
     search = _new_search(registry, backend, trust_remote_code, locks=locks)
     return _load_locked(search, locks, repo_id, check_arch=check_arch)
 
@@ -339,6 +345,18 @@ def _load_locked(
     return _load(root, search.environment, check_arch=check_arch)
 
 
+def forget(path: Path) -> None:
+    """Forget the kernel of a variant's directory, so that it is imported again when it is asked for.
+
+    Operators that it registered with torch stay there.
+    """
+    with importer.lock:
+        module = importer.loaded(path)
+        importer.forget(path)
+        for request in [request for request, known in _loaded.items() if known is module]:
+            del _loaded[request]
+
+
 def find(
     repo_id: str,
     *,
@@ -356,6 +374,12 @@ def find(
     source = _open(registry, Environment.live())
     commit = find_commit(source, repo_id, version, revision)
     return member_for(source, repo_id), commit
+
+
+def _tell(environment: Environment, user_agent: str | dict[str, str] | None) -> None:
+    """Keep what requests to a hub may say of this process; nothing unless the user allows it."""
+    if environment.kernforge_user_agent == "1":
+        hub_endpoint.TOLD.set(told(user_agent, f"kernforge/{__version__}"))
 
 
 def _new_search(

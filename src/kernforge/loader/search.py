@@ -464,7 +464,7 @@ def find_local(search: Search, directory: Path) -> Node:
     directory = directory.absolute()
     if not directory.is_dir():
         raise NoVariantError(
-            f"there is no directory {directory}",
+            f"Cannot find a build variant for this system in {directory}: there is no such directory",
             hint="name a project, a directory of variants or a variant",
         )
     host = probe(search.backend)

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 
 from kernforge import documents
 from kernforge.artifact.integrity import is_bytecode
-from kernforge.artifact.metadata import FILE
+from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import (
+    IntegrityError,
     NetworkError,
     NotPublishedError,
     RegistryError,
@@ -114,13 +115,13 @@ class HubRegistry:
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit that a branch or tag names; None when there is none."""
         if self.endpoint.offline:
-            return self._cache.ref(repo_id, name)
+            return self._cache.ref(repo_id, name) or self._unnamed(repo_id).get(name)
         return self._known_refs(repo_id).get(name)
 
     def ref_names(self, repo_id: str) -> tuple[str, ...]:
         """All branches and tags, sorted."""
         if self.endpoint.offline:
-            return self._cache.ref_names(repo_id)
+            return tuple(sorted({*self._cache.ref_names(repo_id), *self._unnamed(repo_id)}))
         return tuple(sorted(self._known_refs(repo_id)))
 
     def commits(self, repo_id: str) -> tuple[str, ...]:
@@ -285,6 +286,24 @@ class HubRegistry:
             return listing
 
     # -- the cache --------------------------------------------------------------------------
+
+    def _unnamed(self, repo_id: str) -> dict[str, str]:
+        """Branches by what the builds in the cache say, for commits that no reference there names.
+
+        ``kernels`` fetches a version by its commit and leaves no reference. Of several commits of a
+        version, the one that was fetched last counts.
+        """
+        named = {self._cache.ref(repo_id, name) for name in self._cache.ref_names(repo_id)}
+        commits = [c for c in self._cache.commits(repo_id) if c not in named]
+        times = {c: self._cache.snapshot(repo_id, c).stat().st_mtime_ns for c in commits}
+        found = {}
+        for commit in sorted(commits, key=times.__getitem__):
+            for variant in self._cache.variants(repo_id, commit):
+                with contextlib.suppress(RegistryError, IntegrityError):
+                    document = self._cache.metadata(repo_id, commit, variant)
+                    found[f"v{Metadata.from_json(document).version}"] = commit
+                    break
+        return found
 
     def _has_blob(self, repo_id: str, file: HubFile) -> bool:
         blob = self._cache.repo(repo_id) / "blobs" / file.blob

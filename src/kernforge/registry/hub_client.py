@@ -26,6 +26,7 @@ from kernforge.errors import (
     RegistryError,
     UsageError,
 )
+from kernforge.registry import hub_endpoint
 from kernforge.registry.names import COMMIT, SHA256
 from kernforge.system import files
 from kernforge.system.digest import git_blob
@@ -106,8 +107,13 @@ class HubClient:
             token=self._token,
             library_name="kernforge",
             library_version=__version__,
+            user_agent=self._told(),
         )
         return api
+
+    def _told(self) -> str | None:
+        """What the header ``User-Agent`` says beyond the versions of kernforge and its library."""
+        return (hub_endpoint.TOLD.get() or None) if self.endpoint.tells else None
 
     def refs(self, repo_id: str) -> dict[str, str]:
         """Branches and tags of a kernel with their commits; a tag hides a branch of its name.
@@ -279,7 +285,10 @@ class HubClient:
         )
 
         common = build_hf_headers(
-            token=self._token, library_name="kernforge", library_version=__version__
+            token=self._token,
+            library_name="kernforge",
+            library_version=__version__,
+            user_agent=self._told(),
         )
         with get_session().stream(
             "GET",

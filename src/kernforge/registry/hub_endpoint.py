@@ -8,6 +8,7 @@ Decided by what ``huggingface_hub`` and ``kernels`` read, without importing eith
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
 VARIABLES = (
     *("HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
     *("KERNELS_CACHE", "HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "KERNFORGE_HOME"),
+    "KERNFORGE_USER_AGENT",
 )
 """The variables that decide."""
+
+TOLD: ContextVar[str] = ContextVar("kernforge_told", default="")
+"""What the loader tells a hub about this process, in the header ``User-Agent``: opt-in."""
 
 _DEFAULT = "https://huggingface.co"
 _ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
@@ -37,12 +42,14 @@ class HubEndpoint:
         cache: a directory that is laid out as the cache of ``huggingface_hub``.
         offline: whether only the cache is used.
         own_token: whether the user's token is meant for this hub.
+        tells: whether the hub is told what ``TOLD`` holds.
     """
 
     url: str
     cache: Path
     offline: bool
     own_token: bool
+    tells: bool = False
 
 
 def find(location: str, environment: Environment) -> HubEndpoint:
@@ -70,6 +77,7 @@ def find(location: str, environment: Environment) -> HubEndpoint:
             for text in (environment.hf_hub_offline, environment.transformers_offline)
         ),
         own_token=same,
+        tells=environment.kernforge_user_agent == "1",
     )
 
 

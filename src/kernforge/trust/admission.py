@@ -427,7 +427,9 @@ class _Request:
             if vouched:
                 return
             if vouched is not None:
-                reason = f"its hub does not name {owner!r} as a trusted publisher"
+                reason = (
+                    f"it is not from a trusted publisher: its hub does not name {owner!r} as one"
+                )
         raise self.refusal(rule, reason)
 
     def _mark(self, owner: str) -> Path:

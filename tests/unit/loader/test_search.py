@@ -23,7 +23,7 @@ def test_a_local_kernel_is_found_at_its_root_build_or_variant(tmp_path, write_va
         for path in (tmp_path / "project", tmp_path / "project/build", variant, str(variant))
     }
     assert len(modules) == 1
-    with pytest.raises(NoVariantError, match=r"there is no directory .*nothing"):
+    with pytest.raises(NoVariantError, match="nothing: there is no such directory"):
         kernforge.get_local_kernel(tmp_path / "nothing")
 
 

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
+import os
 import subprocess
 import sys
 import threading
@@ -22,7 +24,7 @@ from kernforge.registry.api import (
 )
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient
-from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.registry.hub_endpoint import TOLD, HubEndpoint
 
 pytest.importorskip("huggingface_hub")
 
@@ -148,6 +150,40 @@ def test_offline_the_cache_answers(hub, opened, commit):
     assert find_version(registry, "owner/other", 1) is None
     with pytest.raises(NetworkError, match="HF_HUB_OFFLINE"):
         registry.trusted_publisher("owner")
+
+
+def fetched_by_commit(cache, commit, version):
+    """What `kernels` leaves of a load by version: a snapshot, and no reference to it."""
+    folder = cache / "kernels--owner--toy" / "snapshots" / commit / "build" / "torch-cpu"
+    folder.mkdir(parents=True)
+    document = {"name": "toy", "id": "_toy", "version": version, "license": "x"}
+    document |= {"python-depends": [], "backend": {"type": "cpu"}}
+    (folder / "metadata.json").write_text(json.dumps(document))
+
+
+def test_offline_a_version_without_a_reference_is_found_by_its_builds(hub, opened, cache):
+    for number, version in enumerate((1, 1, 2)):
+        fetched_by_commit(cache, f"{number}" * 40, version)
+        snapshot = cache / "kernels--owner--toy" / "snapshots" / (f"{number}" * 40)
+        os.utime(snapshot, (number, number))
+    registry = opened(offline=True)
+    assert registry.ref_names(REPO) == ("v1", "v2")
+    assert find_version(registry, REPO, 1) == "1" * 40
+    assert find_version(registry, REPO, 3) is None
+    (cache / "kernels--owner--toy" / "refs").mkdir()
+    (cache / "kernels--owner--toy" / "refs" / "v1").write_text("0" * 40)
+    assert find_version(registry, REPO, 1) == "0" * 40
+
+
+def test_a_hub_is_told_of_the_process_only_if_the_user_allows_it(hub, cache):
+    for allowed in (False, True):
+        endpoint = HubEndpoint(
+            url=hub.url, cache=cache, offline=False, own_token=False, tells=allowed
+        )
+        token = TOLD.set("app/1; backend/cpu")
+        client = HubClient(endpoint)
+        assert ("backend/cpu" in str(client.api.user_agent)) is allowed
+        TOLD.reset(token)
 
 
 def test_when_the_hub_is_down_the_cache_answers_with_a_warning(hub, opened, commit, caplog):

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the own tests of the hub's client, `kernels`, against kernforge.
+
+    python scripts/client_tests.py [--version 0.17.2] [--json benchmarks/results/client-tests.json]
+
+The source distribution of each version is fetched from the user's package index, and its tests run
+four times: with the client itself, and with `import kernels` answered by `kernforge.compat`; each
+without a network, and with a hub on this machine whose kernels stand in for those of the public
+hub. What counts are the tests that pass with the client in the same conditions. Tests that reach
+for private parts are in `client_tests.toml` with the reason; they run, and are counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+
+from support.client_kernels import fill  # noqa: E402 - of the line above
+from support.hub_server import HubServer  # noqa: E402
+
+from kernforge.compat import shim  # noqa: E402
+from kernforge.setuptools.requirements import fetch_sdist  # noqa: E402
+from kernforge.system import files  # noqa: E402
+from kernforge.system.environment import Environment  # noqa: E402
+from kernforge.toolchain.index.index import Index  # noqa: E402
+
+LISTED = ROOT / "scripts" / "client_tests.toml"
+FIRST = Version("0.14")
+LIMIT_S = 500
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """What of the tests of one version passes.
+
+    Attributes:
+        passed: of the public tests that pass with the client in the same conditions.
+        public: number of those.
+        private_passed: of the tests that reach for private parts and pass with the client.
+        private: number of those.
+        failed: the public tests that do not pass, with the reason where one is listed.
+    """
+
+    version: str
+    passed: int = 0
+    public: int = 0
+    private_passed: int = 0
+    private: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def versions(index: Index) -> list[str]:
+    """The versions that the index has a source distribution of, the newest first."""
+    found = {archive.version for archive in index.sdists("kernels") if archive.version >= FIRST}
+    return [str(version) for version in sorted(found, reverse=True)]
+
+
+def prepare(version: str, place: Path, index: Index) -> tuple[Path, Path]:
+    """The directory of a version's tests, and one where the client itself is installed."""
+    project = place / f"kernels-{version}"
+    if not project.is_dir():
+        fetch_sdist(Requirement(f"kernels=={version}"), index, place)
+    (tests,) = (path.parent for path in project.rglob("tests/test_basic.py"))
+    client = place / f"client-{version}"
+    if not client.is_dir():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        wanted = [f"kernels=={version}"]
+        if any("kernels_data" in path.read_text() for path in tests.glob("*.py")):
+            wanted.append(f"kernels-data=={version}")
+        subprocess.run([*install, "--target", str(client), *wanted], check=True)
+    return tests, client
+
+
+def run(tests: Path, path: str, variables: Mapping[str, str], report: Path) -> dict[str, bool]:
+    """Run the tests with a PYTHONPATH; whether each passed."""
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    argv += ["-p", "no:kernforge.testing.plugin", "--continue-on-collection-errors", "-o"]
+    argv += ["junit_family=xunit1", f"--junitxml={report}", "--ignore=test_doctest.py"]
+    argv += ["--ignore=test_benchmarks.py", "."]
+    kept = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("HF_", "KERNEL", "KERNFORGE", "LOCAL_KERNELS", "PYTEST_", "PYTHON"))
+    }
+    env = {**kept, **variables, "PYTHONPATH": path}
+    report.unlink(missing_ok=True)
+    done = subprocess.run(
+        argv, cwd=tests, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
+    if not report.is_file():
+        sys.exit(done.stdout[-3000:] + done.stderr[-3000:])
+    results = {}
+    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest wrote it just now
+        bad = any(child.tag in {"failure", "error", "skipped"} for child in case)
+        where = Path(case.get("file") or case.get("classname") or "").name
+        name = f"{where}::{case.get('name')}"
+        results[name] = not bad and results.get(name, True)
+    return results
+
+
+def listed(name: str, table: Mapping[str, str]) -> str | None:
+    """The reason that is listed for a test; None where there is none."""
+    return next((why for glob, why in table.items() if fnmatch.fnmatchcase(name, glob)), None)
+
+
+def measure(version: str, place: Path, index: Index) -> Counts:
+    """Run the tests of one version with the client and with kernforge, and compare."""
+    tests, client = prepare(version, place, index)
+    lists = tomllib.loads(LISTED.read_text())
+    counts = Counts(version=version)
+    seen: set[str] = set()
+    for where in ("offline", "hub"):
+        hub = HubServer()
+        fill(hub, tests)
+        passed = {}
+        for who in ("client", "kernforge"):
+            home = place / "homes" / f"{version}-{where}-{who}"
+            files.remove_tree(home)
+            variables = {
+                "HF_HOME": str(home / "hf"),
+                "HF_HUB_DISABLE_XET": "1",
+                "KERNFORGE_HOME": str(home / "kernforge"),
+                **({"HF_HUB_OFFLINE": "1"} if where == "offline" else {"HF_ENDPOINT": hub.url}),
+            }
+            path = str(client)
+            if who == "kernforge":
+                added = shim.command_environment(Environment(variables), version)
+                path = os.pathsep.join((added.pop("PYTHONPATH"), str(ROOT / "src"), str(client)))
+                variables |= added
+            passed[who] = run(tests, path, variables, home.with_suffix(".xml"))
+        hub.close()
+        for name, good in passed["client"].items():
+            if not good or name in seen:
+                continue
+            seen.add(name)
+            ours = passed["kernforge"].get(name, False)
+            if listed(name, lists["private"]) is not None:
+                counts.private += 1
+                counts.private_passed += ours
+                continue
+            counts.public += 1
+            counts.passed += ours
+            if not ours:
+                counts.failed[f"{where}: {name}"] = (
+                    listed(name, lists["differs"]) or "not explained"
+                )
+    return counts
+
+
+def document(found: list[Counts]) -> dict[str, object]:
+    """The JSON document, with the table of the documentation."""
+    rows = [
+        [
+            each.version,
+            f"{each.passed} of {each.public}",
+            f"{100 * each.passed / max(each.public, 1):.1f} %",
+            f"{each.private_passed} of {each.private}",
+        ]
+        for each in found
+    ]
+    return {
+        "versions": [vars(each) for each in found],
+        "table": {
+            "title": "The own tests of `kernels`, with `import kernels` answered by kernforge",
+            "head": ["version", "public tests that pass", "", "tests of private parts that pass"],
+            "rows": rows,
+            "note": "Of the tests that pass with the client itself in the same conditions: on a CPU, "
+            "without a network and with a hub on the machine whose kernels stand in for those of the "
+            "public hub. Before 0.17 the source distribution lacks the fixtures of many tests.",
+        },
+    }
+
+
+def main() -> int:
+    """Measure; the exit code says whether 98 % of the public tests pass in each version."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="append", help="default: all from 0.14 on")
+    parser.add_argument("--dir", type=Path, required=True, help="where sources are unpacked")
+    parser.add_argument("--json", type=Path, help="the document")
+    options = parser.parse_args()
+    index = Index.from_environment(os.environ)
+    found = []
+    for version in options.version or versions(index):
+        counts = measure(version, options.dir.absolute(), index)
+        found.append(counts)
+        for name, why in counts.failed.items():
+            print(f"{version} {name}: {why}")
+        print(f"{version} private: {counts.private_passed} of {counts.private} pass")
+        if options.json:
+            files.write_atomic(options.json, json.dumps(document(found), indent=1) + "\n")
+        print(f"{version} public: {counts.passed} of {counts.public} pass", flush=True)
+    passed, public = sum(each.passed for each in found), sum(each.public for each in found)
+    print(f"public: {passed} of {public} pass")
+    return 0 if all(each.passed >= 0.98 * each.public for each in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
