@@ -110,7 +110,7 @@ class Console:
 
     def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
         """Begin a download; returns a function to call with each number of received bytes."""
-        size_text = f" ({total / _MB:.0f} MB)" if total else ""
+        size_text = f" ({size(total)})" if total else ""
         self.note(f"fetching {what}{size_text}")
         got = 0
         last = time.monotonic()
@@ -122,7 +122,7 @@ class Console:
             if now - last < (_ON_TERMINAL_S if self._watched else self._every_s) or self._quiet:
                 return
             last = now
-            share = f" of {total / _MB:.0f} MB" if total else " MB"
+            share = f" of {size(total)}" if total else " MB"
             self._print(f"  {got / _MB:.1f}{share}")
 
         return advance

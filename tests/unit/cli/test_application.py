@@ -144,3 +144,10 @@ def test_get_asks_for_a_version_in_the_commands_words(capsys):
 def test_a_registry_that_is_not_there_is_reported(tmp_path, capsys):
     assert call("versions", "me/my-op", "--registry", str(tmp_path / "none")) == 8
     assert "that directory does not exist" in capsys.readouterr().err
+
+
+def test_get_says_how_a_repo_id_is_written(new_user, capsys):
+    assert call("get", "nonsense") == 2
+    assert capsys.readouterr().err == (
+        "error: 'nonsense' is not a repo id\nhint: write it like owner/name\n"
+    )

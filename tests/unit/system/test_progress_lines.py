@@ -82,3 +82,8 @@ def test_a_download_without_a_terminal_has_a_line_every_ten_seconds(capsys):
     advance = console.Console(every_s=0).fetching("a.whl", 10**8)
     advance(10**6)
     assert capsys.readouterr().err == "fetching a.whl (100 MB)\n  1.0 of 100 MB\n"
+
+
+def test_a_small_download_has_its_size(capsys):
+    console.Console().fetching("small.whl", 3_400)
+    assert capsys.readouterr().err == "fetching small.whl (3 kB)\n"

@@ -24,3 +24,18 @@ def test_names_beyond_the_first_are_counted():
 )
 def test_a_time_for_people(seconds, text):
     assert tables.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, ""),
+        (12, "1 kB"),
+        (3_400, "3 kB"),
+        (999_000, "999 kB"),
+        (37e6, "37 MB"),
+        (2.6e9, "2.6 GB"),
+    ],
+)
+def test_a_size_is_never_zero_megabytes(count, text):
+    assert tables.size(count) == text
