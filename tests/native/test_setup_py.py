@@ -243,7 +243,10 @@ def test_an_editable_install(plain, tmp_path, environment):
     (site,) = (venv / "lib").glob("python*/site-packages")
     (site / "all.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
     python = venv / "bin/python"
-    run(python, "-m", "kernforge", "pip", "install", "-e", ".", cwd=plain, env=environment)
+    argv = (python, "-m", "kernforge", "pip", "install", "-e", ".")
+    printed = run(*argv, cwd=plain, env=environment)
+    assert f"building {plain.name} for torch" in printed
+    assert "actions were run" in printed  # what the build within pip says
     code = "import torch, plain; print(plain.value(), plain.__file__)"
     value, place = run(python, "-c", code, cwd=tmp_path / "venv", env=environment).split()
     assert value == "42"

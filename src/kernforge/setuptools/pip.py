@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 # As BuildExtension says it.
 _COUNTS = re.compile(r"(\d+) of (\d+) actions were run")
-_PROGRESS = re.compile(r"\d+ of \d+ actions ended")
 _SUBPROCESS = "error: subprocess-exited-with-error"
 # setuptools writes "error: " before what BuildExtension raised, of which our hint is the next line.
 _OURS = re.compile(r"^error: [^\n]+\n\S[^\n]*\Z", re.MULTILINE)
@@ -232,6 +231,14 @@ class ProjectBuilder:
             setup=setup.read_text(errors="replace") if setup.is_file() else "",
         )
 
+    @contextlib.contextmanager
+    def followed(self, project: str) -> Iterator[Path]:
+        """Say what is built, and what the build appends to a file; gives the file."""
+        self._console.note(f"building {project} for {self._target}")
+        path = self.place / "progress" / str(len(list(self.place.glob("progress/*"))))
+        with followed(path, self._console):
+            yield path
+
     def wheel(self, project: Path, options: Sequence[str] = ()) -> Path:
         """Build a project to a wheel.
 
@@ -244,17 +251,16 @@ class ProjectBuilder:
             ToolchainError: something that it needs cannot be installed.
             UsageError: it is not a project.
         """
-        self._console.note(f"building {project.name} for {self._target}")
         out = self.place / "wheels" / str(len(list(self.place.glob("wheels/*"))))
         argv = (
             *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"),
             *("--use-pep517", "--disable-pip-version-check", "--no-input", "--verbose", *options),
             *("--wheel-dir", str(out), str(project)),
         )
-        progress = self.place / "progress" / out.name
-        variables = {**self.variables(project), "KERNFORGE_PROGRESS": str(progress)}
-        with followed(progress, self._console):
-            done = run(Command(argv=argv, env=variables))
+        variables = self.variables(project)
+        with self.followed(project.name) as progress:
+            added = {"KERNFORGE_PROGRESS": str(progress)}
+            done = run(Command(argv=argv, env={**variables, **added}))
         made = list(out.glob("*.whl"))
         if done.returncode != 0 or not made:
             shown = progress.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -307,11 +313,7 @@ def failure_text(output: str, shown: Iterable[str]) -> tuple[str, bool]:
     _, step, rest = output.rpartition("running build_ext\n")
     text = (rest if step else output).partition(_SUBPROCESS)[0]
     known = {line.strip() for line in shown}
-    lines = [
-        line
-        for line in text.splitlines()
-        if line.strip() not in known and not _PROGRESS.match(line.strip())
-    ]
+    lines = [line for line in text.splitlines() if line.strip() not in known]
     left = textwrap.dedent("\n".join(lines)).strip()
     if not left:
         return output.strip(), False
@@ -359,8 +361,10 @@ class _Run:
         project = Path(path.partition("[")[0]).absolute()
         options = (*self._request.options, "--no-deps", "--no-build-isolation", "--use-pep517")
         argv = ("install", *options, "-e", path)
-        if code := _pip(argv, self._builder.variables(project)):
-            return code
+        variables = self._builder.variables(project)
+        with self._builder.followed(project.name) as progress:
+            if code := _pip(argv, {**variables, "KERNFORGE_PROGRESS": str(progress)}):
+                return code
         # What it needs at run time comes from pip as usual: it is named by its name now.
         argv = (sys.executable, "-c", _EDITABLE, str(project))
         done = run(Command(argv=argv, env=self._variables))

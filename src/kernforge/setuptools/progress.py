@@ -21,7 +21,7 @@ _EVERY_S = 0.5
 
 
 class AppendingConsole(Console):
-    """A console that also appends its notes to a file.
+    """A console that also appends its notes, and the lines of a long build, to a file.
 
     Args:
         path: the file, which exists.
@@ -31,9 +31,8 @@ class AppendingConsole(Console):
         super().__init__(failures=False)
         self._path = path
 
-    def note(self, text: str) -> None:
-        """Print a note, and append it to the file."""
-        super().note(text)
+    def _write(self, text: str) -> None:
+        super()._write(text)
         files.append(self._path, f"{text}\n")
 
 
