@@ -49,6 +49,7 @@ tested: $(VENV)/ready-torch $(VENV)/ready-build,demo,test
 	$(BIN)/kernforge build --quiet kernels/linear-gelu --variant '*-cpu-*'
 	$(BIN)/kernforge build --quiet kernels/bitonic-sort --variant '*-cpu-*'
 	$(BIN)/kernforge build --quiet kernels/moe --variant '*-cpu-*'
+	$(BIN)/kernforge build --quiet kernels/matmul --variant '*-cpu-*'
 	@# Bound with ATen, so built for the torch that is installed.
 	$(BIN)/kernforge build --quiet kernels/gelu-approx --variant \
 	  "$$($(BIN)/python -c 'import torch; print("torch" + "".join(torch.__version__.split(".")[:2]))')-*-cpu-*"

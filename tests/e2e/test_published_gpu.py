@@ -49,6 +49,12 @@ x, weight, bias = random(33 * 96).view(33, 96), random(200 * 96).view(200, 96) /
 wide = reference.linear_gelu(x.double(), weight.double(), bias.double())
 near(kernel.linear_gelu(x, weight, bias), wide)
 """,
+    "matmul": """
+a, b, bias = random(33 * 96).view(33, 96), random(96 * 200).view(96, 200) / 10, random(200)
+wide = reference.matmul(a.double(), b.double(), bias.double(), "silu")
+near(kernel.matmul(a, b, bias=bias, activation="silu"), wide)
+near(kernel.matmul(a, b.t().contiguous().t()), a.double() @ b.double())
+""",
     "moe": """
 x, logits = random(33 * 96).view(33, 96), random(33 * 8).view(33, 8)
 w1, w2 = random(8 * 80 * 96).view(8, 80, 96) / 10, random(8 * 96 * 40).view(8, 96, 40) / 10
