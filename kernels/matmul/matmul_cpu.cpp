@@ -10,6 +10,7 @@
 #include <c10/util/Float8_e5m2.h>
 #endif
 
+#include <array>
 #include <cmath>
 
 #include "kernforge/elementwise.h"
@@ -36,13 +37,20 @@ W activated(Activation activation, W z) {
   }
 }
 
+// What each byte of a type of fp8 stands for.
 template <class T>
-float decoded(const void* data, int64_t at) {
-  return static_cast<float>(static_cast<const T*>(data)[at]);
+const float* decoded() {
+  static const auto table = [] {
+    std::array<float, 256> all{};
+    for (int i = 0; i < 256; ++i) {
+      all[i] = static_cast<float>(T(static_cast<uint8_t>(i), T::from_bits()));
+    }
+    return all;
+  }();
+  return table.data();
 }
-float number(Type type, const void* data, int64_t at) {
-  return type == Type::kE4M3 ? decoded<c10::Float8_e4m3fn>(data, at)
-                             : decoded<c10::Float8_e5m2>(data, at);
+const float* table_of(Type type) {
+  return type == Type::kE4M3 ? decoded<c10::Float8_e4m3fn>() : decoded<c10::Float8_e5m2>();
 }
 
 }  // namespace
@@ -67,6 +75,9 @@ void finish_cpu(kernforge::DType dtype, void* c, const void* residual, const voi
 }
 
 void fp8_rows_cpu(const Matmul& of, int64_t matrix, int64_t first, int64_t last) {
+  const float *left = table_of(of.left), *right = table_of(of.right);
+  const auto* of_a = static_cast<const uint8_t*>(of.a.data);
+  const auto* of_b = static_cast<const uint8_t*>(of.b.data);
   const auto dtype =
       of.out == Type::kFloat16 ? kernforge::DType::kFloat16 : kernforge::DType::kBFloat16;
   kernforge::dispatch(dtype, [&](auto element) {
@@ -78,8 +89,7 @@ void fp8_rows_cpu(const Matmul& of, int64_t matrix, int64_t first, int64_t last)
         const int64_t a = matrix * of.a.matrix_stride + row * of.a.row_stride;
         const int64_t b = matrix * of.b.matrix_stride + column * of.b.column_stride;
         for (int64_t k = 0; k < of.depth; ++k) {
-          sum += number(of.left, of.a.data, a + k * of.a.column_stride) *
-                 number(of.right, of.b.data, b + k * of.b.row_stride);
+          sum += left[of_a[a + k * of.a.column_stride]] * right[of_b[b + k * of.b.row_stride]];
         }
         const Extras& extras = of.extras;
         if (extras.scale_b != nullptr) sum *= extras.scale_b[column * extras.scale_b_stride];
