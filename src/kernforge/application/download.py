@@ -75,7 +75,7 @@ def _best_for(what: str, published: Iterable[str], host: Host) -> str:
     if resolution.best is None:
         raise NoVariantError(
             f"no build of {what} fits that machine:\n\n{resolution.trace()}\n",
-            hint=way_out(resolution, host),
+            hint=f"{way_out(resolution, host)}; or name the machine that it is for: --platform",
         )
     return resolution.best.name
 

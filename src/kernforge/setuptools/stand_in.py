@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kernforge.setuptools import machine
 from kernforge.setuptools.target import STAND_IN
 from kernforge.system import files
+from kernforge.system.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +60,7 @@ def write(
     values = {
         "release": target.release,
         "cuda": str(target.cuda) if target.cuda else None,
-        "archs": _archs(target, environment, progress),
+        "archs": _archs(target, environment),
     }
     files.write_new(package / STAND_IN, json.dumps(values, indent=1))
     include = machine.torch_directory(target, environment, progress) / "include"
@@ -121,10 +122,10 @@ def _texts(template: Traversable, below: str = "") -> Iterable[tuple[str, str]]:
             yield name, item.read_text(encoding="utf-8")
 
 
-def _archs(
-    target: TorchTarget, environment: Environment, progress: Progress
-) -> list[tuple[int, int]]:
+def _archs(target: TorchTarget, environment: Environment) -> list[tuple[int, int]]:
     if target.cuda is None:
         return []
-    archs: tuple[cuda_arch.Arch, ...] = machine.find_archs(target.cuda, environment, progress)
+    # The build says what it compiles for, if it has device code.
+    quiet = Console(quiet=True)
+    archs: tuple[cuda_arch.Arch, ...] = machine.find_archs(target.cuda, environment, quiet)
     return sorted({(arch.major, arch.minor) for arch in archs})

@@ -104,8 +104,9 @@ def test_a_variant_that_is_not_there_is_reported_with_the_reason(registry, outer
     rocm = Selection(hosts=(parse("torch2.11-rocm72-x86_64-linux"),))
     with pytest.raises(
         NoVariantError, match="torch-cuda: is for cuda, kernels are wanted for rocm"
-    ):
+    ) as error:
         fetched(registry, outer, rocm)
+    assert error.value.hint.endswith("or name the machine that it is for: --platform")
 
 
 def test_a_copy_is_a_registry_with_the_same_commits_and_names(registry, outer, tmp_path):

@@ -72,3 +72,13 @@ def test_a_wrong_epoch_is_reported(wheel, tmp_path, write_variant, monkeypatch):
     code, document, _ = wheel(".")
     assert code == 2
     assert "yesterday" in document["message"]
+
+
+def test_a_kernel_is_not_built_for_versions_as_a_setup_py_is(wheel, tmp_path):
+    (tmp_path / "build.toml").touch()
+    (tmp_path / "setup.py").touch()
+    code, document, _ = wheel(".", "--torch", "2.11")
+    assert code == 2
+    assert document["message"].startswith(". is a kernel, and --torch, --cuda and --python are for")
+    (tmp_path / "empty").mkdir()
+    assert "is not a setup.py project" in wheel("empty", "--torch", "2.11")[1]["message"]

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.setuptools.target import STAND_IN
+from kernforge.setuptools import stand_in
+from kernforge.setuptools.target import STAND_IN, named_target
+from kernforge.system.environment import Environment
 
 ROOT = Path(__file__).parents[3]
 TEMPLATE = resources.files("kernforge") / "templates" / "torch_stand_in"
@@ -85,3 +87,9 @@ except urllib.error.HTTPError as error:
     )
     assert "kernforge builds this wheel and does not fetch" in printed
     assert "as not found: 404" in printed
+
+
+def test_what_the_build_will_say_of_gpus_is_not_said_before(capsys):
+    wanted = named_target("2.11", "13.0", "3.12")
+    assert stand_in._archs(wanted, Environment({"PATH": "/usr/bin:/bin"}))
+    assert not capsys.readouterr().err

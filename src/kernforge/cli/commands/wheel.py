@@ -122,7 +122,10 @@ def _setup_project(arguments: argparse.Namespace) -> Path | None:
         return path
     if chosen:
         raise UsageError(
-            f"{arguments.kernel} is not a setup.py project, for which --torch, --cuda and --python are",
+            f"{arguments.kernel} is a kernel, and --torch, --cuda and --python are for setup.py projects"
+            if built
+            else f"{arguments.kernel} is not a setup.py project, for which --torch, --cuda and "
+            "--python are",
             hint="a kernel's variants are chosen with --variant; `kernforge build` makes them",
         )
     return None
