@@ -67,6 +67,7 @@ __all__ = [
     "read_data",
 ]
 
+_TABLE, _BETWEEN = re.compile(r"\('([^()]*)',?\)"), "', '"
 _BOM = "\ufeff"
 _MIGRATE = "run `kernforge migrate`"
 _NO_FRAMEWORK = (
@@ -174,6 +175,8 @@ def _load(text: str, source: str) -> legacy.Data:
         problem, _, position = str(error).partition(" (at ")
         line = re.match(r"line (\d+), (column \d+)\)", position)
         place = f"{source}:{line[1]}: {line[2]}" if line else f"{source}: at the end"
+        # Python's parser names a table by the tuple of its keys.
+        problem = _TABLE.sub(lambda keys: f"[{keys[1].replace(_BETWEEN, '.')}]", problem)
         raise ManifestError(
             f"{place}: the file is not valid TOML: {problem[:1].lower()}{problem[1:]}",
             hint="correct the line; the grammar is at https://toml.io/en/v1.0.0",
