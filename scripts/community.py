@@ -125,9 +125,23 @@ def summary(found: Sequence[tuple[Built, Tested | None]]) -> list[list[str]]:
     return rows
 
 
+def added(
+    found: Sequence[tuple[Built, Tested | None]], others: Sequence[Path]
+) -> list[tuple[Built, Tested | None]]:
+    """The outcomes of earlier runs with those of this one; the later of one variant counts."""
+    known = {}
+    for path in others:
+        for entry in json.loads(path.read_text())["kernels"]:
+            built = Built(**entry["built"])
+            tested = Tested(**entry["tested"]) if entry["tested"] else None
+            known[built.kernel, built.backend, built.variant] = built, tested
+    known |= {(b.kernel, b.backend, b.variant): (b, t) for b, t in found}
+    return [known[key] for key in sorted(known)]
+
+
 def report(options: argparse.Namespace) -> bool:
     """Print the table, write the JSON, and say whether all is as it should be."""
-    found = records(options.dir)
+    found = added(records(options.dir), options.add)
     rows = [HEAD, *(row(*one) for one in found)]
     widths = [max(len(line[i]) for line in rows) for i in range(len(HEAD))]
     for line in rows:
@@ -135,8 +149,11 @@ def report(options: argparse.Namespace) -> bool:
     right = sum(good(*one) for one in found)
     print(f"{right} of {len(found)} are as they should be")
     if options.json:
+        sources: dict[str, str] = {}
+        for path in options.add:
+            sources |= json.loads(path.read_text())["sources"]
         document = {
-            "sources": {str(path.name): _commit(path) for path in options.checkout},
+            "sources": sources | {str(path.name): _commit(path) for path in options.checkout},
             "kernels": [
                 {"built": asdict(b), "tested": asdict(t) if t else None, "right": good(b, t)}
                 for b, t in found
@@ -197,6 +214,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit-s", type=int, default=900, help="for each build and test run")
     parser.add_argument("--workers", type=int, default=0, help="processes of one test run")
     parser.add_argument("--json", type=Path, help="also write the outcome here")
+    parser.add_argument(
+        "--add",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="JSON",
+        help="with the outcomes of an earlier run; may be repeated",
+    )
     return parser.parse_args()
 
 

@@ -50,7 +50,7 @@ GROUPS = {
         "versions; cpp_extension builds once\nfor each of them.\n",
         (
             *("build.json", "matrix.json", "scaling.json", "toolchain.json", "community.json"),
-            "sdists*.json",
+            *("community-census.json", "sdists*.json"),
         ),
     ),
     "load": Group(

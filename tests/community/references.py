@@ -268,3 +268,14 @@ def test_gated_delta_rule(form: str) -> None:
         state = state + torch.einsum("bhk,bhv->bhkv", k[:, t], change)
         wanted[:, t] = torch.einsum("bhkv,bhk->bhv", state, q[:, t]) / width**0.5
     near(got, wanted, 1e-2 if form == "chunk" else 1e-4)
+
+
+@only("trimul_gpumode")
+def test_the_function_for_hopper() -> None:
+    """The function kernel_h100 on the data of the kernel's own benchmark, which calls another function."""
+    ((cls, name),) = WORKLOADS
+    one: Any = cls()
+    torch.manual_seed(one.seed)
+    one.setup()
+    data = (one.input_tensor, one.mask, one.weights, one.config)
+    near(importlib.import_module(NAME).kernel_h100(data), getattr(one, f"verify_{name}")(), 1e-2)

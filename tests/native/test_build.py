@@ -143,6 +143,20 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path):
     assert not (root / "build").exists()
 
 
+def test_a_project_whose_preprocessor_chooses_one_of_two_bindings_builds(kernforge_cli, tmp_path):
+    # As flash-attn2 of kernels-community: one is for the CPU, one for CUDA.
+    other = f"#ifndef CPU_KERNEL\n{projects.STABLE_BINDING}#endif\n"
+    mine = f"// PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)\n{projects.STABLE_BINDING}"
+    root = projects.write(tmp_path, binding=mine)
+    (root / "torch-ext" / "other.cpp").write_text(other)
+    manifest = (root / "build.toml").read_text()
+    one = '"torch-ext/torch_binding.cpp"'
+    (root / "build.toml").write_text(manifest.replace(one, f'{one}, "torch-ext/other.cpp"'))
+    kernforge_cli("build", root)
+    x = torch.arange(7.0)
+    assert torch.equal(kernforge.get_local_kernel(root).times_two(x), 2 * x)
+
+
 def test_nothing_runs_twice(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
     kernforge_cli("build", root)

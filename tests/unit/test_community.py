@@ -2,10 +2,16 @@
 """What the script that builds other people's kernels concludes from what it sees."""
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+
+from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
+from kernforge.loader.host import Host
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import community
@@ -87,3 +93,31 @@ def test_the_checkout_is_left_as_it_is(tmp_path):
     assert kernel.label == "co/k"
     assert [p.name for p in source.iterdir()] == ["build.toml"]
     assert (community_build._copied(kernel, tmp_path / "out") / "kernforge.lock").is_file()
+
+
+def test_the_outcomes_of_earlier_runs_are_kept_and_the_later_counts(tmp_path):
+    earlier = tmp_path / "earlier.json"
+    kernels = [
+        {"built": asdict(built(cpu_s=1.0)), "tested": None},
+        {"built": asdict(built(kernel="co/other")), "tested": asdict(after(kernel="co/other"))},
+    ]
+    earlier.write_text(json.dumps({"kernels": kernels, "sources": {}}))
+    (one, other) = community.added([(built(cpu_s=2.0), after(passed=3))], [earlier])
+    assert (one[0].cpu_s, one[1].passed) == (2.0, 3)
+    assert other[0].kernel == other[1].kernel == "co/other"
+
+
+def test_a_variant_for_another_cuda_is_tested_as_a_copy_with_the_name_of_torchs(tmp_path):
+    host = Host(cpu="x86_64", os="linux", backend=Backend("cuda", Version2(13, 0)))
+    names = [f"torch-stable-abi210-cu{cuda}-x86_64-linux" for cuda in ("128", "130")]
+    for name in names:
+        variant = tmp_path / "kernels" / "co" / "k" / "build" / name
+        variant.mkdir(parents=True)
+        (variant / "metadata.json").write_text(name)
+    places = [
+        community_test._place(built(backend="cuda", variant=name), host, tmp_path) for name in names
+    ]
+    assert [place.name for place in places] == [names[1], names[1]]
+    assert [(place / "metadata.json").read_text() for place in places] == names
+    assert community.label("cuda", (12, 8)) == "cuda-12.8"
+    assert community.label("cuda", (13, 0)) == community.label("cuda", Version2(13, 0)) == "cuda"

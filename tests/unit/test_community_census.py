@@ -11,6 +11,7 @@ from kernforge.project import targets
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import community_census
+import community_outcomes
 
 KEPT = Path(__file__).parents[2] / "benchmarks" / "results" / "community-census.json"
 KERNELS = json.loads(KEPT.read_text())["kernels"]
@@ -53,3 +54,16 @@ def test_the_facts_of_a_manifest_make_the_same_facts():
             for name, section in kept["kernels"].items()
         }
         assert again == kept
+
+
+def test_the_table_says_of_each_manifest_what_became_of_it():
+    census = json.loads(KEPT.read_text())
+    built = json.loads(KEPT.with_name("community.json").read_text())
+    assert census["table"] == community_outcomes.table(census, built)
+    for row, (name, *ours, others) in zip(KERNELS, census["table"]["rows"], strict=True):
+        assert name == row["directory"]
+        for backend, text in zip(community_outcomes.OURS, ours, strict=True):
+            assert bool(text) == (backend in row["planned"])
+            # What has something to compile was built, or says why not.
+            assert text != "planned", name
+        assert bool(others) == bool(row["planned"].keys() - {*community_outcomes.OURS})

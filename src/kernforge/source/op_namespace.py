@@ -9,7 +9,7 @@ time, so that its object file serves every build. See docs/decisions/0019.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SOURCE = "namespace.cpp"
@@ -43,10 +43,12 @@ class NamespaceUse:
     Attributes:
         compiled: whether the unit must be compiled with the name.
         linked: whether the unit takes the name at link time.
+        module: whether the unit is compiled with the name and may hold Python's way into it.
     """
 
     compiled: bool = False
     linked: bool = False
+    module: bool = False
 
 
 def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -> NamespaceUse:
@@ -61,13 +63,25 @@ def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -
     if not any(name in text for text in sources for name in _MACROS):
         return NamespaceUse()
     registers = sum(len(_REGISTERS.findall(text)) for text in sources)
+    compiled = NamespaceUse(compiled=True, module=registers > 0)
     if not bundled or registers != 1 or torch is None:
-        return NamespaceUse(compiled=True)
+        return compiled
     if torch < _STABLE_SINCE and any(_STABLE.search(text) for text in sources):
-        return NamespaceUse(compiled=True)
+        return compiled
     rest = [_LIBRARY.sub("", _REGISTERS.sub("", text)) for text in sources]
     plain = not any(_OTHERWISE.search(text) or any(m in text for m in _MACROS) for text in rest)
-    return NamespaceUse(compiled=not plain, linked=plain)
+    return NamespaceUse(linked=True) if plain else compiled
+
+
+def together(uses: Sequence[NamespaceUse]) -> list[NamespaceUse]:
+    """How the units of one build use the namespace.
+
+    The object that holds the name at link time has Python's way into it. So if a unit is compiled
+    with its own, as where the preprocessor chooses one of two bindings, all are compiled with it.
+    """
+    if not any(one.module for one in uses):
+        return list(uses)
+    return [NamespaceUse(compiled=True) if one.linked else one for one in uses]
 
 
 def source(name: str) -> str:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import concurrent.futures
 import graphlib
+import statistics
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import cost as execute_cost
 from kernforge.build.execute import results, sandbox
-from kernforge.build.execute.cost import Measures
+from kernforge.build.execute.cost import Estimate, Measures
 from kernforge.build.execute.local_pool import LocalPool
 from kernforge.build.execute.outcome import Done, Outcome, Spent, out_of_memory
 from kernforge.build.execute.results import STORE_KIND
@@ -25,10 +27,15 @@ from kernforge.build.plan import graph
 from kernforge.system.tables import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernforge.build.execute.action import ActionContext
     from kernforge.build.execute.outcome import ActionPool, Events, Failure
     from kernforge.build.plan.graph import Action, Plan
     from kernforge.project.api import Project
+
+_HEAVY_S = 1.0
+"""A kind of action whose guess is longer must have been measured, before the rest is estimated."""
 
 
 def run_actions(
@@ -76,11 +83,12 @@ class _Loop:
         self._alone: set[str] = set()
         self._began = time.monotonic()
         self._started: dict[str, float] = {}
-        # Of the actions that have not ended: what they take, what waits for them, and whether all of
-        # that is of earlier runs.
+        # Of the actions that have not ended: what they take, what waits for them, the kind of each
+        # that never ran, and what others of these kinds took.
         self._left: dict[str, float] = {}
         self._distance: dict[str, float] = {}
-        self._measured = False
+        self._unknown: dict[str, Estimate] = {}
+        self._took: dict[Estimate, list[float]] = defaultdict(list)
         self.failures: list[Failure] = []
         self.spent: list[Spent] = []
         self.ran = self.reused = self.shared = 0
@@ -113,7 +121,7 @@ class _Loop:
         seconds |= {key: cost.seconds for key, cost in expected.items()}
         distance = execute_cost.distances(self._plan.actions, graph.needs, seconds)
         self._distance, self._left = distance, {a.key: seconds[a.key] for a in missing}
-        self._measured = all(self._measures.knows(action) for action in missing)
+        self._compare(missing)
         while order.is_active():
             for key in order.get_ready():
                 action = self._by_key[key]
@@ -149,18 +157,41 @@ class _Loop:
                     self._note(action, done)
                     order.done(action.key)
 
+    def _compare(self, missing: Sequence[Action]) -> None:
+        """Note the kinds of actions that never ran, and what others of their kinds took."""
+        new = {action.key for action in missing if not self._measures.knows(action)}
+        if not new:
+            return
+        for action in self._plan.actions:
+            kind = execute_cost.guess(action, jobs=self._context.jobs)
+            if action.key in new:
+                self._unknown[action.key] = kind
+            elif self._measures.knows(action):
+                self._took[kind].append(self._measures.expect(action).seconds)
+
     def left(self) -> str:
-        """In words how long the rest takes and what of it takes longest, if earlier runs say so."""
+        """In words how long the rest takes and what of it takes longest.
+
+        What ran before takes what it took then; the rest what others of its kind took. Nothing is
+        said before one of each kind has ended.
+        """
         now, left = time.monotonic(), dict(self._left)
-        if not left or not self._measured:
+        unknown = {key: kind for key, kind in dict(self._unknown).items() if key in left}
+        took = {kind: statistics.fmean(seconds) for kind, seconds in list(self._took.items())}
+        heavy = {kind for kind in unknown.values() if kind.seconds >= _HEAVY_S}
+        if not left or not heavy <= took.keys():
             return ""
+        left |= {key: took.get(kind, kind.seconds) for key, kind in unknown.items()}
+        distance = self._distance | {
+            key: self._distance[key] - kind.seconds + left[key] for key, kind in unknown.items()
+        }
         elapsed = {key: now - start for key, start in dict(self._started).items() if key in left}
-        seconds = execute_cost.remaining(left, elapsed, self._distance, jobs=self._context.jobs)
+        seconds = execute_cost.remaining(left, elapsed, distance, jobs=self._context.jobs)
         text = f"about {duration(seconds)} left"
         if waiting := left.keys() - elapsed.keys():
             longest = max(sorted(waiting), key=left.__getitem__)
-            title = self._by_key[longest].title
-            text += f", longest pending: {title} ({duration(left[longest])} before)"
+            before = "never ran" if longest in unknown else f"{duration(left[longest])} before"
+            text += f", longest pending: {self._by_key[longest].title} ({before})"
         return text
 
     def _run(self, action: Action, threads: int) -> Done:
@@ -195,6 +226,8 @@ class _Loop:
                 )
             )
             self._measures.learn(action, peak_bytes=completed.peak_bytes, wall_s=completed.wall_s)
+            if kind := self._unknown.pop(action.key, None):
+                self._took[kind].append(completed.wall_s)
         else:
             self.reused += 1
             self.shared += done.origin == "shared"

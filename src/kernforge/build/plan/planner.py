@@ -122,8 +122,12 @@ class ProjectPlanner:
         chosen = units.units(self.manifest, target.backend, target.cuda)
         if not chosen:
             raise ManifestError(f"build.toml: {target.name} has no source to compile")
-        objects = [self._compile(unit, target, ops_name) for unit in chosen]
-        if any(self._use(unit, target).linked for unit in chosen):
+        uses = op_namespace.together([self._use(unit, target) for unit in chosen])
+        objects = [
+            self._compile(unit, target, ops_name, use)
+            for unit, use in zip(chosen, uses, strict=True)
+        ]
+        if any(use.linked for use in uses):
             objects.append(linking.namespace(self.actions, target, ops_name))
         linked = linking.link(
             self.actions,
@@ -156,10 +160,11 @@ class ProjectPlanner:
             self._closures[unit] = units.closure(unit, self.sources)
         return self._closures[unit]
 
-    def _compile(self, unit: Unit, target: Target, ops_name: str) -> Action:
+    def _compile(
+        self, unit: Unit, target: Target, ops_name: str, use: op_namespace.NamespaceUse
+    ) -> Action:
         closure = self._closure(unit)
         inputs = [self.actions.file(path) for path in closure.files]
-        use = self._use(unit, target)
         common = (
             *flags.defines(target, ops_name if use.compiled else None),
             *([op_namespace.AT_LINK] if use.linked else []),

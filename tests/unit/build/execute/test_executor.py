@@ -93,6 +93,22 @@ def test_earlier_runs_say_how_long_the_rest_takes_and_what_of_it_is_longest(tmp_
     assert events.said_left == [""]
 
 
+def test_what_never_ran_is_expected_to_take_what_others_of_its_kind_took(tmp_path):
+    # As after a limit: two units of four are done; of one more a time is known.
+    actions = [graphs.action(name, f">out  # {name}") for name in ("a", "b", "c", "d")]
+    graphs.go(tmp_path, *actions[:2], pool=LocalPool(jobs=1), jobs=1)
+    known = Measures(tmp_path, jobs=1)
+    for one, seconds in zip(actions[:3], (100, 140, 180), strict=True):
+        for _ in range(9):  # an average
+            known.learn(one, peak_bytes=MB, wall_s=seconds)
+    _, events = graphs.go(tmp_path, *actions, pool=LocalPool(jobs=1), jobs=1)
+    assert [line for line in events.log if line[0] == "+"] == ["+c", "+d"]
+    assert events.said_left == [
+        "about 5 min left, longest pending: d (never ran)",
+        "about 2 min left",
+    ]
+
+
 def test_long_chains_start_first(tmp_path):
     short, long = graphs.action("short", ">out"), graphs.action("long", ">out")
     after = graphs.action("after", ">out", needs=[long])
