@@ -12,6 +12,7 @@ namespace {
 
 using kernforge::Device;
 using kernforge::launch;
+using kernforge::launch_with_shared;
 
 template <class T>
 constexpr int kLengthOf = kernforge::kVectorLength<T>;
@@ -62,12 +63,19 @@ cudaError_t run(const Backward& of, kernforge::widened_t<T>* scratch, const Devi
       using C = decltype(cut);
       if constexpr (sizeof(T) < 8) {
         const Parts given = {of, scratch};
-        if (of.dsum != nullptr) {
-          return launch(device, stream, gradients<C, T, true, true, false>, blocks, C::kThreads,
-                        given);
+        const auto start = [&](auto kernel, int shared) {
+          return launch_with_shared(device, stream, kernel, blocks, C::kThreads, shared, given);
+        };
+        const bool add = of.dsum != nullptr;
+        if constexpr (C::kRows == 1) {
+          constexpr int kStages = 2;
+          const auto row = static_cast<int>(of.width * sizeof(T));
+          if (copies(device)) {
+            return add ? start(gradients<C, T, true, kStages>, 3 * kStages * row)
+                       : start(gradients<C, T, false, kStages>, 2 * kStages * row);
+          }
         }
-        return launch(device, stream, gradients<C, T, false, true, false>, blocks, C::kThreads,
-                      given);
+        return add ? start(gradients<C, T, true, 0>, 0) : start(gradients<C, T, false, 0>, 0);
       } else {
         return cudaErrorNotSupported;  // no cut is made for double
       }

@@ -13,6 +13,7 @@
 
 #include "kernforge/pdl.cuh"
 #include "layer_norm.h"
+#include "ring.cuh"
 #include "rows.cuh"
 
 namespace layer_norm {
@@ -23,12 +24,14 @@ struct Parts {
   float* parts;
 };
 
-// kAdd: there is dsum. kAhead: a block asks for the next row before it computes one. kKeep: weights
-// stay in registers.
-template <class C, class T, bool kAdd, bool kAhead, bool kKeep>
+// kAdd: there is dsum. kStages: how many rows are in shared memory or on their way there; 0 without
+// the copy engine, where a thread asks for its part of the next row before it computes one.
+template <class C, class T, bool kAdd, int kStages>
 static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(const Parts given) {
   constexpr int kLength = kernforge::kVectorLength<T>, kLanes = C::kLanes, kVectors = C::kVectors;
+  constexpr bool kCopied = kStages > 0;
   using V = Vector<T>;
+  static_assert(!kCopied || C::kRows == 1, "a stage is one row of each tensor");
   __shared__ Shared<C, 2> shared;
   kernforge::grid_dependency_synchronize();
   const Backward& of = given.of;
@@ -38,29 +41,31 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
   const auto* dy = static_cast<const T*>(of.dy);
   const auto* dsum = static_cast<const T*>(of.dsum);
   const auto* statistics = static_cast<const float*>(of.statistics);
-  int64_t row = int64_t{blockIdx.x} * C::kRows + threadIdx.x / kLanes;
   const int64_t step = int64_t{gridDim.x} * C::kRows;
 
   struct Row {
-    V x[kVectors], dy[kVectors];
+    V x[kVectors], dy[kVectors], dsum[kAdd ? kVectors : 1];
     float mean, inverse;
   };
-  const auto fetch = [&](Row& to, int64_t row) {
+  const auto fetch_statistics = [&](Row& to, int64_t row) {
     const bool there = row < of.rows;
+    to.mean = there && !of.rms ? statistics[row] : 0;
+    to.inverse = there ? statistics[of.rms ? row : of.rows + row] : 0;
+  };
+  const auto fetch = [&](Row& to, int64_t row) {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const int at = i * kLanes + lane;
       to.x[i] = {}, to.dy[i] = {};
-      if (there && at < vectors) {
+      if (row < of.rows && at < vectors) {
         to.x[i] = load_once(x + row * of.width + at * kLength);
         to.dy[i] = load_once(dy + row * of.width + at * kLength);
       }
     }
-    to.mean = there && !of.rms ? statistics[row] : 0;
-    to.inverse = there ? statistics[of.rms ? row : of.rows + row] : 0;
+    fetch_statistics(to, row);
   };
-  float dweight[kVectors][kLength] = {}, dbias[kVectors][kLength] = {};
-  float kept[kKeep ? kVectors : 1][kLength];
+  // weight in registers, or from the L1 cache for each row, where registers hold the next row
+  float kept[kCopied ? kVectors : 1][kLength];
   const auto weights = [&](float (&to)[kLength], int at) {
 #pragma unroll
     for (int j = 0; j < kLength; ++j) to[j] = 1;
@@ -68,20 +73,17 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
       load_weights<T>(to, of.weight, at * kLength, of.float_weights);
     }
   };
-  if constexpr (kKeep) {
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) weights(kept[i], i * kLanes + lane);
-  }
+  float dweight[kVectors][kLength] = {}, dbias[kVectors][kLength] = {};
   int turn = 0;
-  const auto finish = [&](Row& in, int64_t row) {
-    V more[kAdd ? kVectors : 1];
-    if constexpr (kAdd) {
+  // `read` is called when all threads have what they need of the row
+  const auto finish = [&](Row& in, int64_t row, const auto& read) {
+    if constexpr (kAdd && !kCopied) {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
         const int at = i * kLanes + lane;
-        more[i] = {};
+        in.dsum[i] = {};
         if (row < of.rows && at < vectors) {
-          more[i] = load_once(dsum + row * of.width + at * kLength);
+          in.dsum[i] = load_once(dsum + row * of.width + at * kLength);
         }
       }
     }
@@ -90,8 +92,8 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       float loaded[kLength];
-      if constexpr (!kKeep) weights(loaded, i * kLanes + lane);
-      const auto& weight = kKeep ? kept[kKeep ? i : 0] : loaded;
+      if constexpr (!kCopied) weights(loaded, i * kLanes + lane);
+      const auto& weight = kCopied ? kept[kCopied ? i : 0] : loaded;
 #pragma unroll
       for (int j = 0; j < kLength; ++j) {
         const float d = kernforge::widen(in.dy[i].at[j]);
@@ -107,6 +109,7 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
     stay_packed<T>(in.dy);
     sum_of_row<C>(sums, shared, turn);
     turn ^= 1;
+    read();
     if (row >= of.rows) return;
     const float less = of.rms ? 0 : -in.inverse * sums[0] * scale;
     const float slope = -in.inverse * sums[1] * scale;
@@ -115,34 +118,66 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
       const int at = i * kLanes + lane;
       if (at >= vectors) break;
       float loaded[kLength];
-      if constexpr (!kKeep) weights(loaded, at);
-      const auto& weight = kKeep ? kept[kKeep ? i : 0] : loaded;
+      if constexpr (!kCopied) weights(loaded, at);
+      const auto& weight = kCopied ? kept[kCopied ? i : 0] : loaded;
       V out;
 #pragma unroll
       for (int j = 0; j < kLength; ++j) {
         const float g = kernforge::widen(in.dy[i].at[j]) * weight[j];
         const float n = fmaf(kernforge::widen(in.x[i].at[j]), in.inverse, shift);
         float dx = fmaf(n, slope, fmaf(g, in.inverse, less));
-        if constexpr (kAdd) dx += kernforge::widen(more[i].at[j]);
+        if constexpr (kAdd) dx += kernforge::widen(in.dsum[i].at[j]);
         out.at[j] = kernforge::narrow<T>(dx);
       }
       reinterpret_cast<V*>(static_cast<T*>(of.dx) + row * of.width)[at] = out;
     }
   };
-  // As often in all threads of a warp, which may have several rows.
-  Row now;
-  if constexpr (kAhead) fetch(now, row);
-  for (int64_t first = int64_t{blockIdx.x} * C::kRows; first < of.rows; first += step) {
-    if constexpr (kAhead) {
+  int64_t row = int64_t{blockIdx.x} * C::kRows + threadIdx.x / kLanes;
+  if constexpr (kCopied) {
+    extern __shared__ uint4 memory[];
+    __shared__ uint64_t full[kStages];
+    Ring<kAdd ? 3 : 2, kStages> ring(memory, full, static_cast<uint32_t>(of.width * sizeof(T)));
+    const auto ask = [&](int stage, int64_t row) {
+      if (threadIdx.x != 0 || row >= of.rows) return;
+      if constexpr (kAdd) {
+        ring.ask(stage, {x + row * of.width, dy + row * of.width, dsum + row * of.width});
+      } else {
+        ring.ask(stage, {x + row * of.width, dy + row * of.width});
+      }
+    };
+    for (int s = 0; s < kStages; ++s) ask(s, row + s * step);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) weights(kept[i], i * kLanes + lane);
+    for (; row < of.rows; row += step) {
+      Row now;
+      fetch_statistics(now, row);
+      ring.wait();
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        const int at = i * kLanes + lane;
+        now.x[i] = {}, now.dy[i] = {};
+        if (at < vectors)
+          now.x[i] = ring.template read<T>(0, at), now.dy[i] = ring.template read<T>(1, at);
+        if constexpr (kAdd) {
+          if (at < vectors) now.dsum[i] = ring.template read<T>(2, at);
+        }
+      }
+      finish(now, row, [&] {
+        ask(ring.stage, row + kStages * step);
+        ring.advance();
+      });
+    }
+  } else {
+    Row now;
+    fetch(now, row);
+    // As often in all threads of a warp, which may have several rows.
+    for (int64_t first = int64_t{blockIdx.x} * C::kRows; first < of.rows; first += step) {
       Row next;
       fetch(next, row + step);
-      finish(now, row);
+      finish(now, row, [] {});
       now = next;
-    } else {
-      fetch(now, row);
-      finish(now, row);
+      row += step;
     }
-    row += step;
   }
 
   const auto leave = [&](const float (&sums)[kVectors][kLength], float* to) {

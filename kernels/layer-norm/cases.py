@@ -16,4 +16,4 @@ SHAPES = {
 # Of the GPU alone: one for each way to cut rows, in half types and in float32.
 WIDTHS = (8, 64, 128, 256, 512, 1000, 1024, 2048, 3000, 4096, 5120, 8192, 8200, 16384, 20_000)
 WIDE = (32_768, 65_536, 70_000, 131_072)
-ODD = (1, 3, 33, 1001, 4097, 65_537)
+ODD = (3, 33, 1001, 4097, 65_537)

@@ -29,11 +29,9 @@ cudaError_t rows_of(const Forward& of, const kernforge::Device& device, cudaStre
       using C = decltype(cut);
       const int64_t blocks = parts(of.rows, C::kRows);
       if (of.residual != nullptr) {
-        return kernforge::launch(device, stream, of_rows<C, T, true, false>, blocks, C::kThreads,
-                                 of);
+        return kernforge::launch(device, stream, of_rows<C, T, true>, blocks, C::kThreads, of);
       }
-      return kernforge::launch(device, stream, of_rows<C, T, false, false>, blocks, C::kThreads,
-                               of);
+      return kernforge::launch(device, stream, of_rows<C, T, false>, blocks, C::kThreads, of);
     };
     return forward_cut(of.width / kLength, with_cut, otherwise);
   }

@@ -13,10 +13,10 @@
 
 namespace layer_norm {
 
-// kAdd: there is a residual. kLoop: a block takes rows until none is left, and asks for the next
-// before it computes one.
-template <class C, class T, bool kAdd, bool kLoop>
-static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) of_rows(const Forward of) {
+// kAdd: there is a residual, which takes registers.
+template <class C, class T, bool kAdd>
+static __global__ void __launch_bounds__(C::kThreads, kAdd ? (4 * C::kBlocks + 2) / 5 : C::kBlocks)
+    of_rows(const Forward of) {
   constexpr int kLength = kernforge::kVectorLength<T>, kLanes = C::kLanes;
   using V = Vector<T>;
   __shared__ Shared<C, 3> shared;
@@ -26,87 +26,68 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) of_rows(const 
   const auto* x = static_cast<const T*>(of.x);
   const auto* residual = static_cast<const T*>(of.residual);
   int64_t row = int64_t{blockIdx.x} * C::kRows + threadIdx.x / kLanes;
-  const int64_t step = int64_t{gridDim.x} * C::kRows;
 
-  struct Row {
-    V x[C::kVectors], residual[kAdd ? C::kVectors : 1];
-  };
-  const auto fetch = [&](Row& to, int64_t row) {
+  V in[C::kVectors];
+#pragma unroll
+  for (int i = 0; i < C::kVectors; ++i) {
+    const int at = i * kLanes + lane;
+    in[i] = {};
+    if (row < of.rows && at < vectors) in[i] = load_once(x + row * of.x_stride + at * kLength);
+  }
+  if constexpr (kAdd) {
+    V more[C::kVectors];
 #pragma unroll
     for (int i = 0; i < C::kVectors; ++i) {
       const int at = i * kLanes + lane;
-      const bool there = row < of.rows && at < vectors;
-      to.x[i] = {};
-      if (there) to.x[i] = load_once(x + row * of.x_stride + at * kLength);
-      if constexpr (kAdd) {
-        to.residual[i] = {};
-        if (there) to.residual[i] = load_once(residual + row * of.residual_stride + at * kLength);
+      more[i] = {};
+      if (row < of.rows && at < vectors) {
+        more[i] = load_once(residual + row * of.residual_stride + at * kLength);
       }
     }
-  };
-  const float numbers = numbers_of_warp<C, kLength>(lane, vectors);
-  int turn = 0;
-  const auto finish = [&](Row& in, int64_t row) {
-    if constexpr (kAdd) {
-#pragma unroll
-      for (int i = 0; i < C::kVectors; ++i) {
-        const int at = i * kLanes + lane;
-#pragma unroll
-        for (int j = 0; j < kLength; ++j) {
-          in.x[i].at[j] = kernforge::narrow<T>(kernforge::widen(in.x[i].at[j]) +
-                                               kernforge::widen(in.residual[i].at[j]));
-        }
-        if (of.sum != nullptr && row < of.rows && at < vectors) {
-          reinterpret_cast<V*>(static_cast<T*>(of.sum) + row * of.width)[at] = in.x[i];
-        }
-      }
-    }
-    const RowMoments moments =
-        moments_of_row<C, T>(in.x, lane, vectors, numbers, scale, of.rms, shared, turn);
-    turn ^= 1;
-    const float mean = moments.mean, inverse = rsqrtf(moments.squares * scale + eps);
-    if (row >= of.rows) return;
-    if (of.statistics != nullptr && lane == 0) {
-      auto* statistics = static_cast<float*>(of.statistics);
-      if (!of.rms) {
-        statistics[row] = mean;
-        statistics += of.rows;
-      }
-      statistics[row] = inverse;
-    }
-    const float shift = -mean * inverse;
-    auto* y = static_cast<T*>(of.y) + row * of.width;
 #pragma unroll
     for (int i = 0; i < C::kVectors; ++i) {
       const int at = i * kLanes + lane;
-      if (at >= vectors) break;
-      float weight[kLength], bias[kLength];
-#pragma unroll
-      for (int j = 0; j < kLength; ++j) weight[j] = 1, bias[j] = 0;
-      if (of.weight != nullptr) load_weights<T>(weight, of.weight, at * kLength, of.float_weights);
-      if (of.bias != nullptr) load_weights<T>(bias, of.bias, at * kLength, of.float_weights);
-      V out;
 #pragma unroll
       for (int j = 0; j < kLength; ++j) {
-        const float normal = fmaf(kernforge::widen(in.x[i].at[j]), inverse, shift);
-        out.at[j] = kernforge::narrow<T>(fmaf(normal, weight[j], bias[j]));
+        in[i].at[j] =
+            kernforge::narrow<T>(kernforge::widen(in[i].at[j]) + kernforge::widen(more[i].at[j]));
       }
-      reinterpret_cast<V*>(y)[at] = out;
+      if (row < of.rows && at < vectors) {
+        store_once<T>(reinterpret_cast<V*>(static_cast<T*>(of.sum) + row * of.width) + at, in[i]);
+      }
     }
-  };
-  Row now;
-  fetch(now, row);
-  if constexpr (!kLoop) {
-    finish(now, row);
-  } else {
-    // As often in all threads of a warp, which may have several rows.
-    for (int64_t first = int64_t{blockIdx.x} * C::kRows; first < of.rows; first += step) {
-      Row next;
-      fetch(next, row + step);
-      finish(now, row);
-      now = next;
-      row += step;
+  }
+  const float numbers = numbers_of_warp<C, kLength>(lane, vectors);
+  const RowMoments moments =
+      moments_of_row<C, T>(in, lane, vectors, numbers, scale, of.rms, shared, 0);
+  const float mean = moments.mean, inverse = rsqrtf(moments.squares * scale + eps);
+  if (row >= of.rows) return;
+  if (of.statistics != nullptr && lane == 0) {
+    auto* statistics = static_cast<float*>(of.statistics);
+    if (!of.rms) {
+      statistics[row] = mean;
+      statistics += of.rows;
     }
+    statistics[row] = inverse;
+  }
+  const float shift = -mean * inverse;
+  auto* y = static_cast<T*>(of.y) + row * of.width;
+#pragma unroll
+  for (int i = 0; i < C::kVectors; ++i) {
+    const int at = i * kLanes + lane;
+    if (at >= vectors) break;
+    float weight[kLength], bias[kLength];
+#pragma unroll
+    for (int j = 0; j < kLength; ++j) weight[j] = 1, bias[j] = 0;
+    if (of.weight != nullptr) load_weights<T>(weight, of.weight, at * kLength, of.float_weights);
+    if (of.bias != nullptr) load_weights<T>(bias, of.bias, at * kLength, of.float_weights);
+    V out;
+#pragma unroll
+    for (int j = 0; j < kLength; ++j) {
+      const float normal = fmaf(kernforge::widen(in[i].at[j]), inverse, shift);
+      out.at[j] = kernforge::narrow<T>(fmaf(normal, weight[j], bias[j]));
+    }
+    store_once<T>(reinterpret_cast<V*>(y) + at, out);
   }
 }
 

@@ -22,6 +22,11 @@ bool in_vectors(const void* from, int64_t stride) {
          stride % kernforge::kVectorLength<T> == 0;
 }
 
+// Whether the code that runs there has the copy engine, which came with what pdl.cuh asks for.
+inline bool copies(const kernforge::Device& device) {
+  return device.programmatic_stream_serialization;
+}
+
 // Returns run(Cut<...>{}) for rows of so many vectors of 16 bytes, otherwise() where registers do
 // not hold one.
 template <class Run, class Otherwise>
@@ -29,11 +34,11 @@ auto forward_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
   if (vectors <= 8) return run(Cut<8, 1, 32>{});
   if (vectors <= 32) return run(Cut<32, 1, 8>{});
   if (vectors <= 64) return run(Cut<32, 2, 4>{});
-  if (vectors <= 128) return run(Cut<32, 4, 4>{});
-  if (vectors <= 256) return run(Cut<64, 4, 2>{});
-  if (vectors <= 512) return run(Cut<128, 4, 1>{});
-  if (vectors <= 1024) return run(Cut<256, 4, 1>{});
-  if (vectors <= 2048) return run(Cut<512, 4, 1>{});
+  if (vectors <= 128) return run(Cut<32, 4, 4, 10>{});
+  if (vectors <= 256) return run(Cut<64, 4, 2, 10>{});
+  if (vectors <= 512) return run(Cut<128, 4, 1, 10>{});
+  if (vectors <= 1024) return run(Cut<256, 4, 1, 5>{});
+  if (vectors <= 2048) return run(Cut<512, 4, 1, 2>{});
   if (vectors <= 4096) return run(Cut<1024, 4, 1>{});
   if (vectors <= 8192) return run(Cut<1024, 8, 1>{});
   return otherwise();
@@ -43,11 +48,11 @@ auto forward_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
 template <class T, class Run, class Otherwise>
 auto gradient_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
   constexpr int kVectors = 16 / kernforge::kVectorLength<T>;
-  if (vectors <= 8) return run(Cut<8, 1, 32>{});
-  if (vectors <= 32) return run(Cut<32, 1, 8>{});
-  if (vectors <= 32 * kVectors) return run(Cut<32, kVectors, 8>{});
-  if (vectors <= 64 * kVectors) return run(Cut<64, kVectors, 4>{});
-  if (vectors <= 128 * kVectors) return run(Cut<128, kVectors, 2>{});
+  if (vectors <= 8) return run(Cut<8, 1, 32, 3>{});
+  if (vectors <= 32) return run(Cut<32, 1, 8, 3>{});
+  if (vectors <= 32 * kVectors) return run(Cut<32, kVectors, 8, 2>{});
+  if (vectors <= 64 * kVectors) return run(Cut<64, kVectors, 4, 2>{});
+  if (vectors <= 128 * kVectors) return run(Cut<128, kVectors, 2, 2>{});
   if (vectors <= 256 * kVectors) return run(Cut<256, kVectors, 1, 2>{});
   if (vectors <= 512 * kVectors) return run(Cut<512, kVectors, 1>{});
   return otherwise();

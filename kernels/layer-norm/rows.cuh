@@ -25,7 +25,7 @@ struct Cut {
 template <class T>
 using Vector = kernforge::AlignedVector<T, kernforge::kVectorLength<T>>;
 
-// What is read once: not kept in L1, where weight and bias are.
+// What is read or written once: not kept in L1, where weight and bias are.
 template <class T>
 __device__ __forceinline__ Vector<T> load_once(const T* from) {
   Vector<T> v;
@@ -35,6 +35,14 @@ __device__ __forceinline__ Vector<T> load_once(const T* from) {
                : "l"(from)
                : "memory");
   return v;
+}
+
+template <class T>
+__device__ __forceinline__ void store_once(Vector<T>* to, const Vector<T>& v) {
+  const auto& words = reinterpret_cast<const uint4&>(v);
+  asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
+               "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
 }
 
 // What the compiler knows of a vector is forgotten: it widens the elements again where they are
@@ -101,14 +109,18 @@ __device__ __forceinline__ void wait_for_row() {
   }
 }
 
-// The sum of `v` over those threads of a row that are in one warp, in all of them.
+// The sum of `v` over each kLanes threads of a warp, in all of them.
+template <int kLanes>
+__device__ __forceinline__ float sum_of_lanes(float v) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffff, v, step);
+  return v;
+}
+
+// The same over those threads of a row that are in one warp.
 template <class C>
 __device__ __forceinline__ float sum_of_warp(float v) {
-#pragma unroll
-  for (int step = (C::kLanes < 32 ? C::kLanes : 32) / 2; step > 0; step /= 2) {
-    v += __shfl_xor_sync(0xffffffff, v, step);
-  }
-  return v;
+  return sum_of_lanes<(C::kLanes < 32 ? C::kLanes : 32)>(v);
 }
 
 // The sums of `v` over the threads of a row, in all of them; always added in the same order.
@@ -185,6 +197,13 @@ __device__ __forceinline__ RowMoments moments_of_row(Vector<T> (&in)[C::kVectors
       partial[0][warp] = numbers, partial[1][warp] = mean, partial[2][warp] = squares;
     }
     wait_for_row<C>();
+    if constexpr (kWarps > 8) {  // a lane takes what one warp left
+      const int from = threadIdx.x % kWarps;
+      const float count = partial[0][from], d = partial[1][from], own = partial[2][from];
+      mean = sum_of_lanes<kWarps>(count * scale * d);
+      squares = sum_of_lanes<kWarps>(fmaf(count * (d - mean), d - mean, own));
+      return {mean, squares};
+    }
     squares = 0;
     if (rms) {
 #pragma unroll

@@ -81,11 +81,8 @@ WORKLOADS = [
     forward("add rms", 8192, 4096, "bfloat16"),
     backward("layer backward", 8192, 4096, "bfloat16"),
     backward("rms backward", 8192, 4096, "bfloat16"),
-    forward("layer", 8192, 4096, "float32"),
     forward("layer", 65536, 768, "bfloat16"),
     backward("layer backward", 65536, 768, "bfloat16"),
-    forward("rms", 4096, 16384, "bfloat16"),
-    backward("rms backward", 4096, 16384, "bfloat16"),
     forward("rms", 16, 4096, "bfloat16"),
     backward("layer backward", 32, 64, "float32"),
 ]

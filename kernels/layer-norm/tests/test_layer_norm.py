@@ -198,12 +198,18 @@ def test_every_way_to_cut_rows(kernel, device, dtype, kind, residual, width):  #
 
 @gpu
 @pytest.mark.gpu
-def test_many_rows_and_no_columns_lost(kernel, device):
+@pytest.mark.parametrize("residual", [False, True], ids=["alone", "residual"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("rows", "width"), [(70_001, 64), (70_001, 128), (8193, 4096), (1001, 8192)], ids=str
+)
+def test_blocks_that_have_many_rows(kernel, device, dtype, rows, width, residual):  # noqa: PLR0917
     if device != "cuda":
-        pytest.skip("what is cut are blocks of a GPU")
-    for width in (64, 128, 4096):
-        given = drawn(70_001 if width < 4096 else 8193, width, torch.bfloat16, device)
-        check(kernel, "layer", given, near=NEAR[torch.bfloat16], grads=GRADS[torch.bfloat16])
+        pytest.skip("what has many rows are blocks of a GPU")
+    given = list(drawn(rows, width, dtype, device))
+    if not residual:
+        given[1] = None
+    check(kernel, "layer", given, near=NEAR[dtype], grads=GRADS[dtype])
 
 
 @pytest.mark.parametrize("width", [4096, 4095])

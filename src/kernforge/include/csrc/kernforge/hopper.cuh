@@ -109,6 +109,17 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
       : "memory");
 }
 
+// Bytes side by side, of any architecture from 9.0 on: a multiple of 16, from and to multiples
+// of 16.
+__device__ __forceinline__ void load_bytes(uint32_t to, const void* from, uint32_t bytes,
+                                           uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // tensor copies: coordinates are the column and the row of the box's first element
 
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {

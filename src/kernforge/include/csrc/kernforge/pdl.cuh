@@ -73,20 +73,35 @@ inline cudaError_t current_device(Device* device) {
   return cudaSuccess;
 }
 
-// Launches a kernel that begins with grid_dependency_synchronize.
+// Launches a kernel that begins with grid_dependency_synchronize, with `shared` bytes of shared
+// memory besides what it declares.
 template <class... Parameters, class... Arguments>
-cudaError_t launch(const Device& device, cudaStream_t stream, void (*kernel)(Parameters...),
-                   int64_t grid, int block, Arguments... arguments) {
+cudaError_t launch_with_shared(const Device& device, cudaStream_t stream,
+                               void (*kernel)(Parameters...), int64_t grid, int block, int shared,
+                               Arguments... arguments) {
+  if (shared > 0) {  // the limit is 48 KiB of both kinds together, unless one asks for more
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (error) return error;
+  }
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(grid));
   config.blockDim = dim3(static_cast<unsigned>(block));
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = device.programmatic_stream_serialization ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+// The same without.
+template <class... Parameters, class... Arguments>
+cudaError_t launch(const Device& device, cudaStream_t stream, void (*kernel)(Parameters...),
+                   int64_t grid, int block, Arguments... arguments) {
+  return launch_with_shared(device, stream, kernel, grid, block, 0, arguments...);
 }
 
 }  // namespace
