@@ -9,9 +9,12 @@ KERNELS := $(patsubst %/build.toml,%,$(wildcard kernels/*/build.toml))
 # What needs a GPU is not run where there is none, so it need not be built: that takes a minute. That
 # device code compiles, tests see of one architecture.
 FOR_HERE := $(if $(shell nvidia-smi -L 2>/dev/null),,--variant '*-cpu-*')
+# Tests start Python and pytest some hundred times: what was compiled, and what pytest rewrote, is kept.
+export PYTHONDONTWRITEBYTECODE :=
+# Plugins by name, since pytest rewrites the assertions of every package that brings one: of all of kernforge.
 # A test that hangs ends its worker and the run, with a traceback; on an idle machine none takes a minute.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder \
-  --max-worker-restart 0 \
+PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p xdist \
+  -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
   -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .PHONY: demo test test-all tested unit fuzz test-gpu lint docs clean

@@ -34,7 +34,7 @@ _MOST_FILES = 32
 _FREE = 500  # Numbers of files from here on are not asked for.
 _IMPORTED = (
     *("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch.testing._internal.optests"),
-    *("requests", "rich.console", "tomlkit"),
+    *("pytest", "requests", "rich.console", "tomlkit"),
     *("kernforge.cli.main", "kernforge.build.api", "kernforge.check.api", "kernforge.publish.api"),
     *("kernforge.bench.api", "kernforge.bench.engine.judge", "kernforge.testing.project_tests"),
 )
