@@ -59,6 +59,12 @@ GROUPS = {
         "cache.\n",
         ("load.json", "verify.json"),
     ),
+    "compat": Group(
+        "Results: In the place of `kernels`",
+        "What was written for `kernels`, run with kernforge: the client's own tests, transformers and "
+        "diffusers.\n",
+        ("client-tests.json", "applications.json"),
+    ),
     "attacks": Group(
         "Results: Attacks on kernforge",
         "What could be done to who builds and loads kernels of strangers, and which test holds that "
