@@ -9,8 +9,9 @@
 //
 // One block an SM, which stays, and takes its tiles from a table that the sort has written: a warp
 // copies 64-column (128-byte) slices of a tile's weights and tokens into a ring in shared memory
-// (TMA), two warp groups multiply them, each 128 rows of the weights. Of w1 these are 64 rows of
-// the gate and the same 64 of up, so that both meet in one thread, which has SwiGLU in registers.
+// (TMA; rows of x, which lie anywhere, as gather_rows has it), two warp groups multiply them, each
+// 128 rows of the weights. Of w1 these are 64 rows of the gate and the same 64 of up, so that both
+// meet in one thread, which has SwiGLU in registers.
 //
 // As in linear-gelu the two warp groups take turns at the end of a tile: one has its epilogue while
 // the other multiplies.
@@ -51,9 +52,11 @@ __device__ __forceinline__ uint32_t packed(float a, float b) {
 
 __device__ __forceinline__ void store_transposed(uint32_t to, uint32_t a, uint32_t b, uint32_t c,
                                                  uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-               "r"(a), "r"(b), "r"(c), "r"(d)
-               : "memory");
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, "
+      "%3, %4};" ::"r"(to),
+      "r"(a), "r"(b), "r"(c), "r"(d)
+      : "memory");
 }
 
 // The i-th tile: an expert's tokens in bands, in a band one part of the weight after the other.
@@ -161,10 +164,70 @@ struct Consumer {
   }
 };
 
+// The loads of a block whose tokens lie anywhere in x: the weights by TMA, the rows of x, which no
+// tensor copy finds, 16 bytes a thread, swizzled as a tensor copy would have. Of a slice all is
+// told when the next one has been asked for.
+template <class T>
+__device__ __forceinline__ void gather_rows(const CUtensorMap& weights, const T* __restrict__ x,
+                                            const int* __restrict__ sources,
+                                            const Tile* __restrict__ tiles, const Problem& problem,
+                                            uint32_t ring, uint32_t full, uint32_t empty,
+                                            int slices, int count) {
+  const int part = threadIdx.x % 8, line = threadIdx.x / 8;
+  const uint32_t own = line * 128 + ((part ^ (line & 7)) << 4);
+  int stage = 0, untold = -1;
+  uint32_t parity = 0;
+  for (int i = blockIdx.x; i < count; i += gridDim.x) {
+    const Work work = work_at(i, tiles, problem);
+    const int units = (work.tokens + 15) / 16;
+    int token[kTokens / 16];
+#pragma unroll
+    for (int unit = 0; unit < kTokens / 16; ++unit) {
+      token[unit] = 0;  // past the end the last one again
+      if (unit < units) token[unit] = sources[work.row + min(unit * 16 + line, work.tokens - 1)];
+    }
+    for (int slice = 0; slice < slices; ++slice) {
+      ptx::mbarrier_wait(empty + 8 * stage, parity ^ 1);
+      const uint32_t left = ring + stage * kStageBytes;
+      const int k = slice * 64;
+      if (threadIdx.x == 0) {
+        const uint32_t ready = full + 8 * stage;
+        ptx::mbarrier_expect(ready, kLeftBytes);
+        ptx::load_box(left, &weights, k, work.left, ready);
+        ptx::load_box(left + kLeftBytes / 2, &weights, k, work.left + problem.second, ready);
+      }
+      const int column = k + part * 8, bytes = column < problem.depth ? 16 : 0;
+      const T* from = x + (bytes ? column : 0);
+#pragma unroll
+      for (int unit = 0; unit < kTokens / 16; ++unit) {
+        if (unit >= units) break;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(left + kLeftBytes + own +
+                                                                           unit * 2048),
+                     "l"(from + int64_t{token[unit]} * problem.depth), "r"(bytes)
+                     : "memory");
+      }
+      asm volatile("cp.async.commit_group;" ::: "memory");
+      if (untold >= 0) {
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        ptx::fence_shared_for_copies();
+        ptx::mbarrier_arrive_at(full + 8 * untold, 0);
+      }
+      untold = stage;
+      if (++stage == kStages) stage = 0, parity ^= 1;
+    }
+  }
+  if (untold >= 0) {
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    ptx::fence_shared_for_copies();
+    ptx::mbarrier_arrive_at(full + 8 * untold, 0);
+  }
+}
+
 template <class T, bool kGated>
 static __global__ void __launch_bounds__(384, 1)
     grouped(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap by_64,
             const __grid_constant__ CUtensorMap by_16, const __grid_constant__ CUtensorMap to,
+            const T* __restrict__ x, const int* __restrict__ sources,
             const int* __restrict__ tiles_in_all, const Tile* __restrict__ tiles,
             const Problem problem) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -179,7 +242,7 @@ static __global__ void __launch_bounds__(384, 1)
     ptx::prefetch_map(&by_16);
     ptx::prefetch_map(&to);
     for (int i = 0; i < kStages; ++i) {
-      ptx::mbarrier_init(full + 8 * i, 1);
+      ptx::mbarrier_init(full + 8 * i, kGated ? 1 + 128 : 1);
       ptx::mbarrier_init(empty + 8 * i, 2);
     }
     ptx::mbarrier_init_fence();
@@ -190,7 +253,9 @@ static __global__ void __launch_bounds__(384, 1)
   const int count = __ldg(tiles_in_all) * problem.across;
   if (group == 0) {
     ptx::fewer_registers<40>();
-    if (threadIdx.x == 0) {
+    if constexpr (kGated) {
+      gather_rows(weights, x, sources, tiles, problem, ring, full, empty, slices, count);
+    } else if (threadIdx.x == 0) {
       int stage = 0;
       uint32_t parity = 0;
       for (int i = blockIdx.x; i < count; i += gridDim.x) {
@@ -218,13 +283,15 @@ static __global__ void __launch_bounds__(384, 1)
   } else {
     ptx::more_registers<232>();
     const int consumer = group - 1;
-    // Of few slices the first warp group could be a whole tile ahead.
+    // Of few slices the first warp group could be a whole tile ahead. Rows that are gathered are
+    // told a slice later, for which a stage of the ring has to be free.
+    const int stagger = slices > 2 * kStages ? kStages - kGated : 0;
     Consumer<T, kGated> own{ring,
                             out + consumer * kOutBytes,
                             full,
                             empty,
                             slices,
-                            slices > 2 * kStages ? kStages : 0,
+                            stagger,
                             consumer,
                             static_cast<int>(threadIdx.x % 128 / 32),
                             static_cast<int>(threadIdx.x % 32),

@@ -33,7 +33,7 @@ struct Matrix {
 };
 
 template <class T, bool kGated>
-cudaError_t multiply(const Matrix& weights, const Matrix& from, const Matrix& to,
+cudaError_t multiply(const Matrix& weights, const Matrix& from, const Matrix& to, const T* x,
                      const sorting::Tables& tables, int64_t most_tiles, const Problem& problem,
                      cudaStream_t stream) {
   CUtensorMap of_weights, by_64, by_16, of_to;
@@ -53,7 +53,8 @@ cudaError_t multiply(const Matrix& weights, const Matrix& from, const Matrix& to
   if (error) return error;
   const int64_t blocks = most_tiles * problem.across;
   kernel<<<static_cast<unsigned>(blocks < most ? blocks : most), 384, kShared, stream>>>(
-      of_weights, by_64, by_16, of_to, tables.tiles_in_all, tables.tiles, problem);
+      of_weights, by_64, by_16, of_to, x, tables.sources, tables.tiles_in_all, tables.tiles,
+      problem);
   return cudaGetLastError();
 }
 
@@ -70,9 +71,10 @@ cudaError_t launch(const Experts& of, const sorting::Tables& tables, void* token
   const Problem down{half, (width + 255) / 256, width, 256, 128};
   const Matrix w1{of.w1, of.experts * 2 * of.inner, of.width};
   const Matrix w2{of.w2, of.experts * of.width, of.inner};
-  const cudaError_t error = multiply<T, true>(w1, x, h, tables, most_tiles, up, stream);
+  const cudaError_t error =
+      multiply<T, true>(w1, x, h, static_cast<const T*>(of.x), tables, most_tiles, up, stream);
   if (error) return error;
-  return multiply<T, false>(w2, h, x, tables, most_tiles, down, stream);
+  return multiply<T, false>(w2, h, x, nullptr, tables, most_tiles, down, stream);
 }
 
 }  // namespace moe::hopper

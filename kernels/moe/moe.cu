@@ -44,13 +44,15 @@ cudaError_t with_type(DType dtype, const Run& run) {
 cudaError_t sort(const Experts& of, const sorting::Tables& tables, int most, cudaStream_t stream) {
   const int count = static_cast<int>(of.tokens * of.top), experts = static_cast<int>(of.experts);
   const int chunks = static_cast<int>(parts(count, sorting::kChunk));
-  const sorting::Assignments given{of.ids, count, experts, chunks};
-  if (chunks == 1) {
-    sorting::sort_few<<<1, sorting::kChunk, 0, stream>>>(given, tables, most);
+  const sorting::Assignments given{of.ids, count, static_cast<int>(of.top), experts, chunks};
+  if (count <= sorting::kFew) {
+    // At least 8 warps, each of which lays out the tiles of its experts.
+    const int threads = static_cast<int>(std::max<int64_t>(256, parts(count, 32) * 32));
+    sorting::sort_few<<<1, threads, 0, stream>>>(given, tables, most);
   } else {
-    sorting::count<<<chunks, sorting::kThreads, 0, stream>>>(given, tables);
+    sorting::count<<<chunks, sorting::kChunk, 0, stream>>>(given, tables);
     sorting::scan<<<1, 1024, 0, stream>>>(given, tables, most);
-    sorting::place<<<chunks, sorting::kThreads, 0, stream>>>(given, tables);
+    sorting::place<<<chunks, sorting::kChunk, 0, stream>>>(given, tables);
   }
   return cudaGetLastError();
 }
@@ -64,6 +66,7 @@ cudaError_t plain_products(const Experts& of, const sorting::Tables& tables, voi
                        int64_t depth) {
     const int64_t across = parts(columns, plain::kColumns);
     const unsigned blocks = static_cast<unsigned>(std::min<int64_t>(tiles * across, 1 << 20));
+    if (blocks == 0) return;
     plain::multiply<T, decltype(gated)::value><<<blocks, plain::kThreads, 0, stream>>>(
         static_cast<const T*>(w), static_cast<const T*>(from), static_cast<T*>(to),
         tables.tiles_in_all, tables.tiles, columns, depth);
@@ -121,16 +124,10 @@ cudaError_t experts_launch(DType dtype, const Experts& of, void* memory, void* t
     auto* sorted = static_cast<T*>(tokens);
     auto* y = static_cast<T*>(of.y);
     const auto* weights = static_cast<const float*>(of.weights);
-    if (wide) {
-      sorting::spread<T, kMost>
-          <<<blocks, kThreads, 0, stream>>>(x, sorted, tables.positions, top, of.width);
-    } else {
-      sorting::spread<T, 1>
-          <<<blocks, kThreads, 0, stream>>>(x, sorted, tables.positions, top, of.width);
-    }
-    cudaError_t error = cudaGetLastError();
-    if (error) return error;
+    cudaError_t error = cudaSuccess;
     if (!hopper) {
+      const auto spread = wide ? &sorting::spread<T, kMost> : &sorting::spread<T, 1>;
+      spread<<<blocks, kThreads, 0, stream>>>(x, sorted, tables.positions, top, of.width);
       error = plain_products<T>(of, tables, tokens, inner, stream);
     } else if (dtype == DType::kBFloat16) {
       error = hopper::launch_bfloat16(of, tables, tokens, inner, stream);
@@ -138,13 +135,8 @@ cudaError_t experts_launch(DType dtype, const Experts& of, void* memory, void* t
       error = hopper::launch_float16(of, tables, tokens, inner, stream);
     }
     if (error) return error;
-    if (wide) {
-      sorting::gather<T, kMost>
-          <<<blocks, kThreads, 0, stream>>>(sorted, y, tables.positions, weights, top, of.width);
-    } else {
-      sorting::gather<T, 1>
-          <<<blocks, kThreads, 0, stream>>>(sorted, y, tables.positions, weights, top, of.width);
-    }
+    const auto gather = wide ? &sorting::gather<T, kMost> : &sorting::gather<T, 1>;
+    gather<<<blocks, kThreads, 0, stream>>>(sorted, y, tables.positions, weights, top, of.width);
     return cudaGetLastError();
   });
 }

@@ -14,24 +14,13 @@ constexpr int kThreads = 256;
 
 struct Assignments {
   const int32_t* ids;
-  int count, experts, chunks;
+  int count, top, experts, chunks;
 };
 
-// How often the chunk has each expert.
-__device__ __forceinline__ void count_chunk(const Assignments& of, const Tables& to) {
-  const int threads = blockDim.x;
-  __shared__ int counts[kMostExperts];
-  for (int e = threadIdx.x; e < of.experts; e += threads) counts[e] = 0;
-  __syncthreads();
-  const int first = blockIdx.x * kChunk, end = min(first + kChunk, of.count);
-  for (int i = first + threadIdx.x; i < end; i += threads) {
-    const int e = of.ids[i];
-    if (static_cast<unsigned>(e) < static_cast<unsigned>(of.experts)) atomicAdd(&counts[e], 1);
-  }
-  __syncthreads();
-  for (int e = threadIdx.x; e < of.experts; e += threads) {
-    to.counts[e * of.chunks + blockIdx.x] = counts[e];
-  }
+// The expert of assignment i, or -1.
+__device__ __forceinline__ int expert_of(const Assignments& of, int i) {
+  const int e = i < of.count ? of.ids[i] : -1;
+  return static_cast<unsigned>(e) < static_cast<unsigned>(of.experts) ? e : -1;
 }
 
 __device__ __forceinline__ int sum_before(int v, int lane) {  // of the lanes up to this one
@@ -43,22 +32,12 @@ __device__ __forceinline__ int sum_before(int v, int lane) {  // of the lanes up
   return v;
 }
 
-// One block: counts become sums, then the experts' first rows and the tiles.
-__device__ __forceinline__ void scan_all(const Assignments& of, const Tables& to, int most) {
-  __shared__ int counts[kMostExperts], rows[kMostExperts], tiles[kMostExperts];
+// From how often each expert is there, in shared memory, to their first rows there, and to the
+// tiles. By the whole block.
+__device__ __forceinline__ void lay_out(const Assignments& of, const Tables& to, int most,
+                                        const int* counts, int* rows) {
+  __shared__ int tiles[kMostExperts];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  for (int e = warp; e < of.experts; e += warps) {
-    int before = 0;
-    for (int from = 0; from < of.chunks; from += 32) {
-      const int chunk = from + lane;
-      const int own = chunk < of.chunks ? to.counts[e * of.chunks + chunk] : 0;
-      const int upto = sum_before(own, lane);
-      if (chunk < of.chunks) to.counts[e * of.chunks + chunk] = before + upto - own;
-      before += __shfl_sync(0xFFFFFFFFu, upto, 31);
-    }
-    if (lane == 0) counts[e] = before;
-  }
-  __syncthreads();
   if (warp == 0) {
     int row = 0, tile = 0;
     for (int from = 0; from < of.experts; from += 32) {
@@ -67,7 +46,7 @@ __device__ __forceinline__ void scan_all(const Assignments& of, const Tables& to
       const int padded = (own + kPad - 1) / kPad * kPad, parts = (own + most - 1) / most;
       const int rows_upto = sum_before(padded, lane), tiles_upto = sum_before(parts, lane);
       if (e < of.experts) {
-        to.first_row[e] = rows[e] = row + rows_upto - padded;
+        rows[e] = row + rows_upto - padded;
         tiles[e] = tile + tiles_upto - parts;
       }
       row += __shfl_sync(0xFFFFFFFFu, rows_upto, 31);
@@ -94,50 +73,85 @@ __device__ __forceinline__ void scan_all(const Assignments& of, const Tables& to
   }
 }
 
-// The row of each assignment, in their order. Each thread looks for one expert's.
-__device__ __forceinline__ void place_chunk(const Assignments& of, const Tables& to) {
-  const int threads = blockDim.x;
-  __shared__ __align__(16) uint16_t ids[kChunk];
-  const int first = blockIdx.x * kChunk, length = min(kChunk, of.count - first);
-  for (int i = threadIdx.x; i < kChunk; i += threads) {
-    const int e = i < length ? of.ids[first + i] : -1;
-    const bool is = static_cast<unsigned>(e) < static_cast<unsigned>(of.experts);
-    ids[i] = is ? static_cast<uint16_t>(e) : 0xFFFF;
-    if (i < length && !is) to.positions[first + i] = -1;
-  }
-  __syncthreads();
-  for (int e = threadIdx.x; e < of.experts; e += threads) {
-    int row = to.first_row[e] + to.counts[e * of.chunks + blockIdx.x];
-    for (int i = 0; i < length; i += 8) {
-      const uint4 eight = *reinterpret_cast<const uint4*>(ids + i);
-      const uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+// How many of ids[0, i) are ids[i]: the threads of a block have one i each.
+__device__ __forceinline__ int rank_of(const uint16_t* ids, int i) {
+  const uint32_t own = ids[i], both = own << 16 | own;
+  int rank = 0;
+  for (int at = 0; at < i; at += 8) {
+    const uint4 eight = *reinterpret_cast<const uint4*>(ids + at);
+    const uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if ((pairs[j] & 0xFFFF) == e) to.positions[first + i + 2 * j] = row++;
-        if (pairs[j] >> 16 == e) to.positions[first + i + 2 * j + 1] = row++;
-      }
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t other = pairs[j] ^ both;
+      rank += (other & 0xFFFF) == 0 && at + 2 * j < i;
+      rank += other >> 16 == 0 && at + 2 * j + 1 < i;
     }
+  }
+  return rank;
+}
+
+__device__ __forceinline__ void put(const Assignments& of, const Tables& to, int i, int row) {
+  if (i < of.count) to.positions[i] = row;
+  if (row >= 0) to.sources[row] = i / of.top;
+}
+
+// How often the chunk has each expert.
+static __global__ void __launch_bounds__(kChunk) count(const Assignments of, const Tables to) {
+  __shared__ int counts[kMostExperts];
+  for (int e = threadIdx.x; e < of.experts; e += kChunk) counts[e] = 0;
+  __syncthreads();
+  const int e = expert_of(of, blockIdx.x * kChunk + threadIdx.x);
+  if (e >= 0) atomicAdd(&counts[e], 1);
+  __syncthreads();
+  for (int e = threadIdx.x; e < of.experts; e += kChunk) {
+    to.counts[e * of.chunks + blockIdx.x] = counts[e];
   }
 }
 
-static __global__ void __launch_bounds__(kThreads) count(const Assignments of, const Tables to) {
-  count_chunk(of, to);
-}
+// One block: counts become sums, then the experts' first rows and the tiles.
 static __global__ void __launch_bounds__(1024)
     scan(const Assignments of, const Tables to, const int most) {
-  scan_all(of, to, most);
+  __shared__ int counts[kMostExperts], rows[kMostExperts];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  for (int e = warp; e < of.experts; e += warps) {
+    int before = 0;
+    for (int from = 0; from < of.chunks; from += 32) {
+      const int chunk = from + lane;
+      const int own = chunk < of.chunks ? to.counts[e * of.chunks + chunk] : 0;
+      const int upto = sum_before(own, lane);
+      if (chunk < of.chunks) to.counts[e * of.chunks + chunk] = before + upto - own;
+      before += __shfl_sync(0xFFFFFFFFu, upto, 31);
+    }
+    if (lane == 0) counts[e] = before;
+  }
+  __syncthreads();
+  lay_out(of, to, most, counts, rows);
+  for (int e = threadIdx.x; e < of.experts; e += blockDim.x) to.first_row[e] = rows[e];
 }
-static __global__ void __launch_bounds__(kThreads) place(const Assignments of, const Tables to) {
-  place_chunk(of, to);
+
+// The row of each assignment, in their order.
+static __global__ void __launch_bounds__(kChunk) place(const Assignments of, const Tables to) {
+  __shared__ __align__(16) uint16_t ids[kChunk];
+  const int i = blockIdx.x * kChunk + threadIdx.x, e = expert_of(of, i);
+  ids[threadIdx.x] = static_cast<uint16_t>(e);
+  const int first = e < 0 ? 0 : to.first_row[e] + to.counts[e * of.chunks + blockIdx.x];
+  __syncthreads();
+  put(of, to, i, e < 0 ? -1 : first + rank_of(ids, threadIdx.x));
 }
-// Of one chunk, by one block.
-static __global__ void __launch_bounds__(kChunk)
+
+// All of it, of few assignments, by one block.
+static __global__ void __launch_bounds__(kFew)
     sort_few(const Assignments of, const Tables to, const int most) {
-  count_chunk(of, to);
+  __shared__ int counts[kMostExperts], rows[kMostExperts];
+  __shared__ __align__(16) uint16_t ids[kFew];
+  const int i = threadIdx.x, e = expert_of(of, i);
+  for (int own = i; own < of.experts; own += blockDim.x) counts[own] = 0;
+  ids[i] = static_cast<uint16_t>(e);
   __syncthreads();
-  scan_all(of, to, most);
+  if (e >= 0) atomicAdd(&counts[e], 1);
   __syncthreads();
-  place_chunk(of, to);
+  lay_out(of, to, most, counts, rows);
+  if (i < of.count) put(of, to, i, e < 0 ? -1 : rows[e] + rank_of(ids, i));
 }
 
 template <class T, int kLength>

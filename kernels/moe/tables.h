@@ -11,7 +11,8 @@
 
 namespace moe::sorting {
 
-constexpr int kChunk = 1024;         // assignments of a block
+constexpr int kFew = 1024;           // assignments that one block sorts
+constexpr int kChunk = 256;          // of each block where there are more
 constexpr int kPad = 8, kUnit = 16;  // rows
 constexpr int kBand = 16;            // tiles of tokens that share weights at one time
 
@@ -23,12 +24,19 @@ struct alignas(16) Tile {
   int16_t tokens, width;  // rows of it, tiles of the band
 };
 
+// Rows of the sorted tokens, with what is left between experts.
+inline int64_t rows_of(int64_t assignments, int64_t experts) {
+  const int64_t hit = assignments < experts ? assignments : experts;
+  return (assignments + (kPad - 1) * hit + kPad - 1) / kPad * kPad;
+}
+
 // In one piece of memory, each part on 128 bytes.
 struct Tables {
   int* tiles_in_all;
   Tile* tiles;
   int* first_row;  // of each expert
   int* counts;     // [experts, chunks]: assignments, then those before the chunk
+  int* sources;    // of each row its token
   int* positions;  // of each assignment its row, or -1
   int64_t bytes;
 };
@@ -47,15 +55,10 @@ inline Tables tables_in(void* memory, int64_t assignments, int64_t experts, int 
   of.tiles = static_cast<Tile*>(part(tiles * 16));
   of.first_row = static_cast<int*>(part(experts * 4));
   of.counts = static_cast<int*>(part(experts * chunks * 4));
+  of.sources = static_cast<int*>(part(rows_of(assignments, experts) * 4));
   of.positions = static_cast<int*>(part(assignments * 4));
   of.bytes = at;
   return of;
-}
-
-// Rows of the sorted tokens, with what is left between experts.
-inline int64_t rows_of(int64_t assignments, int64_t experts) {
-  const int64_t hit = assignments < experts ? assignments : experts;
-  return (assignments + (kPad - 1) * hit + kPad - 1) / kPad * kPad;
 }
 
 }  // namespace moe::sorting

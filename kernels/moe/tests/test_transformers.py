@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of transformers with ``MoEMLP`` in the place of their experts; skipped without transformers."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernforge
+
+transformers = pytest.importorskip("transformers", minversion="5.0")
+from transformers.models.mixtral import modeling_mixtral  # noqa: E402 - skipped without
+from transformers.models.qwen3_moe import modeling_qwen3_moe  # noqa: E402 - skipped without
+
+PROJECT = Path(__file__).parents[1]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+
+
+def mixtral():
+    config = transformers.MixtralConfig(
+        **SIZES, intermediate_size=96, num_local_experts=4, num_experts_per_tok=2
+    )
+    return modeling_mixtral.MixtralExperts, transformers.MixtralForCausalLM(config)
+
+
+def qwen3_moe():
+    config = transformers.Qwen3MoeConfig(
+        **SIZES,
+        head_dim=16,
+        intermediate_size=96,
+        moe_intermediate_size=40,
+        num_experts=16,
+        num_experts_per_tok=4,
+        norm_topk_prob=True,
+        decoder_sparse_step=1,
+    )
+    return modeling_qwen3_moe.Qwen3MoeExperts, transformers.Qwen3MoeForCausalLM(config)
+
+
+@pytest.fixture(params=[mixtral, qwen3_moe], ids=lambda make: make.__name__)
+def models(request, kernel, device):
+    """A model with random weights as it is, and one that is told to take the layer."""
+    del kernel
+    torch.manual_seed(0)
+    experts, model = request.param()
+    for module in model.modules():
+        if type(module) is experts:  # at first of 0.02: what they add would be lost in the rest
+            module.gate_up_proj.data *= 8
+            module.down_proj.data *= 8
+    plain = model.to(device, torch.bfloat16 if device == "cuda" else torch.float32).eval()
+    named = copy.deepcopy(plain)
+
+    class Named(experts):
+        pass
+
+    kernforge.replace_kernel_forward_from_hub(Named, "MoEMLP")
+    for module in named.modules():
+        if type(module) is experts:
+            module.__class__ = Named
+    return plain, named
+
+
+@pytest.fixture
+def tokens(device):
+    return torch.randint(96, (2, 33), generator=torch.Generator().manual_seed(1)).to(device)
+
+
+def replaced(model, device, mode):
+    repository = kernforge.LocalLayerRepository(PROJECT, layer_name="MoEMLP")
+    with kernforge.use_kernel_mapping({"MoEMLP": {device: repository}}, inherit_mapping=False):
+        kernforge.kernelize(model, mode=mode, device=device)
+    assert len(kernforge.kernelize_report(model).replaced) == 2
+    return model
+
+
+def off(got, want):
+    """The distance of the whole; in bfloat16 a token may get another one of two equal experts."""
+    return ((got.float() - want.float()).norm() / want.float().norm()).item()
+
+
+NEAR = {torch.float32: 1e-5, torch.bfloat16: 6e-2}
+
+
+@torch.no_grad()
+def test_the_logits_are_the_same(models, tokens, device):
+    plain, named = models
+    model = replaced(named, device, kernforge.Mode.INFERENCE)
+    want = plain(tokens).logits
+    assert off(model(tokens).logits, want) <= NEAR[want.dtype]
+
+
+@torch.no_grad()
+def test_the_logits_are_the_same_when_it_is_compiled(models, tokens, device):
+    plain, named = models
+    model = replaced(named, device, kernforge.Mode.INFERENCE | kernforge.Mode.TORCH_COMPILE)
+    compiled = torch.compile(lambda ids: model(ids, use_cache=False).logits, fullgraph=True)
+    want = plain(tokens).logits
+    assert off(compiled(tokens), want) <= NEAR[want.dtype]
+
+
+def test_the_gradients_are_the_same(models, tokens, device):
+    plain, named = models
+    model = replaced(named, device, kernforge.Mode.TRAINING)
+    for each in (plain, model):
+        each(tokens).logits.float().square().mean().backward()
+    wanted = dict(plain.named_parameters())
+    for name, parameter in model.named_parameters():
+        assert off(parameter.grad, wanted[name].grad) <= 10 * NEAR[plain.dtype], name
