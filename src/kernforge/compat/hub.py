@@ -105,12 +105,23 @@ def available_versions(repo_id: str, *, local_files_only: bool) -> dict[int, Any
     return found
 
 
-def resolve_version_spec_as_ref(repo_id: str, version_spec: int, local_files_only: bool) -> Any:  # noqa: FBT001 - the client's signature
+def resolve_version_spec_as_ref(
+    repo_id: str,
+    version_spec: int,
+    local_files_only: bool | None = None,  # noqa: FBT001 - the client's signature
+) -> Any:
     """The branch of a major version, as a ``GitRefInfo``.
+
+    Args:
+        repo_id: ``owner/name``.
+        version_spec: the major version.
+        local_files_only: whether no hub is asked; None, as before 0.17, takes the process's mode.
 
     Raises:
         RequestError: there is none.
     """
+    if local_files_only is None:
+        local_files_only = is_offline()
     versions = available_versions(repo_id, local_files_only=local_files_only)
     ref = versions.get(version_spec)
     if ref is None and local_files_only and not versions:
@@ -184,7 +195,11 @@ def resolve_kernel_version(kernel: KernelDependency, local_files_only: bool) -> 
 
 
 def select_revision_or_version(
-    repo_id: str, *, revision: str | None, version: int | None, local_files_only: bool
+    repo_id: str,
+    *,
+    revision: str | None,
+    version: int | None,
+    local_files_only: bool | None = None,
 ) -> str:
     """A revision as it is, or the commit of a version.
 
@@ -226,5 +241,8 @@ def check_trust_remote_code(
 
 
 def is_offline() -> bool:
-    """Whether no hub is asked."""
-    return find("hf://", Environment.read()).offline
+    """Whether no hub is asked: by a variable, or as a program set it in ``huggingface_hub``."""
+    library()
+    from huggingface_hub import constants  # noqa: PLC0415 - an extra
+
+    return find("hf://", Environment.read()).offline or bool(constants.HF_HUB_OFFLINE)

@@ -12,6 +12,7 @@ from kernforge.compat.metadata import Metadata
 from kernforge.errors import AbsentError, NotPublishedError
 from kernforge.loader import api as loader
 from kernforge.loader import importer
+from kernforge.loader.fitness import check_python_depends
 from kernforge.loader.search import check_request, local_override
 from kernforge.system.environment import Environment
 
@@ -206,8 +207,15 @@ def install_kernel(
     local_files_only: bool = False,
     user_agent: str | dict[str, str] | None = None,
     trust_remote_code: bool | list[str] = False,
+    validate_dependencies: bool = False,
 ) -> Path:
-    """``kernforge.install_kernel``."""
+    """``kernforge.install_kernel``; ``validate_dependencies`` is the option of 0.16."""
+    if validate_dependencies:
+        registry, commit = loader.find(repo_id, version=version, revision=revision)
+        decided = loader.get_kernel_variants(repo_id, revision=commit, backend=backend)
+        for name in [decision.name for decision in decided if decision.accepted][:1]:
+            document = registry.metadata(repo_id, commit, name)
+            check_python_depends(Metadata.from_bytes(document).ours)
     with _as_the_client(repo_id, version):
         return loader.install_kernel(
             repo_id,

@@ -59,7 +59,7 @@ _VALUES = {
 _VARIANTS = {
     "compat.variants": "Arch ArchVariant Noarch NoarchVariant Torch TorchNoarch TorchStableAbi "
     "TvmFfi Variant VariantAccepted VariantRejected Decision get_kernel_variants get_variants "
-    "get_variants_local parse_variant resolve_variant resolve_variants variants_trace_str "
+    "get_variants_local parse_variant resolve_variant resolve_variants system_variants variants_trace_str "
     "_resolve_variant_for_system=resolve_for _select_backend=select_backend",
 }
 _BACKENDS = {

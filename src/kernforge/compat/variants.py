@@ -372,6 +372,18 @@ def resolve_for(
     return _resolved(variants, host)
 
 
+def system_variants() -> list[Variant]:
+    """The variants of this machine by name, the best first; a name of 0.14."""
+    host = probe()
+    names = [f"torch-{host.backend.name}", "torch-universal"]
+    if host.torch is not None:
+        backend = str(host.backend)
+        tag = {True: "-cxx11", False: "-cxx98", None: ""}[host.cxx11]
+        torch = f"torch{host.torch.major}{host.torch.minor}"
+        names = [f"{torch}{tag}-{backend}-{host.cpu}-{host.os}", *names]
+    return [parse_variant(name) for name in names]
+
+
 def variants_trace_str(trace: Sequence[Decision]) -> str:
     """One line for each decision."""
     first = next((d.variant for d in trace if isinstance(d, VariantAccepted)), None)

@@ -483,7 +483,8 @@ def find_local(search: Search, directory: Path) -> Node:
 def _host_for(name: str, backend: str | None) -> Host:
     """The host for a variant that the user named by its directory, if it fits.
 
-    A build for the CPU fits a machine with a GPU, since the user named it.
+    A build for the CPU fits a machine with a GPU, since the user named it. One without machine code
+    is loaded even for another backend, with a warning; one with machine code could crash.
     """
     resolution = resolve([name], probe(backend))
     if backend is None and resolution.best is None:
@@ -491,6 +492,12 @@ def _host_for(name: str, backend: str | None) -> Host:
         if on_cpu.best is not None:
             return probe("cpu")
     if resolution.decisions and resolution.best is None:
+        decision = resolution.decisions[0]
+        if decision.variant.is_noarch:
+            import logging  # noqa: PLC0415 - slow, and rarely needed
+
+            logging.getLogger("kernforge").warning("%s is loaded: it %s", name, decision.reason)
+            return probe(backend)
         raise _no_variant(name, resolution, way_out(resolution, probe(backend)))
     return probe(backend)
 

@@ -35,6 +35,14 @@ def test_a_variant_that_was_pointed_at_must_fit(build, machine):
     assert kernforge.get_local_kernel(build() / "torch-cpu").ANSWER == 42
 
 
+def test_python_for_another_backend_is_loaded_where_it_was_pointed_at(build, caplog):
+    directory = build(variant="torch-cuda", backend="cuda")
+    assert kernforge.get_local_kernel(directory / "torch-cuda").ANSWER == 42
+    assert "torch-cuda is loaded: it is for cuda, kernels are wanted for cpu" in caplog.text
+    with pytest.raises(NoVariantError):
+        kernforge.get_local_kernel(directory)
+
+
 def test_a_snapshot_of_a_registry_loads_as_a_local_kernel(registry, build):
     commit = publish(build(), registry, REPO).commit
     assert kernforge.get_local_kernel(registry.snapshot(REPO, commit)).ANSWER == 42
