@@ -5,12 +5,14 @@
 //
 // The network sorts words of 32 bits: some bits of the key above the element's index in the row. So
 // equal ones keep their order, and an index costs nothing. Keys of 8 and 16 bits are in the word
-// whole. Of larger ones, a row's least key is subtracted, and the word holds the leading bits of
-// what remains. Elements whose leading bits are equal are then neighbours, and are ordered by their
-// keys, one thread for each such group. Where a group is long, or bits are few, the row is sorted
-// again by all of its digits, the lowest first.
+// whole. Of larger ones the word has leading bits: for floats, of the place between the least and
+// the greatest number of the row ("linear"), for integers, of the difference from its least key.
+// Elements whose bits are equal are then neighbours, and are ordered by their keys, one thread for
+// each such group. Where a long group is not in order, a row of floats is sorted again by bits of
+// keys, then by all digits of its keys, the lowest first.
 
 #include <algorithm>
+#include <cmath>
 
 #include "bitonic_sort.h"
 #include "network.cuh"
@@ -25,7 +27,8 @@ struct Parts {
   int log;  // 2^log slots of a row
 };
 
-constexpr int kWarps = 4;       // of a block whose rows are each one warp's
+constexpr int kWarps = 8;       // of a block whose rows are each one warp's
+constexpr int kSmall = 128;     // threads of a block of which a multiprocessor has six
 constexpr int kLongGroup = 48;  // elements of a group that one thread does not order
 constexpr int kFewBits = 19;    // of a word that are the key's, with which groups are long
 
@@ -43,15 +46,51 @@ __device__ __forceinline__ void synchronize() {
   }
 }
 
+// Whether it is so in a thread of the warp or block. Synchronizes.
+template <bool kBlock>
+__device__ __forceinline__ bool any_of(bool so) {
+  if constexpr (kBlock) {
+    return __syncthreads_or(so);
+  } else {
+    const bool any = __any_sync(0xffffffffu, so);
+    __syncwarp();
+    return any;
+  }
+}
+
 __device__ __forceinline__ int bits_of(uint32_t v) { return 32 - __clz(v); }
 __device__ __forceinline__ int bits_of(uint64_t v) {
   return 64 - __clzll(static_cast<long long>(v));
 }
 
+using Mask = uint32_t;  // a bit for each word of a thread
+static_assert(kEach == 32);
+
+__device__ __forceinline__ int first_of(Mask mask) { return __ffs(static_cast<int>(mask)) - 1; }
+
 // Elements of 8 bytes are read from shared memory like words, 32 side by side by each thread.
 template <class U>
 __device__ __forceinline__ int element_at(int slot) {
   return sizeof(U) == 8 ? padded(slot) : slot;
+}
+
+__device__ __forceinline__ float least_of(float a, float b) {  // NaN where one is
+#if defined(__CUDA_ARCH__)
+  float least;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
+  return least;
+#else
+  return a < b || a != a ? a : b;
+#endif
+}
+__device__ __forceinline__ float greatest_of(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float greatest;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(greatest) : "f"(a), "f"(b));
+  return greatest;
+#else
+  return a > b || a != a ? a : b;
+#endif
 }
 
 // Orders `count` words from place p of a row on by the keys of their elements; equal ones keep
@@ -80,11 +119,22 @@ __device__ __forceinline__ void order_group(uint32_t* words, const U* raw, const
 
 }  // namespace
 
-template <class U, bool kBlock>
-static __global__ void __launch_bounds__(kBlock ? 512 : 32 * kWarps)
+// How many blocks of `threads` threads, or of warps that each sort a row, a multiprocessor should
+// have at once: as many as its shared memory has room for.
+template <class U>
+constexpr int blocks_at_once(int threads) {
+  if (threads == 0) return sizeof(U) == 8 ? 2 : sizeof(U) == 4 ? 3 : 4;
+  return threads == kSmall ? (sizeof(U) == 8 ? 4 : 6) : 1;
+}
+
+// kMost: threads of a block that sorts a row, or 0 where each warp sorts its own.
+template <class U, int kMost>
+static __global__ void __launch_bounds__(kMost == 0 ? 32 * kWarps : kMost, blocks_at_once<U>(kMost))
     sort_rows(Parts of, Keys<U> keys) {
+  constexpr bool kBlock = kMost != 0;
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ U reduced[2][16];
+  __shared__ float ends[2][16];
   constexpr bool kExact = kWhole<U>;
   const int log = of.log, thread = kBlock ? threadIdx.x : threadIdx.x & 31;
   const int slots = kBlock ? 1 << log : kWarp;
@@ -124,7 +174,8 @@ static __global__ void __launch_bounds__(kBlock ? 512 : 32 * kWarps)
   const int row_first = blocked_first & ~static_cast<int>(low_bits);
   const bool has_row = row_first >> log < rows;
   // Where a warp or a block has one row, a thread sorts the elements that it reads.
-  const bool direct = kBlock || log == kLogWarp;
+  const bool direct = sizeof(U) < 8 && (kBlock || log == kLogWarp);
+  const int lanes = kBlock ? 5 : log - kLogEach;
   const int word_first = direct ? striped_first : blocked_first, word_step = direct ? 32 : 1;
   const auto place = [&](int r) { return (word_first + r * word_step) & low_bits; };
 
@@ -149,86 +200,141 @@ static __global__ void __launch_bounds__(kBlock ? 512 : 32 * kWarps)
   if (sizeof(U) < 8 && !direct) {
     uint32_t* at = striped(words, thread);
 #pragma unroll
-    for (int r = 0; r < kEach; ++r) at[33 * r] = w[r];
+    for (int r = 0; r < kEach; ++r) at[padded(32 * r)] = w[r];
     __syncwarp();
     take_blocked(words, thread, w);
   }
-  if constexpr (sizeof(U) < 8) {
-#pragma unroll
-    for (int r = 0; r < kEach; ++r) w[r] = keys.key(static_cast<U>(w[r]));
-  }
   synchronize<kBlock>();
 
-  // Of keys that a word does not hold: what is subtracted, and how many bits are left out.
-  U least = 0;
-  int shift = 0, digits = 1;
-  bool by_digits = false;
+  const int held = 32 - log;  // bits of a word that are the key's
+  bool linear = false, prepared = false, by_digits = false;
+  float edge = 0, scale = 0;
   if constexpr (!kExact) {
-    U most = 0;
-    least = static_cast<U>(~U{0});
-    const auto see = [&](U key) {
-      least = min(least, key);
-      most = max(most, key);
-    };
-#pragma unroll
-    for (int r = 0; r < kEach; ++r) {
-      if constexpr (sizeof(U) < 8) {
-        if (full) {
-          see(w[r]);
-        } else if (has_row && place(r) < length) {
-          see(w[r]);
+    linear = keys.is_float();
+    if (linear) {
+      const auto number = [&](int r) {
+        if constexpr (sizeof(U) == 8) {
+          return static_cast<float>(
+              __longlong_as_double(static_cast<long long>(raw[(kEach + 1) * thread + r])));
+        } else {
+          return __uint_as_float(w[r]);
         }
-      } else if (has_row && (blocked_first + r & low_bits) < length) {
-        see(keys.key(raw[33 * thread + r]));
+      };
+      float low = INFINITY, high = -INFINITY;
+#pragma unroll
+      for (int r = 0; r < kEach; ++r) {
+        if (!full && !(has_row && place(r) < length)) continue;
+        low = least_of(low, number(r));
+        high = greatest_of(high, number(r));
+      }
+      for (int i = 0; i < lanes; ++i) {
+        low = least_of(low, __shfl_xor_sync(0xffffffffu, low, 1 << i));
+        high = greatest_of(high, __shfl_xor_sync(0xffffffffu, high, 1 << i));
+      }
+      if constexpr (kBlock) {
+        if ((threadIdx.x & 31) == 0) {
+          ends[0][threadIdx.x >> 5] = low;
+          ends[1][threadIdx.x >> 5] = high;
+        }
+        __syncthreads();
+        for (int i = 0; i < slots >> kLogWarp; ++i) {
+          low = least_of(low, ends[0][i]);
+          high = greatest_of(high, ends[1][i]);
+        }
+      }
+      const float range = high - low;
+      linear = !has_row || range == 0 || (range >= 1e-30f && range <= 3e38f);
+      if constexpr (!kBlock) linear = __all_sync(0xffffffffu, linear);
+      edge = keys.is_descending() ? high : low;
+      scale = range > 0 ? static_cast<float>((1 << min(held, 22)) - 2) / range : 0.0f;
+    }
+    if (linear) {
+#pragma unroll
+      for (int r = 0; r < kEach; ++r) {
+        float f;
+        if constexpr (sizeof(U) == 8) {
+          f = static_cast<float>(
+              __longlong_as_double(static_cast<long long>(raw[(kEach + 1) * thread + r])));
+        } else {
+          f = __uint_as_float(w[r]);
+        }
+        // 2^23 more, so that the last bits are a whole number.
+        const float at = fmaf(fabsf(f - edge), scale, 8388608.0f);
+        w[r] = __float_as_uint(at) << log | place(r);
+        if (!full && !(has_row && place(r) < length)) w[r] = ~0u;
       }
     }
-    const int lanes = kBlock ? 5 : log - kLogEach;
-    for (int i = 0; i < lanes; ++i) {
-      see(__shfl_xor_sync(0xffffffffu, least, 1 << i));
-      most = max(most, __shfl_xor_sync(0xffffffffu, most, 1 << i));
-    }
-    if constexpr (kBlock) {
-      if ((threadIdx.x & 31) == 0) {
-        reduced[0][threadIdx.x >> 5] = least;
-        reduced[1][threadIdx.x >> 5] = most;
-      }
-      __syncthreads();
-      for (int i = 0; i < slots >> kLogWarp; ++i) {
-        least = min(least, reduced[0][i]);
-        most = max(most, reduced[1][i]);
-      }
-    }
-    const int bits = has_row ? bits_of(static_cast<U>(most - least)) : 0, held = 32 - log;
-    shift = max(bits - held, 0);
-    digits = (bits + held - 1) / held;
-    by_digits = kBlock && held <= kFewBits && shift > 0;
-    if constexpr (!kBlock) digits = __reduce_max_sync(0xffffffffu, digits);
   }
 
   // A row's numbers in scratch; rows of a tile follow each other.
   uint16_t* moved = reinterpret_cast<uint16_t*>(static_cast<char*>(of.scratch) +
                                                 (first + (row_first >> log)) * of.pitch);
-  int digit = 0;
-  if (!by_digits) {
-#pragma unroll
-    for (int r = 0; r < kEach; ++r) {
-      const uint32_t i = sizeof(U) < 8 ? place(r) : blocked_first + r & low_bits;
-      U key;
-      if constexpr (sizeof(U) < 8) {
-        key = static_cast<U>(w[r]);
-      } else {
-        key = keys.key(raw[33 * thread + r]);
-      }
-      if constexpr (!kExact) key = (key - least) >> shift;
-      w[r] = static_cast<uint32_t>(key) << log | i;
-      if (!full && !(has_row && i < length)) w[r] = ~0u;
-    }
-  }
-  // By the leading digit at once, or digit by digit, the lowest first.
+  U least = 0;
+  int shift = 0, digits = 1, digit = 0;
+  // By leading bits at once, or by all bits, the lowest first.
   for (;;) {
+    if (!linear && !prepared) {
+      prepared = true;
+      if constexpr (sizeof(U) < 8) {
+#pragma unroll
+        for (int r = 0; r < kEach; ++r) w[r] = keys.key(static_cast<U>(w[r]));
+      }
+      // What is subtracted, and how many bits are left out.
+      if constexpr (!kExact) {
+        U most = 0;
+        least = static_cast<U>(~U{0});
+        const auto see = [&](U key) {
+          least = min(least, key);
+          most = max(most, key);
+        };
+#pragma unroll
+        for (int r = 0; r < kEach; ++r) {
+          if (!full && !(has_row && place(r) < length)) continue;
+          if constexpr (sizeof(U) < 8) {
+            see(w[r]);
+          } else {
+            see(keys.key(raw[(kEach + 1) * thread + r]));
+          }
+        }
+        for (int i = 0; i < lanes; ++i) {
+          least = min(least, __shfl_xor_sync(0xffffffffu, least, 1 << i));
+          most = max(most, __shfl_xor_sync(0xffffffffu, most, 1 << i));
+        }
+        if constexpr (kBlock) {
+          if ((threadIdx.x & 31) == 0) {
+            reduced[0][threadIdx.x >> 5] = least;
+            reduced[1][threadIdx.x >> 5] = most;
+          }
+          __syncthreads();
+          for (int i = 0; i < slots >> kLogWarp; ++i) {
+            least = min(least, reduced[0][i]);
+            most = max(most, reduced[1][i]);
+          }
+        }
+        const int bits = has_row ? bits_of(static_cast<U>(most - least)) : 0;
+        shift = max(bits - held, 0);
+        digits = (bits + held - 1) / held;
+        by_digits = kBlock && held <= kFewBits && shift > 0;
+        if constexpr (!kBlock) digits = __reduce_max_sync(0xffffffffu, digits);
+      }
+      if (!by_digits) {
+#pragma unroll
+        for (int r = 0; r < kEach; ++r) {
+          U key;
+          if constexpr (sizeof(U) < 8) {
+            key = static_cast<U>(w[r]);
+          } else {
+            key = keys.key(raw[(kEach + 1) * thread + r]);
+          }
+          if constexpr (!kExact) key = (key - least) >> shift;
+          w[r] = static_cast<uint32_t>(key) << log | place(r);
+          if (!full && !(has_row && place(r) < length)) w[r] = ~0u;
+        }
+      }
+    }
     if constexpr (!kExact) {
       if (by_digits) {
-        const int down = digit * (32 - log);
+        const int down = digit * held;
 #pragma unroll 4
         for (int r = 0; r < kEach; ++r) {
           const uint32_t i = blocked_first + r & low_bits;
@@ -265,22 +371,24 @@ static __global__ void __launch_bounds__(kBlock ? 512 : 32 * kWarps)
       synchronize<kBlock>();
       continue;
     }
-    if (kBlock ? shift == 0 : !__any_sync(0xffffffffu, shift > 0)) break;
+    const bool inexact = linear ? scale > 0 : shift > 0;
+    if (kBlock ? !inexact : !__any_sync(0xffffffffu, inexact)) break;
 
     // Bit r: that word r and the next one have equal leading bits.
-    uint32_t same = 0;
+    Mask same = 0;
 #pragma unroll
-    for (int r = 0; r + 1 < kEach; ++r) same |= (w[r] ^ w[r + 1]) <= low_bits ? 1u << r : 0u;
+    for (int r = 0; r + 1 < kEach; ++r)
+      same |= (w[r] ^ w[r + 1]) <= low_bits ? Mask{1} << r : Mask{0};
     const int last = blocked_first + kEach, row_end = row_first + length;
     if ((last & low_bits) != 0 && (words[padded(last)] ^ w[kEach - 1]) <= low_bits)
-      same |= 1u << 31;
+      same |= Mask{1} << (kEach - 1);
     const bool goes_on =
         (blocked_first & low_bits) != 0 && (words[padded(blocked_first - 1)] ^ w[0]) <= low_bits;
-    if (shift == 0) same = 0;
+    if (!inexact) same = 0;
     // A group is its first thread's.
-    uint32_t starts = same & ~(same << 1 | (goes_on ? 1u : 0u));
+    Mask starts = same & ~(same << 1 | (goes_on ? 1 : 0));
     int beyond = 0;  // of the last group, words that other threads hold
-    if (same >> 31 && (starts != 0 || same != ~0u)) {
+    if (same >> (kEach - 1) && (starts != 0 || same != ~Mask{0})) {
       do {
         ++beyond;
       } while (last + beyond < row_end && beyond < kLongGroup &&
@@ -289,10 +397,10 @@ static __global__ void __launch_bounds__(kBlock ? 512 : 32 * kWarps)
     synchronize<kBlock>();
     bool is_long = false;
     while (starts != 0) {
-      const int r = __ffs(static_cast<int>(starts)) - 1;
+      const int r = first_of(starts);
       starts &= starts - 1;
-      const uint32_t ends = ~(same >> r);
-      const int more = ends == 0 ? kEach : __ffs(static_cast<int>(ends)) - 1;  // behind its first
+      const Mask ends = ~(same >> r);
+      const int more = ends == 0 ? kEach : first_of(ends);  // behind its first
       const int p = blocked_first + r & low_bits;
       const int count = min(r + more == kEach ? more + beyond : more + 1, length - p);
       if (count > kLongGroup) {
@@ -301,13 +409,27 @@ static __global__ void __launch_bounds__(kBlock ? 512 : 32 * kWarps)
         order_group(words, raw, keys, row_first, p, count, low_bits);
       }
     }
-    if constexpr (kBlock) {
-      by_digits = __syncthreads_or(is_long);
-    } else {
-      by_digits = __any_sync(0xffffffffu, is_long);
-      __syncwarp();
+    if (!any_of<kBlock>(is_long)) break;
+    // Long groups may be in order, as those of equal elements are.
+    bool is_wrong = false;
+#pragma unroll 2
+    for (int r = 0; r < kEach; ++r) {
+      const int slot = blocked_first + r;
+      if (!(same >> r & 1) || (slot & low_bits) + 1 >= length) continue;
+      const auto key = [&](uint32_t word) {
+        return keys.key(raw[element_at<U>(row_first + (word & low_bits))]);
+      };
+      is_wrong |= key(words[padded(slot)]) > key(words[padded(slot + 1)]);
     }
-    if (!by_digits) break;
+    if (!any_of<kBlock>(is_wrong)) break;
+    by_digits = !linear;
+    linear = false;
+    if constexpr (sizeof(U) < 8) {
+      for (int r = 0; r < kEach && !by_digits; ++r) {
+        blocked(words, thread)[r] = raw[element_at<U>(word_first + r * word_step)];
+      }
+      if (!by_digits) take_blocked(words, thread, w);
+    }
   }
 
   // The results, written side by side.
@@ -327,7 +449,7 @@ static __global__ void __launch_bounds__(kBlock ? 512 : 32 * kWarps)
 #pragma unroll 16
     for (int r = 0; r < kEach; ++r) {
       const int slot = striped_first + 32 * r;
-      const uint32_t word = sorted[33 * r];
+      const uint32_t word = sorted[padded(32 * r)];
       values[slot] = value_of(word, slot, slot >> log);
       indices[slot] = word & low_bits;
     }
@@ -337,7 +459,7 @@ static __global__ void __launch_bounds__(kBlock ? 512 : 32 * kWarps)
   for (int r = 0; r < kEach; ++r) {
     const int slot = striped_first + 32 * r, row = slot >> log, p = slot & low_bits;
     if (row >= rows || p >= length || p >= keep) continue;
-    const uint32_t word = sorted[33 * r], i = word & low_bits;
+    const uint32_t word = sorted[padded(32 * r)], i = word & low_bits;
     values[row * keep + p] = value_of(word, slot, row);
     int64_t index = i;
     if (kBlock && of.chunks > 1) index += begin - first / of.chunks * of.rows.length;
@@ -351,7 +473,9 @@ namespace {
 template <class U>
 cudaError_t launch(const Order& order, const Parts& of, cudaStream_t stream) {
   const bool block = of.log > kLogWarp;
-  const auto kernel = block ? sort_rows<U, true> : sort_rows<U, false>;
+  const auto kernel = !block                              ? sort_rows<U, 0>
+                      : 1 << (of.log - kLogEach) > kSmall ? sort_rows<U, kLongest / kEach>
+                                                          : sort_rows<U, kSmall>;
   const int threads = block ? 1 << (of.log - kLogEach) : 32 * kWarps;
   const int slots = block ? 1 << of.log : kWarp * kWarps;
   const size_t bytes = padded(slots) * (sizeof(uint32_t) + (kWhole<U> ? 0 : sizeof(U)));

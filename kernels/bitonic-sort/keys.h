@@ -52,14 +52,15 @@ struct Keys {
     return size > infinity ? nan : at;
   }
 
+  BITONIC_SORT_BOTH bool is_float() const { return magnitude != static_cast<U>(~U{0}); }
+  BITONIC_SORT_BOTH bool is_descending() const { return nan == U{0}; }
+
   // The number of a key, but for floats whose key is `zero` or `nan`: several numbers have those.
   BITONIC_SORT_BOTH U number(U key) const {
     const U other = key ^ negative;
     return other >> (kBits - 1) ? other : static_cast<U>(key ^ positive);
   }
-  BITONIC_SORT_BOTH bool several(U key) const {
-    return magnitude != static_cast<U>(~U{0}) && (key == zero || key == nan);
-  }
+  BITONIC_SORT_BOTH bool several(U key) const { return is_float() && (key == zero || key == nan); }
 };
 
 }  // namespace bitonic_sort

@@ -15,12 +15,12 @@
 namespace bitonic_sort {
 namespace {
 
-constexpr int kEach = 32;    // words of a thread
-constexpr int kWarp = 1024;  // words of a warp
-constexpr int kLogEach = 5, kLogWarp = 10;
+constexpr int kLogEach = 5, kLogWarp = kLogEach + 5;
+constexpr int kEach = 1 << kLogEach;  // words of a thread
+constexpr int kWarp = 1 << kLogWarp;  // words of a warp
 
 // One word in 33 is left out, so that no layout has two words of a warp in one bank.
-__host__ __device__ constexpr int padded(int slot) { return slot + (slot >> 5); }
+__host__ __device__ constexpr int padded(int slot) { return slot + (slot >> kLogEach); }
 
 __device__ __forceinline__ void exchange(uint32_t& low, uint32_t& high) {
   const uint32_t least = min(low, high);
@@ -84,7 +84,7 @@ __device__ __forceinline__ void merge_each(uint32_t (&w)[kEach]) {
 
 // The first address of a thread in each layout.
 __device__ __forceinline__ uint32_t* blocked(uint32_t* words, int thread) {
-  return words + 33 * thread;
+  return words + (kEach + 1) * thread;
 }
 __device__ __forceinline__ uint32_t* striped(uint32_t* words, int thread) {
   return words + padded(thread >> 5 << kLogWarp) + (thread & 31);
@@ -108,21 +108,21 @@ __device__ __forceinline__ void take_blocked(const uint32_t* words, int thread,
 // from its end, which makes both together a bitonic sequence.
 template <int kFirst, bool kMirrored>
 __device__ __forceinline__ void merge_in_warp(uint32_t* words, int thread, uint32_t (&w)[kEach]) {
-  constexpr int kTop = kFirst - kLogEach;  // the bit of the striped layout's row
+  constexpr int kTop = kFirst - 5;  // the bit of the striped layout's row
   uint32_t* at = striped(words, thread);
   const uint32_t* back = at + 31 - 2 * (thread & 31);
 #pragma unroll
   for (int r = 0; r < kEach; ++r) {
     if (kMirrored && (r >> kTop & 1)) {
-      w[r] = back[33 * (r ^ ((1 << kTop) - 1))];
+      w[r] = back[padded(32 * (r ^ ((1 << kTop) - 1)))];
     } else {
-      w[r] = at[33 * r];
+      w[r] = at[padded(32 * r)];
     }
   }
-  merge_each<kTop>(w);
+  merge_each<kTop, kLogEach - 5>(w);
   if (kMirrored) __syncwarp();
 #pragma unroll
-  for (int r = 0; r < kEach; ++r) at[33 * r] = w[r];
+  for (int r = 0; r < kEach; ++r) at[padded(32 * r)] = w[r];
   __syncwarp();
   take_blocked(words, thread, w);
   merge_each<kLogEach - 1>(w);
@@ -132,15 +132,16 @@ __device__ __forceinline__ void merge_in_warp(uint32_t* words, int thread, uint3
 __device__ __forceinline__ void merge_far(uint32_t* words, int thread, int log,
                                           uint32_t (&w)[kEach]) {
   const int bit = log - kLogEach, low = thread & ((1 << bit) - 1);
-  const int first = thread >> bit << log, stride = 33 << (bit - 5);
+  const int first = thread >> bit << log, stride = (kEach + 1) << (bit - kLogEach);
   uint32_t* at = words + padded(first + low);
   const uint32_t* back = words + padded(first + ((1 << bit) - 1 - low));
 #pragma unroll
-  for (int r = 0; r < kEach; ++r) w[r] = r < 16 ? at[r * stride] : back[(47 - r) * stride];
-  merge_each<4, 4>(w);
-  if (log >= 12) merge_each<3, 3>(w);
-  if (log >= 13) merge_each<2, 2>(w);
-  if (log >= 14) merge_each<1, 1>(w);
+  for (int r = 0; r < kEach; ++r)
+    w[r] = r < kEach / 2 ? at[r * stride] : back[(kEach / 2 * 3 - 1 - r) * stride];
+  merge_each<kLogEach - 1, kLogEach - 1>(w);
+  if (log >= kLogWarp + 2) merge_each<kLogEach - 2, kLogEach - 2>(w);
+  if (log >= kLogWarp + 3) merge_each<kLogEach - 3, kLogEach - 3>(w);
+  if (log >= kLogWarp + 4) merge_each<kLogEach - 4, kLogEach - 4>(w);
   __syncthreads();
 #pragma unroll
   for (int r = 0; r < kEach; ++r) at[r * stride] = w[r];
@@ -154,31 +155,31 @@ template <bool kBlock>
 __device__ __forceinline__ void sort_words(uint32_t* words, int thread, int log,
                                            uint32_t (&w)[kEach]) {
   sort_each(w);
-  for (int merged = 6; merged <= log; ++merged) {
+  for (int merged = kLogEach + 1; merged <= log; ++merged) {
     put_blocked(words, thread, w);
     if (kBlock && merged > kLogWarp) {
       __syncthreads();
       merge_far(words, thread, merged, w);
       __syncthreads();
-      merge_in_warp<9, false>(words, thread, w);
+      merge_in_warp<kLogWarp - 1, false>(words, thread, w);
       continue;
     }
     __syncwarp();
     switch (merged) {
-      case 6:
-        merge_in_warp<5, true>(words, thread, w);
+      case kLogEach + 1:
+        merge_in_warp<kLogEach, true>(words, thread, w);
         break;
-      case 7:
-        merge_in_warp<6, true>(words, thread, w);
+      case kLogEach + 2:
+        merge_in_warp<kLogEach + 1, true>(words, thread, w);
         break;
-      case 8:
-        merge_in_warp<7, true>(words, thread, w);
+      case kLogEach + 3:
+        merge_in_warp<kLogEach + 2, true>(words, thread, w);
         break;
-      case 9:
-        merge_in_warp<8, true>(words, thread, w);
+      case kLogEach + 4:
+        merge_in_warp<kLogEach + 3, true>(words, thread, w);
         break;
       default:
-        merge_in_warp<9, true>(words, thread, w);
+        merge_in_warp<kLogEach + 4, true>(words, thread, w);
     }
   }
 }

@@ -14,38 +14,70 @@
 namespace bitonic_sort {
 
 constexpr int kThreads = 256;
-constexpr int kPerThread = 4;
+constexpr int kPack = 4;  // elements of a thread, side by side
 constexpr int64_t kAlignment = 256;
 
-// Keys of all elements, and their indices in their rows.
+template <class T>
+struct alignas(sizeof(T) * kPack > 16 ? 16 : sizeof(T) * kPack) Pack {
+  T at[kPack];
+};
+
+// Keys of all elements, below the number of their row, and their indices in their rows.
 template <class U, class K>
 static __global__ void make_keys(const U* x, K* key, uint32_t* index, int64_t count, int64_t length,
-                                 Keys<U> keys) {
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * (kThreads * kPerThread) + threadIdx.x;
-#pragma unroll
-  for (int i = 0; i < kPerThread; ++i) {
-    const int64_t at = first + i * kThreads;
-    if (at >= count) return;
-    key[at] = keys.key(x[at]);
-    index[at] = static_cast<uint32_t>(count == length ? at : at % length);
+                                 bool packed, Keys<U> keys) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack;
+  if (at >= count) return;
+  Pack<U> from{};
+  if (packed && at + kPack <= count) {
+    from = *reinterpret_cast<const Pack<U>*>(x + at);
+  } else {
+    for (int i = 0; i < kPack && at + i < count; ++i) from.at[i] = x[at + i];
   }
+  Pack<K> made;
+  Pack<uint32_t> places;
+  const int64_t row = count == length ? 0 : at / length;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) {
+    const bool next = at + i >= (row + 1) * length;  // rows are longer than a pack
+    made.at[i] = keys.key(from.at[i]);
+    if constexpr (sizeof(U) < sizeof(K)) made.at[i] |= static_cast<K>(row + next) << 8 * sizeof(U);
+    places.at[i] = static_cast<uint32_t>(at + i - (row + next) * length);
+  }
+  // Memory of whole packs.
+  *reinterpret_cast<Pack<K>*>(key + at) = made;
+  *reinterpret_cast<Pack<uint32_t>*>(index + at) = places;
 }
 
 // The elements of sorted keys, and their indices in 64 bits. Elements that differ and have one key,
 // such as -0.0 and 0.0, are read where they came from.
 template <class U, class K>
 static __global__ void take_keys(const U* x, const K* key, const uint32_t* index, U* values,
-                                 int64_t* indices, int64_t count, int64_t length, Keys<U> keys) {
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * (kThreads * kPerThread) + threadIdx.x;
+                                 int64_t* indices, int64_t count, int64_t length, bool packed,
+                                 Keys<U> keys) {
+  const int64_t at = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack;
+  if (at >= count) return;
+  const Pack<K> given = *reinterpret_cast<const Pack<K>*>(key + at);
+  const Pack<uint32_t> places = *reinterpret_cast<const Pack<uint32_t>*>(index + at);
+  const int64_t row = count == length ? 0 : at / length;
+  Pack<U> taken;
+  Pack<int64_t> wide;
 #pragma unroll
-  for (int i = 0; i < kPerThread; ++i) {
-    const int64_t at = first + i * kThreads;
-    if (at >= count) return;
-    const U k = static_cast<U>(key[at]);
-    const uint32_t from = index[at];
-    const int64_t row = count == length ? 0 : at / length * length;
-    values[at] = keys.several(k) ? x[row + from] : keys.number(k);
-    indices[at] = from;
+  for (int i = 0; i < kPack; ++i) {
+    const bool next = at + i >= (row + 1) * length;
+    const U k = static_cast<U>(given.at[i]);
+    taken.at[i] = keys.number(k);
+    if (keys.several(k) && at + i < count) taken.at[i] = x[(row + next) * length + places.at[i]];
+    wide.at[i] = places.at[i];
+  }
+  if (packed && at + kPack <= count) {
+    *reinterpret_cast<Pack<U>*>(values + at) = taken;
+    *reinterpret_cast<Pack<int64_t>*>(indices + at) = wide;
+  } else {
+    for (int i = 0; i < kPack && at + i < count; ++i) {
+      values[at + i] = taken.at[i];
+      indices[at + i] = wide.at[i];
+    }
   }
 }
 
@@ -79,66 +111,85 @@ struct Memory {
   }
 };
 
-// A row of that length fills a GPU alone; shorter rows are sorted side by side, a block each.
+// Rows of that length are sorted one after the other. Shorter ones are sorted together: by keys of
+// 64 bits a block each, by smaller ones as one long row, the number of the row above the key.
 constexpr int64_t kAlone = int64_t{1} << 19;
-constexpr int64_t kMost = int64_t{1} << 30;  // elements that are sorted side by side
+constexpr int64_t kMost = int64_t{1} << 30;  // elements that are sorted together
 
 // How many rows are sorted by one call of CUB.
 int64_t step_of(const Rows& of) {
   return of.length >= kAlone ? 1 : std::min(of.rows, kMost / of.length);
 }
 
-// Calls CUB for all rows, or asks it for its memory where `memory` is nullptr.
+int bits_of(int64_t rows) {
+  int bits = 0;
+  while (int64_t{1} << bits < rows) ++bits;
+  return bits;
+}
+
+// Calls CUB for some rows, or asks it for its memory where `memory` is nullptr.
 template <class K>
-cudaError_t sort_pairs(const Rows& of, int bits, void* memory, size_t* bytes,
-                       cub::DoubleBuffer<K>* key, cub::DoubleBuffer<uint32_t>* index,
+cudaError_t sort_pairs(const Order& order, int64_t rows, int64_t length, void* memory,
+                       size_t* bytes, cub::DoubleBuffer<K>* key, cub::DoubleBuffer<uint32_t>* index,
                        cudaStream_t stream) {
-  if (of.rows > 1) {
-    const auto begin = thrust::make_transform_iterator(thrust::counting_iterator<int>(0),
-                                                       RowBegin{static_cast<int>(of.length)});
-    return cub::DeviceSegmentedRadixSort::SortPairs(
-        memory, *bytes, *key, *index, static_cast<int>(of.rows * of.length),
-        static_cast<int>(of.rows), begin, begin + 1, 0, bits, stream);
+  if constexpr (sizeof(K) == 8) {
+    if (order.bits == 64 && rows > 1) {
+      const auto begin = thrust::make_transform_iterator(thrust::counting_iterator<int>(0),
+                                                         RowBegin{static_cast<int>(length)});
+      return cub::DeviceSegmentedRadixSort::SortPairs(
+          memory, *bytes, *key, *index, static_cast<int>(rows * length), static_cast<int>(rows),
+          begin, begin + 1, 0, 64, stream);
+    }
   }
-  return cub::DeviceRadixSort::SortPairs(memory, *bytes, *key, *index, of.length, 0, bits, stream);
+  return cub::DeviceRadixSort::SortPairs(memory, *bytes, *key, *index, rows * length, 0,
+                                         order.bits + bits_of(rows), stream);
 }
 
 template <class K>
-cudaError_t memory_for(const Rows& of, int bits, Memory<K>* memory) {
-  const Rows piece = {nullptr, nullptr, nullptr, nullptr, step_of(of), of.length, of.length};
-  memory->count = piece.rows * piece.length;
+cudaError_t memory_for(const Order& order, const Rows& of, Memory<K>* memory) {
+  const int64_t rows = step_of(of);
+  memory->count = rows * of.length;
   memory->cub = 0;
   cub::DoubleBuffer<K> key(nullptr, nullptr);
   cub::DoubleBuffer<uint32_t> index(nullptr, nullptr);
-  return sort_pairs(piece, bits, nullptr, &memory->cub, &key, &index, nullptr);
+  return sort_pairs(order, rows, of.length, nullptr, &memory->cub, &key, &index, nullptr);
 }
+
+bool is_aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
 
 template <class U, class K>
 cudaError_t sort(const Order& order, const Rows& of, void* scratch, cudaStream_t stream) {
   const Keys<U> keys(order);
   Memory<K> memory{};
-  cudaError_t error = memory_for(of, order.bits, &memory);
+  cudaError_t error = memory_for(order, of, &memory);
   const int64_t step = step_of(of);
   for (int64_t row = 0; row < of.rows && error == cudaSuccess; row += step) {
     const int64_t rows = std::min(step, of.rows - row), count = rows * of.length;
-    constexpr int64_t kBlock = kThreads * kPerThread;
+    constexpr int64_t kBlock = kThreads * kPack;
     const auto blocks = static_cast<unsigned>((count + kBlock - 1) / kBlock);
     const U* x = static_cast<const U*>(of.x) + row * of.length;
+    U* values = static_cast<U*>(of.values) + row * of.length;
+    int64_t* indices = of.indices + row * of.length;
     cub::DoubleBuffer<K> key(memory.key(scratch, 0), memory.key(scratch, 1));
     cub::DoubleBuffer<uint32_t> index(memory.index(scratch, 0), memory.index(scratch, 1));
     make_keys<U, K><<<blocks, kThreads, 0, stream>>>(x, key.Current(), index.Current(), count,
-                                                     of.length, keys);
+                                                     of.length, is_aligned(x), keys);
     error = cudaGetLastError();
     if (error != cudaSuccess) break;
-    const Rows piece = {x, nullptr, nullptr, nullptr, rows, of.length, of.length};
-    error = sort_pairs(piece, order.bits, memory.rest(scratch), &memory.cub, &key, &index, stream);
+    error =
+        sort_pairs(order, rows, of.length, memory.rest(scratch), &memory.cub, &key, &index, stream);
     if (error != cudaSuccess) break;
     take_keys<U, K><<<blocks, kThreads, 0, stream>>>(
-        x, key.Current(), index.Current(), static_cast<U*>(of.values) + row * of.length,
-        of.indices + row * of.length, count, of.length, keys);
+        x, key.Current(), index.Current(), values, indices, count, of.length,
+        is_aligned(values) && is_aligned(indices), keys);
     error = cudaGetLastError();
   }
   return error;
+}
+
+// Whether keys have 64 bits with the number of their row.
+bool is_wide(const Order& order, const Rows& of) {
+  return order.bits == 64 || (order.bits == 32 && step_of(of) > 1);
 }
 
 }  // namespace
@@ -146,11 +197,11 @@ cudaError_t sort(const Order& order, const Rows& of, void* scratch, cudaStream_t
 cudaError_t radix_scratch(const Order& order, const Rows& of, size_t* bytes) {
   const auto ask = [&](auto key) {
     Memory<decltype(key)> memory{};
-    const cudaError_t error = memory_for(of, order.bits, &memory);
+    const cudaError_t error = memory_for(order, of, &memory);
     *bytes = memory.bytes();
     return error;
   };
-  return order.bits == 64 ? ask(uint64_t{}) : ask(uint32_t{});
+  return is_wide(order, of) ? ask(uint64_t{}) : ask(uint32_t{});
 }
 
 cudaError_t radix_launch(const Order& order, const Rows& of, void* scratch, cudaStream_t stream) {
@@ -161,7 +212,8 @@ cudaError_t radix_launch(const Order& order, const Rows& of, void* scratch, cuda
     case 16:
       return sort<uint16_t, uint32_t>(order, of, scratch, stream);
     case 32:
-      return sort<uint32_t, uint32_t>(order, of, scratch, stream);
+      return is_wide(order, of) ? sort<uint32_t, uint64_t>(order, of, scratch, stream)
+                                : sort<uint32_t, uint32_t>(order, of, scratch, stream);
     default:
       return sort<uint64_t, uint64_t>(order, of, scratch, stream);
   }

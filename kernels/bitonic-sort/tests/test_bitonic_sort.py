@@ -102,6 +102,8 @@ HARD = {
         [float("nan"), -float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0, -1.0]
     )[torch.randint(0, 8, (3, n))],
     "subnormal": lambda n: torch.randn(3, n) * 1e-42,
+    "of every magnitude": lambda n: torch.randn(3, n) * torch.exp2(torch.randn(3, n) * 40),
+    "as large as can be": lambda n: torch.randn(3, n).clamp(-1, 1) * 3.4e38,
 }
 
 
