@@ -461,6 +461,7 @@ def test_a_tensor_on_the_other_device_is_refused(kernel, device):
 
 @gpu
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
 def test_in_a_cuda_graph_gradients_are_the_same_bits(kernel, device):
     if device != "cuda":
         pytest.skip("a CUDA graph holds no work of a CPU")

@@ -16,7 +16,11 @@ from transformers.models.mixtral import modeling_mixtral  # noqa: E402 - skipped
 from transformers.models.qwen3_moe import modeling_qwen3_moe  # noqa: E402 - skipped without
 
 PROJECT = Path(__file__).parents[1]
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning",
+    "ignore::FutureWarning",
+    r"ignore:\s*Online softmax is disabled:UserWarning",
+)
 SIZES = {
     "vocab_size": 96,
     "hidden_size": 64,
