@@ -12,8 +12,11 @@ import torch
 import kernforge
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-from transformers.models.mixtral import modeling_mixtral  # noqa: E402 - skipped without
-from transformers.models.qwen3_moe import modeling_qwen3_moe  # noqa: E402 - skipped without
+# With the client installed they import it, and above this directory pytest has a module of its name.
+modeling_mixtral, modeling_qwen3_moe = (
+    pytest.importorskip(f"transformers.models.{name}.modeling_{name}", exc_type=ImportError)
+    for name in ("mixtral", "qwen3_moe")
+)
 
 PROJECT = Path(__file__).parents[1]
 pytestmark = pytest.mark.filterwarnings(
