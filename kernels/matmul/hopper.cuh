@@ -223,7 +223,7 @@ static __global__ void __launch_bounds__(384, 1)
   constexpr int kDepth = 128 / sizeof(typename K::Left);  // of a slice
   static_assert(K::kLeft == Major::kDepth || S::kLeftPart % 64 == 0);
   static_assert(K::kRight == Major::kDepth || S::kRightPart % 64 == 0);
-  extern __shared__ __align__(1024) char memory[];        // as the swizzle of 128 bytes wants it
+  extern __shared__ __align__(1024) char memory[];  // as the swizzle of 128 bytes wants it
   const uint32_t ring = ptx::shared_address(memory);
   const uint32_t out = ring + S::kStages * S::kStageBytes;
   const uint32_t full = out + 8 * S::kOutBytes, empty = full + 8 * S::kStages;
