@@ -5,11 +5,11 @@
     python scripts/applications.py --device cuda --only transformers==5.23.0   # on a machine with a GPU
 
 Each library is taken from the package index into a directory of its own, beside the torch that is
-installed here. Models have random weights; what they compute without and with kernels is compared with
-the same model in float32 (``applications_program.py``). The kernels are this repository's layer-norm and
-moe, from a registry that is written here, and an attention by torch's operators, which counts its calls:
-it stands for the hub's flash-attn2 (which nobody can fetch without a network) under its id. The last
-line is ``applications: P of Q as they should be``, and the exit code 1 if these differ.
+installed here. Models have random weights; what they compute without and with kernels is compared
+with the same model in float32 (``applications_program.py``). The kernels are this repository's
+layer-norm and moe, from a registry that is written here, and an attention by torch's operators,
+which counts its calls: it stands for the hub's flash-attn2, which needs a network, and has its id.
+The last line is ``applications: P of Q as they should be``, and the exit code 1 if these differ.
 """
 
 from __future__ import annotations
@@ -252,6 +252,10 @@ def main() -> None:
         if (not arguments.only or one.library in arguments.only)
         and arguments.client in (None, one.client)
     ]
+    if not chosen:
+        parser.error(
+            f"no run is of these: there are {', '.join(sorted({r.library for r in RUNS}))}"
+        )
     results = []
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)

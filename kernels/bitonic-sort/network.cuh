@@ -148,7 +148,7 @@ __device__ __forceinline__ void merge_far(uint32_t* words, int thread, int log,
 }
 
 // Sorts the words of each 2^log slots, log from 5 to 10, or up to 14 where kBlock: then all threads
-// of the block take part. `words` has padded(all slots) words that nobody reads any more. Words
+// of the block take part. `words` has padded(all slots) words that are not read any more. Words
 // come in any order, each in a thread that holds slots of its row in the blocked layout, and leave
 // blocked.
 template <bool kBlock>

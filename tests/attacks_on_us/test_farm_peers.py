@@ -28,7 +28,7 @@ from kernforge.system.environment import Environment
 
 pytest.importorskip("distributed")
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
-BEYOND = "192.0.2.7"  # an address for documentation: nobody has it
+BEYOND = "192.0.2.7"  # an address for documentation, which no machine has
 
 
 def environment(where, **more):

@@ -175,7 +175,7 @@ def missing_error(error: NotPublishedError) -> NotPublishedError:
     """
     try:
         kind = _missing_class()
-    except UsageError:  # huggingface_hub is not installed, so that nobody catches its errors
+    except UsageError:  # huggingface_hub is not installed: a caller cannot catch its errors
         return error
     found: NotPublishedError = kind(error.message, hint=error.hint)
     for name in ("response", "server_message", "request_id", "request"):

@@ -193,8 +193,8 @@ def _check_published(
             )
         if target.python_tag(python) not in pythons[torch]:
             console.note(
-                f"note: no configured package index has torch {torch} for Python {python}, without "
-                "which nobody can use the wheel"
+                f"note: no configured package index has torch {torch} for Python {python}: "
+                "the wheel cannot be used without it"
             )
 
 
