@@ -173,8 +173,10 @@ def is_sound(tree: Path, seen: Path, *, whole: bool) -> bool:
         return False
     if differences(tree, record):
         return False
-    if not _is_small(record):
-        with contextlib.suppress(StorageError, OSError):  # a store that we may only read
+    with contextlib.suppress(StorageError, OSError):  # a store that we may only read
+        # The time of a file may have changed; the root's is where ``files.set_times`` looks first.
+        os.utime(tree)
+        if not _is_small(record):
             files.write_atomic(seen, _fingerprint(tree), durable=False)
     return True
 

@@ -497,6 +497,8 @@ def _claim(path: Path) -> int | None:
 def set_times(root: Path, seconds: int) -> bool:
     """Set one modification time in a whole tree; that of the root comes last and marks the tree.
 
+    What has the time already is not written, so that its time of change stays.
+
     Returns:
         Whether that succeeded; False if a part belongs to another user.
     """
@@ -505,7 +507,9 @@ def set_times(root: Path, seconds: int) -> bool:
     with contextlib.suppress(PermissionError):
         for directory, folders, names in os.walk(root, topdown=False):
             for name in (*folders, *names):
-                os.utime(f"{directory}/{name}", (seconds, seconds), follow_symlinks=False)
+                path = f"{directory}/{name}"
+                if os.lstat(path).st_mtime != seconds:
+                    os.utime(path, (seconds, seconds), follow_symlinks=False)
         os.utime(root, (seconds, seconds))
         return True
     return False
