@@ -34,7 +34,8 @@ import pathlib, sys
 from kernforge.publish.api import publish
 from kernforge.registry import open_registry
 
-publish(pathlib.Path(sys.argv[1]), open_registry("hf://"), {REPO!r}, card="# shift")
+branch = sys.argv[2] if len(sys.argv) > 2 else None
+publish(pathlib.Path(sys.argv[1]), open_registry("hf://"), {REPO!r}, branch=branch, card="# shift")
 """
 UPLOAD = f"""
 import sys
@@ -120,6 +121,15 @@ def test_what_we_publish_the_hubs_client_loads(hub, run, built):
         "GET cdn": 1,
     }
     assert theirs.total() > 1.5 * ours.total()
+
+
+def test_both_clients_load_what_we_publish_to_a_branch(hub, run, built):
+    done = run(PUBLISH, built, "dev")
+    assert done.returncode == 0, done.stderr
+    assert sorted(hub.repos[REPO].branches) == ["dev", "main"]
+    for program in (THEIRS, OURS):
+        assert_used(run(program.replace("version=1", "revision='dev'")))
+        assert run(program).returncode != 0, "a branch is not a version"
 
 
 def test_what_huggingface_hub_uploads_we_load(hub, run, built):

@@ -118,7 +118,7 @@ class Hub(Table):
     repo_id: str | None = Field(default=None, description="Repository, `owner/name`.")
     branch: str | None = Field(
         default=None,
-        description="Accepted but not used: a version is published on branch `v<version>`.",
+        description="Branch to publish to; the default is a version, on branch `v<version>`.",
     )
 
 

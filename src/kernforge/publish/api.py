@@ -20,6 +20,7 @@ from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageError
 from kernforge.publish import offers
+from kernforge.publish.branch import BranchChange, change, check_name
 from kernforge.publish.destination import Destination, DirectoryDestination, Release
 from kernforge.publish.hub import HubDestination
 from kernforge.publish.version import VersionChoice, choose_version, dotted
@@ -47,24 +48,25 @@ class PublishResult:
 
     Attributes:
         commit: the commit of the version.
-        version: number of the version, such as ``1.0.2``.
+        version: number of the version, such as ``1.0.2``; None if the branch is not a version's.
         changed: whether the registry was changed.
-        variants: all variants of the version, sorted.
+        variants: all variants of the version or branch, sorted.
         url: URL of the commit.
-        branch: the branch of the major version.
+        branch: the branch of the major version, or the one that was asked for.
         pull_requests: branch and URL of each pull request that was opened; if there are any,
             nothing is published yet.
-        choice: the reason for the version number, and the changes since the last version.
+        choice: the reason for the version number and the changes since the last version; or what
+            changed on the branch.
     """
 
     commit: str
-    version: str
+    version: str | None
     changed: bool
     variants: tuple[str, ...]
     url: str
     branch: str
     pull_requests: tuple[tuple[str, str], ...]
-    choice: VersionChoice
+    choice: VersionChoice | BranchChange
 
     @property
     def status(self) -> str:
@@ -91,6 +93,7 @@ def publish(
     repo_id: str,
     version: str | None = None,
     *,
+    branch: str | None = None,
     card: str | None = None,
     part: bool = False,
     private: bool | None = None,
@@ -108,11 +111,15 @@ def publish(
     A version is compared with the version before it of the same major version (see ``apidiff``) and
     refused if its number is too low for the changes.
 
+    On a branch that is not a version's, the variants replace those of their names, and nothing is
+    compared. Other variants stay. Such a branch is loaded by ``revision=`` alone.
+
     Args:
         build_dir: directory of variants, or of one variant.
         registry: a registry that can be written to.
         repo_id: ``owner/name``.
         version: ``X.Y.Z``; X must be the major version of the build. None chooses the version.
+        branch: a branch to publish to; None and ``v<major>`` publish a version.
         card: Markdown that describes the kernel; None keeps the published card.
         part: whether other machines publish the rest of the version, so that a missing variant
             does not count as a change.
@@ -123,8 +130,8 @@ def publish(
         benchmarks: scripts that measure the kernel, by file name; None keeps the published ones.
 
     Raises:
-        UsageError: the repo id or the version is invalid, or the registry does not support an
-            option.
+        UsageError: the repo id, the version or the branch is invalid, or the registry does not
+            support an option.
         RegistryError: the variants do not belong together, the version is published with other
             bytes, or its number is too low for the changes.
         CheckError: the public names of a variant cannot be read.
@@ -132,6 +139,7 @@ def publish(
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
+    branch = _other_branch(registry, branch, built, wanted)
     destination = destination_of(registry, private=private, create_pr=create_pr)
     release = functools.partial(
         _attempt,
@@ -139,6 +147,7 @@ def publish(
         repo_id,
         built,
         wanted=wanted,
+        branch=branch,
         card=card,
         part=part,
         source=source or {},
@@ -156,24 +165,33 @@ def _attempt(
     built: list[_Built],
     *,
     wanted: Version3 | None,
+    branch: str | None,
     card: str | None,
     part: bool,
     source: Mapping[str, Path],
     benchmarks: Mapping[str, Path] | None,
 ) -> PublishResult:
-    """Choose a version by what is published, and write it."""
+    """Choose a version by what is published, or change a branch, and write it."""
     contents, local = _offered(built)
+    choice: VersionChoice | BranchChange
     with destination.writing(repo_id):
-        published = destination.published(repo_id, contents, local)
-        choice = _choose(destination.registry, repo_id, published, built, wanted, part=part)
-        keep = not source or _has_source(destination.registry, repo_id, choice.version)
+        if branch is not None:
+            choice = change(destination.on_branch(repo_id, branch, local), contents)
+            number, keep = None, not source
+        else:
+            published = destination.published(repo_id, contents, local)
+            choice = _choose(destination.registry, repo_id, published, built, wanted, part=part)
+            number = choice.version
+            keep = not source or _has_source(destination.registry, repo_id, number)
+            branch = f"v{number[0]}"
         sources = {} if keep else {sha256_file(file): file for file in source.values()}
         scripts = {name: sha256_file(file) for name, file in (benchmarks or {}).items()}
         sources |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
         written = destination.write(
             repo_id,
             Release(
-                version=choice.version,
+                branch=branch,
+                version=number,
                 contents=choice.contents,
                 files={**local, **sources},
                 card=card,
@@ -183,11 +201,11 @@ def _attempt(
         )
     return PublishResult(
         commit=written.commit,
-        version=dotted(choice.version),
+        version=None if number is None else dotted(number),
         changed=written.changed,
         variants=tuple(sorted(choice.contents)),
         url=written.url,
-        branch=written.branch,
+        branch=branch,
         pull_requests=written.pull_requests,
         choice=choice,
     )
@@ -199,16 +217,42 @@ def preview(
     repo_id: str,
     version: str | None = None,
     *,
+    branch: str | None = None,
     part: bool = False,
-) -> VersionChoice:
+) -> VersionChoice | BranchChange:
     """What ``publish`` would publish, and as which version; nothing is written.
 
     The arguments and errors are those of ``publish``.
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
-    published = destination_of(registry).published(repo_id, *_offered(built))
+    branch = _other_branch(registry, branch, built, wanted)
+    contents, local = _offered(built)
+    if branch is not None:
+        return change(destination_of(registry).on_branch(repo_id, branch, local), contents)
+    published = destination_of(registry).published(repo_id, contents, local)
     return _choose(registry, repo_id, published, built, wanted, part=part)
+
+
+def _other_branch(
+    registry: Registry, branch: str | None, built: list[_Built], wanted: Version3 | None
+) -> str | None:
+    """The branch to publish to, unless it is that of the major version."""
+    major = built[0].metadata.version
+    if branch is None or branch == f"v{major}":
+        return None
+    check_name(branch, major=major)
+    if branch == "main" and isinstance(registry, DirectoryRegistry):
+        raise UsageError(
+            "the branch 'main' of a registry in a directory is its newest version",
+            hint="give another name (--branch, or branch in [general.hub])",
+        )
+    if wanted is not None:
+        raise UsageError(
+            f"the branch {branch!r} has no versions, and {dotted(wanted)} is one",
+            hint=f"leave the version out, or give --branch v{major}",
+        )
+    return branch
 
 
 def _has_source(registry: Registry, repo_id: str, version: Version3) -> bool:

@@ -54,11 +54,12 @@ def own_registry(environment: Environment, note: Callable[[str], None]) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A version to write.
+    """A version to write, or the variants of a branch that is not a version's.
 
     Attributes:
-        version: number of the version.
-        contents: all variants of the version, with those that are published already.
+        branch: the branch to write to: that of the major version, or another one.
+        version: number of the version; None writes to the branch alone.
+        contents: all variants of the version or branch, with those that are published already.
         files: files that may be new, by hex SHA-256.
         card: Markdown that describes the kernel; None keeps the published card.
         source: hex SHA-256 of the sources of the variants, by path in the project; None keeps the
@@ -67,12 +68,18 @@ class Release:
             scripts.
     """
 
-    version: Version3
+    branch: str
+    version: Version3 | None
     contents: Contents
     files: Mapping[str, Path]
     card: str | None = None
     source: Mapping[str, str] | None = None
     benchmarks: Mapping[str, str] | None = None
+
+    @property
+    def reference(self) -> str:
+        """The tag of the version, or the branch if it is not a version's."""
+        return self.branch if self.version is None else tag_of(self.version)
 
     def tree(self) -> dict[str, str]:
         """Hex SHA-256 by path in the commit, of all files that this release sets except the card."""
@@ -99,14 +106,12 @@ class Written:
         commit: the commit of the version; for a pull request, its last commit.
         changed: whether the registry was changed.
         url: URL of the version, for people.
-        branch: the branch of the major version.
         pull_requests: branch and URL of each pull request that was opened instead of publishing.
     """
 
     commit: str
     changed: bool
     url: str
-    branch: str
     pull_requests: tuple[tuple[str, str], ...] = field(default=())
 
 
@@ -137,11 +142,16 @@ class Destination(Protocol):
         """
         ...
 
+    def on_branch(self, repo_id: str, branch: str, local: Mapping[str, Path]) -> Contents | None:
+        """The variants on a branch, hashed as ``published`` says; None if there is no branch."""
+        ...
+
     def write(self, repo_id: str, release: Release) -> Written:
-        """Publish a version.
+        """Publish a version, or the variants of a branch.
 
         Raises:
-            MovedError: another publisher has published since ``published`` was called.
+            MovedError: another publisher has published since ``published`` or ``on_branch`` was
+                called.
         """
         ...
 
@@ -180,16 +190,26 @@ class DirectoryDestination:
     ) -> Published:
         """The contents of every published version."""
         return {
-            version: contents_of(self._tree(repo_id, version))
-            for version in versions(self.registry.ref_names(repo_id))
+            version: contents_of(self._tree(repo_id, tag))
+            for version, tag in versions(self.registry.ref_names(repo_id)).items()
         }
+
+    def on_branch(
+        self,
+        repo_id: str,
+        branch: str,
+        local: Mapping[str, Path],  # noqa: ARG002 - the protocol's
+    ) -> Contents | None:
+        """The variants on a branch; None if there is no branch."""
+        if self.registry.ref(repo_id, branch) is None:
+            return None
+        return contents_of(self._tree(repo_id, branch))
 
     def write(self, repo_id: str, release: Release) -> Written:
         """Publish a version: blobs, then the snapshot, then the references."""
         registry = self.registry
-        published = versions(registry.ref_names(repo_id))
         tree = release.tree()
-        for path, digest in self._tree(repo_id, release.version).items():
+        for path, digest in self._tree(repo_id, release.reference).items():
             if path == CARD or path.startswith(release.kept):
                 tree[path] = digest
         if release.card is not None:
@@ -198,12 +218,15 @@ class DirectoryDestination:
         for digest, file in release.files.items():
             registry.add_blob(repo_id, digest, file)
         commit, created = registry.add_snapshot(repo_id, tree)
-        moved = self._set_refs(repo_id, {*published, release.version}, release.version, commit)
+        moved = (
+            registry.set_ref(repo_id, release.branch, commit)
+            if release.version is None
+            else self._set_refs(repo_id, release.version, commit)
+        )
         return Written(
             commit=commit,
             changed=created or moved,
             url=registry.snapshot(repo_id, commit).as_uri(),
-            branch=f"v{release.version[0]}",
         )
 
     def write_branch(
@@ -217,19 +240,18 @@ class DirectoryDestination:
         """Put files into a branch of their own."""
         return self.registry.write_branch(repo_id, branch, contents)
 
-    def _tree(self, repo_id: str, version: Version3) -> dict[str, str]:
-        commit = self.registry.ref(repo_id, tag_of(version))
+    def _tree(self, repo_id: str, reference: str) -> dict[str, str]:
+        commit = self.registry.ref(repo_id, reference)
         return {} if commit is None else self.registry.tree(repo_id, commit)
 
-    def _set_refs(
-        self, repo_id: str, published: set[Version3], chosen: Version3, commit: str
-    ) -> bool:
+    def _set_refs(self, repo_id: str, chosen: Version3, commit: str) -> bool:
         """Move the tag, then the branch of its major version, then main, each to its newest commit.
 
         The next publication repairs one that was killed between two of them, because all three
         follow from the tags.
         """
         registry = self.registry
+        published = {*versions(registry.ref_names(repo_id)), chosen}
         moved = registry.set_ref(repo_id, tag_of(chosen), commit)
         newest_of_major = max(version for version in published if version[0] == chosen[0])
         for name, version in ((f"v{chosen[0]}", newest_of_major), ("main", max(published))):

@@ -12,6 +12,8 @@ interrupted after each of them:
    second tag marks its target, so that the next publication restores it;
 4. the card, as ``README.md`` on ``main``.
 
+Variants that are published to another branch have no tag: step 2 is done on that branch.
+
 Each commit names its parent: if another publisher published meanwhile, the hub refuses the commit
 and the publication begins again.
 """
@@ -22,11 +24,12 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, TypeAlias
 
-from kernforge.errors import NetworkError, NotPublishedError, RegistryError
+from kernforge.errors import MovedError, NetworkError, NotPublishedError, RegistryError
+from kernforge.publish.branch import PUBLISHING
 from kernforge.publish.destination import CARD, Release, Written, contents_of
 from kernforge.publish.hub_commits import Operation, batches, plan
 from kernforge.registry.hub_client import library
-from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, tag_of, versions
+from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
 from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from kernforge.publish.destination import Published
     from kernforge.publish.version import Contents
     from kernforge.registry.hub import HubRegistry
+    from kernforge.registry.names import Version3
 
 _Sent: TypeAlias = "tuple[str, str | bytes | None]"  # path, and a file's path, its bytes or None
 
@@ -97,12 +101,7 @@ class HubDestination:
         A branch of a major version without tags was published by another tool. It counts as
         version X.0.0, with the variants that this publication does not replace.
         """
-        try:
-            self._refs = self._client.refs(repo_id)
-        except NotPublishedError:
-            # Only for a preview: ``writing`` creates a kernel that does not exist.
-            self._refs = {}
-        self._names = {git_blob(file): digest for digest, file in local.items()}
+        self._read_refs(repo_id, local)
         published = {
             version: contents_of(self._tree(repo_id, self._refs[tag]))
             for version, tag in self._tags().items()
@@ -115,30 +114,44 @@ class HubDestination:
                     published[major, 0, 0] = kept
         return published
 
+    def on_branch(self, repo_id: str, branch: str, local: Mapping[str, Path]) -> Contents | None:
+        """The variants on a branch; None if there is no branch."""
+        self._read_refs(repo_id, local)
+        head = self._refs.get(branch)
+        return None if head is None else contents_of(self._tree(repo_id, head))
+
     def write(self, repo_id: str, release: Release) -> Written:
-        """Publish a version in the order that the module's docstring describes."""
+        """Publish a version or a branch in the order that the module's docstring describes."""
         if self._create_pr:
             return self._propose(repo_id, release)
-        tag, branch = tag_of(release.version), f"v{release.version[0]}"
-        newest = max(v for v in (*self._tags(), release.version) if v[0] == release.version[0])
-        apart = newest != release.version or branch not in self._refs
+        reference, branch = release.reference, release.branch
+        apart = branch not in self._refs or self._is_older(release.version)
         onto, head = branch, self._refs.get(branch, "")
         if apart:
-            onto = f"publishing-{tag}"
-            start = self._tag_target(tag) or self._refs.get(branch) or "main"
+            onto = f"{PUBLISHING}{reference}"
+            start = self._tag_target(reference) or self._refs.get(branch) or "main"
             head = self._have_branch(repo_id, onto, start)
-        commit, changed = self._commit(repo_id, onto, head, release)
+        try:
+            commit, changed = self._commit(repo_id, onto, head, release)
+        except RegistryError as error:
+            if apart and onto not in self._client.refs(repo_id):
+                raise MovedError(
+                    f"another publisher finished {branch} of {repo_id}", hint="publish again"
+                ) from error
+            raise
         if branch not in self._refs:
-            self._have_branch(repo_id, branch, commit)
+            created = self._have_branch(repo_id, branch, commit)
             changed = True
-        changed = self._set_tag(repo_id, tag, commit) or changed
-        self._remove_branch(repo_id, f"publishing-{tag}", exists=apart)
+            if release.version is None and created != commit:
+                raise MovedError(f"{branch} of {repo_id} was made meanwhile", hint="publish again")
+        if release.version is not None:
+            changed = self._set_tag(repo_id, reference, commit) or changed
+        self._remove_branch(repo_id, f"{PUBLISHING}{reference}", exists=apart)
         card = self._card(repo_id, release)
         return Written(
             commit=commit,
             changed=changed or card is not None,
-            url=f"{self.registry.endpoint.url}/kernels/{repo_id}/tree/{tag}",
-            branch=branch,
+            url=f"{self.registry.endpoint.url}/kernels/{repo_id}/tree/{reference}",
         )
 
     def write_branch(
@@ -149,6 +162,21 @@ class HubDestination:
         info = self._send(repo_id, list(contents.items()), message, onto=branch, head=head)
         return str(info.oid)
 
+    def _read_refs(self, repo_id: str, local: Mapping[str, Path]) -> None:
+        """Read the references, and the names that a hub has for the contents of local files."""
+        try:
+            self._refs = self._client.refs(repo_id)
+        except NotPublishedError:
+            # Only for a preview: ``writing`` creates a kernel that does not exist.
+            self._refs = {}
+        self._names = {git_blob(file): digest for digest, file in local.items()}
+
+    def _is_older(self, version: Version3 | None) -> bool:
+        """Whether a newer version of the same major version is published."""
+        return version is not None and any(
+            tag[0] == version[0] and tag > version for tag in self._tags()
+        )
+
     # -- steps ------------------------------------------------------------------------------
 
     def _commit(self, repo_id: str, onto: str, head: str, release: Release) -> tuple[str, bool]:
@@ -156,7 +184,7 @@ class HubDestination:
         groups = self._groups(repo_id, head, release)
         for number, operations in enumerate(groups, 1):
             part = f" (part {number} of {len(groups)})" if len(groups) > 1 else ""
-            message = f"{_MESSAGE}: {tag_of(release.version)}{part}"
+            message = f"{_MESSAGE}: {release.reference}{part}"
             head = self._send(repo_id, operations, message, onto=onto, head=head).oid
         return head, bool(groups)
 
@@ -209,7 +237,7 @@ class HubDestination:
             return None
         if content in release.files:
             return str(release.files[content])
-        commit = self._refs.get(tag_of(release.version)) or self._refs[f"v{release.version[0]}"]
+        commit = self._refs.get(release.reference) or self._refs[release.branch]
         _, variant, inner = operation.path.split("/", 2)
         return str(self.registry.fetch(repo_id, commit, variant) / inner)
 
@@ -279,7 +307,7 @@ class HubDestination:
         entry = self.registry.listing(repo_id, main).get(CARD)
         if entry is not None and entry.blob == git_blob(card):
             return None
-        message = f"{_MESSAGE}: the card of {tag_of(release.version)}"
+        message = f"{_MESSAGE}: the card of {release.reference}"
         try:
             return self._send(
                 repo_id, [(CARD, card)], message, onto="main", head=main, create_pr=self._create_pr
@@ -293,7 +321,7 @@ class HubDestination:
 
     def _propose(self, repo_id: str, release: Release) -> Written:
         """Open pull requests: for the version onto its branch, and for the card onto main."""
-        tag, branch = tag_of(release.version), f"v{release.version[0]}"
+        branch = release.branch
         head = self._refs.get(branch) or self._have_branch(repo_id, branch, "main")
         opened: list[tuple[str, str]] = []
         onto, commit = branch, head
@@ -302,7 +330,7 @@ class HubDestination:
             info = self._send(
                 repo_id,
                 operations,
-                f"{_MESSAGE}: {tag}",
+                f"{_MESSAGE}: {release.reference}",
                 onto=onto,
                 head=head if first else None,
                 create_pr=first,
@@ -318,7 +346,6 @@ class HubDestination:
             commit=commit,
             changed=bool(opened),
             url=f"{self.registry.endpoint.url}/kernels/{repo_id}/tree/{branch}",
-            branch=branch,
             pull_requests=tuple(opened),
         )
 

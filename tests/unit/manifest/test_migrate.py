@@ -21,6 +21,7 @@ backends = [
 
 [general.hub]
 repo-id = "o/ab"
+branch = "dev"  # until it is a version
 
 [torch]
 stable-abi = "2.11"
@@ -34,6 +35,7 @@ def test_edition_4_gains_one_line():
     assert new == [*old[:4], "edition = 5", *old[4:]]
     assert notes == ["[general] edition = 5 is added"]
     assert parse(result).framework == parse(V4).framework
+    assert (parse(V4).general.hub.branch, parse(result).general.hub.branch) == ("dev", "dev")
 
 
 def test_edition_3_gains_its_defaults():

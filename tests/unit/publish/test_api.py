@@ -181,6 +181,31 @@ def test_bytecode_that_another_client_left_in_a_registry_does_not_count(registry
     assert (again.version, again.changed, again.commit) == ("1.0.0", False, commit)
 
 
+def branch_texts(registry, branch):
+    """The text of each variant of a branch."""
+    commit = registry.ref(REPO, branch)
+    return {
+        name: (registry.fetch(REPO, commit, name) / "sub" / "data.txt").read_text()
+        for name in registry.variants(REPO, commit)
+    }
+
+
+def test_a_branch_has_the_newest_of_each_variant_and_no_version(registry, build):
+    version = publish(build("a", (CPU, CUDA)), registry, REPO)
+    first = publish(build("b", (CPU, CUDA)), registry, REPO, branch="dev", card="# toy")
+    assert (first.version, first.branch, first.status) == (None, "dev", "uploaded")
+    again = publish(build("c", (CPU,)), registry, REPO, branch="dev")
+    assert (again.choice.replaced, again.choice.kept) == ((CPU,), (CUDA,))
+    assert branch_texts(registry, "dev") == {CPU: f"{CPU} c", CUDA: f"{CUDA} b"}
+    snapshot = registry.snapshot(REPO, again.commit)
+    assert (snapshot / "README.md").read_text() == "# toy"
+    same = publish(build("c", (CPU,)), registry, REPO, branch="dev")
+    assert (same.status, same.commit) == ("no_changes", again.commit)
+    assert registry.ref_names(REPO) == ("dev", "main", "v1", "v1.0.0")
+    assert find_version(registry, REPO, 1) == version.commit
+    assert assert_readable(registry) == "TEXT = 'a'\n"
+
+
 def test_a_single_variant_can_be_published(registry, build):
     assert publish(build("a") / CPU, registry, REPO).variants == (CPU,)
 

@@ -139,6 +139,64 @@ def test_what_another_tool_uploaded_stays_unless_it_is_replaced(hub, build):
     assert hub.files(REPO, "v1")["benchmarks/benchmark.py"] == b"1"
 
 
+def branch_texts(hub, branch):
+    """The text of each variant of a branch, and the other files of its build folder."""
+    found = hub.files(REPO, branch)
+    return {path: data for path, data in found.items() if path.endswith("__init__.py")}
+
+
+def test_a_branch_has_the_newest_of_each_variant_and_no_tag(hub, build):
+    first = publish(build("a", (CPU, CUDA)), fresh(), REPO, branch="dev", card="# toy\n")
+    assert (first.version, first.branch, first.status) == (None, "dev", "uploaded")
+    assert first.url == f"{hub.url}/kernels/{REPO}/tree/dev"
+    repo = hub.repos[REPO]
+    assert (sorted(repo.branches), repo.tags) == (["dev", "main"], {})
+    assert hub.files(REPO, "main")["README.md"] == b"# toy\n"
+    again = publish(build("b", (CPU,)), fresh(), REPO, branch="dev")
+    assert (again.choice.replaced, again.choice.kept) == ((CPU,), (CUDA,))
+    texts = {f"build/{CPU}/__init__.py": b"TEXT = 'b'\n"}
+    texts[f"build/{CUDA}/__init__.py"] = b"TEXT = 'a'\n"
+    assert branch_texts(hub, "dev") == texts
+    hub.counted()
+    same = publish(build("b", (CPU,)), fresh(), REPO, branch="dev")
+    assert (same.status, same.commit) == ("no_changes", again.commit)
+    assert not [line for line in hub.counted() if "commit" in line]
+
+
+def test_a_new_branch_does_not_inherit_the_variants_of_main(hub, build):
+    publish(build("a", (CPU, CUDA)), fresh(), REPO, branch="main")
+    assert len(branch_texts(hub, "main")) == 2
+    publish(build("b", (CPU,)), fresh(), REPO, branch="dev")
+    assert branch_texts(hub, "dev") == {f"build/{CPU}/__init__.py": b"TEXT = 'b'\n"}
+    assert sorted(hub.repos[REPO].branches) == ["dev", "main"]
+
+
+def test_a_pull_request_for_a_branch(hub, build):
+    publish(build("a"), fresh(), REPO, branch="dev")
+    proposed = publish(build("b"), fresh(), REPO, branch="dev", create_pr=True)
+    assert proposed.status == "pull_request_created"
+    assert [branch for branch, _ in proposed.pull_requests] == ["dev"]
+    assert branch_texts(hub, "dev") == {f"build/{CPU}/__init__.py": b"TEXT = 'a'\n"}
+
+
+def test_publishers_of_a_branch_at_the_same_time_all_end_up_in(hub, build):
+    others = iter([(CUDA,), ("torch-rocm",)])
+
+    def meanwhile(_repo_id, _branch):
+        names = next(others, None)
+        if names:
+            hub.lock.release()  # the other publisher is served by another thread
+            try:
+                publish(build("a", names), fresh(), REPO, branch="x")
+            finally:
+                hub.lock.acquire()
+
+    hub.on_commit = meanwhile
+    publish(build("b"), fresh(), REPO, branch="x")
+    assert len(branch_texts(hub, "x")) == 3
+    assert sorted(hub.repos[REPO].branches) == ["main", "x"]
+
+
 def test_a_preview_writes_nothing(hub, build):
     assert preview(build("a"), fresh(), REPO).version == (1, 0, 0)
     assert REPO not in hub.repos

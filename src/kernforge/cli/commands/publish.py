@@ -13,6 +13,7 @@ from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
     from kernforge.publish.api_diff import ApiChange, Offer
+    from kernforge.publish.branch import BranchChange
     from kernforge.publish.version import VersionChoice
     from kernforge.registry.api import Registry
     from kernforge.system.console import Console
@@ -28,6 +29,11 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--version",
         help="X.Y.Z (default: the project's git tag, or the next version that the changes allow)",
+    )
+    verb.add_argument(
+        "--branch",
+        help="publish to this branch, without a version: users load it by revision= "
+        "(default: [general.hub] branch, or the branch of the version)",
     )
     verb.add_argument(
         "--with-source",
@@ -86,11 +92,13 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
             "there is no repository to publish to: build.toml has no [general.hub] repo-id",
             hint="add repo-id to build.toml, or give --repo-id owner/name",
         )
-    hub_branch, branch = project.manifest.general.hub.branch, f"v{project.manifest.general.version}"
-    if hub_branch and hub_branch != branch:
-        console.note(
-            f"note: [general.hub] branch = {hub_branch!r} is not used: a version is published on "
-            f"{branch}"
+    branch = arguments.branch or project.manifest.general.hub.branch
+    versioned = branch in {None, f"v{project.manifest.general.version}"}
+    if arguments.valid_for and not versioned:
+        raise UsageError(
+            f"the list of releases has versions, and the branch {branch!r} has none",
+            hint="leave --valid-for out, or publish a version: "
+            f"--branch v{project.manifest.general.version}",
         )
     build = arguments.build_dir or project.root / "build"
     environment: Environment = arguments.environment
@@ -101,11 +109,10 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
             f"your own registry is {named}; --registry or KERNFORGE_REGISTRY names another"
         )
     store = registry.open_registry(named, environment)
-    version = arguments.version or projects.tagged_version(project)
+    version = arguments.version or (projects.tagged_version(project) if versioned else None)
     if arguments.dry_run:
-        _preview(
-            publish.preview(build, store, repo_id, version, part=arguments.part), repo_id, console
-        )
+        choice = publish.preview(build, store, repo_id, version, branch=branch, part=arguments.part)
+        _preview(choice, repo_id, branch, console)
         return
     card = projects.card(project)
     if arguments.sign:
@@ -115,6 +122,7 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         store,
         repo_id,
         version,
+        branch=branch,
         card=card,
         part=arguments.part,
         private=arguments.private or None,
@@ -139,7 +147,7 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         key = options.open_key(arguments.sign, environment)
         listed = releases.write_releases(store, repo_id, key, days=arguments.valid_for)
         document["list"] = policy.list_document(listed)
-    elif result.changed and signed_list(store, repo_id) is not None:
+    elif versioned and result.changed and signed_list(store, repo_id) is not None:
         console.note(
             "the signed list of releases does not have what was published now: sign it again, with "
             f"--valid-for or `kernforge trust releases {repo_id}`"
@@ -148,7 +156,7 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         result.status, "proposed, not published yet:"
     )
     lines = [
-        f"{status} {repo_id} {result.version} at {result.url}",
+        f"{status} {repo_id} {result.version or result.branch} at {result.url}",
         *(f"  {v}" for v in result.variants),
     ]
     lines += [f"pull request onto {branch}: {url}" for branch, url in result.pull_requests]
@@ -158,20 +166,27 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
     console.result(document, "\n".join(lines))
 
 
-def _preview(choice: VersionChoice, repo_id: str, console: Console) -> None:
-    from kernforge.publish.version import dotted  # noqa: PLC0415
+def _preview(
+    choice: VersionChoice | BranchChange, repo_id: str, branch: str | None, console: Console
+) -> None:
+    from kernforge.publish.version import VersionChoice, dotted  # noqa: PLC0415
 
-    version, variants = dotted(choice.version), sorted(choice.contents)
-    document = {"repo_id": repo_id, "version": version, "variants": variants}
-    lines = [f"would publish {repo_id} {version}", *(f"  {name}" for name in variants)]
+    version, variants = None, sorted(choice.contents)
+    if isinstance(choice, VersionChoice):
+        version, branch = dotted(choice.version), f"v{choice.version[0]}"
+    document = {"repo_id": repo_id, "version": version, "branch": branch, "variants": variants}
+    lines = [f"would publish {repo_id} {version or branch}", *(f"  {name}" for name in variants)]
     console.result(
         {**document, **_choice_document(choice)}, "\n".join([*lines, *_choice_lines(choice)])
     )
 
 
-def _choice_document(choice: VersionChoice) -> dict[str, object]:
-    from kernforge.publish.version import dotted  # noqa: PLC0415
+def _choice_document(choice: VersionChoice | BranchChange) -> dict[str, object]:
+    from kernforge.publish.version import VersionChoice, dotted  # noqa: PLC0415
 
+    if not isinstance(choice, VersionChoice):
+        lists = {"added": choice.added, "replaced": choice.replaced, "kept": choice.kept}
+        return {name: list(variants) for name, variants in lists.items()}
     return {
         "since": dotted(choice.since) if choice.since else None,
         "changes": [_change_document(change) for change in choice.changes],
@@ -179,9 +194,12 @@ def _choice_document(choice: VersionChoice) -> dict[str, object]:
     }
 
 
-def _choice_lines(choice: VersionChoice) -> list[str]:
-    from kernforge.publish.version import dotted  # noqa: PLC0415
+def _choice_lines(choice: VersionChoice | BranchChange) -> list[str]:
+    from kernforge.publish.version import VersionChoice, dotted  # noqa: PLC0415
 
+    if not isinstance(choice, VersionChoice):
+        lists = {"added": choice.added, "replaced": choice.replaced, "kept": choice.kept}
+        return [f"{name}: {', '.join(variants)}" for name, variants in lists.items() if variants]
     if choice.since is None:
         return []
     head = f"since {dotted(choice.since)}:" + ("" if choice.changes else " no change of interface")
