@@ -236,6 +236,16 @@ COMMANDS = (
     ),
     Verb(
         "publish",
+        "card",
+        "print the card that a project is published with, its template filled",
+        "--repo-id me/my-kernel",
+        "A CARD.md for kernel-builder is filled as there. A project without one gets a card that is "
+        "generated; publishing never replaces a card that an author wrote with it.",
+        page="how-to/release/write-a-card",
+        others=("fill-card", "create-and-upload-card", "readme"),
+    ),
+    Verb(
+        "publish",
         "apidiff",
         "list what changed for users between two versions",
         "me/my-kernel@1.2.0 build",

@@ -188,13 +188,6 @@ def tagged_version(project: Project) -> str | None:
     return max(versions, key=lambda version: tuple(map(int, version.split("."))), default=None)
 
 
-def card(project: Project) -> str | None:
-    """Text of the project's CARD.md, unless it is a template that another tool must fill."""
-    data = read_document(project.root, "CARD.md")
-    text = None if data is None else data.decode()
-    return None if text is None or "{%" in text else text
-
-
 def benchmarks(project: Project) -> dict[str, Path]:
     """The scripts of a project that measure its published kernel, by file name."""
     matches = (re.fullmatch(r"benchmarks/(benchmark[^/]*\.py)", path) for path in project.files)

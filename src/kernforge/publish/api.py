@@ -31,7 +31,7 @@ from kernforge.system.digest import sha256
 from kernforge.system.files import sha256_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from kernforge.publish.api_diff import Offer
@@ -94,7 +94,7 @@ def publish(
     version: str | None = None,
     *,
     branch: str | None = None,
-    card: str | None = None,
+    card: str | Callable[[Sequence[str]], str] | None = None,
     part: bool = False,
     private: bool | None = None,
     create_pr: bool = False,
@@ -120,7 +120,8 @@ def publish(
         repo_id: ``owner/name``.
         version: ``X.Y.Z``; X must be the major version of the build. None chooses the version.
         branch: a branch to publish to; None and ``v<major>`` publish a version.
-        card: Markdown that describes the kernel; None keeps the published card.
+        card: Markdown that describes the kernel, or a function that writes it for the names of the
+            published variants; None keeps the published card.
         part: whether other machines publish the rest of the version, so that a missing variant
             does not count as a change.
         private: whether a kernel that this call creates on a hub is private.
@@ -166,7 +167,7 @@ def _attempt(
     *,
     wanted: Version3 | None,
     branch: str | None,
-    card: str | None,
+    card: str | Callable[[Sequence[str]], str] | None,
     part: bool,
     source: Mapping[str, Path],
     benchmarks: Mapping[str, Path] | None,
@@ -194,7 +195,7 @@ def _attempt(
                 version=number,
                 contents=choice.contents,
                 files={**local, **sources},
-                card=card,
+                card=card(sorted(choice.contents)) if callable(card) else card,
                 source=None if keep else {p: sha256_file(file) for p, file in source.items()},
                 benchmarks=None if benchmarks is None else scripts,
             ),

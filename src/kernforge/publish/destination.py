@@ -11,6 +11,7 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from kernforge.project.card import GENERATED
 from kernforge.registry.names import BENCHMARKS, SOURCE, Version3, tag_of, versions
 from kernforge.system import files
 from kernforge.system.digest import sha256
@@ -61,7 +62,8 @@ class Release:
         version: number of the version; None writes to the branch alone.
         contents: all variants of the version or branch, with those that are published already.
         files: files that may be new, by hex SHA-256.
-        card: Markdown that describes the kernel; None keeps the published card.
+        card: Markdown that describes the kernel; None keeps the published card, and a generated card
+            does not replace an author's.
         source: hex SHA-256 of the sources of the variants, by path in the project; None keeps the
             published sources.
         benchmarks: hex SHA-256 of the benchmark scripts, by file name; None keeps the published
@@ -212,7 +214,9 @@ class DirectoryDestination:
         for path, digest in self._tree(repo_id, release.reference).items():
             if path == CARD or path.startswith(release.kept):
                 tree[path] = digest
-        if release.card is not None:
+        before = registry.ref(repo_id, release.reference)
+        old = None if before is None else registry.small_file(repo_id, before, CARD)
+        if release.card is not None and replaces(release.card, old):
             tree[CARD] = sha256(release.card)
             registry.add_blob(repo_id, tree[CARD], release.card.encode())
         for digest, file in release.files.items():
@@ -258,6 +262,11 @@ class DirectoryDestination:
             target = registry.ref(repo_id, tag_of(version)) or commit
             moved = registry.set_ref(repo_id, name, target) or moved
         return moved
+
+
+def replaces(card: str, published: bytes | None) -> bool:
+    """Whether a card takes the place of a published one: one that we generated not of an author's."""
+    return published is None or GENERATED not in card or GENERATED.encode() in published
 
 
 def contents_of(tree: Mapping[str, str]) -> Contents:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import MovedError, NetworkError, NotPublishedError, RegistryError
 from kernforge.publish.branch import PUBLISHING
-from kernforge.publish.destination import CARD, Release, Written, contents_of
+from kernforge.publish.destination import CARD, Release, Written, contents_of, replaces
 from kernforge.publish.hub_commits import Operation, batches, plan
 from kernforge.registry.hub_client import library
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
@@ -306,6 +306,8 @@ class HubDestination:
         main = self._client.refs(repo_id)["main"]
         entry = self.registry.listing(repo_id, main).get(CARD)
         if entry is not None and entry.blob == git_blob(card):
+            return None
+        if not replaces(release.card, self.registry.small_file(repo_id, main, CARD)):
             return None
         message = f"{_MESSAGE}: the card of {release.reference}"
         try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {
     "build": (
-        *("abi3audit", "abi3info", "auditwheel", "elftools", "pydantic", "pypi_simple"),
+        *("abi3audit", "abi3info", "auditwheel", "elftools", "jinja2", "pydantic", "pypi_simple"),
         *("requests", "rich", "tomlkit", "urllib3"),
     ),
     "trust": ("cryptography", "sigstore"),

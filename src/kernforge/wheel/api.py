@@ -70,6 +70,7 @@ sys.modules[__name__] = _extension()
 '''
 _LICENCE = re.compile(r"(?:licen[cs]e|copying|notice|authors)(?:[-.].*)?", re.IGNORECASE)
 _CARDS = ("CARD.md", "README.md")
+_TEMPLATE = re.compile(r"\{\{|\{%")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +154,7 @@ def make(
     version: str | None = None,
     patterns: Sequence[str] = (),
     name: str | None = None,
+    card: str = "",
     seconds: int = 0,
 ) -> list[BuiltWheel]:
     """Write the wheels of a kernel's variants.
@@ -163,6 +165,7 @@ def make(
         version: version of the kernel; the default is its major version and ``.0.0``.
         patterns: shell patterns of the variants to write; none writes all.
         name: name of the distribution; the default is the kernel's name.
+        card: Markdown that describes the kernel; the default is that of its directory.
         seconds: time of all members in seconds since 1970, as in ``SOURCE_DATE_EPOCH``.
 
     Raises:
@@ -188,7 +191,7 @@ def make(
                 Variant.parse(source.path.name),
                 documents[source],
                 list(libraries(files_of)),
-                _texts(source),
+                _texts(source, card),
                 version=version or f"{documents[source].version}.0.0",
                 siblings=siblings,
                 name=name,
@@ -283,7 +286,7 @@ def _check_names(plans: dict[str, WheelPlan]) -> None:
             )
 
 
-def _texts(source: VariantSource) -> Texts:
+def _texts(source: VariantSource, card: str) -> Texts:
     """The card and the licences of a variant's directory, or of its project or snapshot."""
     parent = source.path.parent
     root = parent.parent if parent.name == "build" else parent
@@ -301,8 +304,8 @@ def _texts(source: VariantSource) -> Texts:
             if _LICENCE.fullmatch(path.name) and path.suffix != ".py" and stays(path):
                 licences.setdefault(path.name, path.read_bytes())
     return Texts(
-        # A template that another tool fills is not a card.
-        card=next((text for text in cards if "{%" not in text), ""),
+        # A template, which publishing fills, is not a card.
+        card=card or next((text for text in cards if not _TEMPLATE.search(text)), ""),
         licences=tuple(sorted(licences.items())),
     )
 

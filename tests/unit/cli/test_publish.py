@@ -50,6 +50,28 @@ def test_an_option_names_another_branch_or_the_versions(publish):
     assert (document["branch"], document["version"]) == ("v1", "1.0.0")
 
 
+def test_the_card_of_the_manifest_is_shown_and_published(publish, project, capsys):
+    (project / "CARD.md").write_text("# {{ repo_id }} {{ variants }}\n")
+    assert call("card", str(project), "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "card": "# me/my-op ['torch-cpu']",
+        "template": "CARD.md",
+    }
+    assert call("card", str(project), "--repo-id", "a/b", "--out", str(project / "out.md")) == 0
+    assert (project / "out.md").read_text() == "# a/b ['torch-cpu']"
+    capsys.readouterr()
+    commit = publish()[1]["commit"]
+    snapshot = project / "registry" / "kernels--me--my-op" / "snapshots" / commit
+    assert (snapshot / "README.md").read_text() == "# me/my-op ['torch-cpu']"
+
+
+def test_a_mistake_in_the_card_is_said_before_anything_is_written(publish, project):
+    (project / "CARD.md").write_text("{% if %}")
+    code, text = publish()
+    assert (code, "CARD.md, line 1" in text) == (5, True)
+    assert not (project / "registry" / "kernels--me--my-op").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

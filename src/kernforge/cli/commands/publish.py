@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that publish built variants and compare versions: publish, apidiff."""
+"""Commands that publish built variants and compare versions: publish, card, apidiff."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from kernforge.cli.commands import policy
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
+    from kernforge.project.api import Project
     from kernforge.publish.api_diff import ApiChange, Offer
     from kernforge.publish.branch import BranchChange
     from kernforge.publish.version import VersionChoice
@@ -68,6 +70,12 @@ def add(verbs: options.Verbs) -> None:
         "--dry-run", action="store_true", help="print the version and the changes; publish nothing"
     )
 
+    verb = options.add_verb(verbs, _card, "card")
+    options.add_project(verb)
+    verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
+    options.add_build_dir(verb)
+    verb.add_argument("-o", "--out", type=Path, help="file to write the card to")
+
     verb = options.add_verb(verbs, _apidiff, "apidiff")
     verb.add_argument("old", help="OWNER/NAME@VERSION, or a directory of variants")
     verb.add_argument("new", help="OWNER/NAME@VERSION, or a directory of variants")
@@ -77,6 +85,7 @@ def add(verbs: options.Verbs) -> None:
 def _publish(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.loader.search import signed_list  # noqa: PLC0415
     from kernforge.project import api as projects  # noqa: PLC0415
+    from kernforge.project import card as cards  # noqa: PLC0415
     from kernforge.publish import api as publish  # noqa: PLC0415
     from kernforge.publish import destination, releases, source_pack  # noqa: PLC0415
     from kernforge.registry import api as registry  # noqa: PLC0415
@@ -86,12 +95,7 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
             "--valid-for signs the list of releases, and no key was given", hint="add --sign KEY"
         )
     project = projects.read_project(arguments.project)
-    repo_id = arguments.repo_id or project.manifest.general.hub.repo_id
-    if not repo_id:
-        raise UsageError(
-            "there is no repository to publish to: build.toml has no [general.hub] repo-id",
-            hint="add repo-id to build.toml, or give --repo-id owner/name",
-        )
+    repo_id = _repo_id(arguments, project)
     branch = arguments.branch or project.manifest.general.hub.branch
     versioned = branch in {None, f"v{project.manifest.general.version}"}
     if arguments.valid_for and not versioned:
@@ -114,7 +118,8 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         choice = publish.preview(build, store, repo_id, version, branch=branch, part=arguments.part)
         _preview(choice, repo_id, branch, console)
         return
-    card = projects.card(project)
+    card = cards.read(project)
+    card.fill(repo_id)  # a mistake in it is said before anything is signed or written
     if arguments.sign:
         _sign(build, arguments.sign, environment)
     result = publish.publish(
@@ -123,7 +128,7 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         repo_id,
         version,
         branch=branch,
-        card=card,
+        card=functools.partial(card.fill, repo_id),
         part=arguments.part,
         private=arguments.private or None,
         create_pr=arguments.create_pr,
@@ -164,6 +169,36 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
     if listed is not None:
         lines.append(policy.list_text(listed))
     console.result(document, "\n".join(lines))
+
+
+def _repo_id(arguments: argparse.Namespace, project: Project) -> str:
+    """The repository that the command or the manifest names."""
+    repo_id: str | None = arguments.repo_id or project.manifest.general.hub.repo_id
+    if not repo_id:
+        raise UsageError(
+            "there is no repository to publish to: build.toml has no [general.hub] repo-id",
+            hint="add repo-id to build.toml, or give --repo-id owner/name",
+        )
+    return repo_id
+
+
+def _card(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.artifact import directories  # noqa: PLC0415
+    from kernforge.project import api as projects  # noqa: PLC0415
+    from kernforge.project import card as cards  # noqa: PLC0415
+    from kernforge.system import files  # noqa: PLC0415
+
+    project = projects.read_project(arguments.project)
+    card = cards.read(project)
+    build = arguments.build_dir or project.root / "build"
+    # Without a build the card has no variants; publishing fills it again.
+    built = directories.variants(build) if arguments.build_dir or build.is_dir() else ()
+    text = card.fill(_repo_id(arguments, project), [path.name for path in built])
+    document = {"card": text, "template": cards.FILE if card.authored else None}
+    if arguments.out is not None:
+        options.can_write(arguments.out)
+        files.write_atomic(arguments.out, text)
+    console.result(document, text if arguments.out is None else f"wrote {arguments.out}")
 
 
 def _preview(

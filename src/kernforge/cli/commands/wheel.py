@@ -89,13 +89,14 @@ def _wheel(arguments: argparse.Namespace, console: Console) -> None:
     if project := _setup_project(arguments):
         _extension_wheels(project, arguments, console)
         return
-    sources, version = _sources(arguments)
+    sources, version, card = _sources(arguments)
     wheels = wheel.make(
         sources,
         arguments.out,
         version=arguments.as_version or version,
         patterns=arguments.variant,
         name=arguments.name,
+        card=card,
         seconds=_epoch(arguments.environment),
     )
     if arguments.as_version is None and version is None:
@@ -191,8 +192,8 @@ def _json(wheel: BuiltWheel) -> dict[str, Any]:
     }
 
 
-def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | None]:
-    """The variants, and the version that they are known to be."""
+def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | None, str]:
+    """The variants, the version that they are known to be, and the card of a project's template."""
     from kernforge.artifact import directories  # noqa: PLC0415
     from kernforge.wheel import api as wheel  # noqa: PLC0415
 
@@ -208,23 +209,27 @@ def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | 
                 "have no version",
                 hint="give --as-version X.Y.Z",
             )
-        return sources, version
+        return sources, version, ""
     if arguments.version or arguments.revision:
         raise UsageError(
             f"{directory} is a directory, which has no published versions",
             hint="give --as-version X.Y.Z for its wheels, or owner/name for a published kernel",
         )
-    return wheel.from_directory(directory), _tag(directory)
+    return wheel.from_directory(directory), *_of_project(directory)
 
 
-def _tag(directory: Path) -> str | None:
-    """The version from git's tags of a project, or of the project that contains a build."""
+def _of_project(directory: Path) -> tuple[str | None, str]:
+    """The version from git's tags of a project or of the one that contains a build, and its card."""
+    from kernforge.project import card as cards  # noqa: PLC0415
     from kernforge.project.api import read_project, tagged_version  # noqa: PLC0415
 
     for root in (directory, directory.absolute().parent):
         if (root / "build.toml").is_file():
-            return tagged_version(read_project(root))
-    return None
+            project = read_project(root)
+            card, general = cards.read(project), project.manifest.general
+            repo_id = general.hub.repo_id or f"your-name/{general.name}"
+            return tagged_version(project), card.fill(repo_id) if card.authored else ""
+    return None, ""
 
 
 def _epoch(environment: Environment) -> int:
