@@ -186,7 +186,7 @@ COMMANDS = (
         "write the files with which CMake, pip, Nix and editors use a project",
         "--to ../exported",
         page="how-to/author/use-other-build-tools",
-        others=("create-pyproject", "build2cmake", "cmake"),
+        others=("create-pyproject", "clean-pyproject", "build2cmake", "cmake"),
     ),
     Verb(
         "build",

@@ -243,7 +243,7 @@ def kept(
             f"{to} already has {', '.join(sorted(changed)[:_SHOWN])} with another content",
             hint="pass --force to replace them, or --to another directory",
         )
-    return frozenset(path for path, text in texts.items() if _is_foreign(to / path, text))
+    return frozenset(path for path, text in texts.items() if is_foreign(to / path, text))
 
 
 def _copies(project: Project, texts: Mapping[str, str | None], to: Path) -> dict[str, Path]:
@@ -252,7 +252,7 @@ def _copies(project: Project, texts: Mapping[str, str | None], to: Path) -> dict
     return {p: real for p, real in project.files.items() if elsewhere and p not in texts}
 
 
-def _is_foreign(path: Path, text: str | None) -> bool:
+def is_foreign(path: Path, text: str | None) -> bool:
     """Whether a file exists that is not this text, and that no export wrote."""
     if not path.exists():
         return False

@@ -11,7 +11,9 @@ from kernforge.errors import ToolchainError, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
+    from kernforge.project.api import Project
     from kernforge.system.console import Console
 
 
@@ -45,7 +47,17 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--force",
         action="store_true",
-        help="replace existing files that no export wrote (default: leave them as they are)",
+        help="replace, or remove, existing files that no export wrote (default: leave them as they "
+        "are)",
+    )
+    verb.add_argument(
+        "--remove",
+        action="store_true",
+        help="remove what an export wrote; with --force also what create-pyproject of "
+        "kernel-builder wrote",
+    )
+    verb.add_argument(
+        "--dry-run", action="store_true", help="print what would be written or removed"
     )
     options.add_toolchain(verb)
 
@@ -104,9 +116,17 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
     with_editor = "editor" in kinds and (bool(arguments.only) or not noarch)
     # Conflicts are found before headers are fetched for the commands of an editor.
     planned = texts | ({export.COMPILE_COMMANDS: None} if with_editor else {})
+    if arguments.remove:
+        _remove_exported(arguments, project, planned, to, console)
+        return
     kept = export.kept(project, planned, to, force=arguments.force)
     for note in project.manifest.notes:
         console.note(f"note: {note}")
+    if arguments.dry_run:
+        names = [str(to / path) for path in sorted(planned.keys() - kept)]
+        document = {"directory": str(to), "files": names, "kept": sorted(map(str, kept))}
+        console.result(document, "\n".join(f"would write {name}" for name in names))
+        return
     if with_editor and export.COMPILE_COMMANDS not in kept:
         workspace = options.workspace(arguments, console)
         targets = project_targets.choose(workspace.candidates, arguments.variant)
@@ -122,6 +142,32 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
                 *(f"kept {path}: it exists, and no export wrote it (--force)" for path in left),
             ]
         ),
+    )
+
+
+def _remove_exported(
+    arguments: argparse.Namespace,
+    project: Project,
+    texts: Mapping[str, str | None],
+    to: Path,
+    console: Console,
+) -> None:
+    """``export --remove``."""
+    from kernforge.export import clean  # noqa: PLC0415
+
+    if not to.is_dir():
+        raise UsageError(
+            f"{to} is not a directory", hint="name the directory of the export: --to DIR"
+        )
+    removal = clean.plan(project, texts, to, others=not arguments.only, force=arguments.force)
+    if not arguments.dry_run:
+        clean.remove(removal)
+    removed, kept = ([str(to / path) for path in paths] for paths in (removal.files, removal.kept))
+    lines = [f"{'would remove' if arguments.dry_run else 'removed'} {path}" for path in removed]
+    lines += [f"kept {path}: no export wrote it (--force)" for path in kept]
+    console.result(
+        {"directory": str(to), "removed": removed, "kept": kept},
+        "\n".join(lines) or f"{to} has no file of an export",
     )
 
 
