@@ -28,6 +28,7 @@ PAGES = (
     "how-to/author/add-gradients",
     "how-to/author/test-a-kernel",
     "how-to/author/measure-a-kernel",
+    "how-to/author/find-where-the-time-goes",
     "how-to/author/fix-findings",
     "how-to/author/choose-variants",
     "how-to/author/come-from-a-tutorial",

@@ -69,6 +69,8 @@ PURE = [
     *("bench.engine.workload", "bench.engine.doubts"),
     *("bench.engine.samples", "bench.engine.stats"),
     *("bench.roofline", "bench.text", "bench.html", "bench.svg"),
+    *("bench.profiler.counters", "bench.profiler.launches", "bench.profiler.limit"),
+    *("bench.profiler.names", "bench.profiler.ncu", "bench.profiler.cupti", "bench.profiler.text"),
     *("doctor.facts", "doctor.rules", "doctor.environment_rules"),
     *("jit.plan", "jit.flags", "jit.torch_headers"),
     *("setuptools.plan", "setuptools.link_errors"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that measure: bench, benchmark."""
+"""Commands that measure: bench, profile, benchmark."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ _FEW = 4  # Workloads of which each has a table.
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     _add_bench(verbs)
+    _add_profile(verbs)
     _add_benchmark(verbs)
 
 
@@ -72,6 +73,28 @@ def _add_bench(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--allow", type=float, default=0.05, help="share by which a median may grow (default: 0.05)"
     )
+
+
+def _add_profile(verbs: options.Verbs) -> None:
+    verb = options.add_verb(verbs, _profile, "profile")
+    options.add_project(verb)
+    options.add_build_dir(verb)
+    verb.add_argument("--workload", action="append", default=[], help="only this one")
+    verb.add_argument(
+        "--candidate",
+        action="append",
+        default=[],
+        help="profile this one, named as in the tables of `kernforge bench`; may be repeated "
+        "(default: kernel)",
+    )
+    verb.add_argument(
+        "--tool",
+        choices=("auto", "ncu", "torch"),
+        default="auto",
+        help="what counts: ncu (Nsight Compute); torch (torch.profiler, that is CUPTI: times and "
+        "launches, no counters); the first that can (default)",
+    )
+    verb.add_argument(*("-o", "--out"), type=Path, help="write the profile there, as JSON")
 
 
 def _add_benchmark(verbs: options.Verbs) -> None:
@@ -202,6 +225,28 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
         files.write_atomic(arguments.html, html.html(document, shown))
     console.result(document, _classes_text(document) if classes else _text(document))
     if refused := run.refusals(document) + slower:
+        raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
+
+
+def _profile(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.bench.profiler import api as profiler  # noqa: PLC0415
+    from kernforge.bench.profiler import text  # noqa: PLC0415
+    from kernforge.system import files  # noqa: PLC0415
+
+    if arguments.out:
+        options.can_write(arguments.out)
+    request = profiler.ProfileRequest(
+        project=arguments.project,
+        kernel=_kernel(arguments),
+        only=tuple(arguments.workload),
+        candidates=tuple(arguments.candidate or ("kernel",)),
+        tool=arguments.tool,
+    )
+    document = profiler.run(request, console.note)
+    if arguments.out:
+        files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
+    console.result(document, "\n".join(text.lines(document)))
+    if refused := profiler.refusals(document):
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
 
