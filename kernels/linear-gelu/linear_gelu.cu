@@ -106,7 +106,7 @@ cudaError_t plain_linear(const Linear& of, cudaStream_t stream) {
   const plain::Problem p = {of.rows, of.columns, of.depth, of.x_stride, of.w_stride};
   const int64_t blocks = parts(of.rows, kTile) * parts(of.columns, kTile);
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  plain::linear<T, Activation<T, kFormula, Sigmoid::kExp>, kTile>
+  plain::linear<T, Exact<kFormula>, kTile>
       <<<static_cast<unsigned>(blocks), plain::kThreads, 0, stream>>>(
           static_cast<const T*>(of.x), static_cast<const T*>(of.w), static_cast<const T*>(of.bias),
           static_cast<T*>(of.y), static_cast<T*>(of.z), p);

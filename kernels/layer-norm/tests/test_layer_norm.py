@@ -402,14 +402,14 @@ class LlamaRMSNorm(torch.nn.Module):
         return self.weight * wide.to(hidden_states.dtype)
 
 
-@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("layer_name", ["RMSNorm", "LlamaRMSNorm", "LigerRMSNorm"])
-def test_kernelize_puts_the_layer_into_a_model(device, layer_name):
+def test_kernelize_puts_the_layer_into_a_model(kernel, device, layer_name):
     named = kernforge.use_kernel_forward_from_hub("RMSNorm")(LlamaRMSNorm)
     model = torch.nn.Sequential(named(64), torch.nn.Linear(64, 8)).to(device)
     x = torch.randn(5, 64, device=device)
     want = model(x)
-    repository = kernforge.LocalLayerRepository(PROJECT, layer_name=layer_name)
+    builds = Path(kernel.__file__).parents[1]
+    repository = kernforge.LocalLayerRepository(builds, layer_name=layer_name)
     with kernforge.use_kernel_mapping({"RMSNorm": {device: repository}}):
         replaced = kernforge.kernelize(model, mode=kernforge.Mode.TRAINING, device=device)
     got = replaced(x)

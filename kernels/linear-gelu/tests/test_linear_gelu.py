@@ -260,8 +260,7 @@ def test_the_layer_takes_the_place_of_a_models(kernel, device):
     torch.testing.assert_close(got, by_tanh, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.usefixtures("kernel")
-def test_kernelize_puts_the_layer_into_a_model(device):
+def test_kernelize_puts_the_layer_into_a_model(kernel, device):
     class LinearGELU(torch.nn.Linear):
         def forward(self, x):
             return torch.nn.functional.gelu(super().forward(x), approximate="tanh")
@@ -270,7 +269,8 @@ def test_kernelize_puts_the_layer_into_a_model(device):
     model = torch.nn.Sequential(named(64, 48), named(48, 8)).to(device)
     x = torch.randn(5, 64, device=device)
     want = model(x)
-    repository = kernforge.LocalLayerRepository(PROJECT, layer_name="LinearGELU")
+    builds = Path(kernel.__file__).parents[1]
+    repository = kernforge.LocalLayerRepository(builds, layer_name="LinearGELU")
     with kernforge.use_kernel_mapping({"LinearGELU": {device: repository}}):
         replaced = kernforge.kernelize(model, mode=kernforge.Mode.TRAINING, device=device)
     got = replaced(x)

@@ -283,8 +283,7 @@ def test_autocast_casts_as_matmul_does(kernel, device):
     assert b.grad.dtype == torch.float32
 
 
-@pytest.mark.usefixtures("kernel")
-def test_kernelize_puts_the_layer_into_a_model(device):
+def test_kernelize_puts_the_layer_into_a_model(kernel, device):
     class Linear(torch.nn.Linear):
         pass
 
@@ -292,7 +291,8 @@ def test_kernelize_puts_the_layer_into_a_model(device):
     model = torch.nn.Sequential(named(64, 48), named(48, 8, bias=False)).to(device)
     x = torch.randn(2, 5, 64, device=device)
     want = model(x)
-    repository = kernforge.LocalLayerRepository(PROJECT, layer_name="Linear")
+    builds = Path(kernel.__file__).parents[1]
+    repository = kernforge.LocalLayerRepository(builds, layer_name="Linear")
     with kernforge.use_kernel_mapping({"Linear": {device: repository}}):
         replaced = kernforge.kernelize(model, mode=kernforge.Mode.TRAINING, device=device)
     got = replaced(x)

@@ -131,8 +131,11 @@ def test_large_sizes_and_their_gradients(kernel, device, dtype, shape):
     slopes = torch.autograd.grad(got, given, grad)
     right = torch.autograd.grad(want, exact, grad.double())
     near = {torch.float32: 4e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}[dtype]
-    for one, other in zip(slopes, right, strict=True):
-        assert off(one, other) <= near or (shape[1] == top and other.norm() < 1e-6)
+    for place, (one, other) in enumerate(zip(slopes, right, strict=True)):
+        if top == 1 and place == 1:  # the only weight is 1, whatever the logits are
+            assert max(one.abs().max(), other.abs().max()) < 1e-5
+        else:
+            assert off(one, other) <= near
 
 
 @per_dtype
@@ -282,14 +285,14 @@ class Experts(torch.nn.Module):
         )
 
 
-@pytest.mark.usefixtures("kernel")
-def test_kernelize_puts_the_layer_into_a_model(device):
+def test_kernelize_puts_the_layer_into_a_model(kernel, device):
     named = kernforge.use_kernel_forward_from_hub("MoEMLP")(Experts)
     model = torch.nn.ModuleList([named(8, 32, 16)]).to(device)
     x = torch.randn(11, 32, device=device)
     weights, ids = reference.route(torch.randn(11, 8, device=device), 2)
     want = model[0](x, ids, weights)
-    repository = kernforge.LocalLayerRepository(PROJECT, layer_name="MoEMLP")
+    builds = Path(kernel.__file__).parents[1]
+    repository = kernforge.LocalLayerRepository(builds, layer_name="MoEMLP")
     with kernforge.use_kernel_mapping({"MoEMLP": {device: repository}}):
         replaced = kernforge.kernelize(model, mode=kernforge.Mode.TRAINING, device=device)
     got = replaced[0](x, ids, weights)

@@ -18,11 +18,11 @@ modeling_mixtral, modeling_qwen3_moe = (
     for name in ("mixtral", "qwen3_moe")
 )
 
-PROJECT = Path(__file__).parents[1]
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
     "ignore::FutureWarning",
     r"ignore:\s*Online softmax is disabled:UserWarning",
+    "ignore:TensorFloat32 tensor cores:UserWarning",
 )
 SIZES = {
     "vocab_size": 96,
@@ -56,9 +56,8 @@ def qwen3_moe():
 
 
 @pytest.fixture(params=[mixtral, qwen3_moe], ids=lambda make: make.__name__)
-def models(request, kernel, device):
+def models(request, device):
     """A model with random weights as it is, and one that is told to take the layer."""
-    del kernel
     torch.manual_seed(0)
     experts, model = request.param()
     for module in model.modules():
@@ -83,12 +82,19 @@ def tokens(device):
     return torch.randint(96, (2, 33), generator=torch.Generator().manual_seed(1)).to(device)
 
 
-def replaced(model, device, mode):
-    repository = kernforge.LocalLayerRepository(PROJECT, layer_name="MoEMLP")
-    with kernforge.use_kernel_mapping({"MoEMLP": {device: repository}}, inherit_mapping=False):
-        kernforge.kernelize(model, mode=mode, device=device)
-    assert len(kernforge.kernelize_report(model).replaced) == 2
-    return model
+@pytest.fixture
+def replaced(kernel, device):
+    """A function that puts the tested build's layer into a model."""
+    builds = Path(kernel.__file__).parents[1]
+    repository = kernforge.LocalLayerRepository(builds, layer_name="MoEMLP")
+
+    def replace(model, mode):
+        with kernforge.use_kernel_mapping({"MoEMLP": {device: repository}}, inherit_mapping=False):
+            kernforge.kernelize(model, mode=mode, device=device)
+        assert len(kernforge.kernelize_report(model).replaced) == 2
+        return model
+
+    return replace
 
 
 def whole(got, want):
@@ -109,25 +115,25 @@ NEAR = {torch.float32: 1e-5, torch.bfloat16: 6e-2}
 
 
 @torch.no_grad()
-def test_the_logits_are_the_same(models, tokens, device):
+def test_the_logits_are_the_same(models, tokens, replaced):
     plain, named = models
-    model = replaced(named, device, kernforge.Mode.INFERENCE)
+    model = replaced(named, kernforge.Mode.INFERENCE)
     want = plain(tokens).logits
     assert off(model(tokens).logits, want) <= NEAR[want.dtype]
 
 
 @torch.no_grad()
-def test_the_logits_are_the_same_when_it_is_compiled(models, tokens, device):
+def test_the_logits_are_the_same_when_it_is_compiled(models, tokens, replaced):
     plain, named = models
-    model = replaced(named, device, kernforge.Mode.INFERENCE | kernforge.Mode.TORCH_COMPILE)
+    model = replaced(named, kernforge.Mode.INFERENCE | kernforge.Mode.TORCH_COMPILE)
     compiled = torch.compile(lambda ids: model(ids, use_cache=False).logits, fullgraph=True)
     want = plain(tokens).logits
     assert off(compiled(tokens), want) <= NEAR[want.dtype]
 
 
-def test_the_gradients_are_the_same(models, tokens, device):
+def test_the_gradients_are_the_same(models, tokens, replaced):
     plain, named = models
-    model = replaced(named, device, kernforge.Mode.TRAINING)
+    model = replaced(named, kernforge.Mode.TRAINING)
     for each in (plain, model):
         each(tokens).logits.float().square().mean().backward()
     wanted = dict(plain.named_parameters())
