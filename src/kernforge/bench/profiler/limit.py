@@ -69,15 +69,21 @@ def of_launch(launch: KernelLaunch, copy_bytes_per_s: float | None) -> Limit:
     by = max(used, key=lambda unit: used[unit])
     share = used[by]
     what = _what(by, launch, copy_bytes_per_s)
+    busiest = f"{what} is used most: {share:.0%}{_of(by)}"
+    # Shares of pipes are those of the multiprocessors that have work.
+    if launch.busy is not None and launch.busy < IDLE_BELOW and not _is_full(used):
+        return Limit(by="grid", used=launch.busy, sentence=f"{_idle(launch)}; {busiest}")
     if share >= AT_ITS_LIMIT:
         rest = "" if share >= FULL else f"; {waiting(launch)}"
         return Limit(by=by, used=share, sentence=f"{what} is the limit: {share:.0%}{_of(by)}{rest}")
-    if launch.busy is not None and launch.busy < IDLE_BELOW and launch.busy < share + 0.2:
-        return Limit(by="grid", used=launch.busy, sentence=_idle(launch))
-    busiest = f"{what} is used most: {share:.0%}{_of(by)}"
     if share >= WAITS_BELOW:
         return Limit(by=by, used=share, sentence=f"{busiest}; {waiting(launch)}")
     return Limit(by="waiting", used=share, sentence=f"{waiting(launch)}; {busiest}")
+
+
+def _is_full(used: dict[str, float]) -> bool:
+    """Whether memory or the L2 cache, which all multiprocessors share, is at its limit."""
+    return max(used.get("memory", 0.0), used.get("l2", 0.0)) >= AT_ITS_LIMIT
 
 
 def _used(launch: KernelLaunch, copy_bytes_per_s: float | None) -> dict[str, float]:

@@ -22,7 +22,8 @@ def launch(**counted):
         ({"tensor": 0.65, "issue": 0.3}, "tensor"),
         ({"tensor": 0.59, "issue": 0.3}, "waiting"),
         ({"dram": 0.1, "busy": 0.2}, "grid"),
-        ({"tensor": 0.85, "busy": 0.7}, "tensor"),
+        ({"tensor": 0.85, "busy": 0.7}, "grid"),
+        ({"dram": 0.85, "busy": 0.7}, "memory"),
         ({"dram": 0.1, "busy": 0.99}, "waiting"),
         ({}, "not counted"),
     ],
@@ -64,6 +65,7 @@ def test_a_launch_that_waits_says_for_what_and_with_how_many_warps():
 
 def test_a_grid_that_leaves_multiprocessors_without_work_is_named():
     found = limit.of_launch(launch(issue=0.5, busy=0.6, waves=1.2), None)
-    assert (
-        found.sentence == "multiprocessors have no work for 40% of the time; the grid is 1.2 waves"
+    assert found.sentence == (
+        "multiprocessors have no work for 40% of the time; the grid is 1.2 waves; "
+        "the issue of instructions is used most: 50% of its peak"
     )
