@@ -8,6 +8,7 @@ else torch.profiler, which is CUPTI. The inputs are drawn as a judge of the benc
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -66,35 +67,32 @@ def trace_name(number: int, trace: int) -> str:
 class _CallRecorder(Protocol):
     """What marks the calls for a tool."""
 
-    calls: int
-
-    def record(self, number: int, calls: list[Callable[[], Any]]) -> None:
-        """Make the calls so that the tool sees them."""
+    def record(self, number: int, prepare: Callable[[], Callable[[], Any]]) -> None:
+        """Make a call, or several, so that the tool sees it and not what prepares its inputs."""
         ...
 
 
 class _Ranges:
     """Marks a call for Nsight Compute."""
 
-    calls = 1
-
-    def record(self, number: int, calls: list[Callable[[], Any]]) -> None:
-        """Make the call inside a range of the profiler."""
+    def record(self, number: int, prepare: Callable[[], Callable[[], Any]]) -> None:
+        """Make one call inside a range of the profiler."""
         import torch  # noqa: PLC0415
 
+        call = prepare()
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
         torch.cuda.nvtx.range_push(f"{ncu.RANGE}{number}")
-        calls[0]()
-        torch.cuda.synchronize()
-        torch.cuda.nvtx.range_pop()
-        torch.cuda.profiler.stop()
+        try:
+            call()
+            torch.cuda.synchronize()
+        finally:
+            torch.cuda.nvtx.range_pop()
+            torch.cuda.profiler.stop()
 
 
 class _Traces:
     """Writes a trace of each call, which finds cold caches."""
-
-    calls = TRACES
 
     def __init__(self, into: Path) -> None:
         import torch  # noqa: PLC0415
@@ -103,12 +101,13 @@ class _Traces:
         size = torch.cuda.get_device_properties(0).L2_cache_size
         self._dirt = torch.zeros(4 * size, dtype=torch.uint8, device="cuda")
 
-    def record(self, number: int, calls: list[Callable[[], Any]]) -> None:
-        """Make the calls, each after the L2 cache was overwritten."""
+    def record(self, number: int, prepare: Callable[[], Callable[[], Any]]) -> None:
+        """Make some calls, each after the L2 cache was overwritten."""
         import torch  # noqa: PLC0415
         from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415
 
-        for trace, call in enumerate(calls):
+        for trace in range(TRACES):
+            call = prepare()
             self._dirt.add_(1)
             torch.cuda.synchronize()
             with profile(activities=[ProfilerActivity.CUDA]) as seen:
@@ -171,21 +170,17 @@ def _record(
     task: tuple[Workload, BeginWorkload],
     random: Any,
 ) -> None:
-    """Warm up and make one call, or as many as the tool needs.
+    """Warm up, and make the call before the tool.
 
     Raises:
         NotImplementedError: the candidate does not compute this workload.
     """
-    import torch  # noqa: PLC0415
-
     workload, work = task
     function = contender.of(work)
     for _ in range(WARM_UP):
         if function(*verify.draw(workload, random)) is NotImplemented:
             raise NotImplementedError("it does not compute this workload")
-    given = [verify.draw(workload, random) for _ in range(recorder.calls)]
-    torch.cuda.synchronize()
-    recorder.record(number, [lambda g=g: function(*g) for g in given])  # type: ignore[misc]
+    recorder.record(number, lambda: functools.partial(function, *verify.draw(workload, random)))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a profile is refused for, and its document from launches."""
 
+import json
+from pathlib import Path
+
 import pytest
 from support.commands import call
 
+from kernforge.bench import api as bench
+from kernforge.bench.engine import messages
 from kernforge.bench.engine.workload import Candidate
 from kernforge.bench.profiler import api, ncu, program
 from kernforge.bench.profiler.launches import KernelLaunch
-from kernforge.errors import UsageError
+from kernforge.errors import KernforgeError, MachineError, UsageError
+from kernforge.system import process
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -109,3 +115,61 @@ def test_launches_stand_beside_the_roofline_and_shares_of_the_copy():
     )
     assert api.refusals({"workloads": [work]}) == ["a, wrong: call 3 of 4: the result is wrong"]
     assert wrong["launches"] == []
+
+
+DENIED = "==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n"
+KERNEL = {"cat": "kernel", "name": "f(float*)", "ts": 5.0, "dur": 2.0, "args": {}}
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The programs of a machine whose driver refuses counters: a table of what each does."""
+    machine = {"gpu": "a GPU", "driver": None, "cuda": "13.0", "torch": "2.11.0"}
+    measured = {"project": "p", "machine": machine, "settings": {}, "workloads": [CASE]}
+    monkeypatch.setattr(bench, "run", lambda *_, **__: measured)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    answers = {"log": DENIED, "crash": ""}
+
+    def run(command):
+        argv = command.argv
+        if "--version" in argv:
+            return process.Completed(returncode=0, stdout="Version 2025.3.1.0 (x)\n", stderr="")
+        start = messages.decode(argv[-1], [program.ProfileStart])
+        if "--log-file" in argv:
+            Path(argv[argv.index("--log-file") + 1]).write_text(answers["log"])
+        if answers["crash"]:
+            return process.Completed(returncode=1, stdout="", stderr=answers["crash"])
+        into = Path(start.results)
+        (into / program.RESULT).write_text(json.dumps({"failed": {}}))
+        if not start.counts:
+            (into / program.trace_name(1, 0)).write_text(json.dumps({"traceEvents": [KERNEL]}))
+        return process.Completed(returncode=0, stdout="", stderr="")
+
+    monkeypatch.setattr(process, "run", run)
+    return answers
+
+
+@pytest.mark.usefixtures("with_gpu", "programs")
+def test_where_counters_are_refused_times_and_launches_are_left_with_what_to_do(project):
+    notes = []
+    document = api.run(api.ProfileRequest(project=project), notes.append)
+    assert document["tool"]["name"] == "torch.profiler"
+    (profile,) = document["workloads"][0]["profiles"]
+    assert [(each["name"], each["time_ns"]) for each in profile["launches"]] == [("f", 2000.0)]
+    assert any("ERR_NVGPUCTRPERM" in note for note in notes)
+    assert any("NVreg_RestrictProfilingToAdminUsers=0" in note for note in notes)
+
+
+@pytest.mark.usefixtures("with_gpu", "programs")
+def test_counters_that_are_asked_for_and_refused_are_an_error(project):
+    with pytest.raises(MachineError, match="ERR_NVGPUCTRPERM") as error:
+        api.run(api.ProfileRequest(project=project, tool="ncu"), print)
+    assert "--tool torch" in error.value.hint
+
+
+@pytest.mark.usefixtures("with_gpu")
+@pytest.mark.parametrize("tool", ["auto", "torch"])
+def test_a_program_that_ends_early_is_an_error_with_its_last_words(project, programs, tool):
+    programs["crash"] = "Traceback (most recent call last):\nRuntimeError: out of memory\n"
+    with pytest.raises(KernforgeError, match="out of memory"):
+        api.run(api.ProfileRequest(project=project, tool=tool), print)
