@@ -27,7 +27,7 @@ _PTX = "+PTX"
 _NESTED = r"_Z(?:T[VTISWH]|GV|GR|Th?n?\d+_)?N[rVK]*[RO]?"
 _TORCH_NAME = re.compile(_NESTED + r"(?:3c10|2at|6caffe2|5torch(?!6stable|10headeronly))")
 _TORCH_OWNED = re.compile(_NESTED + r"(?:3c10|2at|6caffe2|5torch)")
-_DEPENDENCY_HINTS = {
+DEPENDENCY_HINTS = {
     "libcudart": "link the CUDA runtime statically (-cudart=static): torch may bring another major",
     "libcuda": "machines without a driver cannot load it: ask cudaGetDriverEntryPoint instead",
     "libpython": "an extension module takes Python's symbols from the process: do not link it",
@@ -72,7 +72,7 @@ def unresolved(elf: Elf, *, where: str, stable: bool = False) -> Iterator[Findin
         where: its path, for the findings.
         stable: whether torch gives it C names alone, so that a C++ name is the project's own.
     """
-    if stable and (own := [s.name for s in elf.undefined if _is_own(s)]):
+    if stable and (own := [s.name for s in elf.undefined if is_own(s)]):
         yield Finding(
             rule="unresolved",
             severity="error",
@@ -95,7 +95,7 @@ def unresolved(elf: Elf, *, where: str, stable: bool = False) -> Iterator[Findin
         )
 
 
-def _is_own(symbol: Symbol) -> bool:
+def is_own(symbol: Symbol) -> bool:
     """Whether an undefined symbol is a C++ name of no library that is known."""
     known = symbol.version or symbol.weak or abi_floor.unversioned([symbol])
     return symbol.name.startswith("_Z") and not known and not _TORCH_OWNED.match(symbol.name)
@@ -116,7 +116,7 @@ def dependencies(
                 where=where,
                 message=f"it depends on {soname}, which a machine with "
                 f"{'tvm-ffi' if tvm_ffi else 'torch'} need not have",
-                hint=_DEPENDENCY_HINTS.get(
+                hint=DEPENDENCY_HINTS.get(
                     soname.partition(".")[0], f"link {soname.partition('.')[0]} statically"
                 ),
             )

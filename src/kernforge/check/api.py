@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check built variants: what would break at a user, before a user meets it.
 
-The rules themselves are pure: ``package_rules`` and ``abi_rules``. Here the files are read
-and the two rules that need another program are run: abi3audit, and the import in a fresh process.
+The rules themselves are pure: ``package_rules``, ``abi_rules`` for Linux and ``macos_rules``. Here
+the files are read and the two rules that need another program are run: abi3audit, and the import in a fresh process.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge.artifact import directories
 from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
-from kernforge.binary import abi_floor, elf, fatbin
-from kernforge.check import abi_rules, package_rules
+from kernforge.binary import abi_floor, elf, fatbin, macho
+from kernforge.check import abi_rules, macos_rules, package_rules
 from kernforge.check.finding import Finding
 from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.source import binding_mistakes
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from kernforge.check.finding import Severity
     from kernforge.system.process import Runner
 
-__all__ = ["PYTHON_ABI", "Finding", "check_build", "check_variant"]
+__all__ = ["PYTHON_ABI", "Finding", "check_variant"]
 
 PYTHON_ABI = "3.9"
 
@@ -85,22 +84,14 @@ class _CheckedVariant:
         return self.path.name
 
 
-def check_build(root: Path, *, run: Runner, python: str | None) -> tuple[Finding, ...]:
-    """Check every variant of a build.
+def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Finding, ...]:
+    """Check one variant by every rule that applies to it.
 
     Args:
-        root: a folder of variants, a project with one under ``build``, or one variant.
+        path: its directory.
+        run: starts programs.
         python: the interpreter to import with; None skips the import.
-
-    Raises:
-        UsageError: there is no variant.
     """
-    found = directories.variants(root)
-    return tuple(f for path in found for f in check_variant(path, run=run, python=python))
-
-
-def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Finding, ...]:
-    """Check one variant by every rule that applies to it; see ``check_build``."""
     path = path.resolve()
     try:
         variant = Variant.parse(path.name)
@@ -116,7 +107,8 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
     checked = _CheckedVariant(path=path, variant=variant, metadata=metadata)
     findings = [*_files(checked), *_digest(checked)]
     objects = sorted(path.rglob("*.so"))
-    for file in objects:
+    libraries = [*objects, *sorted(path.rglob("*.dylib"))] if variant.os == "darwin" else objects
+    for file in libraries:
         findings += _shared_object(checked, file)
     if objects:
         findings += _python_abi(checked, objects, run)
@@ -175,15 +167,18 @@ def _links_within(path: Path) -> Path:
 
 
 def _shared_object(checked: _CheckedVariant, file: Path) -> Iterator[Finding]:
-    """Every rule for one ELF file."""
+    """Every rule for one library."""
     where = f"{checked.where}/{file.relative_to(checked.path).as_posix()}"
     variant, metadata = checked.variant, checked.metadata
-    if not variant.is_noarch and variant.os != "linux":
-        message = f"a library for {variant.os} cannot be examined: only ELF files can"
+    if variant.os == "windows":
+        message = "a library for windows cannot be examined: only ELF and Mach-O files can"
         yield _finding("abi", where, message, "check it on its own system", "skipped")
         return
+    data = file.read_bytes()
+    if variant.os == "darwin" or (variant.is_noarch and macho.is_macho(data)):
+        yield from _mac_library(checked, file, data, where)
+        return
     try:
-        data = file.read_bytes()
         parsed = elf.parse(data)
         archs = fatbin.architectures(data)
     except CheckError as error:
@@ -204,6 +199,36 @@ def _shared_object(checked: _CheckedVariant, file: Path) -> Iterator[Finding]:
         yield from abi_rules.torch_stable_abi(parsed.undefined, target=target, where=where)
     yield from abi_rules.fat_binary(archs, metadata.archs, backend=metadata.backend, where=where)
     yield from abi_rules.unique_symbols(parsed, where=where)
+
+
+def _mac_library(
+    checked: _CheckedVariant, file: Path, data: bytes, where: str
+) -> Iterator[Finding]:
+    """Every rule for one Mach-O file."""
+    variant = checked.variant
+    try:
+        slices = macho.parse(data)
+    except CheckError as error:
+        yield _finding("abi", where, error.message, error.hint)
+        return
+    library, wrong = macos_rules.for_cpu(slices, variant, where=where)
+    yield from wrong
+    if library is None:
+        return
+    yield from macos_rules.oldest_macos(library, where=where)
+    yield from macos_rules.signature(library, where=where)
+    yield from macos_rules.dependencies(
+        library,
+        framework=variant.framework,
+        path=file.relative_to(checked.path).as_posix(),
+        present={each.relative_to(checked.path).as_posix() for each in _walk(checked.path)},
+        where=where,
+    )
+    yield from macos_rules.unresolved(library, where=where)
+    if variant.framework == "torch-stable-abi" and variant.version is not None:
+        yield from abi_rules.torch_stable_abi(
+            library.undefined, target=variant.version, where=where
+        )
 
 
 def _auditwheel(parsed: elf.Elf) -> tuple[str, Mapping[str, frozenset[str]]]:

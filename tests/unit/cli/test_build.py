@@ -1,9 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kernforge build`` refuses before it builds."""
+"""What ``kernforge build`` refuses before it builds, and what ``kernforge check`` takes."""
 
+import json
+
+import pytest
+from support import macho
 from support.commands import call
+
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
+
+MAC = "torch29-cpu-aarch64-darwin"
 
 
 def test_a_wrong_architecture_is_the_command_lines_fault(project, capsys):
     assert call("build", str(project), "--arch", "x") == 2
     assert "9.0a" in capsys.readouterr().err
+
+
+@pytest.fixture
+def published(tmp_path, write_variant):
+    """A registry with a kernel for macOS, which needs a macOS that is too new, and for any machine."""
+    directory = tmp_path / "build" / MAC
+    directory.mkdir(parents=True)
+    data = macho.needing(macho.read("psutil.abi3.so"), 26)
+    (directory / "_toy_cpu_aaaaaaa.abi3.so").write_bytes(data)
+    write_variant(tmp_path / "build", variant=MAC)
+    write_variant(tmp_path / "build")
+    registry = DirectoryRegistry(tmp_path / "registry")
+    publish(tmp_path / "build", registry, "me/toy", "1.0.0")
+    publish(tmp_path / "build", registry, "me/toy", branch="dev")
+    return str(tmp_path / "registry")
+
+
+@pytest.mark.parametrize("which", [(), ("--version", "1"), ("--revision", "dev")])
+def test_a_published_kernel_is_checked_for_all_machines(published, capsys, which):
+    assert call("check", "me/toy", "--registry", published, *which, "--json") == 6
+    found = json.loads(capsys.readouterr().out)
+    assert {(f["rule"], f["severity"]) for f in found} == {
+        ("macos", "error"),
+        ("import", "skipped"),
+    }
+    assert call("check", "me/toy", "--registry", published, *which, "--variant", "torch-cpu") == 0
+
+
+def test_what_is_not_there_to_check_is_named(published, tmp_path, capsys):
+    assert call("check", "me/toy", "--registry", published, "--variant", "*-cu*") == 2
+    assert f"its variants are torch-cpu, {MAC}" in capsys.readouterr().err
+    assert call("check", str(tmp_path), "--revision", "dev") == 2
+    assert "is a directory" in capsys.readouterr().err
+    assert call("check", "me/none", "--registry", published) == 8

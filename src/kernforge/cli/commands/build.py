@@ -15,6 +15,7 @@ from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from kernforge.build.api import BuildRequest, MakePool
     from kernforge.store.local import Store
@@ -80,7 +81,22 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument("--no-check", action="store_true", help="do not check the built variants")
     options.add_sandbox(verb)
 
-    options.add_built(options.add_verb(verbs, _check, "check"))
+    verb = options.add_verb(verbs, _check, "check")
+    verb.add_argument(
+        "built",
+        metavar="DIR|OWNER/NAME",
+        nargs="?",
+        default=".",
+        help="a project, a directory of built variants, a variant, or a published kernel, whose code "
+        "is not imported (default: current directory)",
+    )
+    options.add_registry(verb)
+    published = verb.add_mutually_exclusive_group()
+    published.add_argument("--version", help="of a published kernel (default: the newest)")
+    published.add_argument("--revision", help="a branch, tag or commit of a published kernel")
+    verb.add_argument(
+        "--variant", default="*", metavar="PATTERN", help="only variants of such names"
+    )
 
     verb = options.add_verb(verbs, _cache, "cache")
     change = verb.add_mutually_exclusive_group()
@@ -197,15 +213,60 @@ def _pool(arguments: argparse.Namespace, console: Console) -> MakePool | None:
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:
+    import fnmatch  # noqa: PLC0415
+
+    from kernforge.artifact import directories  # noqa: PLC0415
     from kernforge.check import api as check  # noqa: PLC0415
     from kernforge.system.process import run  # noqa: PLC0415
 
-    findings = check.check_build(arguments.built, run=run, python=sys.executable)
+    directory, python = directories.directory_of(arguments.built), None
+    if directory is None:
+        fetch = _published(arguments)
+    elif arguments.version or arguments.revision or arguments.registry:
+        raise UsageError(
+            f"{directory} is a directory, and --version, --revision and --registry are for a "
+            "published kernel",
+            hint="name it as owner/name, or leave them out",
+        )
+    else:
+        found = directories.variants(directory)
+        fetch = {path.name: functools.partial(Path, path) for path in found}
+        python = sys.executable
+    wanted = fnmatch.filter(fetch, arguments.variant)
+    if not wanted:
+        raise UsageError(
+            f"{arguments.built} has no variant {arguments.variant!r}",
+            hint=f"its variants are {', '.join(fetch) or 'none'}",
+        )
+    findings = tuple(
+        finding
+        for name in wanted
+        for finding in check.check_variant(fetch[name](), run=run, python=python)
+    )
     text = (
         "\n".join(map(formats.finding_text, findings)) or f"{arguments.built}: no problem was found"
     )
     console.result([formats.finding_document(f) for f in findings], text)
     refuse_errors(findings)
+
+
+def _published(arguments: argparse.Namespace) -> dict[str, Callable[[], Path]]:
+    """What fetches each variant of a published kernel, by their names."""
+    from kernforge.loader.search import find_commit  # noqa: PLC0415
+    from kernforge.registry.names import majors, versions  # noqa: PLC0415
+
+    store, repo_id = options.registry(arguments), arguments.built
+    version = arguments.version
+    if version is None and arguments.revision is None:
+        names = store.ref_names(repo_id)
+        tags = list(versions(names).values())
+        version = tags[-1][1:] if tags else max(majors(names), default=None)
+    revision = None if version is not None else arguments.revision or "main"
+    commit = find_commit(store, repo_id, version, revision)
+    return {
+        name: functools.partial(store.fetch, repo_id, commit, name)
+        for name in store.variants(repo_id, commit)
+    }
 
 
 def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
