@@ -188,17 +188,31 @@ def test_an_interrupted_build_leaves_nothing_half_written(kernforge_cli, kept_ho
     (tmp_path / "home" / "store").mkdir(parents=True)
     (tmp_path / "home" / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
     env = {**os.environ, "KERNFORGE_HOME": str(tmp_path / "home")}
-    argv = [sys.executable, "-m", "kernforge", "build", str(root), "--variant", CPU]
+    chosen = ("build", root, "--variant", CPU)
+
+    def places():
+        graph = kernforge_cli(*chosen, "--dry-run", "--json", home=tmp_path / "home").stdout
+        actions = tmp_path / "home" / "store" / "actions"
+        keys = {one["title"]: one["key"] for one in json.loads(graph)["actions"]}
+        return {title: actions / key[:2] / key for title, key in keys.items()}
+
+    compiled = places()["times_two.cpp"]
     options = {"env": env, "stderr": subprocess.PIPE, "text": True}
+    argv = [sys.executable, "-m", "kernforge", *map(str, chosen)]
     with processes.start(argv, **options) as process:
         wait_for_compiler(tmp_path / "home")
         process.send_signal(getattr(signal, name))
         process.communicate()
     assert process.returncode == (-9 if name == "SIGKILL" else 130)
-    assert not list((root / "build").glob("*")) if (root / "build").exists() else True
-    assert not list((tmp_path / "home" / "store" / "actions").rglob("times_two*"))
+    assert not list(root.glob("build/*"))
+    assert not list(compiled.parent.glob(f"{compiled.name}*"))
     (root / "times_two.cpp").write_text(projects.CPP)
-    kernforge_cli("build", root, home=tmp_path / "home")
+    there = [place for place in places().values() if place.exists()]
+    document = json.loads(kernforge_cli(*chosen, "--json", home=tmp_path / "home").stdout)
+    assert document["actions"]["ran"] == len(places()) - len(there)
+    # Where nothing was left is where the results are.
+    assert all((place / "kernforge-made.json").is_file() for place in places().values())
+    assert list(root.glob("build/*")) == [root / "build" / CPU]
 
 
 def test_a_build_that_a_time_limit_ended_compiles_only_the_rest(kernforge_cli, kept_home, tmp_path):

@@ -24,7 +24,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
     pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Online softmax is disabled:UserWarning"),
+    pytest.mark.filterwarnings(r"ignore:\s*Online softmax is disabled:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning"),
 ]
 
 ROOT = Path(__file__).parents[2]
