@@ -3,7 +3,7 @@
 
     python benchmarks/profile_kernels.py --json profile-h200.json
 
-It needs built kernels (`make kernels`) and Nsight Compute. Each project is profiled as by
+It needs Nsight Compute, and kernels that were built (``kernforge build kernels/NAME``). Each project is profiled as by
 ``kernforge profile``; what is stored has every document, and a table of the launch that takes longest.
 """
 

@@ -163,7 +163,7 @@ def _profile(
                 note(
                     f"profiling with {tool}: each kernel is replayed once for each group of counters"
                 )
-                return _by_ncu(tool, start, into)
+                return _by_ncu(tool, start, into, note)
             except ncu.CountersRefusedError as error:
                 if not may_fall_back:
                     raise MachineError(str(error), hint=error.hint) from error
@@ -173,15 +173,23 @@ def _profile(
         return _by_torch(dataclasses.replace(start, counts=False), into)
 
 
-def _by_ncu(tool: str, start: program.ProfileStart, into: Path) -> _Seen:
-    log = into / "ncu.csv"
-    done = _run(ncu.arguments(tool, str(log)), start)
-    text = log.read_text(errors="replace") if log.is_file() else ""
+def _by_ncu(
+    tool: str, start: program.ProfileStart, into: Path, note: Callable[[str], None]
+) -> _Seen:
+    log, without = into / "ncu.csv", frozenset[str]()
+    while True:
+        done = _run(ncu.arguments(tool, str(log), without), start)
+        text = log.read_text(errors="replace") if log.is_file() else ""
+        told = f"{text}\n{done.stdout}\n{done.stderr}"
+        if without >= (missing := ncu.unknown(told)):
+            break
+        note(f"this GPU does not count {', '.join(sorted(missing))}")
+        without |= missing
     found = ncu.launches(text)
     if not (into / program.RESULT).is_file() and (found or "Traceback" in done.stderr):
         raise _ended(done)
     if not found:
-        raise ncu.refusal(f"{text}\n{done.stdout}\n{done.stderr}")
+        raise ncu.refusal(told)
     version = process.run(Command(argv=(tool, "--version"), timeout=60.0)).stdout.split("Version ")
     return _Seen(
         tool={

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from kernforge.bench.profiler import counters
 from kernforge.bench.profiler.launches import Dimensions, KernelLaunch
@@ -21,6 +21,7 @@ RANGE = "kernforge:"
 """Beginning of the name of an NVTX range; the number of the call follows."""
 
 _RANGE = re.compile(re.escape(RANGE) + r"(\d+)")
+_UNKNOWN = re.compile(r"Failed to find metric (?:regex:\^?)?(\w+)")
 _FACTORS = {"%": 0.01} | {
     prefix + unit: factor
     for units, factors in (
@@ -45,20 +46,34 @@ class CountersRefusedError(Exception):
         self.hint = hint
 
 
-def arguments(ncu: str, log: str) -> tuple[str, ...]:
+def arguments(ncu: str, log: str, without: Collection[str] = ()) -> tuple[str, ...]:
     """The command before the program to profile; what is counted is written to ``log``.
 
     Kernels are replayed one by one, because there are more counters than fit into one pass, each time
     with flushed caches. The clocks stay as they are. Only what the program encloses in
     ``cudaProfilerStart`` and ``cudaProfilerStop`` is counted.
+
+    Args:
+        ncu: the program.
+        log: the file that it writes to.
+        without: metrics that this GPU does not have, without what follows the first dot.
     """
+    asked = [each for each in counters.metrics() if each.partition(".")[0] not in without]
     return (
         *(ncu, "--target-processes", "application-only", "--replay-mode", "kernel"),
         *("--cache-control", "all", "--clock-control", "none"),
         *("--profile-from-start", "off", "--nvtx"),
         *("--csv", "--page", "raw", "--print-units", "base", "--log-file", log),
-        *("--metrics", ",".join(counters.metrics())),
+        *("--metrics", ",".join(asked)),
     )
+
+
+def unknown(told: str) -> frozenset[str]:
+    """Metrics that this GPU does not have, by what the tool wrote and printed.
+
+    It ends with the first of them and counts nothing then: GPUs differ, by wgmma's stalls for example.
+    """
+    return frozenset(_UNKNOWN.findall(told))
 
 
 def refusal(told: str) -> CountersRefusedError:

@@ -117,6 +117,7 @@ def test_launches_stand_beside_the_roofline_and_shares_of_the_copy():
     assert wrong["launches"] == []
 
 
+NOT_THERE = "==ERROR== Failed to find metric launch__cluster_size\n"
 DENIED = "==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n"
 KERNEL = {"cat": "kernel", "name": "f(float*)", "ts": 5.0, "dur": 2.0, "args": {}}
 
@@ -136,7 +137,12 @@ def programs(monkeypatch):
             return process.Completed(returncode=0, stdout="Version 2025.3.1.0 (x)\n", stderr="")
         start = messages.decode(argv[-1], [program.ProfileStart])
         if "--log-file" in argv:
-            Path(argv[argv.index("--log-file") + 1]).write_text(answers["log"])
+            told = (
+                answers["log"]
+                if "launch__cluster_size" not in argv[argv.index("--metrics") + 1]
+                else NOT_THERE
+            )
+            Path(argv[argv.index("--log-file") + 1]).write_text(told)
         if answers["crash"]:
             return process.Completed(returncode=1, stdout="", stderr=answers["crash"])
         into = Path(start.results)
@@ -156,6 +162,7 @@ def test_where_counters_are_refused_times_and_launches_are_left_with_what_to_do(
     assert document["tool"]["name"] == "torch.profiler"
     (profile,) = document["workloads"][0]["profiles"]
     assert [(each["name"], each["time_ns"]) for each in profile["launches"]] == [("f", 2000.0)]
+    assert "this GPU does not count launch__cluster_size" in notes
     assert any("ERR_NVGPUCTRPERM" in note for note in notes)
     assert any("NVreg_RestrictProfilingToAdminUsers=0" in note for note in notes)
 

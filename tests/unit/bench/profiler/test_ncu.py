@@ -120,3 +120,18 @@ def test_no_option_changes_the_gpu_and_every_metric_is_asked_for_once():
     assert argv[argv.index("--profile-from-start") + 1] == "off"
     asked = argv[argv.index("--metrics") + 1].split(",")
     assert len(asked) == len(set(asked)) == len(counters.COUNTERS) + len(counters.STALLS)
+
+
+def test_metrics_that_a_gpu_does_not_have_are_left_out():
+    told = (
+        "==ERROR== Failed to find metric "
+        r"regex:^smsp__average_warps_issue_stalled_gmma_per_issue_active\.(sum|ratio)$" + "\n"
+        "==ERROR== Failed to find metric launch__cluster_size\n"
+    )
+    missing = ncu.unknown(told)
+    assert len(missing) == 2
+    argv = ncu.arguments("ncu", "log.csv", missing)
+    asked = argv[argv.index("--metrics") + 1].split(",")
+    assert counters.stall_metric("gmma") not in asked
+    assert len(asked) == len(counters.metrics()) - 2
+    assert ncu.unknown("==PROF== Connected to process 1") == frozenset()
