@@ -31,7 +31,8 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from support.client_kernels import fill  # noqa: E402 - of the line above
+from support import client_names  # noqa: E402 - of the line above
+from support.client_kernels import fill  # noqa: E402
 from support.hub_server import HubServer  # noqa: E402
 
 from kernforge.compat import shim  # noqa: E402
@@ -55,6 +56,9 @@ class Counts:
         private_passed: of the tests that reach for private parts and pass with the client.
         private: number of those.
         failed: the public tests that do not pass, with the reason where one is listed.
+        names: the modules and names of the client that are public.
+        answered: of these, what ``import kernels`` has with all parameters and members.
+        missing: what it lacks, with the reason where one is listed.
     """
 
     version: str
@@ -63,6 +67,9 @@ class Counts:
     private_passed: int = 0
     private: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    names: int = 0
+    answered: int = 0
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 def versions(index: Index) -> list[str]:
@@ -127,6 +134,7 @@ def measure(version: str, place: Path, index: Index) -> Counts:
     tests, client = prepare(version, place, index)
     lists = tomllib.loads(LISTED.read_text())
     counts = Counts(version=version)
+    count_names(counts, client, lists["names"])
     seen: set[str] = set()
     for where in ("offline", "hub"):
         hub = HubServer()
@@ -166,6 +174,16 @@ def measure(version: str, place: Path, index: Index) -> Counts:
     return counts
 
 
+def count_names(counts: Counts, client: Path, listing: Mapping[str, str]) -> None:
+    """Compare the public names of an installed client with ours."""
+    compared = client_names.compare(client_names.of_client(str(client)), counts.version)
+    counts.names = len(compared)
+    for name, lacking in compared.items():
+        if lacking:
+            counts.missing[name] = listed(name, listing) or f"not explained: {', '.join(lacking)}"
+    counts.answered = counts.names - len(counts.missing)
+
+
 def document(found: list[Counts]) -> dict[str, object]:
     """The JSON document, with the table of the documentation."""
     rows = [
@@ -174,6 +192,7 @@ def document(found: list[Counts]) -> dict[str, object]:
             f"{each.passed} of {each.public}",
             f"{100 * each.passed / max(each.public, 1):.1f} %",
             f"{each.private_passed} of {each.private}",
+            f"{each.answered} of {each.names}",
         ]
         for each in found
     ]
@@ -181,11 +200,18 @@ def document(found: list[Counts]) -> dict[str, object]:
         "versions": [vars(each) for each in found],
         "table": {
             "title": "The own tests of `kernels`, with `import kernels` answered by kernforge",
-            "head": ["version", "public tests that pass", "", "tests of private parts that pass"],
+            "head": [
+                "version",
+                "public tests that pass",
+                "",
+                "tests of private parts that pass",
+                "public names answered",
+            ],
             "rows": rows,
             "note": "Of the tests that pass with the client itself in the same conditions: on a CPU, "
             "without a network and with a hub on the machine whose kernels stand in for those of the "
-            "public hub. Before 0.17 the source distribution lacks the fixtures of many tests.",
+            "public hub. Before 0.17 the source distribution lacks the fixtures of many tests. Names: of "
+            "its public modules and names, those that are there with all parameters and members.",
         },
     }
 
@@ -213,6 +239,9 @@ def main() -> int:
         found.append(counts)
         for name, why in counts.failed.items():
             print(f"{version} {name}: {why}")
+        for name, why in counts.missing.items():
+            print(f"{version} {name}: {why}")
+        print(f"{version} names: {counts.answered} of {counts.names} answered")
         print(f"{version} private: {counts.private_passed} of {counts.private} pass")
         if options.json:
             known = {each.version: each for each in [*before(options.json), *found]}

@@ -57,7 +57,7 @@ GROUPS = {
         "Results: Loading and verification",
         "`kernforge.get_kernel` beside `kernels.get_kernel`, for the same kernel in the same "
         "cache.\n",
-        ("load.json", "verify.json", "client-tests.json"),
+        ("load.json", "verify.json"),
     ),
     "compat": Group(
         "Results: In the place of `kernels`",

@@ -129,8 +129,12 @@ def theirs(call):
 @pytest.mark.long
 def test_both_clients_tell_the_same_of_a_repository(repo, tmp_path, ours, theirs):
     root = repo()
-    done, other = ours(root, "--out", tmp_path / "ours.json"), theirs(root)
+    asked = (root, "--out", tmp_path / "ours.json", "--visual", tmp_path / "seen")
+    done, other = ours(*asked), theirs(root)
     assert done.returncode == 0, done.stderr
+    picture = (tmp_path / "seen.svg").read_text()
+    assert "Relu.own" in picture
+    assert "x reference" in picture  # Relu.own's fastest other
     assert other.returncode == 0, other.stderr
     mine, their = json.loads(done.stdout), json.loads(other.stdout)
     assert mine == json.loads((tmp_path / "ours.json").read_text())

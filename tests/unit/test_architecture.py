@@ -68,7 +68,7 @@ PURE = [
     *("adopt.bindings", "adopt.cpp", "adopt.package", "build.execute.schedule"),
     *("bench.engine.workload", "bench.engine.doubts"),
     *("bench.engine.samples", "bench.engine.stats"),
-    *("bench.roofline", "bench.text", "bench.html", "bench.svg"),
+    *("bench.roofline", "bench.text", "bench.html", "bench.picture", "bench.svg"),
     *("bench.profiler.counters", "bench.profiler.launches", "bench.profiler.limit"),
     *("bench.profiler.names", "bench.profiler.ncu", "bench.profiler.cupti", "bench.profiler.text"),
     *("doctor.facts", "doctor.rules", "doctor.environment_rules"),

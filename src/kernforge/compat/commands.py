@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kernforge import documents
 from kernforge.compat import hub
 from kernforge.compat.metadata import Metadata
-from kernforge.compat.resolvers import resolve_hub_kernel
-from kernforge.compat.values import KernelLocks
+from kernforge.compat.resolvers import extract_dependency_locks, resolve_hub_kernel
+from kernforge.compat.values import KernelDependency, KernelLocks, KernelVersion
 from kernforge.compat.variants import (
     ArchVariant,
     Variant,
@@ -24,6 +25,7 @@ from kernforge.compat.variants import (
 )
 from kernforge.errors import NoVariantError
 from kernforge.loader.api import find
+from kernforge.system import files
 
 log = logging.getLogger("kernels.cli")
 
@@ -146,6 +148,30 @@ def download_kernels(args: Any) -> None:
             failed = True
     if failed:
         raise SystemExit(1)
+
+
+def lock_kernels(args: Any) -> None:
+    """Lock the kernels of a project; ``args`` has ``project_dir``."""
+    data = documents.parse_toml((args.project_dir / "pyproject.toml").read_bytes())
+    wanted = data.get("tool", {}).get("kernels", {}).get("dependencies", {})
+    depends = [
+        KernelDependency(repo_id, KernelVersion.Version(version))
+        for repo_id, version in wanted.items()
+    ]
+    locks = extract_dependency_locks(depends, api=hub.get_hf_api())
+    files.write_atomic(args.project_dir / "kernels.lock", locks.to_json())
+
+
+def kernel_info(args: Any) -> None:
+    """``print_kernel_info`` of a parsed command line."""
+    print_kernel_info(
+        args.kernel, revision=args.revision, version=args.version, json_output=args.json
+    )
+
+
+def kernel_versions(args: Any) -> None:
+    """``print_kernel_versions`` of a parsed command line."""
+    print_kernel_versions(args.repo_id)
 
 
 def print_kernel_versions(repo_id: str) -> None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kernels._versions")
 
+CACHE_DIR = Environment.live().kernels_cache
+"""``KERNELS_CACHE`` when this module was imported; what loads kernels reads it at each call."""
+
 
 def cache_dir() -> str | None:
     """``KERNELS_CACHE``."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernforge.compat import loading
 from kernforge.layers import compatibility, decorators, repositories
@@ -14,6 +14,32 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _log = logging.getLogger("kernels.layer.func")
+
+
+class RepositoryProtocol(Protocol):
+    """What a kernel mapping may name."""
+
+    def load(self) -> Any:
+        """The class of a layer."""
+        ...
+
+
+class LayerRepositoryProtocol(RepositoryProtocol, Protocol):
+    """A repository of a layer."""
+
+    @property
+    def layer_name(self) -> str:
+        """The layer."""
+        ...
+
+
+class FuncRepositoryProtocol(RepositoryProtocol, Protocol):
+    """A repository of a function."""
+
+    @property
+    def func_name(self) -> str:
+        """The function."""
+        ...
 
 
 class _Open:

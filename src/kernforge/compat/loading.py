@@ -229,11 +229,17 @@ def install_kernel(
 
 
 def install_kernel_all_variants(
-    repo_id: str, *, revision: str | None = None, version: int | None = None
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    version: int | None = None,
+    local_files_only: bool = False,
 ) -> Path:
     """Fetch every variant of a kernel, and return the directory of them."""
     check_request(version, revision)
     registry, commit = loader.find(repo_id, version=version, revision=revision)
+    if local_files_only:
+        registry = registry.offline()
     paths = [registry.fetch(repo_id, commit, name) for name in registry.variants(repo_id, commit)]
     hub.log.debug("fetched %d variants of %s", len(paths), repo_id)
     return paths[0].parent

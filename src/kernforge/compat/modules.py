@@ -131,7 +131,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         below = module.__name__.partition(".")[2]
-        where = names.homes(below)
+        where = names.homes(below, self.version or names.VERSION)
         module.__dict__[shim.MARK] = True
         module.__doc__ = f"``{module.__name__}``, answered by kernforge."
         module.__dict__["_homes"] = where
@@ -142,12 +142,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         else:
             module.__dict__["__all__"] = [name for name in where if not name.startswith("_")]
         if below == "compat":
-            for package in ("torch", "tvm_ffi"):
-                there = importlib.util.find_spec(package) is not None
-                module.__dict__[f"has_{package}"] = there
             module.__dict__["tomllib"] = importlib.import_module("tomllib")
-        if below == "hf_hub":
-            module.__dict__["CACHE_DIR"] = Environment.live().kernels_cache
 
 
 class _Module(ModuleType):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kernforge.compat import hub
 from kernforge.compat.metadata import Metadata
+from kernforge.compat.values import KernelDependency, KernelLock, KernelLocks
 from kernforge.compat.variants import (
     Variant,
     get_variants,
@@ -19,6 +20,7 @@ from kernforge.compat.variants import (
 )
 from kernforge.errors import AbsentError, NotPublishedError, NoVariantError, RequestError
 from kernforge.loader import importer
+from kernforge.loader.api import read_locks
 from kernforge.loader.importer import RepoInfo
 from kernforge.loader.search import find_commit
 
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from kernforge.compat.values import KernelDependency, KernelLocks, KernelPaths
+    from kernforge.compat.values import KernelPaths
+    from kernforge.loader import kernels_lock as ours
 
 BYTECODE = ["*.pyc", "**/__pycache__/**"]
 """What is never downloaded."""
@@ -323,10 +326,9 @@ class DepTreeNode:
 
 
 def resolve_kernel_tree(
-    *,
     api: Any,
-    backend: str | None,
     kernel: KernelDependency,
+    backend: str | None,
     resolver: Resolver | None,
     seen: set[KernelDependency] | None = None,
 ) -> DepTreeNode:
@@ -357,6 +359,102 @@ def resolve_kernel_tree(
         for dep in location.metadata.kernel_depends
     }
     return DepTreeNode(location, deps)
+
+
+def get_kernel_with_resolver(
+    *,
+    api: Any,
+    backend: str | None,
+    kernel: KernelDependency,
+    resolver: Resolver | None,
+    metadata_validator: Any,
+) -> ModuleType:
+    """Find a kernel and those that it depends on, hold them against rules, and load them.
+
+    Raises:
+        KernforgeError: what ``resolve_kernel_tree``, the rules and ``DepTreeNode.load`` raise.
+    """
+    tree = resolve_kernel_tree(api=api, backend=backend, kernel=kernel, resolver=resolver)
+    tree.validate_metadata(metadata_validator)
+    return tree.install(api=api).load()
+
+
+def lock_kernel_tree(
+    kernel: KernelDependency,
+    *,
+    api: Any,
+    seen: set[KernelDependency] | None = None,
+    kernel_locks: dict[KernelDependency, KernelLock] | None = None,
+) -> dict[KernelDependency, KernelLock]:
+    """The commits of a kernel and of those that any of its variants depends on.
+
+    Args:
+        kernel: what to lock.
+        api: not used: kernforge makes its requests itself.
+        seen: the kernels that led here.
+        kernel_locks: what is locked already; it is added to.
+
+    Raises:
+        RequestError: they depend on each other in a cycle.
+        TrustError: a publisher is not trusted.
+    """
+    locks = {} if kernel_locks is None else kernel_locks
+    chain = set() if seen is None else seen
+    if kernel in locks:
+        return locks
+    if kernel in chain:
+        raise RequestError(f"Cyclic kernel dependency detected: {kernel.repo_id}")
+    hub.check_trust_remote_code(kernel.repo_id, False, False)
+    registry = hub.registry()
+    revision = hub.resolve_kernel_version(kernel, local_files_only=False)
+    commit = find_commit(registry, kernel.repo_id, None, revision)
+    for name in registry.variants(kernel.repo_id, commit):
+        document = Metadata.from_bytes(registry.metadata(kernel.repo_id, commit, name))
+        for depend in document.kernel_depends:
+            lock_kernel_tree(depend, api=api, seen=chain | {kernel}, kernel_locks=locks)
+    locks[kernel] = KernelLock(commit)
+    return locks
+
+
+def extract_dependency_locks(kernels: list[KernelDependency], *, api: Any) -> KernelLocks:
+    """The locks of several kernels, with all that they depend on.
+
+    Raises:
+        RequestError: there are none.
+    """
+    locks: dict[KernelDependency, KernelLock] = {}
+    for kernel in kernels:
+        lock_kernel_tree(kernel, api=api, kernel_locks=locks)
+    if not locks:
+        raise RequestError("No kernels found to lock.")
+    return KernelLocks(locks)
+
+
+def _locked(repo_id: str, found: ours.KernelLocks) -> tuple[KernelLocks, KernelDependency]:
+    locks = {
+        KernelDependency.of(kernel.depend): KernelLock(kernel.commit) for kernel in found.kernels
+    }
+    return KernelLocks(locks), KernelDependency.of(found.of(repo_id).depend)
+
+
+def get_locked_kernel_revision(
+    repo_id: str, lockfile: Path
+) -> tuple[KernelLocks, KernelDependency]:
+    """The locks in a file, and the one of a kernel.
+
+    Raises:
+        RequestError: there is no such file, or the kernel is not locked there.
+    """
+    return _locked(repo_id, read_locks(lockfile))
+
+
+def get_caller_locked_kernel_revision(repo_id: str) -> tuple[KernelLocks, KernelDependency]:
+    """The locks that were installed with the calling code, and the one of a kernel.
+
+    Raises:
+        RequestError: there are none, or the kernel is not locked there.
+    """
+    return _locked(repo_id, read_locks(None))
 
 
 def import_from_path(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from kernforge import documents
 from kernforge.compat import hub
@@ -23,6 +23,22 @@ class Redirect:
     kind: str
     destination: str
     revision: str
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Redirect:
+        """The redirect in a parsed document.
+
+        Raises:
+            RequestError: it is none.
+        """
+        if data.get("kind") != "redirect":
+            raise RequestError("kernel-status.toml kind must be 'redirect' for Redirect")
+        if not data.get("destination"):
+            raise RequestError("kernel-status.toml must contain a 'destination' field")
+        return Redirect("redirect", data["destination"], data.get("revision", "main"))
+
+
+KernelStatusKind: TypeAlias = Redirect
 
 
 class KernelStatus:

@@ -8,12 +8,13 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kernforge.compat.metadata import Metadata
 from kernforge.compat.values import Version
 from kernforge.errors import MachineError
-from kernforge.loader.fitness import check_python_depends
+from kernforge.loader.fitness import check_python_depends, check_python_packages
 
 if TYPE_CHECKING:
-    from kernforge.compat.metadata import Metadata
+    from pathlib import Path
 
 log = logging.getLogger("kernels.validate")
 
@@ -24,6 +25,26 @@ class MetadataValidator(Protocol):
     def validate_metadata(self, *, metadata: Metadata, variant: str) -> None:
         """Refuse a document that breaks it."""
         ...
+
+
+def validate_dependencies(kernel_module_name: str, dependencies: list[str], backend: Any) -> None:
+    """Refuse a kernel that needs a Python package which is not installed, or may not be used.
+
+    Args:
+        kernel_module_name: what messages call the kernel.
+        dependencies: the packages, as ``python-depends`` names them.
+        backend: a backend with a ``name``.
+
+    Raises:
+        MissingPackageError: one is not installed; also an ImportError.
+        KernelError: one is not among those that kernels may use; also a ValueError.
+    """
+    check_python_packages(kernel_module_name, dependencies, backend.name)
+
+
+def validate_variant_dependencies(variant_path: Path) -> None:
+    """``validate_dependencies`` for a variant in a directory."""
+    check_python_depends(Metadata.read_from_file(variant_path / "metadata.json").ours)
 
 
 class DependencyValidator:

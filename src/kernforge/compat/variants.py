@@ -7,7 +7,9 @@ Names are parsed and variants chosen by ``kernforge.artifact.variant`` and
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import platform
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -26,6 +28,18 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 log = logging.getLogger("kernels.variants")
+
+has_torch = importlib.util.find_spec("torch") is not None
+has_tvm_ffi = importlib.util.find_spec("tvm_ffi") is not None
+KNOWN_BACKENDS = {"cpu", "cuda", "metal", "neuron", "rocm", "xpu", "npu"}
+"""What ``backend=`` may be called, as 0.14 to 0.16 say it."""
+_ABIS = {True: "-cxx11", False: "-cxx98", None: ""}
+
+
+def glibc_version() -> str | None:
+    """The version of this process's glibc; None with another C library."""
+    name, version = platform.libc_ver()
+    return version if name == "glibc" else None
 
 
 def _version(text: object) -> Version:
@@ -140,31 +154,71 @@ def privateuse_name() -> str | None:
     return None if get is None else str(get())
 
 
+class _Framework:
+    """What loads a kernel; the first part of a variant's name."""
+
+    @classmethod
+    def parse(cls, s: str) -> Any:
+        """Parse its part of a variant's name.
+
+        Raises:
+            RequestError: it is of another framework.
+        """
+        framework = parse_variant(f"{s}-cpu-x86_64-linux").framework
+        if type(framework) is not cls:
+            raise RequestError(f"Invalid {cls.__name__} variant string: {s!r}")
+        return framework
+
+
+def _numbered(name: str, version: Version) -> str:
+    return f"{name}{version.major}{version.minor}"
+
+
 @dataclass(unsafe_hash=True)
-class Torch:
+class Torch(_Framework):
     """A torch of one version."""
 
     version: Version
     cxx11_abi: bool | None
 
+    @property
+    def variant_str(self) -> str:
+        """Its part of a variant's name."""
+        return _numbered("torch", self.version) + _ABIS[self.cxx11_abi]
+
 
 @dataclass(unsafe_hash=True)
-class TorchStableAbi:
+class TorchStableAbi(_Framework):
     """torch's stable ABI from a version on."""
 
     version: Version
 
+    @property
+    def variant_str(self) -> str:
+        """Its part of a variant's name."""
+        return _numbered("torch-stable-abi", self.version)
+
 
 @dataclass(unsafe_hash=True)
-class TvmFfi:
+class TvmFfi(_Framework):
     """A tvm-ffi of one version."""
 
     version: Version
+
+    @property
+    def variant_str(self) -> str:
+        """Its part of a variant's name."""
+        return _numbered("tvm-ffi", self.version)
 
 
 @dataclass(unsafe_hash=True)
 class TorchNoarch:
     """Any torch."""
+
+    @property
+    def variant_str(self) -> str:
+        """Its part of a variant's name."""
+        return "torch"
 
 
 @dataclass(unsafe_hash=True)
@@ -175,6 +229,22 @@ class Arch:
     platform: str
     os: str
 
+    @property
+    def variant_str(self) -> str:
+        """Its part of a variant's name."""
+        return f"{self.backend.variant_str}-{self.platform}-{self.os}"
+
+    @staticmethod
+    def parse(parts: list[str]) -> Arch:
+        """The backend, the processor and the operating system.
+
+        Raises:
+            RequestError: they are not three, or the backend is unknown.
+        """
+        if len(parts) != len(("backend", "platform", "os")):
+            raise RequestError(f"Invalid arch variant parts: {parts!r}")
+        return Arch(parse_backend(parts[0]), *parts[1:])
+
 
 @dataclass(unsafe_hash=True)
 class Noarch:
@@ -182,12 +252,29 @@ class Noarch:
 
     backend_name: str
 
+    @property
+    def variant_str(self) -> str:
+        """Its part of a variant's name."""
+        return self.backend_name
+
+    @staticmethod
+    def parse(s: str) -> Noarch:
+        """A backend's name."""
+        return Noarch(s)
+
 
 class _Variant:
     """A variant; equal to another of the same name."""
 
-    def __init__(self, parsed: ours.Variant) -> None:
-        self.ours = parsed
+    def __init__(self, framework: Any, arch: Any) -> None:
+        self.ours = ours.Variant.parse(f"{framework.variant_str}-{arch.variant_str}")
+
+    @classmethod
+    def of(cls, parsed: ours.Variant) -> Any:
+        """The client's form of a variant."""
+        found = cls.__new__(cls)
+        found.ours = parsed
+        return found
 
     @property
     def variant_str(self) -> str:
@@ -276,7 +363,8 @@ def parse_variant(variant_str: str) -> Variant:
 
 
 def _wrapped(parsed: ours.Variant) -> Variant:
-    return NoarchVariant(parsed) if parsed.is_noarch else ArchVariant(parsed)
+    kind = NoarchVariant if parsed.is_noarch else ArchVariant
+    return kind.of(parsed)  # type: ignore[no-any-return]
 
 
 def _decision(decision: decisions.Decision) -> Decision:
@@ -327,14 +415,14 @@ def _resolved(variants: Sequence[Variant], host: Host) -> tuple[list[Variant], l
 
 
 def resolve_variants(
-    variants: Sequence[Variant], backend: str | None
+    variants: Sequence[Variant], backend: str | None = None
 ) -> tuple[list[Variant], list[Decision]]:
     """The variants that fit this process, the best first, and the decision about each."""
     return _resolved(variants, probe(backend))
 
 
 def resolve_variant(
-    variants: Sequence[Variant], backend: str | None
+    variants: Sequence[Variant], backend: str | None = None
 ) -> tuple[Variant | None, list[Decision]]:
     """The variant to load, and the decision about each."""
     accepted, trace = resolve_variants(variants, backend)
@@ -378,7 +466,7 @@ def system_variants() -> list[Variant]:
     names = [f"torch-{host.backend.name}", "torch-universal"]
     if host.torch is not None:
         backend = str(host.backend)
-        tag = {True: "-cxx11", False: "-cxx98", None: ""}[host.cxx11]
+        tag = _ABIS[host.cxx11]
         torch = f"torch{host.torch.major}{host.torch.minor}"
         names = [f"{torch}{tag}-{backend}-{host.cpu}-{host.os}", *names]
     return [parse_variant(name) for name in names]

@@ -15,6 +15,8 @@ from kernforge.loader.libraries import Libraries
 from kernforge.loader.resolve import check_archs, check_driver
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kernforge.artifact.metadata import Digest, Metadata
     from kernforge.loader.search import Node
     from kernforge.system.environment import Environment
@@ -46,18 +48,23 @@ def check_python_depends(metadata: Metadata) -> None:
         MissingPackageError: it is not installed.
         KernelError: it is not among those that kernels may use.
     """
-    known = python_depends(metadata.backend)
-    for name in metadata.python_depends:
+    check_python_packages(metadata.python_name, metadata.python_depends, metadata.backend)
+
+
+def check_python_packages(module: str, wanted: Iterable[str], backend: str) -> None:
+    """``check_python_depends`` for what a kernel's package of one name needs on one backend."""
+    known = python_depends(backend)
+    for name in wanted:
         depend = known.get(name)
         if depend is None:
             raise KernelError(
-                f"Kernel module `{metadata.python_name}` uses the Python package {name!r}, which is "
-                f"not among those that a kernel for {metadata.backend} may use",
+                f"Kernel module `{module}` uses the Python package {name!r}, which is "
+                f"not among those that a kernel for {backend} may use",
                 hint=f"it may use {', '.join(known)}; a newer kernforge may allow more",
             )
         if depend.module is not None and not has_module(depend.module):
             raise MissingPackageError(
-                f"Kernel module `{metadata.python_name}` requires Python dependency `{depend.package}`",
+                f"Kernel module `{module}` requires Python dependency `{depend.package}`",
                 hint=f"pip install {depend.package}",
             )
 

@@ -43,13 +43,13 @@ def check(locks: KernelLocks, repo_id: str, variant: str, path: Path, link_root:
             f"{variant} of {repo_id} did not exist when {locks.source} was written", hint=hint
         )
     files = tree_files(path, within=link_root)
-    if hashes[variant] not in _possible_hashes(files):
+    if hashes[variant] not in possible_hashes(files):
         raise IntegrityError(
             f"{path} is not what {locks.source} locked: its files have another hash", hint=hint
         )
 
 
-def _possible_hashes(files: Mapping[str, Path]) -> set[str]:
+def possible_hashes(files: Mapping[str, Path]) -> set[str]:
     """The possible hashes: one where the names of blobs say which files are large."""
     in_git = {
         path

@@ -69,6 +69,7 @@ def _add_bench(verbs: options.Verbs) -> None:
     _add_measuring(verb)
     verb.add_argument(*("-o", "--out"), type=Path, help="write the result there, as JSON")
     verb.add_argument("--html", type=Path, help="write one self-contained page there")
+    _add_visual(verb)
     verb.add_argument("--baseline", type=Path, help="a stored result to compare with")
     verb.add_argument(
         "--allow", type=float, default=0.05, help="share by which a median may grow (default: 0.05)"
@@ -121,9 +122,34 @@ def _add_benchmark(verbs: options.Verbs) -> None:
         type=Path,
         help="write the result there: the JSON of `kernels benchmark`, and more",
     )
+    _add_visual(verb)
     verb.add_argument(
         "--trust-remote-code", action="store_true", help="load it, whoever published it"
     )
+
+
+def _add_visual(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--visual",
+        metavar="FILE.svg",
+        type=_svg_path,
+        help="draw the other candidates beside the kernel there, with their intervals",
+    )
+
+
+def _svg_path(name: str) -> Path:
+    """The file; ``kernels benchmark`` takes a name without an ending."""
+    path = Path(name)
+    return path if path.suffix == ".svg" else path.with_name(f"{path.name}.svg")
+
+
+def _draw(arguments: argparse.Namespace, document: dict[str, Any], name: str) -> None:
+    from kernforge.bench import picture  # noqa: PLC0415
+    from kernforge.system import files  # noqa: PLC0415
+
+    if arguments.visual:
+        shown = picture.svg(document, title=f"{name} beside other implementations")
+        files.write_atomic(arguments.visual, shown)
 
 
 def _add_measuring(verb: argparse.ArgumentParser) -> None:
@@ -201,7 +227,7 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.bench.hub import run  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
 
-    for path in filter(None, (arguments.out, arguments.html)):
+    for path in filter(None, (arguments.out, arguments.html, arguments.visual)):
         options.can_write(path)
     before = _stored(arguments.baseline) if arguments.baseline else None
     last = before or _last(arguments.out)
@@ -223,6 +249,7 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.html:
         shown = last if last and text.comparable(document, last) else None
         files.write_atomic(arguments.html, html.html(document, shown))
+    _draw(arguments, document, arguments.project.resolve().name)
     console.result(document, _classes_text(document) if classes else _text(document))
     if refused := run.refusals(document) + slower:
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
@@ -391,8 +418,8 @@ def _benchmark(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.bench.hub import payload, repository, run  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
 
-    if arguments.out:
-        options.can_write(arguments.out)
+    for path in filter(None, (arguments.out, arguments.visual)):
+        options.can_write(path)
     settings = _settings(arguments, graphs=False)
     repo = _repo(arguments, "cpu" if settings.device == "cpu" else None)
     request = run.HubBenchRequest(
@@ -416,6 +443,7 @@ def _benchmark(arguments: argparse.Namespace, console: Console) -> None:
         )
         if arguments.out:
             files.write_atomic(arguments.out, json.dumps(found, indent=2) + "\n")
+        _draw(arguments, document, Path(arguments.repo).name)
         console.result(found, _classes_text(document))
 
     try:
