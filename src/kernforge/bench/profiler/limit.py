@@ -9,6 +9,7 @@ peak itself.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,8 +47,8 @@ class Limit:
 
 _UNITS = {
     "l2": "the L2 cache",
-    "l1": "L1 cache and shared memory",
-    "tensor": "the tensor cores",
+    "l1": "the L1 cache with shared memory",
+    "tensor": "the pipe of the tensor cores",
     "fma": "the pipe of multiply-add",
     "alu": "the pipe of integers and logic",
     "fp64": "the pipe of double precision",
@@ -109,9 +110,12 @@ def _of(by: str) -> str:
 
 
 def _idle(launch: KernelLaunch) -> str:
-    busy = launch.busy or 0.0
-    waves = "" if launch.waves is None else f"; the grid is {launch.waves:.2g} waves"
-    return f"multiprocessors have no work for {1 - busy:.0%} of the time{waves}"
+    text = f"multiprocessors have no work for {1 - (launch.busy or 0.0):.0%} of the time"
+    if launch.grid is None:
+        return text
+    blocks = math.prod(launch.grid)
+    waves = f", {launch.waves:.2g} of what is resident at once" if launch.waves else ""
+    return f"{text}; the grid has {blocks} {'block' if blocks == 1 else 'blocks'}{waves}"
 
 
 def waiting(launch: KernelLaunch) -> str:

@@ -22,7 +22,7 @@ def shortened(name: str, *, most: int = 48) -> str:
     head, arguments = _split(name)
     plain = head.rpartition("::")[2].split(" ")[-1]
     short = f"{plain}<{', '.join(map(_unqualified, arguments))}>" if arguments else plain
-    return short if len(short) <= most else f"{short[: most - 3]}..."
+    return short if len(short) <= most else f"{short[: most - 3].rstrip('.')}..."
 
 
 def _split(name: str) -> tuple[str, list[str]]:
@@ -52,6 +52,8 @@ def _unqualified(argument: str) -> str:
     kind, value = argument.partition(")")[::2]
     if kind.startswith("(") and value:  # (int)4, as the demangler writes it
         return value
+    if "lambda" in argument:  # of the function that has it
+        return argument.partition("(")[0].rpartition("::")[2].strip("{[") or "lambda"
     inner = argument.find("<")
     name = argument if inner < 0 else argument[:inner]
     return name.rpartition("::")[2] + ("<...>" if inner >= 0 else "")

@@ -10,8 +10,9 @@ from kernforge.bench.text import duration
 from kernforge.system import tables
 
 MOST = 12
-"""Launches of a call that are shown, those with the largest part of its time; all are in the document."""
+"""Kernels of a call that are shown, those with the largest part of its time; all are in the document."""
 _MORE_BYTES, _CONFLICTS = 1.1, 0.1
+_WORTH_A_LINE = 0.05
 _WHOLE_FROM, _KB = 100, 1000
 _SHARES = ("tensor", "fma", "alu", "issue")
 _COUNTED = ("DRAM", "L2", *_SHARES)
@@ -64,20 +65,35 @@ def _profile(profile: dict[str, Any], roof: dict[str, Any]) -> Iterator[str]:
             f"  DRAM moves {counted / roof['bytes']:.2f} times the bytes that the workload declares "
             f"({tables.size(round(counted))})"
         )
-    largest = sorted(range(len(launches)), key=lambda at: -launches[at]["time_ns"])[:MOST]
-    shown = [(at + 1, launches[at]) for at in sorted(largest)]
+    groups = alike(launches)
+    longest = sorted(range(len(groups)), key=lambda at: -groups[at]["time_ns"])[:MOST]
+    shown = [(at + 1, groups[at]) for at in sorted(longest)]
     columns = [_row(number, each) for number, each in shown]
     kept = [i for i in range(len(HEAD)) if any(row[i] for row in columns)]
     table = tables.table(([row[i] for i in kept] for row in columns), head=[HEAD[i] for i in kept])
     yield from (f"  {line}" for line in table.splitlines())
-    if len(launches) > MOST:
-        yield f"  {len(launches) - MOST} shorter ones are not shown; --out has all"
-    yield from (
-        f"  {number}: {each['limit']['sentence']}"
-        for number, each in shown
-        if each["limit"]["by"] != "not counted"
-    )
-    yield from _spills(shown)
+    if len(groups) > MOST:
+        yield f"  {len(groups) - MOST} shorter ones are not shown; --out has all"
+    for number, each in shown:
+        if each["share"] >= _WORTH_A_LINE and each["limit"]["by"] != "not counted":
+            yield f"  {number}: {each['limit']['sentence']}"
+            yield from (f"  {number}: {line}" for line in _costly(each))
+
+
+def alike(launches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Launches of one kernel with one grid as one, with their number, and the counters of the longest."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in launches:
+        groups.setdefault((each["kernel"], str(each.get("grid"))), []).append(each)
+    return [
+        max(group, key=lambda each: each["time_ns"])
+        | {
+            "count": len(group),
+            "time_ns": sum(each["time_ns"] for each in group),
+            "share": sum(each["share"] for each in group),
+        }
+        for group in groups.values()
+    ]
 
 
 def _reached(profile: dict[str, Any], roof: dict[str, Any]) -> str:
@@ -98,7 +114,7 @@ def _sum(profile: dict[str, Any]) -> str:
 
 
 HEAD = (
-    *("", "kernel", "time", "share", "grid", "block", "registers", "shared"),
+    *("", "kernel", "launches", "time", "share", "grid", "block", "registers", "shared"),
     *("occupancy", *_COUNTED),
 )
 
@@ -108,6 +124,7 @@ def _row(number: int, launch: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(number),
         launch["name"],
+        f"{launch['count']}" if launch["count"] > 1 else "",
         duration(launch["time_ns"]),
         f"{launch['share']:.0%}",
         _dimensions(launch.get("grid")),
@@ -139,15 +156,12 @@ def _occupancy(launch: dict[str, Any]) -> str:
     return f"{possible:.0%}" if active is None else f"{active:.0%} of {possible:.0%}"
 
 
-def _spills(shown: list[tuple[int, dict[str, Any]]]) -> Iterator[str]:
-    for number, launch in shown:
-        if sectors := launch.get("local_sectors"):
-            yield (
-                f"  {number}: {tables.size(round(sectors * 32))} of local memory is read and written: "
-                "spilled registers or arrays that have no place in registers (kernforge resources)"
-            )
-        if launch.get("conflicts", 0.0) > _CONFLICTS:
-            yield (
-                f"  {number}: bank conflicts are {launch['conflicts']:.0%} of the accesses to shared "
-                "memory"
-            )
+def _costly(launch: dict[str, Any]) -> Iterator[str]:
+    """What costs time without being a unit that is busy."""
+    if sectors := launch.get("local_sectors"):
+        yield (
+            f"{tables.size(round(sectors * 32))} of local memory is read and written: spilled registers, "
+            "or arrays that have no place in registers (kernforge resources)"
+        )
+    if launch.get("conflicts", 0.0) > _CONFLICTS:
+        yield f"bank conflicts are {launch['conflicts']:.0%} of the accesses to shared memory"

@@ -64,8 +64,8 @@ def test_a_launch_that_waits_says_for_what_and_with_how_many_warps():
 
 
 def test_a_grid_that_leaves_multiprocessors_without_work_is_named():
-    found = limit.of_launch(launch(issue=0.5, busy=0.6, waves=1.2), None)
+    found = limit.of_launch(launch(issue=0.5, busy=0.6, waves=1.2, grid=(30, 10, 1)), None)
     assert found.sentence == (
-        "multiprocessors have no work for 40% of the time; the grid is 1.2 waves; "
-        "the issue of instructions is used most: 50% of its peak"
+        "multiprocessors have no work for 40% of the time; the grid has 300 blocks, 1.2 of what is "
+        "resident at once; the issue of instructions is used most: 50% of its peak"
     )

@@ -22,7 +22,14 @@ from kernforge.bench.profiler.names import shortened
         ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"),
         ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD (Device -> Device)"),
         ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
-        ("void f<a<(b)1, c>, {lambda(int)#1}>(x)", "f<a<...>, {lambda(int)#1}>"),
+        ("void f<a<(b)1, c>, {lambda(int)#1}>(x)", "f<a<...>, lambda>"),
+        (
+            (
+                "void at::elementwise<4, at::neg_cuda(at::Iterator &)::[lambda() (instance 2)]::operator ()()"
+                " const::[lambda(int) (instance 1)], std::array<char *, 2>>(int, T2)"
+            ),
+            "elementwise<4, neg_cuda, array<...>>",
+        ),
         ("void " + "x" * 90 + "(int)", "x" * 45 + "..."),
     ],
 )

@@ -102,7 +102,10 @@ def test_gaps_between_kernels_are_said_where_they_are_known():
 
 
 def test_the_longest_of_many_launches_are_shown_in_their_order():
-    many = [LAUNCH | {"name": f"k{at}", "time_ns": float(at)} for at in range(20)]
+    many = [
+        LAUNCH | {"name": f"k{at}", "kernel": f"k{at}", "time_ns": float(at), "share": 0.05}
+        for at in range(20)
+    ]
     lines = shown(profile(*many))
     names = [line.split()[1] for line in lines if line.endswith("50%")]
     assert names == [f"k{at}" for at in range(8, 20)]
@@ -117,3 +120,14 @@ def test_who_has_no_profile_has_a_reason():
         "kernel: refused: the result is wrong",
         "kernel: skipped: it does not compute this workload",
     ]
+
+
+def test_launches_of_one_kernel_are_one_row():
+    passes = [LAUNCH | {"time_ns": t, "share": 0.3} for t in (1e3, 3e3)]
+    small = LAUNCH | {"kernel": "scan", "name": "scan", "time_ns": 100.0, "share": 0.01}
+    lines = shown(profile(passes[0], small, passes[1]))
+    table = [line.split() for line in lines[6:9]]
+    assert table[0][:4] == ["kernel", "launches", "time", "share"]
+    assert table[1][:6] == ["1", "sum<float>", "2", "4", "us", "60%"]
+    assert table[2][:5] == ["2", "scan", "100", "ns", "1%"]
+    assert lines[9:] == ["  1: it waits"]  # a hundredth of the time has no sentence
