@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from kernforge.bench.profiler import counters, text
 from kernforge.bench.text import duration
 
 KERNELS = Path(__file__).parents[1] / "kernels"
@@ -35,7 +36,16 @@ WORKLOADS = {
     "relu-scale": ("float32 67108864",),
     "vector-add": ("float32 67108864",),
 }
-HEAD = ["kernel: workload", "time", "of the roof", "longest launch", "of the time", "what binds it"]
+HEAD = [
+    *("kernel: workload", "time", "of the roof", "longest kernel", "of the time"),
+    *("what binds it", "a warp waits for, of its cycles", "warps resident"),
+]
+BY = {
+    "memory": "DRAM, {used:.0%} of the copy",
+    "grid": "no work for multiprocessors, {idle:.0%} of the time",
+    "waiting": "waiting",
+    "issue": "issue of instructions, {used:.0%}",
+}
 
 
 def rows(document: dict[str, Any]) -> list[list[str]]:
@@ -43,7 +53,7 @@ def rows(document: dict[str, Any]) -> list[list[str]]:
     found = []
     for work in document["workloads"]:
         for profile in work["profiles"]:
-            longest = max(profile["launches"], key=lambda each: each["time_ns"], default=None)
+            longest = max(text.alike(profile["launches"]), key=lambda e: e["time_ns"], default=None)
             if longest is None or "median_ns" not in profile:
                 continue
             found.append(
@@ -53,10 +63,24 @@ def rows(document: dict[str, Any]) -> list[list[str]]:
                     f"{profile['share_of_roof']:.0%}",
                     f"`{longest['name']}`",
                     f"{longest['share']:.0%}",
-                    longest["limit"]["sentence"],
+                    bound(longest["limit"]),
+                    waits(longest),
+                    f"{longest['warps_active']:.0%}",
                 ]
             )
     return found
+
+
+def bound(limit: dict[str, Any]) -> str:
+    """What binds a kernel, in a few words."""
+    used = limit["used"]
+    return BY.get(limit["by"], f"{limit['by']}, {{used:.0%}}").format(used=used, idle=1 - used)
+
+
+def waits(launch: dict[str, Any]) -> str:
+    """The reason for which a warp waits longest."""
+    reason, cycles = max(launch["stalls"].items(), key=lambda each: each[1])
+    return f"{counters.STALLS[reason]}, {cycles:.1f} of {launch['cycles']:.1f}"
 
 
 def main() -> None:
