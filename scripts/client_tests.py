@@ -7,7 +7,8 @@ The source distribution of each version is fetched from the user's package index
 four times: with the client itself, and with `import kernels` answered by `kernforge.compat`; each
 without a network, and with a hub on this machine whose kernels stand in for those of the public
 hub. What counts are the tests that pass with the client in the same conditions. Tests that reach
-for private parts are in `client_tests.toml` with the reason; they run, and are counted apart.
+for private parts are in `client_tests.toml` with the reason; they run, and are counted apart. With
+`--device cuda`, on a machine with a GPU, those run that are marked `cuda_only`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Counts:
         failed: the public tests that do not pass, with the reason where one is listed.
         names: the modules and names of the client that are public.
         answered: of these, what ``import kernels`` has with all parameters and members.
+        device: the GPU, for a run of the tests that need one alone; else empty.
         missing: what it lacks, with the reason where one is listed.
     """
 
@@ -69,6 +71,7 @@ class Counts:
     failed: dict[str, str] = field(default_factory=dict)
     names: int = 0
     answered: int = 0
+    device: str = ""
     missing: dict[str, str] = field(default_factory=dict)
 
 
@@ -96,11 +99,14 @@ def prepare(version: str, place: Path, index: Index) -> tuple[Path, Path]:
     return tests, client
 
 
-def run(tests: Path, path: str, variables: Mapping[str, str], report: Path) -> dict[str, bool]:
+def run(
+    tests: Path, path: str, variables: Mapping[str, str], report: Path, *, on_cuda: bool
+) -> dict[str, bool]:
     """Run the tests with a PYTHONPATH; whether each passed."""
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     argv += ["-p", "no:kernforge.testing.plugin", "--continue-on-collection-errors", "-o"]
     argv += ["junit_family=xunit1", f"--junitxml={report}", "--ignore=test_doctest.py"]
+    argv += ["-m", "cuda_only"] if on_cuda else []
     # Doctests and benchmarks need a GPU, signatures the public Sigstore.
     argv += ["--ignore=test_benchmarks.py", "--ignore=test_verify.py", "."]
     kept = {
@@ -129,14 +135,22 @@ def listed(name: str, table: Mapping[str, str]) -> str | None:
     return next((why for glob, why in table.items() if fnmatch.fnmatchcase(name, glob)), None)
 
 
-def measure(version: str, place: Path, index: Index) -> Counts:
+def gpu() -> str:
+    """The GPU of this machine, by its driver's program."""
+    argv = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0].strip()
+
+
+def measure(version: str, place: Path, index: Index, *, on_cuda: bool = False) -> Counts:
     """Run the tests of one version with the client and with kernforge, and compare."""
     tests, client = prepare(version, place, index)
     lists = tomllib.loads(LISTED.read_text())
-    counts = Counts(version=version)
-    count_names(counts, client, lists["names"])
+    counts = Counts(version=version, device=gpu() if on_cuda else "")
+    if not on_cuda:
+        count_names(counts, client, lists["names"])
     seen: set[str] = set()
-    for where in ("offline", "hub"):
+    for where in ("hub",) if on_cuda else ("offline", "hub"):
         hub = HubServer()
         fill(hub, tests)
         passed = {}
@@ -154,7 +168,8 @@ def measure(version: str, place: Path, index: Index) -> Counts:
                 added = shim.command_environment(Environment(variables), version)
                 path = os.pathsep.join((added.pop("PYTHONPATH"), str(ROOT / "src"), str(client)))
                 variables |= added
-            passed[who] = run(tests, path, variables, home.parent / f"{home.name}.xml")
+            report = home.parent / f"{home.name}.xml"
+            passed[who] = run(tests, path, variables, report, on_cuda=on_cuda)
         hub.close()
         for name, good in passed["client"].items():
             if not good or name in seen:
@@ -188,11 +203,11 @@ def document(found: list[Counts]) -> dict[str, object]:
     """The JSON document, with the table of the documentation."""
     rows = [
         [
-            each.version,
+            f"{each.version}, {each.device}" if each.device else each.version,
             f"{each.passed} of {each.public}",
             f"{100 * each.passed / max(each.public, 1):.1f} %",
             f"{each.private_passed} of {each.private}",
-            f"{each.answered} of {each.names}",
+            f"{each.answered} of {each.names}" if each.names else "",
         ]
         for each in found
     ]
@@ -208,8 +223,8 @@ def document(found: list[Counts]) -> dict[str, object]:
                 "public names answered",
             ],
             "rows": rows,
-            "note": "Of the tests that pass with the client itself in the same conditions: on a CPU, "
-            "without a network and with a hub on the machine whose kernels stand in for those of the "
+            "note": "Of the tests that pass with the client itself in the same conditions: on a CPU, or "
+            "those that need a GPU on that one, without a network and with a hub on the machine whose kernels stand in for those of the "
             "public hub. Before 0.17 the source distribution lacks the fixtures of many tests. Names: of "
             "its public modules and names, those that are there with all parameters and members.",
         },
@@ -230,12 +245,13 @@ def main() -> int:
     )
     parser.add_argument("--version", action="append", help="default: all from 0.14 on")
     parser.add_argument("--dir", type=Path, required=True, help="where sources are unpacked")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--json", type=Path, help="the document")
     options = parser.parse_args()
     index = Index.from_environment(os.environ)
     found = []
     for version in options.version or versions(index):
-        counts = measure(version, options.dir.absolute(), index)
+        counts = measure(version, options.dir.absolute(), index, on_cuda=options.device == "cuda")
         found.append(counts)
         for name, why in counts.failed.items():
             print(f"{version} {name}: {why}")
@@ -244,8 +260,9 @@ def main() -> int:
         print(f"{version} names: {counts.answered} of {counts.names} answered")
         print(f"{version} private: {counts.private_passed} of {counts.private} pass")
         if options.json:
-            known = {each.version: each for each in [*before(options.json), *found]}
-            newest = sorted(known.values(), key=lambda each: Version(each.version), reverse=True)
+            known = {(each.version, each.device): each for each in [*before(options.json), *found]}
+            order = sorted(known.values(), key=lambda each: each.device)
+            newest = sorted(order, key=lambda each: Version(each.version), reverse=True)
             files.write_atomic(options.json, json.dumps(document(newest), indent=1) + "\n")
         print(f"{version} public: {counts.passed} of {counts.public} pass", flush=True)
     passed, public = sum(each.passed for each in found), sum(each.public for each in found)

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,9 +79,19 @@ import torch.nn.functional as F
 from torch import nn
 
 
-class LinearBackward(nn.Module):
+class LinearImplicitBackward(nn.Module):
+    can_torch_compile = True
+
     def forward(self, input):
         return F.linear(input, self.weight, self.bias)
+
+
+class LinearBackward(LinearImplicitBackward):
+    has_backward = True
+
+
+class LinearNoBackward(LinearImplicitBackward):
+    has_backward = False
 """
 MAIN_VERSION = 2
 PLAIN = "def silu_and_mul(x):\n    return x\n"
@@ -96,6 +106,7 @@ def variant(
     version: int = 1,
     depends: tuple[str, ...] = (),
     unique: str = "",
+    archs: tuple[str, ...] = (),
 ) -> dict[str, bytes]:
     """The files of one variant, with its document and their digest."""
     backend = folder.removeprefix("torch-") if folder.startswith("torch-") else "cpu"
@@ -113,11 +124,19 @@ def variant(
         "license": "Apache-2.0",
         "python-depends": list(depends),
         "kernel-depends": [],
-        "backend": {"type": backend},
+        "backend": {"type": backend, **({"archs": list(archs)} if archs else {})},
         "digest": {"algorithm": "sha256", "files": hashes},
     }
     data["metadata.json"] = json.dumps(document).encode()
     return {f"{BASE}/{folder}/{path}": found for path, found in data.items()}
+
+
+def both(
+    name: str, files: Mapping[str, str], *, archs: tuple[str, ...] = (), **options: Any
+) -> dict[str, bytes]:
+    """A variant for CPUs and one for CUDA, of the same Python; ``archs`` are of the latter."""
+    on_cuda = variant(name, files, folder="torch-cuda", archs=archs, **options)
+    return variant(name, files, **options) | on_cuda
 
 
 def fill(hub: HubServer, tests: Path) -> None:
@@ -126,36 +145,40 @@ def fill(hub: HubServer, tests: Path) -> None:
     hub.organizations |= {"kernels-test-untrusted"}
     relu = {"__init__.py": RELU, "layers.py": RELU_LAYERS}
     silu = {"__init__.py": SILU, "layers.py": SILU_LAYERS}
-    files = variant("relu", relu)
+    files = both("relu", relu, archs=("7.5", "8.0", "9.0"))
     # Builds of other machines, which the list of variants has.
     for name in _variants_of(tests):
         files |= {f"{BASE}/{name}/metadata.json": b"{}"}
     for branch in ("main", "v1"):
         hub.add("kernels-community/relu", branch, files)
-        both = variant("activation", silu) | variant("activation", silu, folder="torch-cuda")
-        hub.add("kernels-community/activation", branch, both)
-        hub.add("kernels-test/silu-and-mul", branch, variant("silu-and-mul", silu))
-        hub.add("kernels-test/relu-tvm-ffi", branch, variant("relu-tvm-ffi", relu))
+        hub.add("kernels-community/activation", branch, both("activation", silu))
+        hub.add("kernels-test/relu-tvm-ffi", branch, both("relu-tvm-ffi", relu))
+    hub.add("kernels-test/silu-and-mul", "v1", both("silu-and-mul", silu))
+    cannot = SILU_LAYERS.replace("    can_torch_compile = True\n", "")
+    eager = {"__init__.py": SILU, "layers.py": cannot}
+    hub.add("kernels-test/op-without-fake-test", "v1", both("op-without-fake-test", eager))
     for branch in ("main", "pre-flattening", "without-compat-module"):
-        hub.add("kernels-test/flattened-build", branch, variant("flattened-build", silu))
+        hub.add("kernels-test/flattened-build", branch, both("flattened-build", silu))
     for version in (1, 2, 10):
         python = {
             "__init__.py": VERSION.format(version=version),
             "layers.py": VERSION_LAYERS.format(version=version),
         }
-        built = variant("versions", python, version=version)
+        built = both("versions", python, version=version)
         hub.add("kernels-test/versions", f"v{version}", built)
         if version == MAIN_VERSION:
             hub.add("kernels-test/versions", "main", built)
-    invalid = variant("python-invalid-dep", relu, depends=("kepler-22b",))
+    invalid = both("python-invalid-dep", relu, depends=("kepler-22b",))
     hub.add("kernels-test/python-invalid-dep", "main", invalid)
+    needs = both("python-dep", relu, depends=("einops",))
+    hub.add("kernels-test/python-dep", "main", needs)
     old = variant("only-old", relu, folder="torch24-cxx11-cpu-x86_64-linux")
     hub.add("kernels-test/only-torch-2.4", "main", old)
     for name in ("ci-test-kernel", "not-a-trused-org-kernel"):
         for branch in ("main", "v1"):
-            hub.add(f"kernels-test-untrusted/{name}", branch, variant(name, relu))
+            hub.add(f"kernels-test-untrusted/{name}", branch, both(name, relu))
     linear = {"__init__.py": "from . import layers\n", "layers.py": LINEAR_LAYERS}
-    hub.add("kernels-test/backward-marker-test", "main", variant("backward-marker-test", linear))
+    hub.add("kernels-test/backward-marker-test", "main", both("backward-marker-test", linear))
     _name_locked(hub, tests)
 
 
@@ -168,7 +191,7 @@ def _name_locked(hub: HubServer, tests: Path) -> None:
             repo_id = depend.get("repo-id") or entry.get("repo_id")
             if repo_id not in hub.repos:
                 name = repo_id.partition("/")[2]
-                hub.add(repo_id, "v1", variant(name, {"__init__.py": PLAIN}))
+                hub.add(repo_id, "v1", both(name, {"__init__.py": PLAIN}))
             repo = hub.repos[repo_id]
             branch = repo.branches.get(f"v{depend.get('version', 1)}") or repo.branches["main"]
             repo.commits[commit] = repo.commits[branch]
