@@ -35,7 +35,7 @@ GROUPS = {
         "All contenders of a table take turns in one run. The L2 cache is emptied before each "
         "call unless\nthe column says otherwise. A device copy that moves as many bytes is the "
         "ceiling; on data that\nfits into a cache, a kernel can be faster than this copy.\n",
-        ("*-h200.json",),
+        ("*-h200.json", "kernel-variants.json"),
     ),
     "jit": Group(
         "Results: JIT",

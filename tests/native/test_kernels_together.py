@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings(r"ignore:\s*Online softmax is disabled:UserWarning"),
     pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
     pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning"),
 ]
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,8 @@ import torch
 def calls(kernel, cases):
     """Make each call, and give its name."""
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
-        for name, shape in {**cases.SHAPES, **cases.LARGE}.items():
+        large = cases.LARGE if dtype is torch.float32 else {}
+        for name, shape in {**cases.SHAPES, **large}.items():
             x = torch.randint(-999, 999, shape).to(dtype).cuda()
             kernel.sort(x)
             yield f"sort {name} {dtype}"

@@ -7,8 +7,8 @@ import torch
 def calls(kernel, cases):
     """Make each call, and give its name."""
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        # float32 has the plain path alone, whatever the size.
-        large = {} if dtype is torch.float32 else cases.LARGE
+        # Both half types have one code; float32 has the plain path alone, whatever the size.
+        large = cases.LARGE if dtype is torch.bfloat16 else {}
         for name, (tokens, experts, top, width, inner) in {**cases.SHAPES, **large}.items():
             sizes = ((tokens, width), (tokens, experts), (experts, 2 * inner, width))
             given = [torch.randn(s).to(dtype).cuda() for s in (*sizes, (experts, width, inner))]
