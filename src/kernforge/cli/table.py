@@ -187,7 +187,8 @@ COMMANDS = (
         "shell",
         "open a shell with a variant's compilers, headers and package",
         "--variant '*-cu130-*' -- nvcc --version",
-        "It can also run a command instead of the shell.",
+        "It can also run a command instead of the shell. With --with-torch it has a Python with the "
+        "variant's torch.",
         page="how-to/author/set-up-an-editor",
         others=("develop", "devshell", "env"),
     ),

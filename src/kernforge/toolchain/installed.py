@@ -173,8 +173,13 @@ def torch_here() -> TorchHere | None:
         spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None
+    return torch_in(Path(spec.submodule_search_locations[0]))
+
+
+def torch_in(package: Path) -> TorchHere | None:
+    """The torch in a directory of that name, read from its files; None if it is not one."""
     try:
-        text = Path(spec.submodule_search_locations[0], "version.py").read_text(encoding="utf-8")
+        text = (package / "version.py").read_text(encoding="utf-8")
     except OSError:
         return None
     stated, cuda = _TORCH_VERSION.search(text), _TORCH_CUDA.search(text)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
+    from kernforge.build.workspace import Workspace
     from kernforge.project.api import Project
+    from kernforge.project.targets import Target
     from kernforge.system.console import Console
 
 
@@ -71,6 +74,18 @@ def add(verbs: options.Verbs) -> None:
         help="the project (default: current directory)",
     )
     verb.add_argument("--variant", default="", help="a name or a pattern (default: the newest)")
+    verb.add_argument(
+        "--with-torch",
+        action="store_true",
+        help="also a Python with the variant's torch: this one if it has it, or an environment that "
+        "is made once, by uv or venv",
+    )
+    verb.add_argument(
+        "--python", default="", metavar="X.Y", help="Python of that environment (default: this one)"
+    )
+    verb.add_argument(
+        "--torch-index", default="", metavar="URL", help="package index with the variant's torch"
+    )
     options.add_build_dir(verb)
     options.add_toolchain(verb)
 
@@ -171,15 +186,48 @@ def _remove_exported(
     )
 
 
-def _shell(arguments: argparse.Namespace, console: Console) -> int:
-    from kernforge.export import shell  # noqa: PLC0415
-    from kernforge.project import targets as project_targets  # noqa: PLC0415
+def _python_with_torch(
+    arguments: argparse.Namespace, workspace: Workspace, target: Target, console: Console
+) -> Path:
+    """The Python of ``shell --with-torch``."""
+    from kernforge.export import torch_environment  # noqa: PLC0415
+    from kernforge.system.process import run  # noqa: PLC0415
+    from kernforge.toolchain import installed  # noqa: PLC0415
 
+    wanted = torch_environment.request(
+        target,
+        workspace.project.manifest,
+        python=arguments.python,
+        index=arguments.torch_index,
+    )
+    return torch_environment.provide(
+        wanted, arguments.environment, run, console.note, here=installed.torch_here()
+    )
+
+
+def _check_shell_options(arguments: argparse.Namespace) -> None:
+    """Refuse options of ``shell`` that do not belong together."""
     if arguments.json and arguments.command:
         raise UsageError(
             "--json prints the environment and runs no command, but a command was given",
             hint="remove --json or the command",
         )
+    if (arguments.python or arguments.torch_index) and not arguments.with_torch:
+        raise UsageError(
+            "--python and --torch-index are for the environment of --with-torch",
+            hint="add --with-torch",
+        )
+    if arguments.python and not re.fullmatch(r"3\.\d+", arguments.python):
+        raise UsageError(
+            f"{arguments.python!r} is not a release of Python", hint="write it like 3.12"
+        )
+
+
+def _shell(arguments: argparse.Namespace, console: Console) -> int:
+    from kernforge.export import shell, torch_environment  # noqa: PLC0415
+    from kernforge.project import targets as project_targets  # noqa: PLC0415
+
+    _check_shell_options(arguments)
     workspace = options.workspace(arguments, console)
     environment = arguments.environment
     patterns = [arguments.variant] if arguments.variant else []
@@ -191,12 +239,19 @@ def _shell(arguments: argparse.Namespace, console: Console) -> int:
             arguments.build_dir or workspace.project.root / "build",
             links=environment.home / "shells",
         )
+        python = None
+        if arguments.with_torch:
+            python = _python_with_torch(arguments, workspace, target, console)
+            setting = torch_environment.extend(setting, python)
         if setting.built is None:
             console.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
         if arguments.json:
             merged = setting.merged(environment.variables)
             built = str(setting.built) if setting.built else None
-            console.result({"variant": setting.variant, "environment": merged, "built": built}, "")
+            document = {"variant": setting.variant, "environment": merged, "built": built}
+            if python is not None:
+                document["python"] = str(python)
+            console.result(document, "")
             return 0
         if not arguments.command:
             console.note(
