@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import docs_bars
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -177,6 +179,7 @@ def pages(results: Path) -> dict[str, str]:
         found = [path for pattern in group.files for path in sorted(results.glob(pattern))]
         parts = [f"# {group.title}\n", group.text]
         parts += [routes(ROUTES)] if name == "attacks" else []
+        parts += [docs_bars.table(results)] if name == "kernels" else []
         parts += [_table(tables.pop(path.name), path) for path in found if path.name in tables]
         texts[name] = "\n".join(parts)
     if tables:
