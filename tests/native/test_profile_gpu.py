@@ -35,10 +35,19 @@ WORKLOADS = [
         name="product", inputs=("product", MATRIX, MATRIX), outputs=("bfloat16",),
         reference=lambda _, a, b: a.float() @ b.float(), tolerance=0.05,
     ),
+    Workload(
+        name="unsigned", inputs=("scale", Tensor(shape=(1 << 20,), dtype="uint16", high=9)),
+        outputs=("uint16",), reference=lambda _, x: (x.int() * 2).to(x.dtype), flops=0,
+    ),
 ]
 """
 CANDIDATES = """
+import torch
+
+
 def kernel(_module, what, *given):
+    if what == "scale" and given[0].dtype != torch.float32:
+        return (given[0].int() * 2).to(given[0].dtype)
     return given[0] * 2 if what == "scale" else given[0] @ given[1]
 
 
@@ -64,7 +73,12 @@ def by_name(document):
 
 
 def test_ncu_counts_what_binds_each_kernel(project):
-    request = ProfileRequest(project=project, candidates=("kernel", "another"), tool="ncu")
+    request = ProfileRequest(
+        project=project,
+        only=("scale", "product"),
+        candidates=("kernel", "another"),
+        tool="ncu",
+    )
     try:
         document = api.run(request, print)
     except api.UsageError as error:
@@ -103,3 +117,11 @@ def test_torch_profiler_sees_times_and_launches(project, tmp_path):
     assert profile["span_ns"] == pytest.approx(launch["time_ns"])
     assert 0.25 <= launch["warps_possible"] <= 1
     assert "dram_read" not in launch
+
+
+def test_unsigned_integers_of_two_bytes_reach_the_candidates(project):
+    request = ProfileRequest(project=project, only=("unsigned",), tool="torch")
+    (work,) = api.run(request, print)["workloads"]
+    (profile,) = work["profiles"]
+    assert not profile["refused"]
+    assert len(profile["launches"]) == 3  # to int32, the product, and back

@@ -167,7 +167,8 @@ class Exchange:
         whole.zero_()
         targets = [each for call in range(len(given)) for each in self._views(whole, call)[0]]
         if targets:
-            torch._foreach_copy_(targets, [each for inputs in given for each in _plain(inputs)])
+            sources = [each for inputs in given for each in _plain(inputs)]
+            torch._foreach_copy_(signed(targets), signed(sources))
         at_once = whole.numel() <= _MOST_AT_ONCE
         self._laid_out = self._scratch.copy(whole, "laid out") if at_once else None
 
@@ -217,6 +218,14 @@ def _plain(given: tuple[Any, ...]) -> list[Torch]:
     import torch  # noqa: PLC0415
 
     return [each for each in given if isinstance(each, torch.Tensor)]
+
+
+def signed(tensors: list[Torch]) -> list[Torch]:
+    """The same memory with signed integers for unsigned ones, which a GPU cannot copy in one launch."""
+    import torch  # noqa: PLC0415
+
+    kinds = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+    return [each.view(kinds[each.dtype]) if each.dtype in kinds else each for each in tensors]
 
 
 def _bytes(tensor: Torch) -> Torch:

@@ -71,6 +71,12 @@ class Engine:
         )
         self._copy_all = torch._foreach_copy_
         self._view, self._uint8 = torch.Tensor.view, torch.uint8
+        # A GPU cannot copy the unsigned ones in one launch.
+        self._signed = {
+            torch.uint16: torch.int16,
+            torch.uint32: torch.int32,
+            torch.uint64: torch.int64,
+        }
         self._give_back = torch.cuda.empty_cache
         self.collector = garbage.Collector()
         self._place, self._anywhere = os.sched_setaffinity, os.sched_getaffinity(0)
@@ -198,14 +204,21 @@ class Engine:
             t for call, some in enumerate(results_of, first) if some for t in self.views(call)[1]
         ]
         if targets:
-            self._copy_all(targets, [each for results in results_of for each in results])
+            self._copy_each(targets, [each for results in results_of for each in results])
 
     def give_back(self, given: list[tuple[Any, ...]]) -> None:
         """Copy the inputs of all calls to the judge, as they are now."""
         plain = [each for inputs in given for each in inputs if type(each) is self._Tensor]
         if plain:
             targets = [each for call in range(len(given)) for each in self.views(call)[0]]
-            self._copy_all(targets, plain)
+            self._copy_each(targets, plain)
+
+    def _copy_each(self, targets: list[Torch], sources: list[Torch]) -> None:
+        self._copy_all(self._as_signed(targets), self._as_signed(sources))
+
+    def _as_signed(self, tensors: list[Torch]) -> list[Torch]:
+        kinds = self._signed
+        return [self._view(e, kinds[e.dtype]) if e.dtype in kinds else e for e in tensors]
 
     def pointers(self, results: tuple[Torch, ...]) -> list[int]:
         """Addresses of the results' storage."""
