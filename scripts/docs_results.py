@@ -65,7 +65,7 @@ GROUPS = {
         "Results: In the place of `kernels`",
         "What was written for `kernels`, run with kernforge: the client's own tests, transformers and "
         "diffusers.\n",
-        ("client-tests.json", "applications.json"),
+        ("client-tests.json", "applications.json", "library-tests.json"),
     ),
     "attacks": Group(
         "Results: Attacks on kernforge",

@@ -109,8 +109,7 @@ def variant(
     archs: tuple[str, ...] = (),
 ) -> dict[str, bytes]:
     """The files of one variant, with its document and their digest."""
-    backend = folder.removeprefix("torch-") if folder.startswith("torch-") else "cpu"
-    backend = backend if backend in {"cpu", "cuda"} else "cpu"
+    backend = "cuda" if re.search(r"-cu(da|\d+)", folder) else "cpu"
     python = name.replace("-", "_")
     data = {path: text.encode() for path, text in files.items()}
     hashes = {
@@ -146,9 +145,10 @@ def fill(hub: HubServer, tests: Path) -> None:
     relu = {"__init__.py": RELU, "layers.py": RELU_LAYERS}
     silu = {"__init__.py": SILU, "layers.py": SILU_LAYERS}
     files = both("relu", relu, archs=("7.5", "8.0", "9.0"))
-    # Builds of other machines, which the list of variants has.
+    # Builds of other machines, which the list of variants has; one may be this machine's.
     for name in _variants_of(tests):
-        files |= {f"{BASE}/{name}/metadata.json": b"{}"}
+        archs = ("9.0",) if "-cu" in name else ()
+        files |= variant("relu", relu, folder=name, archs=archs)
     for branch in ("main", "v1"):
         hub.add("kernels-community/relu", branch, files)
         hub.add("kernels-community/activation", branch, both("activation", silu))
@@ -156,7 +156,8 @@ def fill(hub: HubServer, tests: Path) -> None:
     hub.add("kernels-test/silu-and-mul", "v1", both("silu-and-mul", silu))
     cannot = SILU_LAYERS.replace("    can_torch_compile = True\n", "")
     eager = {"__init__.py": SILU, "layers.py": cannot}
-    hub.add("kernels-test/op-without-fake-test", "v1", both("op-without-fake-test", eager))
+    for branch in ("main", "v1"):
+        hub.add("kernels-test/op-without-fake-test", branch, both("op-without-fake-test", eager))
     for branch in ("main", "pre-flattening", "without-compat-module"):
         hub.add("kernels-test/flattened-build", branch, both("flattened-build", silu))
     for version in (1, 2, 10):

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import client_tests  # noqa: E402 - of the line above
+import library_tests  # noqa: E402
 
 LISTS = tomllib.loads((ROOT / "scripts" / "client_tests.toml").read_text())
 STORED = ROOT / "benchmarks" / "results" / "client-tests.json"
@@ -42,3 +43,19 @@ def test_todays_client_passes_and_what_fails_has_a_reason():
         if why == "not explained"
     ]
     assert json.loads(STORED.read_text())["table"] == client_tests.document(found)["table"]
+
+
+def test_the_tests_of_libraries_are_stored_with_what_does_not_pass(tmp_path):
+    stored = json.loads((STORED.parent / "library-tests.json").read_text())
+    assert stored["table"] == library_tests.table(stored["results"])
+    for one in stored["results"]:
+        assert one["of"] == len(one["tests"]) == one["passed"] + len(one["failed"])
+    first = stored["results"][0]
+    path = tmp_path / "found.json"
+    library_tests.write(path, first)
+    library_tests.write(path, {**first, "device": "another"})
+    library_tests.write(path, {**first, "passed": 0})
+    kept = json.loads(path.read_text())["results"]
+    assert sorted((one["device"], one["passed"]) for one in kept) == sorted(
+        [(first["device"], 0), ("another", first["passed"])]
+    )

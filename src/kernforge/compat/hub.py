@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from kernforge.compat.values import KernelDependency, KernelVersion
 from kernforge.errors import (
     KernforgeError,
-    NotPublishedError,
     RequestError,
     TrustError,
     UsageError,
@@ -160,27 +159,33 @@ def warn_if_outdated(repo_id: str, version: int) -> None:
 
 
 @functools.cache
-def _missing_class() -> Any:
+def _hub_class(kind: Any, theirs: str) -> Any:
+    """A class of our error and of one of ``huggingface_hub``."""
     library()
     from huggingface_hub import errors  # noqa: PLC0415 - an extra
 
     def show(error: Any) -> str:
         return str(KernforgeError.__str__(error))
 
-    bases = (NotPublishedError, errors.RepositoryNotFoundError)
-    return type("MissingOnHubError", bases, {"__str__": show, "__module__": __name__})
+    bases = (kind, getattr(errors, theirs))
+    return type(f"Hub{kind.__name__}", bases, {"__str__": show, "__module__": __name__})
 
 
-def missing_error(error: NotPublishedError) -> NotPublishedError:
-    """The error as one that is also a ``RepositoryNotFoundError``, an ``HfHubHTTPError``.
+def missing_error(error: KernforgeError, theirs: str = "RepositoryNotFoundError") -> Any:
+    """The error as one that is also an ``HfHubHTTPError``, as the client raises it.
 
     A response of the hub is not attached: ``response`` is None.
+
+    Args:
+        error: what the loader raised.
+        theirs: the class of ``huggingface_hub.errors``.
     """
     try:
-        kind = _missing_class()
+        ours: Any = type(error)
+        kind = _hub_class(ours, theirs)
     except UsageError:  # huggingface_hub is not installed: a caller cannot catch its errors
         return error
-    found: NotPublishedError = kind(error.message, hint=error.hint)
+    found = kind(error.message, hint=error.hint)
     for name in ("response", "server_message", "request_id", "request"):
         found.__dict__.setdefault(name, None)
     return found

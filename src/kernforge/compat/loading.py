@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.compat import hub
 from kernforge.compat.metadata import Metadata
-from kernforge.errors import AbsentError, NotPublishedError
+from kernforge.errors import AbsentError, NotPublishedError, NoVariantError
 from kernforge.loader import api as loader
 from kernforge.loader import importer
 from kernforge.loader.fitness import check_python_depends
@@ -103,6 +103,11 @@ def _as_the_client(repo_id: str, version: int | None) -> Iterator[None]:
         if isinstance(error, AbsentError):
             raise
         raise hub.missing_error(error) from error
+    except NoVariantError as error:
+        # Of a revision without any variant the hub has no directory.
+        if f" in {repo_id} at " in error.message and "\n\n" not in error.message:
+            raise hub.missing_error(error, "RemoteEntryNotFoundError") from error
+        raise
     if version is not None:
         hub.warn_if_outdated(repo_id, version)
 

@@ -15,6 +15,7 @@ from kernforge.errors import (
     MetadataError,
     MissingLockError,
     NotPublishedError,
+    NoVariantError,
 )
 from kernforge.publish.api import publish
 
@@ -42,6 +43,26 @@ def test_what_a_hub_lacks_is_its_librarys_error():
     assert isinstance(error, errors.RepositoryNotFoundError)
     assert isinstance(error, NotPublishedError)
     assert (str(error), error.hint, error.response) == ("what\ndo", "do", None)
+
+
+def test_a_revision_without_any_variant_is_an_entry_that_the_hub_lacks():
+    errors = pytest.importorskip("huggingface_hub.errors")
+    none = "Cannot find a build variant for this system in a/b at 12"
+
+    def raised(message):
+        with pytest.raises(FileNotFoundError) as told, loading._as_the_client("a/b", None):
+            raise NoVariantError(message, hint="do")
+        return told.value
+
+    error = raised(none)
+    assert isinstance(error, errors.HfHubHTTPError)
+    assert isinstance(error, NoVariantError)
+    assert str(error) == f"{none}\ndo"
+    for other in (
+        f"{none}:\n\ntorch-cpu: no",
+        none.replace(" at 12", ": there is no such directory"),
+    ):
+        assert not isinstance(raised(other), errors.HfHubHTTPError)
 
 
 def test_what_is_not_on_this_machine(tmp_path):
