@@ -38,13 +38,20 @@ WORKLOADS = {
 }
 HEAD = [
     *("kernel: workload", "time", "of the roof", "longest kernel", "of the time"),
-    *("what binds it", "a warp waits for, of its cycles", "warps resident"),
+    *("what is used most", "a warp waits for, of its cycles", "warps resident"),
 ]
 BY = {
     "memory": "DRAM, {used:.0%} of the copy",
-    "grid": "no work for multiprocessors, {idle:.0%} of the time",
-    "waiting": "waiting",
+    "l2": "L2 cache, {used:.0%}",
+    "l1": "L1 cache and shared memory, {used:.0%}",
+    "tensor": "tensor cores, {used:.0%}",
+    "fma": "multiply-add, {used:.0%}",
+    "alu": "integers and logic, {used:.0%}",
+    "fp64": "double precision, {used:.0%}",
+    "special": "special functions, {used:.0%}",
     "issue": "issue of instructions, {used:.0%}",
+    "grid": "no work for multiprocessors, {idle:.0%} of the time",
+    "waiting": "nothing above {used:.0%}",
 }
 
 
@@ -72,9 +79,9 @@ def rows(document: dict[str, Any]) -> list[list[str]]:
 
 
 def bound(limit: dict[str, Any]) -> str:
-    """What binds a kernel, in a few words."""
+    """What a kernel uses most, in a few words."""
     used = limit["used"]
-    return BY.get(limit["by"], f"{limit['by']}, {{used:.0%}}").format(used=used, idle=1 - used)
+    return BY[limit["by"]].format(used=used, idle=1 - used)
 
 
 def waits(launch: dict[str, Any]) -> str:
