@@ -24,5 +24,13 @@ def main() -> None:
     cli.main()
 
 
+def main_as_client() -> None:
+    """``main`` with the arguments of ``kernels``, where kernforge stands in for it."""
+    from kernforge.cli import client  # noqa: PLC0415 - as above
+
+    sys.argv[1:] = client.translated(sys.argv[1:])
+    main()
+
+
 if __name__ == "__main__":
     main()

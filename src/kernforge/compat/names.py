@@ -124,7 +124,7 @@ _LOCKS = {
 }
 _COMMANDS = {
     **_ANY,
-    "__main__": "main",
+    "__main__": "main=main_as_client",
     "compat.values": "KernelLock",
     "compat.commands": "kernel_info kernel_versions print_kernel_info print_kernel_versions "
     "download_kernels lock_kernels",

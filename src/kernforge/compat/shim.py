@@ -46,7 +46,7 @@ Provides-Extra: torch
 """
 _ENTRY_POINTS = """\
 [console_scripts]
-kernels = kernforge.__main__:main
+kernels = kernforge.__main__:main_as_client
 
 [egg_info.writers]
 kernels.lock = kernforge.application.setuptools_hook:write_lock

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of ``kernels``, where kernforge stands in for it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernforge.cli import client, main
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
+
+SRC = Path(__file__).parents[3] / "src"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (["verify-signature", "a/b", "1"], ["verify", "a/b", "--version", "1"]),
+        (
+            ["verify-signature", "--all-variants", "--filter-unsigned", "a/b", "2"],
+            ["verify", "a/b", "--version", "2", "--filter-unsigned"],
+        ),
+        (["verify-signature"], ["verify"]),
+        (
+            [
+                "benchmark",
+                "a/b",
+                "--iterations",
+                "9",
+                "--warmup=3",
+                "--visual",
+                "x",
+                "--rasterized",
+            ],
+            ["benchmark", "a/b", "--visual", "x"],
+        ),
+        (["info", "a/b", "--json"], ["info", "a/b", "--json"]),
+        ([], []),
+    ],
+)
+def test_translated(theirs, ours):
+    assert client.translated(theirs) == ours
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "download . --all-variants",
+        "info a/b --revision v1 --json",
+        "versions a/b",
+        "lock .",
+        "benchmark a/b --branch v1 --output x --json --iterations 5 --warmup 1 --visual p",
+        "verify-signature a/b 1 --all-variants --filter-unsigned --filter-no-digest",
+    ],
+)
+def test_every_command_of_the_client_is_understood(line):
+    main.parser().parse_args(client.translated(line.split()))
+
+
+@pytest.mark.parametrize("line", ["versions acme/toy", "verify-signature acme/toy 1"])
+def test_a_program_that_calls_the_clients_command_line(tmp_path, write_variant, line):
+    write_variant(tmp_path / "build")
+    registry = DirectoryRegistry(tmp_path / "registry")
+    publish(tmp_path / "build", registry, "acme/toy")
+    program = (
+        "import sys\nfrom kernforge import compat\ncompat.install()\n"
+        f"sys.argv = ['kernels', *{line.split()!r}]\n"
+        "from kernels.cli import main\nmain()\n"
+    )
+    environment = {
+        "PYTHONPATH": str(SRC),
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "KERNFORGE_REGISTRY": str(registry.root),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if line.startswith("versions"):
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("1.0.0 ")
+    else:  # it is not signed
+        assert done.returncode != 0
+        assert "sign" in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
