@@ -60,7 +60,7 @@ def outcomes(census: dict[str, Any], built: dict[str, Any]) -> list[list[str]]:
         name, planned = row["directory"], row["planned"]
         ours = [
             outcome(entries[name, backend], left(row) if backend == "cuda" else "")
-            or ("nothing to compile" if row["framework"] == "torch-noarch" else "planned")
+            or ("planned" if row["compiled"] else "nothing to compile")
             if backend in planned
             else ""
             for backend in OURS

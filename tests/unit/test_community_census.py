@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All of kernels-community is planned from the facts of its manifests, and what is left out says why."""
+"""Every manifest of kernels-community: what is built of it, and why the rest is not."""
 
 import json
 import sys
@@ -7,60 +7,107 @@ from pathlib import Path
 
 import pytest
 
+from kernforge.errors import UsageError
 from kernforge.project import targets
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import community_census
 import community_outcomes
 
-KEPT = Path(__file__).parents[2] / "benchmarks" / "results" / "community-census.json"
-KERNELS = json.loads(KEPT.read_text())["kernels"]
-BUILT_HERE = {"cpu", "cuda"}
+MANIFESTS = community_census.manifests()
+CENSUS = json.loads(community_census.CENSUS.read_text())
+PLANNED = {row["directory"]: row["planned"] for row in CENSUS["kernels"]}
+per_manifest = pytest.mark.parametrize("name", MANIFESTS)
+# Whose compiler a backend needs: a refusal names it.
+TOOLS = {"rocm": "AMD's hipcc", "metal": "Apple's compiler", "xpu": "Intel's oneAPI"}
+REFUSED = {
+    "activation": {"metal", "rocm"},
+    "aiter-flash-attn-ck": {"rocm"},
+    "bitsandbytes-mps": {"metal"},
+    "flash-attn2": {"xpu"},
+    "gpt-oss-metal-kernels": {"metal"},
+    "megablocks": {"rocm", "xpu"},
+    "metal-flash-sdpa": {"metal"},
+    "mlx-quantization-metal-kernels": {"metal"},
+    "mlx-rmsnorm": {"metal"},
+    "paged-attention": {"metal", "rocm"},
+    "relu": {"metal", "rocm", "xpu"},
+    "rmsnorm": {"xpu"},
+    "rotary": {"xpu"},
+}
 
 
-@pytest.mark.parametrize("row", KERNELS, ids=lambda row: row["directory"])
-def test_it_is_planned_as_the_census_says(row):
-    assert community_census.planned(row) == row["planned"]
-    compiled = {section["backend"] for section in row["kernels"].values()}
-    for backend, text in row["planned"].items():
-        if backend in compiled & BUILT_HERE:
+def considered(name, cpu="x86_64", *, cross=False):
+    return targets.candidates(MANIFESTS[name], cpu=cpu, cross=cross)
+
+
+def compiled(name):
+    """The backends with something to compile."""
+    return {section.backend for section in MANIFESTS[name].kernels.values()}
+
+
+def test_the_census_is_whole():
+    assert len(MANIFESTS) == 52
+    assert MANIFESTS.keys() >= REFUSED.keys()
+    assert CENSUS["kernels"] == [
+        community_census.row(name, manifest) for name, manifest in MANIFESTS.items()
+    ]
+
+
+@per_manifest
+def test_each_backend_is_built_or_refused_with_the_compiler_that_it_needs(name):
+    found = considered(name)
+    refused = {c.name: c.reason for c in found if c.name in TOOLS}
+    assert refused.keys() == REFUSED.get(name, set())
+    assert all(TOOLS[backend] in reason for backend, reason in refused.items())
+    built = {c.target.backend for c in found if c.target}
+    assert built == set(MANIFESTS[name].general.backends) - refused.keys()
+    # What is left out of a backend that is built says why.
+    assert all(c.reason for c in found if not c.target)
+
+
+@per_manifest
+def test_what_is_planned_is_named(name):
+    for backend, text in PLANNED[name].items():
+        if backend in compiled(name) - TOOLS.keys():
             assert text.startswith(("torch2", "torch-stable-abi", "tvm-ffi"))
-        elif backend in compiled:
+        elif backend in compiled(name):
             assert text.startswith("left out: needs ")
         else:
             assert text == f"torch-{backend}"
 
 
-@pytest.mark.parametrize("row", KERNELS, ids=lambda row: row["directory"])
-def test_what_has_device_code_can_be_built_for_cuda_12_and_13(row):
-    manifest = community_census.as_manifest(row)
-    found = targets.candidates(manifest, cpu="x86_64")
-    majors = {c.target.cuda.major for c in found if c.target and c.target.cuda}
-    compiled = {section["backend"] for section in row["kernels"].values()}
-    if "cuda" in compiled:
-        newest = row["cuda"].get("maxver", "13")
-        assert majors == ({12, 13} if newest >= "13" else {12})
-    assert all(c.reason for c in found if c.target is None)
+@per_manifest
+def test_what_has_device_code_can_be_built_for_cuda_12_and_13(name):
+    majors = {c.target.cuda.major for c in considered(name) if c.target and c.target.cuda}
+    if "cuda" in compiled(name):
+        newest = MANIFESTS[name].general.cuda.maxver
+        assert majors == ({12, 13} if newest is None or newest.major >= 13 else {12})
 
 
-def test_the_facts_of_a_manifest_make_the_same_facts():
-    for row in KERNELS:
-        again = community_census.facts(community_census.as_manifest(row))
-        for section in again["kernels"].values():
-            del section["sources"]
-        kept = {name: row[name] for name in again}
-        kept["kernels"] = {
-            name: {k: v for k, v in section.items() if k != "sources"}
-            for name, section in kept["kernels"].items()
-        }
-        assert again == kept
+@per_manifest
+def test_a_build_without_options_has_something_to_do_or_says_why_not(name):
+    found = considered(name)
+    if set(MANIFESTS[name].general.backends) == REFUSED.get(name):
+        with pytest.raises(UsageError) as caught:
+            targets.choose(found, [])
+        assert all(TOOLS[backend] in caught.value.message for backend in REFUSED[name])
+    else:
+        assert targets.choose(found, [])
+
+
+@per_manifest
+def test_what_is_built_for_x86_is_built_for_arm(name):
+    here, arm = considered(name), considered(name, "aarch64", cross=True)
+    assert [c.name.replace("x86_64", "aarch64") for c in here if c.target] == [
+        c.name for c in arm if c.target
+    ]
 
 
 def test_the_table_says_of_each_manifest_what_became_of_it():
-    census = json.loads(KEPT.read_text())
-    built = json.loads(KEPT.with_name("community.json").read_text())
-    assert census["table"] == community_outcomes.table(census, built)
-    for row, (name, *ours, others) in zip(KERNELS, census["table"]["rows"], strict=True):
+    built = json.loads(community_outcomes.BUILT.read_text())
+    assert CENSUS["table"] == community_outcomes.table(CENSUS, built)
+    for row, (name, *ours, others) in zip(CENSUS["kernels"], CENSUS["table"]["rows"], strict=True):
         assert name == row["directory"]
         for backend, text in zip(community_outcomes.OURS, ours, strict=True):
             assert bool(text) == (backend in row["planned"])
