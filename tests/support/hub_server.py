@@ -82,6 +82,7 @@ class HubServer:
         self.forbidden: set[str] = set()  # owners who may not publish
         self.requests: list[tuple[str, str]] = []
         self.tokens: list[str] = []
+        self.user_agents: list[str] = []
         self.page = PAGE
         self.on_commit = lambda _repo_id, _branch: None
         self._faults: list[tuple[re.Pattern[str], int | str, int]] = []
@@ -174,6 +175,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with self.hub.lock:
             self.hub.requests.append((self.command, unquote(path)))
             self.hub.tokens.append(self.token)
+            self.hub.user_agents.append(self.headers.get("User-Agent", ""))
         self.broken = self.hub.next_fault(f"{self.command} {unquote(path)}")
         if self.broken == "drop":
             self.close_connection = True

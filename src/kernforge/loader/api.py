@@ -90,8 +90,7 @@ def get_kernel(
     """
     check_request(version, revision)
     environment = Environment.live()  # two variables of a loaded kernel, and no copy of all
-    _tell(environment, user_agent)
-    source = _open(registry, environment)
+    source = _open(registry, environment, user_agent)
     if local_override(environment, repo_id) is not None:
         search = Search(source, backend, Environment.read(), trust_remote_code)
         return _load(
@@ -138,8 +137,7 @@ def get_local_kernel(
         TrustError: the trust policy refuses it.
         IntegrityError: its metadata has a digest and a file differs.
     """
-    _tell(Environment.live(), user_agent)
-    search = _new_search(registry, backend, trust_remote_code)
+    search = _new_search(registry, backend, trust_remote_code, user_agent=user_agent)
     return _load(find_local(search, Path(repo_path)), search.environment, check_arch=check_arch)
 
 
@@ -246,8 +244,9 @@ def install_kernel(
         IntegrityError: a file is not what was built.
     """
     check_request(version, revision)
-    _tell(Environment.live(), user_agent)
-    search = _new_search(registry, backend, trust_remote_code, offline=local_files_only)
+    search = _new_search(
+        registry, backend, trust_remote_code, offline=local_files_only, user_agent=user_agent
+    )
     root = find_kernel(search, repo_id, version, revision)
     for node in root.walk():
         verify(node)
@@ -288,8 +287,7 @@ def get_locked_kernel(
         IntegrityError: a file is not what was built or locked. Nothing of the kernel was run.
     """
     locks = read_locks(lockfile)
-    _tell(Environment.live(), user_agent)
-    search = _new_search(registry, backend, trust_remote_code, locks=locks)
+    search = _new_search(registry, backend, trust_remote_code, locks=locks, user_agent=user_agent)
     return _load_locked(search, locks, repo_id, check_arch=check_arch)
 
 
@@ -376,9 +374,9 @@ def find(
     return member_for(source, repo_id), commit
 
 
-def _tell(environment: Environment, user_agent: str | dict[str, str] | None) -> None:
+def tell(environment: Environment, user_agent: str | dict[str, str] | None = None) -> None:
     """Keep what requests to a hub may say of this process; nothing unless the user allows it."""
-    if environment.kernforge_user_agent == "1":
+    if hub_endpoint.allows_telling(environment):
         hub_endpoint.TOLD.set(told(user_agent, f"kernforge/{__version__}"))
 
 
@@ -389,9 +387,10 @@ def _new_search(
     *,
     locks: KernelLocks | None = None,
     offline: bool = False,
+    user_agent: str | dict[str, str] | None = None,
 ) -> Search:
     environment = Environment.read()
-    source = _open(registry, environment)
+    source = _open(registry, environment, user_agent)
     return Search(
         source.offline() if offline else source,
         backend,
@@ -401,7 +400,12 @@ def _new_search(
     )
 
 
-def _open(registry: AnyRegistry, environment: Environment) -> Registry:
+def _open(
+    registry: AnyRegistry,
+    environment: Environment,
+    user_agent: str | dict[str, str] | None = None,
+) -> Registry:
+    tell(environment, user_agent)
     if registry is None:
         return open_default(environment)
     if isinstance(registry, str | os.PathLike):

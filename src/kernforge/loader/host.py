@@ -115,6 +115,11 @@ def told(user_agent: str | dict[str, str] | None, client: str) -> str:
     torch = _torch()
     if torch is not None:
         parts.append(f"torch/{torch.__version__}")
+    if host.tvm_ffi is not None:
+        parts.append(f"tvm-ffi/{host.tvm_ffi}")
+    library, release = platform.libc_ver()
+    if library == "glibc":
+        parts.append(f"glibc/{release}")
     return "; ".join(parts)
 
 

@@ -13,6 +13,7 @@ cache, and a variant appears in its snapshot complete, by one rename.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import json
 import logging
@@ -337,7 +338,11 @@ class HubRegistry:
             files.rename(target, blobs / file.blob)
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            jobs = [pool.submit(download_file, path, file) for path, file in by_blob.values()]
+            # What the hub is told belongs to the caller's context, which a thread does not inherit.
+            jobs = [
+                pool.submit(contextvars.copy_context().run, download_file, path, file)
+                for path, file in by_blob.values()
+            ]
             try:
                 for job in jobs:
                     job.result()

@@ -86,6 +86,24 @@ def library() -> ModuleType:
     return module
 
 
+def user_agent(said: str) -> str:
+    """The header ``User-Agent`` of every request to a hub.
+
+    Args:
+        said: what is told of this process; empty for nothing.
+    """
+    library()
+    from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 - see library
+
+    headers: dict[str, str] = build_hf_headers(
+        token=False,
+        library_name="kernforge",
+        library_version=__version__,
+        user_agent=said or None,
+    )
+    return headers["user-agent"]
+
+
 class HubClient:
     """Requests to one hub; no answer is kept.
 

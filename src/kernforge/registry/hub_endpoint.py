@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VARIABLES = (
     *("HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
     *("KERNELS_CACHE", "HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "KERNFORGE_HOME"),
-    "KERNFORGE_USER_AGENT",
+    *("KERNFORGE_USER_AGENT", "HF_HUB_DISABLE_TELEMETRY", "DISABLE_TELEMETRY", "DO_NOT_TRACK"),
 )
 """The variables that decide."""
 
@@ -77,8 +77,20 @@ def find(location: str, environment: Environment) -> HubEndpoint:
             for text in (environment.hf_hub_offline, environment.transformers_offline)
         ),
         own_token=same,
-        tells=environment.kernforge_user_agent == "1",
+        tells=allows_telling(environment),
     )
+
+
+def allows_telling(environment: Environment) -> bool:
+    """Whether the user lets a hub be told of this process: by one variable, and by none of others."""
+    if environment.kernforge_user_agent != "1":
+        return False
+    refusals = (
+        environment.hf_hub_disable_telemetry,
+        environment.disable_telemetry,
+        environment.do_not_track,
+    )
+    return not any((text or "").upper() in _YES for text in refusals)
 
 
 def _check_address(text: str) -> str:

@@ -84,9 +84,14 @@ class Environment:
     )
     kernforge_user_agent = Variable(
         "KERNFORGE_USER_AGENT",
-        "1: tell the hub what `kernels` tells it: Python, torch, backend, platform, and "
-        "`user_agent=`",
+        "1: tell the hub what `kernels` tells it: Python, torch, backend, platform, glibc, and "
+        "`user_agent=`; `kernforge platform --user-agent` shows it",
     )
+    hf_hub_disable_telemetry = Variable(
+        "HF_HUB_DISABLE_TELEMETRY", "1: no hub is told more than it must be"
+    )
+    disable_telemetry = Variable("DISABLE_TELEMETRY", "the same")
+    do_not_track = Variable("DO_NOT_TRACK", "the same")
     kernforge_trust = Variable("KERNFORGE_TRUST", "file of the user's trust policy")
     kernforge_budgets = Variable(
         "KERNFORGE_BUDGETS",

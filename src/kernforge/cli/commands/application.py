@@ -103,7 +103,13 @@ def add(verbs: options.Verbs) -> None:
         "--version", metavar="VERSION", help="the version of kernels to claim (default: 0.17.2)"
     )
 
-    options.add_verb(verbs, _platform, "platform")
+    verb = options.add_verb(verbs, _platform, "platform")
+    verb.add_argument(
+        "--user-agent",
+        action="store_true",
+        help="print what a hub is told of this machine, and what it would be told with "
+        "KERNFORGE_USER_AGENT=1",
+    )
 
 
 def _add_version(verb: argparse.ArgumentParser) -> None:
@@ -329,10 +335,34 @@ def _shim_wheel(arguments: argparse.Namespace, console: Console) -> None:
     console.result({"path": str(path), "version": version}, str(path))
 
 
-def _platform(_arguments: argparse.Namespace, console: Console) -> None:
+def _user_agent(environment: Environment, console: Console) -> None:
+    """``platform --user-agent``."""
+    from kernforge._version import __version__  # noqa: PLC0415
+    from kernforge.loader import host  # noqa: PLC0415
+    from kernforge.registry import hub_client, hub_endpoint  # noqa: PLC0415
+
+    allowed = hub_endpoint.allows_telling(environment)
+    without = hub_client.user_agent("")
+    full = hub_client.user_agent(host.told(None, f"kernforge/{__version__}"))
+    sent = full if allowed else without
+    other = (
+        f"without KERNFORGE_USER_AGENT=1: {without}"
+        if allowed
+        else f"with KERNFORGE_USER_AGENT=1: {full}"
+    )
+    console.result(
+        {"allowed": allowed, "sent": sent, "without": without, "with": full},
+        f"sent to a hub: {sent}\n{other}",
+    )
+
+
+def _platform(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.application import platforms  # noqa: PLC0415
     from kernforge.loader import host  # noqa: PLC0415
 
+    if arguments.user_agent:
+        _user_agent(arguments.environment, console)
+        return
     here = host.with_device(host.probe())
     if note := platforms.lacks_driver(here):
         console.note(note)
