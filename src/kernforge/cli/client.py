@@ -27,16 +27,22 @@ def translated(argv: Sequence[str]) -> list[str]:
     """
     match argv:
         case ["verify-signature", *rest]:
-            # kernforge verifies all variants anyhow.
-            given = [word for word in rest if word != "--all-variants"]
-            named = [word for word in given if not word.startswith("-")]
-            options = [word for word in given if word.startswith("-")]
-            version = ["--version", *named[1:2]] if len(named) > 1 else []
-            return ["verify", *named[:1], *version, *named[2:], *options]
+            return ["verify", *_verified(rest)]
         case ["benchmark", *rest]:
             return ["benchmark", *_measured(rest)]
         case _:
             return list(argv)
+
+
+def _verified(words: Sequence[str]) -> Iterator[str]:
+    """The repository and the version of ``kernels verify-signature``, which verifies one variant."""
+    named = 0
+    for word in words:
+        named += not word.startswith("-")
+        if not word.startswith("-") and named == len(("repository", "version")):
+            yield "--version"
+        if word != "--all-variants":  # they are all verified anyhow
+            yield word
 
 
 def _measured(words: Sequence[str]) -> Iterator[str]:

@@ -20,7 +20,11 @@ SRC = Path(__file__).parents[3] / "src"
         (["verify-signature", "a/b", "1"], ["verify", "a/b", "--version", "1"]),
         (
             ["verify-signature", "--all-variants", "--filter-unsigned", "a/b", "2"],
-            ["verify", "a/b", "--version", "2", "--filter-unsigned"],
+            ["verify", "--filter-unsigned", "a/b", "--version", "2"],
+        ),
+        (
+            ["verify-signature", "a/b", "1", "--registry", "c"],
+            ["verify", "a/b", "--version", "1", "--registry", "c"],
         ),
         (["verify-signature"], ["verify"]),
         (
