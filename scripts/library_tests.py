@@ -153,13 +153,16 @@ def renamed_client(client: Path, version: str, work: Path) -> Path:
     return target
 
 
-def run(suite: Suite, checkout: Path, environment: dict[str, str], before: list[str]) -> Any:
+def run(
+    suite: Suite, checkout: Path, environment: dict[str, str], before: list[str], only: str | None
+) -> Any:
     """Whether each test passed; of one that did not, what it says."""
+    chosen = " and ".join(f"({part})" for part in (suite.chosen, only) if part)
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         argv = [*before, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         argv += ["-p", "no:kernforge.testing.plugin", "-p", "no:xdist", f"--junitxml={report}"]
-        argv += ["-k", suite.chosen, suite.tests] if suite.chosen else [suite.tests]
+        argv += ["-k", chosen, suite.tests] if chosen else [suite.tests]
         done = subprocess.run(
             argv,
             cwd=checkout,
@@ -228,6 +231,7 @@ def main() -> None:
     parser.add_argument("--client", type=Path, help="where the client is installed", required=True)
     parser.add_argument("--claim", default="0.17.2", help="the version of kernels (0.17.2)")
     parser.add_argument("--version", required=True, help="of the library, for the table")
+    parser.add_argument("--only", metavar="EXPR", help="these of them, as pytest's -k")
     parser.add_argument("--registry", type=Path, help="the kernels, kept for the next run")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--json", type=Path, help="file for the results; others stay in it")
@@ -262,7 +266,7 @@ def main() -> None:
             ("kernforge", ROOT / "src", ours),
         ):
             variables["PYTHONPATH"] = os.pathsep.join([str(first), *rest])
-            found[who] = run(suite, options.checkout, variables, before)
+            found[who] = run(suite, options.checkout, variables, before, options.only)
     good = [name for name, why in found["kernels"].items() if why is None]
     whys = {name: found["kernforge"].get(name, "not there") for name in good}
     failed = {name: why for name, why in whys.items() if why is not None}

@@ -109,15 +109,15 @@ def check_device(node: Node) -> None:
     if metadata.backend not in {"cuda", "rocm"}:
         return
     host = with_device(node.host)
-    message = f"kernel {metadata.name!r} ({node.path.name}) cannot run here: "
+    named = f"kernel {metadata.name!r} ({node.path.name})"
     if reason := check_driver(node.path.name, host):
         raise MachineError(
-            message + reason,
+            f"{named} cannot run here: {reason}",
             hint="update the driver, or install a torch for the CUDA version that it supports",
         )
     if reason := check_archs(metadata.backend, metadata.archs, host):
         raise MachineError(
-            message + reason,
+            f"{named} does not support the current device: {reason}",
             hint="build it for that architecture; or pass check_arch=False if it can run there in "
             "another way, such as with Triton",
         )
