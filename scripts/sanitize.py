@@ -46,10 +46,10 @@ def made_here(project: Path) -> None:
     torch.backends.cuda.matmul.allow_tf32 = (
         True  # the tensor cores' path; the plain one has float32 tails
     )
-    count = 0
+    count, began = 0, time.monotonic()
     for name in calls.calls(kernel, cases):
         torch.cuda.synchronize()
-        print(name, flush=True)
+        print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
         count += 1
     print(json.dumps({"calls": count}))
 
