@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CUDA = ("12.8", "13.0")
 TORCH = "211"
 """Of those that are bound to one torch."""
-_IS_HOPPER = "*is = major == 9 && minor == 0;"
+_IS_HOPPER = re.compile(r"major == 9 && minor == 0|device\.compute_capability == 90")
 
 
 def built(project: Path, out: Path, cuda: tuple[str, ...]) -> dict[str, Any]:
@@ -85,11 +85,11 @@ def plain(project: Path, into: Path) -> Path:
     if "8.0+PTX" not in text:
         sys.exit(f"{project} has no section for CUDA")
     (copy / "build.toml").write_text(text)
-    asked = [path for path in copy.glob("*.cu") if _IS_HOPPER in path.read_text()]
+    asked = [path for path in copy.glob("*.cu") if _IS_HOPPER.search(path.read_text())]
     if bool(asked) != ('["9.0a"]' in text):
-        sys.exit(f"{project}: which of its sources asks for Hopper is not found: {_IS_HOPPER}")
+        sys.exit(f"{project}: which of its sources asks for Hopper is not found")
     for path in asked:
-        path.write_text(path.read_text().replace(_IS_HOPPER, "*is = false;"))
+        path.write_text(_IS_HOPPER.sub("false", path.read_text()))
     return copy
 
 
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("kernels", nargs="*", type=Path, help="projects (default: all)")
     parser.add_argument("--plain", action="store_true", help="build PTX for 8.0 alone, see above")
     parser.add_argument("--json", type=Path, help="write what was built there")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     chosen = options.kernels or [p.parent for p in sorted(ROOT.glob("kernels/*/build.toml"))]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as directory:
