@@ -43,7 +43,7 @@ def compiled(directory: Path) -> Path:
     library = directory / "steps.so"
     argv = ["nvcc", "-std=c++20", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-shared"]
     argv += ["-Xcompiler", "-fPIC", f"-I{ROOT}/src/kernforge/include/csrc"]
-    argv += [f"-I{ROOT}/kernels/matmul", "-o", str(library)]
+    argv += ["-o", str(library)]
     subprocess.run([*argv, str(ROOT / "tests/tutorials/matmul_steps/steps.cu")], check=True)
     return library
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hopper.cuh for bfloat16.
+// kernforge/hopper_tiles.cuh for bfloat16.
 
 #include "hopper_launch.cuh"
 

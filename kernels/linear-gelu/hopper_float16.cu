@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hopper.cuh for float16.
+// kernforge/hopper_tiles.cuh for float16.
 
 #include "hopper_launch.cuh"
 

@@ -102,15 +102,11 @@ cudaError_t few(const Linear& of, bool tf32, cudaStream_t stream) {
 
 template <class T, Formula kFormula>
 cudaError_t plain_linear(const Linear& of, cudaStream_t stream) {
-  constexpr int kTile = sizeof(T) == 8 ? 64 : 128;
-  const plain::Problem p = {of.rows, of.columns, of.depth, of.x_stride, of.w_stride};
-  const int64_t blocks = parts(of.rows, kTile) * parts(of.columns, kTile);
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  plain::linear<T, Exact<kFormula>, kTile>
-      <<<static_cast<unsigned>(blocks), plain::kThreads, 0, stream>>>(
-          static_cast<const T*>(of.x), static_cast<const T*>(of.w), static_cast<const T*>(of.bias),
-          static_cast<T*>(of.y), static_cast<T*>(of.z), p);
-  return cudaGetLastError();
+  const kernforge::plain::Problem problem{
+      {of.x, of.x_stride, 1, 0}, {of.w, of.w_stride, 1, 0}, of.rows, of.columns, of.depth, 1};
+  const plain::Finish<T, Exact<kFormula>> finish{
+      static_cast<const T*>(of.bias), static_cast<T*>(of.y), static_cast<T*>(of.z), of.columns};
+  return kernforge::plain::launch<T, kernforge::widened_t<T>>(problem, finish, stream);
 }
 
 cudaError_t launch_hopper(DType dtype, Formula formula, const Linear& of, cudaStream_t stream) {

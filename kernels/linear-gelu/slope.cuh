@@ -15,7 +15,7 @@ namespace linear_gelu::slopes {
 
 constexpr int kLanes = 32, kLines = 8;  // threads of a block along a row, and rows at a time
 
-// Half types: some units in the 20th place, and of the normal distribution what gelu.cuh says.
+// Half types: some units in the 20th place, and of the normal distribution what sigmoid.cuh says.
 template <class T, Formula kFormula, class W>
 __device__ __forceinline__ W slope_of(W of) {
   if constexpr (sizeof(T) == 2) {
@@ -24,12 +24,14 @@ __device__ __forceinline__ W slope_of(W of) {
       constexpr float kTwice = 1.5957691216057308f, kCubic = 0.044715f;
       constexpr float kLog2e = 1.4426950408889634f;
       const float square = z * z;
-      const float e = exp2_approx(size * fmaf(-kLog2e * kTwice * kCubic, square, -kLog2e * kTwice));
-      const float r = reciprocal_approx(1.f + e), s = z < 0 ? e * r : r;
+      const float e =
+          kernforge::exp2_approx(size * fmaf(-kLog2e * kTwice * kCubic, square, -kLog2e * kTwice));
+      const float r = kernforge::reciprocal_approx(1.f + e), s = z < 0 ? e * r : r;
       return fmaf(z * fmaf(3 * kTwice * kCubic, square, kTwice), e * r * r, s);
     } else {
       constexpr float kDensity = 0.3989422804014327f, kHalfLog2e = 0.7213475204444817f;
-      return fmaf(z * kDensity, exp2_approx(-kHalfLog2e * z * z), distribution_of_twice(0.5f * z));
+      return fmaf(z * kDensity, kernforge::exp2_approx(-kHalfLog2e * z * z),
+                  kernforge::sigmoid_of_twice<kCurve<kFormula>>(0.5f * z));
     }
   } else {
     return slope<kFormula>(of);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hopper.cuh for float32, multiplied as tf32.
+// kernforge/hopper_tiles.cuh for float32, multiplied as tf32.
 
 #include "hopper_table.cuh"
 

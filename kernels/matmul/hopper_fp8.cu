@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hopper.cuh for products of fp8, which always have scales.
+// kernforge/hopper_tiles.cuh for products of fp8, which always have scales.
 
-#include "hopper_launch.cuh"
+#include "hopper_table.cuh"
 
 namespace matmul::hopper {
 namespace {
@@ -10,17 +10,19 @@ namespace {
 template <class Left, class Right, class Out>
 cudaError_t launch_types(const Matmul& of, cudaStream_t stream) {
   using K = Kind<Left, Right, Out, Major::kDepth, Major::kDepth>;
-  constexpr Order kOrder{8, true, 4};
+  using E = kernforge::hopper::Epilogue<kernforge::hopper::NoActivation, true, Second::kNone>;
+  const auto run = [&](auto shape) {
+    return kernforge::hopper::launch<K, decltype(shape), E>(given_of(of), {}, stream);
+  };
   const int64_t tiles = (of.rows + 127) / 128 * ((of.columns + 255) / 256) * of.matrices;
-  if (tiles <= 66)
-    return launch<K, Shape<128, 128, 6, 1, 1>, Epilogue::kScaled>(of, kOrder, stream);
-  return launch<K, Shape<128, 256, 4, 2, 1>, Epilogue::kScaled>(of, kOrder, stream);
+  if (tiles <= 66) return run(Shape<128, 128, 6, 1, 1>{});
+  return run(Shape<128, 256, 4, 2, 1>{});
 }
 
 template <class Out>
 cudaError_t launch_out(const Matmul& of, cudaStream_t stream) {
-  using E4 = ptx::float8_e4m3;
-  using E5 = ptx::float8_e5m2;
+  using E4 = kernforge::hopper::float8_e4m3;
+  using E5 = kernforge::hopper::float8_e5m2;
   if (of.left == Type::kE4M3) {
     return of.right == Type::kE4M3 ? launch_types<E4, E4, Out>(of, stream)
                                    : launch_types<E4, E5, Out>(of, stream);

@@ -1,35 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which tile a product gets: README.md has the figures.
+// Which kernel of kernforge/hopper_tiles.cuh a product gets: README.md has the figures.
 
 #pragma once
 
-#include "hopper_launch.cuh"
+#include "hopper.h"
+#include "kernforge/hopper_tiles.cuh"
+#include "kernforge/sigmoid.cuh"
 
 namespace matmul::hopper {
 
-// Tiles of 128 rows: the waves of them that 132 multiprocessors need, times what a wave takes in
-// comparison with tiles of 256 columns, which read the least for a product.
+using kernforge::hopper::Kind;
+using kernforge::hopper::Major;
+using kernforge::hopper::Second;
+using kernforge::hopper::Shape;
+
+// An activation that is chosen when the kernel is launched.
+template <class T>
+struct Chosen {
+  Activation which;
+
+  __device__ __forceinline__ float scale() const {
+    return which == Activation::kNone || which == Activation::kRelu ? 1.f : 0.5f;
+  }
+  template <int kCount>
+  __device__ __forceinline__ void apply(float* v) const {
+    using kernforge::Curve;
+    if (which == Activation::kRelu) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) v[i] = v[i] < 0 ? 0.f : v[i];  // NaN stays
+    } else if (which == Activation::kGeluTanh) {
+      curved<Curve::kGeluTanh, kCount>(v);
+    } else if (which == Activation::kGeluErf) {
+      curved<Curve::kGeluErf, kCount>(v);
+    } else if (which == Activation::kSilu) {
+      curved<Curve::kSilu, kCount>(v);
+    }
+  }
+
+ private:
+  template <kernforge::Curve kCurve, int kCount>
+  static __device__ __forceinline__ void curved(float* v) {
+    using kernforge::Sigmoid;
+    constexpr Sigmoid kSigmoid = sizeof(T) == 2 ? Sigmoid::kTanh : Sigmoid::kExp;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) v[i] = kernforge::activation_of_twice<kCurve, kSigmoid>(v[i]);
+  }
+};
+
+inline kernforge::hopper::Given given_of(const Matmul& of) {
+  const Extras& extras = of.extras;
+  return {{of.a.data, of.a.row_stride, of.a.column_stride, of.a.matrix_stride},
+          {of.b.data, of.b.column_stride, of.b.row_stride, of.b.matrix_stride},
+          {of.c.data, of.c.row_stride, of.c.matrix_stride},
+          {extras.residual.data, extras.residual.row_stride, extras.residual.matrix_stride},
+          of.rows,
+          of.columns,
+          of.depth,
+          of.matrices,
+          {extras.bias, extras.scale_a, extras.scale_b, static_cast<int>(extras.scale_a_stride),
+           static_cast<int>(extras.scale_b_stride)},
+          {}};
+}
+
 template <class K>
 cudaError_t launch_kind(const Matmul& of, cudaStream_t stream) {
-  const auto run = [&](auto shape, const Order& order) {
+  using kernforge::hopper::Epilogue;
+  using A = Chosen<typename K::Out>;
+  const auto given = given_of(of);
+  return kernforge::hopper::with_shape(of.rows, of.columns, of.matrices, [&](auto shape) {
     using S = decltype(shape);
-    return of.extras.any() ? launch<K, S, Epilogue::kFull>(of, order, stream)
-                           : launch<K, S, Epilogue::kNone>(of, order, stream);
-  };
-  const auto waves = [&](int64_t columns) {
-    const int64_t tiles =
-        (of.rows + 127) / 128 * ((of.columns + columns - 1) / columns) * of.matrices;
-    return (tiles + 131) / 132;
-  };
-  const int64_t of_256 = waves(256) * 100, of_128 = waves(128) * 55, of_64 = waves(64) * 34;
-  constexpr Order kOrder{8, true, 4};
-  if (of_64 < of_128 && of_64 < of_256) return run(Shape<128, 64, 8, 1, 1>{}, kOrder);
-  if (of_128 < of_256) {
-    if (of.rows <= 128) return run(Shape<128, 128, 6, 1, 1>{}, kOrder);
-    return run(Shape<128, 128, 6, 2, 1>{}, kOrder);
-  }
-  return run(Shape<128, 256, 4, 2, 1>{}, kOrder);
+    const A activation{of.extras.activation};
+    if (of.extras.residual.data != nullptr) {
+      using E = Epilogue<A, false, Second::kResidual>;
+      return kernforge::hopper::launch<K, S, E>(given, activation, stream);
+    }
+    if (of.extras.any()) {
+      using E = Epilogue<A, false, Second::kNone>;
+      return kernforge::hopper::launch<K, S, E>(given, activation, stream);
+    }
+    return kernforge::hopper::launch<K, S, kernforge::hopper::ProductAlone>(given, {}, stream);
+  });
 }
 
 // 16-bit types: each operand as it lies.

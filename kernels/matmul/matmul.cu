@@ -48,13 +48,13 @@ constexpr double kWorthCopies = 1 << 22;
 
 cudaError_t copy(int size, const Matrices& from, const Matrices& to, int64_t rows, int64_t columns,
                  int64_t matrices, cudaStream_t stream) {
-  const int64_t tiles = parts(rows, 32) * parts(columns, 32);
+  const int64_t tiles = parts(rows, plain::kCopied) * parts(columns, plain::kCopied);
   if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
   const dim3 grid(static_cast<unsigned>(tiles),
                   static_cast<unsigned>(std::min<int64_t>(matrices, 65535)));
   const auto run = [&](auto element) {
     plain::copy<decltype(element)>
-        <<<grid, plain::kThreads, 0, stream>>>(from, to, rows, columns, matrices);
+        <<<grid, kernforge::plain::kThreads, 0, stream>>>(from, to, rows, columns, matrices);
   };
   size == 1 ? run(uint8_t{}) : size == 2 ? run(uint16_t{}) : run(uint32_t{});
   return cudaGetLastError();
@@ -62,13 +62,16 @@ cudaError_t copy(int size, const Matrices& from, const Matrices& to, int64_t row
 
 template <class T, class Out = T>
 cudaError_t plain_of(const Matmul& of, cudaStream_t stream) {
-  constexpr int kTile = sizeof(Out) == 8 ? 64 : 128;
-  const int64_t blocks = parts(of.rows, kTile) * parts(of.columns, kTile);
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-  const dim3 grid(static_cast<unsigned>(blocks),
-                  static_cast<unsigned>(std::min<int64_t>(of.matrices, 65535)));
-  plain::multiply<T, Out, kTile><<<grid, plain::kThreads, 0, stream>>>(of);
-  return cudaGetLastError();
+  using W = kernforge::widened_t<Out>;
+  const kernforge::plain::Problem problem{
+      {of.a.data, of.a.row_stride, of.a.column_stride, of.a.matrix_stride},
+      {of.b.data, of.b.column_stride, of.b.row_stride, of.b.matrix_stride},
+      of.rows,
+      of.columns,
+      of.depth,
+      of.matrices};
+  const plain::Finish<T, Out> finish{of.c, of.left, of.right, of.extras};
+  return kernforge::plain::launch<T, W>(problem, finish, stream);
 }
 
 cudaError_t launch_plain(const Matmul& of, cudaStream_t stream) {
@@ -97,7 +100,7 @@ cudaError_t launch_hopper(const Matmul& of, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t plan_of(const Matmul& of, bool tf32, Plan* plan) {
-  *plan = {Path::kPlain, false, false, false, 0};
+  *plan = {Path::kPlain, false, false, false, false, 0};
   if (of.left == Type::kFloat64 || (of.left == Type::kFloat32 && !tf32)) return cudaSuccess;
   if (of.rows == 0 || of.columns == 0 || of.depth == 0 || of.matrices == 0) return cudaSuccess;
   if (of.left == Type::kE5M2 && of.right == Type::kE5M2) return cudaSuccess;
@@ -105,29 +108,26 @@ cudaError_t plan_of(const Matmul& of, bool tf32, Plan* plan) {
   const int size = size_of(of.left), out = size_of(of.out);
   const bool a = readable(of.a, of.rows, of.depth, of.a.row_stride, of.a.column_stride, size);
   const bool b = readable(of.b, of.columns, of.depth, of.b.column_stride, of.b.row_stride, size);
-  // The epilogue reads pairs of columns.
-  const auto pairs = [&](const void* data) {
-    return reinterpret_cast<uintptr_t>(data) % (2 * out) == 0;
-  };
-  const Matrices& residual = of.extras.residual;
-  if (!pairs(of.extras.bias) ||
-      (residual.data != nullptr &&
-       (!pairs(residual.data) || residual.column_stride != 1 || residual.row_stride % 2 != 0 ||
-        residual.matrix_stride % 2 != 0)) ||
+  // The epilogue takes pairs of columns.
+  if (reinterpret_cast<uintptr_t>(of.extras.bias) % (2 * out) != 0 ||
       (of.columns % 2 != 0 && of.extras.any())) {
     return cudaSuccess;
   }
+  const Matrices& residual = of.extras.residual;
+  const bool r = residual.data == nullptr ||
+                 whole(residual, residual.column_stride, residual.row_stride, of.columns, out);
   const bool c = whole(of.c, of.c.column_stride, of.c.row_stride, of.columns, out);
   const double products = double(of.rows) * of.columns * of.depth * of.matrices;
-  if (!(a && b && c) && products < kWorthCopies) return cudaSuccess;
+  if (!(a && b && c && r) && products < kWorthCopies) return cudaSuccess;
   bool hopper = false;
   if (const cudaError_t error = is_hopper(&hopper); error || !hopper) return error;
   const auto count = [&](const Matrices& m) { return m.matrix_stride == 0 ? 1 : of.matrices; };
   plan->path = Path::kHopper;
-  plan->copy_a = !a, plan->copy_b = !b, plan->copy_c = !c;
+  plan->copy_a = !a, plan->copy_b = !b, plan->copy_c = !c, plan->copy_residual = !r;
   if (!a) plan->scratch += copied_bytes(count(of.a), of.rows, of.depth, size);
   if (!b) plan->scratch += copied_bytes(count(of.b), of.columns, of.depth, size);
   if (!c) plan->scratch += copied_bytes(of.matrices, of.rows, of.columns, out);
+  if (!r) plan->scratch += copied_bytes(count(residual), of.rows, of.columns, out);
   return cudaSuccess;
 }
 
@@ -156,6 +156,15 @@ cudaError_t matmul_launch(const Matmul& given, const Plan& plan, void* scratch,
     const Matrices to = place(count, of.columns, of.depth, size);
     of.b = {to.data, 1, to.row_stride, to.matrix_stride};  // [depth, columns], the depth in order
     if (const auto error = copy(size, given.b, of.b, of.depth, of.columns, count, stream)) {
+      return error;
+    }
+  }
+  if (plan.copy_residual) {
+    const Matrices& from = given.extras.residual;
+    const int64_t count = from.matrix_stride == 0 ? 1 : of.matrices;
+    of.extras.residual = place(count, of.rows, of.columns, out);
+    if (const auto error =
+            copy(out, from, of.extras.residual, of.rows, of.columns, count, stream)) {
       return error;
     }
   }

@@ -66,10 +66,10 @@ enum class Path {
   kPlain,   // without tensor cores
 };
 
-// `copies`: bytes of scratch that the path needs for operands that it cannot read as they lie.
+// `scratch`: bytes that the path needs for copies of what it cannot read as it lies.
 struct Plan {
   Path path;
-  bool copy_a, copy_b, copy_c;
+  bool copy_a, copy_b, copy_c, copy_residual;
   int64_t scratch;
 };
 cudaError_t plan_of(const Matmul& of, bool tf32, Plan* plan);

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.native, pytest.mark.torch]
 
 ROOT = Path(__file__).parents[2]
 STEPS = Path(__file__).parent / "matmul_steps"
-SEARCH = (f"-I{ROOT}/src/kernforge/include/csrc", f"-I{ROOT}/kernels/matmul")
+SEARCH = f"-I{ROOT}/src/kernforge/include/csrc"
 PAGE = ROOT / "docs/explanation/matmul-in-eight-steps.md"
 RESULT = ROOT / "benchmarks/results/eight-steps-h200.json"
 
@@ -26,7 +26,7 @@ def nvcc(*options):
     toolkit = find_cuda(os.environ)
     if toolkit is None:
         pytest.skip("there is no installed toolkit")
-    argv = [toolkit / "bin/nvcc", "-std=c++20", *SEARCH, *options, STEPS / "steps.cu"]
+    argv = [toolkit / "bin/nvcc", "-std=c++20", SEARCH, *options, STEPS / "steps.cu"]
     done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -183,6 +183,20 @@ def test_the_residual_broadcasts(kernel, device):
     assert off(got, a.double() @ b.double() + several.double()) <= 3e-6
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_strides_of_the_residual(kernel, device, dtype, layout):
+    def made(rows, columns):
+        return torch.randn(rows, columns, device=device).to(dtype)
+
+    for shape in ((33, 24, 40), (144, 200, 272)):
+        a, b, bias, _ = drawn(shape, dtype, device)
+        residual = LAYOUTS[layout](shape[0], shape[2], made)
+        exact = reference.matmul(*doubles(a, b, bias, "silu", residual))
+        got = kernel.matmul(a, b, bias=bias, activation="silu", residual=residual)
+        assert off(got, exact) <= NEAR[dtype]
+
+
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
@@ -241,7 +255,7 @@ def test_every_order_of_both_operands(kernel, device, dtype, orders, shape):
 @pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("shape", [(512, 256, 520), (300, 520, 8200), (1000, 333, 517)], ids=str)
 def test_tf32_is_used_where_it_is_allowed(kernel, device, orders, shape):
-    a, b, bias, _ = drawn(shape, torch.float32, device)
+    a, b, bias, residual = drawn(shape, torch.float32, device)
     a = a.mT.contiguous().mT if orders[0] == "t" else a
     b = b.mT.contiguous().mT if orders[1] == "t" else b
     exact = a.double() @ b.double()
@@ -252,8 +266,11 @@ def test_tf32_is_used_where_it_is_allowed(kernel, device, orders, shape):
     assert errors[False] <= 2e-6
     assert 1e-5 <= errors[True] <= 1e-3
     if shape[2] % 2 == 0:
-        exact = reference.matmul(exact, torch.eye(shape[2], device=device).double(), bias.double())
+        exact = exact + bias.double()
         assert off(kernel.matmul(a, b, bias=bias), exact) <= 1e-3
+        exact = torch.nn.functional.silu(exact) + residual.double()
+        got = kernel.matmul(a, b, bias=bias, activation="silu", residual=residual)
+        assert off(got, exact) <= 1e-3
 
 
 @pytest.mark.parametrize("batch", [((), ()), ((3,), ()), ((2, 1), (1, 3))], ids=str)

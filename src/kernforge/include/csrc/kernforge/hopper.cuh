@@ -175,6 +175,13 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, int column, in
       : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
+// Of a map with a third dimension, to the L2 cache alone.
+__device__ __forceinline__ void prefetch_box(const CUtensorMap* map, int column, int row,
+                                             int matrix) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map),
+               "r"(column), "r"(row), "r"(matrix)
+               : "memory");
+}
 // Until all but the last `kPending` stores of this thread have read their shared memory.
 template <int kPending>
 __device__ __forceinline__ void stores_have_read() {
@@ -228,6 +235,14 @@ __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t
                                                uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
                "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+// What store_matrices has stored, back into the same registers.
+__device__ __forceinline__ void load_matrices(uint32_t from, uint32_t& a, uint32_t& b, uint32_t& c,
+                                              uint32_t& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+               : "r"(from)
                : "memory");
 }
 __device__ __forceinline__ void store_pair(uint32_t to, float a, float b) {
@@ -372,10 +387,11 @@ inline auto map_encoder() {
 // next, in boxes of `box_rows` rows and 128 bytes; what is outside of it is read as 0. With
 // `matrices` there is a third dimension, `matrix_stride` elements from one matrix to the next, of
 // which a box has one. False where it cannot be described: `data` and the strides are multiples of
-// 16 bytes, a box has at most 256 rows.
+// 16 bytes, a box has at most 256 rows. `promotion`: how many bytes the L2 cache reads at a time.
 inline bool encode_map(CUtensorMap* map, CUtensorMapDataType type, int size, const void* data,
                        int64_t rows, int64_t columns, int64_t stride, int box_rows,
-                       int64_t matrices = 0, int64_t matrix_stride = 0) {
+                       int64_t matrices = 0, int64_t matrix_stride = 0,
+                       CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B) {
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows),
                               static_cast<cuuint64_t>(matrices)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * size,
@@ -386,8 +402,7 @@ inline bool encode_map(CUtensorMap* map, CUtensorMapDataType type, int size, con
   const auto encoder = map_encoder();
   return encoder != nullptr &&
          encoder(map, type, matrices > 0 ? 3 : 2, const_cast<void*>(data), sizes, strides, box,
-                 steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                 steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, promotion,
                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
