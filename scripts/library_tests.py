@@ -31,6 +31,11 @@ from xml.etree import ElementTree as ET
 from applications import MANIFEST, kernforge
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+
+from support.client_kernels import both  # noqa: E402 - of the line above
+from support.hub_server import HubServer  # noqa: E402
+
 LIMIT_S = 400
 ATTENTION = '''\
 """Attention by torch's operators under the names of flash-attn."""
@@ -68,6 +73,34 @@ _wrapped_flash_attn_varlen_forward = _wrapped_flash_attn_varlen_backward = _unus
 '''
 
 
+NORM = """\
+import torch
+from torch import nn
+
+
+class LlamaRMSNorm(nn.Module):
+    can_torch_compile = True
+
+    def forward(self, hidden_states):
+        exact = hidden_states.float()
+        mean = exact.pow(2).mean(-1, keepdim=True)
+        normed = exact * torch.rsqrt(mean + self.variance_epsilon)
+        return self.weight * normed.to(hidden_states.dtype)
+"""
+ROTARY = """\
+import torch
+
+
+def _turned(x):
+    half = x.shape[-1] // 2
+    return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+
+
+def apply_rotary_transformers(q, k, cos, sin, unsqueeze_dim=1):
+    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+    return q * cos + _turned(q) * sin, k * cos + _turned(k) * sin
+"""
+FLASH = {"__init__.py": ATTENTION, "flash_attn_interface.py": INTERFACE}
 MODEL = "unsloth/Llama-3.2-1B-Instruct"
 # A small model of random weights in the hub's cache, under the id of the one that tests load.
 WRITE_MODEL = """
@@ -96,40 +129,49 @@ class Suite:
     Attributes:
         tests: the file in its repository.
         chosen: what of it, as pytest's ``-k``.
-        kernels: ids and versions of what the tests load.
+        kernels: versions and files of what the tests load, by id.
         model: whether they load ``MODEL``.
+        on_hub: those that need a hub, as pytest's ``-k``; they run with one on this machine.
     """
 
     tests: str
     chosen: str
-    kernels: dict[str, str]
+    kernels: dict[str, tuple[str, dict[str, str]]]
     model: bool = False
+    on_hub: str = ""
 
 
 SUITES = {
     "transformers": Suite(
         "tests/kernels/test_kernels.py",
         "",
-        {"kernels-community/flash-attn2": "3.0.0"},
+        {
+            "kernels-community/flash-attn2": ("4.0.0", FLASH),
+            "kernels-community/layer-norm": (
+                *("1.0.0", {"__init__.py": "from . import layers\n", "layers.py": NORM}),
+            ),
+            "kernels-community/rotary": ("2.0.0", {"__init__.py": ROTARY}),
+        },
         model=True,
+        on_hub="trust_remote_code",
     ),
     "diffusers": Suite(
         "tests/models/transformers/test_models_transformer_flux.py",
         "AttentionBackend",
-        {"kernels-community/flash-attn2": "1.0.0", "kernels-community/flash-attn3": "1.0.0"},
+        {f"kernels-community/{name}": ("1.0.0", FLASH) for name in ("flash-attn2", "flash-attn3")},
     ),
 }
 
 
 def publish(suite: Suite, registry: Path, work: Path) -> None:
     """Write a registry with the kernels that the tests load."""
-    for repo_id, version in suite.kernels.items():
+    for repo_id, (version, files) in suite.kernels.items():
         project = work / repo_id.partition("/")[2]
         name = project.name.replace("-", "_")
         package = project / "torch-ext" / name
         package.mkdir(parents=True)
-        (package / "__init__.py").write_text(ATTENTION)
-        (package / "flash_attn_interface.py").write_text(INTERFACE)
+        for path, text in files.items():
+            (package / path).write_text(text)
         manifest = MANIFEST.replace('"attention"', f'"{project.name}"')
         manifest = manifest.replace("version = 1", f"version = {version.partition('.')[0]}")
         (project / "build.toml").write_text(manifest)
@@ -180,6 +222,18 @@ def run(
             why = None if bad is None else f"{bad.tag}: {bad.get('message')}"
             found[f"{case.get('classname')}::{case.get('name')}"] = why
         return found
+
+
+def on_hub(suite: Suite, variables: dict[str, str], home: Path) -> dict[str, str]:
+    """The variables of tests that ask a hub, which runs until this program ends."""
+    hub = HubServer()
+    hub.publishers |= {repo_id.partition("/")[0] for repo_id in suite.kernels}
+    for repo_id, (version, files) in suite.kernels.items():
+        name, major = repo_id.partition("/")[2], version.partition(".")[0]
+        hub.add(repo_id, f"v{major}", both(name, files, version=int(major)))
+    without = ("HF_HUB_OFFLINE", "KERNFORGE_REGISTRY", "KERNELS_CACHE")
+    kept = {name: text for name, text in variables.items() if name not in without}
+    return {**kept, "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(home)}
 
 
 def gpu() -> str:
@@ -261,12 +315,13 @@ def main() -> None:
             known = {**variables, "PYTHONPATH": os.pathsep.join(rest)}
             subprocess.run(argv, env=known, check=True, stderr=subprocess.DEVNULL)
         ours = [sys.executable, "-m", "kernforge", "run", f"--as-kernels={options.claim}", "--"]
-        for who, first, before in (
-            ("kernels", client, []),
-            ("kernforge", ROOT / "src", ours),
-        ):
+        for who, first, before in (("kernels", client, []), ("kernforge", ROOT / "src", ours)):
             variables["PYTHONPATH"] = os.pathsep.join([str(first), *rest])
             found[who] = run(suite, options.checkout, variables, before, options.only)
+            if suite.on_hub:
+                there = on_hub(suite, variables, work / f"hub-{who}")
+                more = run(suite, options.checkout, there, before, suite.on_hub)
+                found[who] |= {name: why for name, why in more.items() if found[who][name]}
     good = [name for name, why in found["kernels"].items() if why is None]
     whys = {name: found["kernforge"].get(name, "not there") for name in good}
     failed = {name: why for name, why in whys.items() if why is not None}

@@ -235,17 +235,19 @@ def check_trust_remote_code(
         return
     if isinstance(trust_remote_code, list) and repo_id in trust_remote_code:
         return
-    hint = "Set trust_remote_code=True or add the repository ID to the trust_remote_code allowlist"
+    allow = (
+        "Set trust_remote_code=True or add the repository ID to the trust_remote_code allowlist to "
+        "allow loading kernels from untrusted sources."
+    )
     try:
-        trusted = registry().trusted_publisher(repo_id.partition("/")[0])
+        # An owner that the hub does not know is an error here, as in the client.
+        owner = get_hf_api().get_organization_overview(repo_id.partition("/")[0])
     except Exception as error:
         raise TrustError(
-            f"Kernel repository '{repo_id}' could not verify publisher trust status.", hint=hint
+            f"Kernel repository '{repo_id}' could not verify publisher trust status. {allow}"
         ) from error
-    if not trusted:
-        raise TrustError(
-            f"Kernel repository '{repo_id}' is not from a trusted publisher.", hint=hint
-        )
+    if not getattr(owner, "trustedKernelPublisher", False):
+        raise TrustError(f"Kernel repository '{repo_id}' is not from a trusted publisher. {allow}")
 
 
 def is_offline() -> bool:

@@ -95,13 +95,22 @@ loaded_kernels = _LoadedKernels()
 
 
 @contextmanager
-def _as_the_client(repo_id: str, version: int | None) -> Iterator[None]:
-    """Warn of a newer version, and raise what the client does where a hub lacks a kernel."""
+def _as_the_client(
+    repo_id: str, version: int | None, *, trusted: bool | list[str] = True
+) -> Iterator[None]:
+    """Warn of a newer version, and raise what the client does where a hub lacks a kernel.
+
+    Args:
+        repo_id: the kernel.
+        version: the major version that was asked for.
+        trusted: ``trust_remote_code``: the client asks about the publisher before all else.
+    """
     try:
         yield
     except NotPublishedError as error:
         if isinstance(error, AbsentError):
             raise
+        hub.check_trust_remote_code(repo_id, hub.is_offline(), trusted)
         raise hub.missing_error(error) from error
     except NoVariantError as error:
         # Of a revision without any variant the hub has no directory.
@@ -123,7 +132,7 @@ def get_kernel(
     check_arch: bool = True,
 ) -> ModuleType:
     """``kernforge.get_kernel``."""
-    with _as_the_client(repo_id, version):
+    with _as_the_client(repo_id, version, trusted=trust_remote_code):
         return loader.get_kernel(
             repo_id,
             version=version,

@@ -16,6 +16,7 @@ from kernforge.errors import (
     MissingLockError,
     NotPublishedError,
     NoVariantError,
+    TrustError,
 )
 from kernforge.publish.api import publish
 
@@ -63,6 +64,28 @@ def test_a_revision_without_any_variant_is_an_entry_that_the_hub_lacks():
         none.replace(" at 12", ": there is no such directory"),
     ):
         assert not isinstance(raised(other), errors.HfHubHTTPError)
+
+
+def test_the_publisher_is_asked_about_before_a_missing_kernel_is_told(monkeypatch):
+    class Hub:
+        def get_organization_overview(self, owner):
+            raise OSError(owner)
+
+    monkeypatch.setattr(hub, "get_hf_api", Hub)
+    monkeypatch.setattr(hub, "is_offline", lambda: False)
+    missing = NotPublishedError("the hub has no kernel 'a/b'")
+
+    def told(trusted):
+        under = loading._as_the_client("a/b", None, trusted=trusted)
+        with pytest.raises((TrustError, NotPublishedError)) as raised, under:
+            raise missing
+        return str(raised.value)
+
+    for trusted in (False, ["c/d"]):
+        text = told(trusted)
+        assert "'a/b' could not verify publisher trust status. Set trust_remote_code=True" in text
+    for trusted in (True, ["a/b"]):
+        assert told(trusted).startswith("the hub has no kernel")
 
 
 def test_what_is_not_on_this_machine(tmp_path):
