@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _OF_TORCH = ("2at6native", "at4cuda", "gemm", "cutlass", "nvjet", "splitK")
 """Parts of mangled names of kernels that are not ours."""
+_TOO_LONG = 124  # as timeout(1) says it
+_SHOWN, _SHOWN_LINES = 500, 20
 
 
 def made_here(project: Path) -> None:
@@ -83,9 +85,12 @@ def checked(project: Path, tool: str, program: str, limit: float) -> dict[str, o
             )  # fmt: skip
             status, said = done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired as error:
-            status = 124
+            status = _TOO_LONG
             said = (error.stdout or b"").decode() + f"\nended after {limit:.0f} s"
-        text = findings(log.read_text() if log.exists() else "", status, said)
+        found = log.read_text() if log.exists() else ""
+        text = findings(found, status, said)
+        if status == _TOO_LONG:  # without a summary
+            text = "\n".join([said.strip()[-_SHOWN:], *found.splitlines()[:_SHOWN_LINES]])
     last = said.strip().rpartition("\n")[2]
     return {
         "kernel": project.name,
