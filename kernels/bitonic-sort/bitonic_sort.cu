@@ -16,108 +16,12 @@
 
 #include "bitonic_sort.h"
 #include "network.cuh"
+#include "rows.cuh"
 
 namespace bitonic_sort {
 
-struct Parts {
-  Rows rows;
-  int64_t chunks;
-  void* scratch;  // 16-bit numbers, `pitch` bytes a row
-  int64_t pitch;
-  int log;  // 2^log slots of a row
-};
-
-constexpr int kWarps = 8;       // of a block whose rows are each one warp's
-constexpr int kSmall = 128;     // threads of a block of which a multiprocessor has six
 constexpr int kLongGroup = 48;  // elements of a group that one thread does not order
 constexpr int kFewBits = 19;    // of a word that are the key's, with which groups are long
-
-namespace {
-
-template <class U>
-constexpr bool kWhole = sizeof(U) <= 2;  // whether a word holds the key
-
-template <bool kBlock>
-__device__ __forceinline__ void synchronize() {
-  if constexpr (kBlock) {
-    __syncthreads();
-  } else {
-    __syncwarp();
-  }
-}
-
-// Whether it is so in a thread of the warp or block. Synchronizes.
-template <bool kBlock>
-__device__ __forceinline__ bool any_of(bool so) {
-  if constexpr (kBlock) {
-    return __syncthreads_or(so);
-  } else {
-    const bool any = __any_sync(0xffffffffu, so);
-    __syncwarp();
-    return any;
-  }
-}
-
-__device__ __forceinline__ int bits_of(uint32_t v) { return 32 - __clz(v); }
-__device__ __forceinline__ int bits_of(uint64_t v) {
-  return 64 - __clzll(static_cast<long long>(v));
-}
-
-using Mask = uint32_t;  // a bit for each word of a thread
-static_assert(kEach == 32);
-
-__device__ __forceinline__ int first_of(Mask mask) { return __ffs(static_cast<int>(mask)) - 1; }
-
-// Elements of 8 bytes are read from shared memory like words, 32 side by side by each thread.
-template <class U>
-__device__ __forceinline__ int element_at(int slot) {
-  return sizeof(U) == 8 ? padded(slot) : slot;
-}
-
-__device__ __forceinline__ float least_of(float a, float b) {  // NaN where one is
-#if defined(__CUDA_ARCH__)
-  float least;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(a), "f"(b));
-  return least;
-#else
-  return a < b || a != a ? a : b;
-#endif
-}
-__device__ __forceinline__ float greatest_of(float a, float b) {
-#if defined(__CUDA_ARCH__)
-  float greatest;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(greatest) : "f"(a), "f"(b));
-  return greatest;
-#else
-  return a > b || a != a ? a : b;
-#endif
-}
-
-// Orders `count` words from place p of a row on by the keys of their elements; equal ones keep
-// their order.
-template <class U>
-__device__ __forceinline__ void order_group(uint32_t* words, const U* raw, const Keys<U>& keys,
-                                            int row, int p, int count, uint32_t low_bits) {
-  const auto word = [&](int q) -> uint32_t& { return words[padded(row + p + q)]; };
-  const auto key = [&](uint32_t w) { return keys.key(raw[element_at<U>(row + (w & low_bits))]); };
-  U last = key(word(0));
-  for (int q = 1; q < count; ++q) {
-    const uint32_t w = word(q);
-    const U k = key(w);
-    if (last <= k) {
-      last = k;
-      continue;
-    }
-    int to = q;
-    do {
-      word(to) = word(to - 1);
-      --to;
-    } while (to > 0 && key(word(to - 1)) > k);
-    word(to) = w;
-  }
-}
-
-}  // namespace
 
 // How many blocks of `threads` threads, or of warps that each sort a row, a multiprocessor should
 // have at once: as many as its shared memory has room for.
@@ -165,6 +69,7 @@ static __global__ void __launch_bounds__(kMost == 0 ? 32 * kWarps : kMost, block
     rows = static_cast<int>(min(static_cast<int64_t>(kWarp >> log), all - first));
     begin = first * length;
   }
+  if (of.rest && of.rows.indices[first * of.rows.keep] != kLeft) return;
   const U* x = static_cast<const U*>(of.rows.x) + begin;
   const bool full = rows << log == slots && length == 1 << log;  // no slot is empty
 
@@ -180,30 +85,7 @@ static __global__ void __launch_bounds__(kMost == 0 ? 32 * kWarps : kMost, block
   const auto place = [&](int r) { return (word_first + r * word_step) & low_bits; };
 
   uint32_t w[kEach];
-  if (full) {
-#pragma unroll
-    for (int r = 0; r < kEach; ++r) {
-      const U element = x[striped_first + 32 * r];
-      if constexpr (!kExact) raw[element_at<U>(striped_first + 32 * r)] = element;
-      if constexpr (sizeof(U) < 8) w[r] = element;
-    }
-  } else {
-#pragma unroll
-    for (int r = 0; r < kEach; ++r) {
-      const int slot = striped_first + 32 * r, row = slot >> log, i = slot & low_bits;
-      U element = 0;
-      if (row < rows && i < length) element = x[row * length + i];
-      if constexpr (!kExact) raw[element_at<U>(slot)] = element;
-      if constexpr (sizeof(U) < 8) w[r] = element;
-    }
-  }
-  if (sizeof(U) < 8 && !direct) {
-    uint32_t* at = striped(words, thread);
-#pragma unroll
-    for (int r = 0; r < kEach; ++r) at[padded(32 * r)] = w[r];
-    __syncwarp();
-    take_blocked(words, thread, w);
-  }
+  read_rows(x, raw, words, thread, log, rows, length, full, direct, w);
   synchronize<kBlock>();
 
   const int held = 32 - log;  // bits of a word that are the key's
@@ -374,35 +256,15 @@ static __global__ void __launch_bounds__(kMost == 0 ? 32 * kWarps : kMost, block
     const bool inexact = linear ? scale > 0 : shift > 0;
     if (kBlock ? !inexact : !__any_sync(0xffffffffu, inexact)) break;
 
-    // Bit r: that word r and the next one have equal leading bits.
-    Mask same = 0;
-#pragma unroll
-    for (int r = 0; r + 1 < kEach; ++r)
-      same |= (w[r] ^ w[r + 1]) <= low_bits ? Mask{1} << r : Mask{0};
-    const int last = blocked_first + kEach, row_end = row_first + length;
-    if ((last & low_bits) != 0 && (words[padded(last)] ^ w[kEach - 1]) <= low_bits)
-      same |= Mask{1} << (kEach - 1);
-    const bool goes_on =
-        (blocked_first & low_bits) != 0 && (words[padded(blocked_first - 1)] ^ w[0]) <= low_bits;
-    if (!inexact) same = 0;
-    // A group is its first thread's.
-    Mask starts = same & ~(same << 1 | (goes_on ? 1 : 0));
-    int beyond = 0;  // of the last group, words that other threads hold
-    if (same >> (kEach - 1) && (starts != 0 || same != ~Mask{0})) {
-      do {
-        ++beyond;
-      } while (last + beyond < row_end && beyond < kLongGroup &&
-               (words[padded(last + beyond)] ^ w[kEach - 1]) <= low_bits);
-    }
+    Groups groups =
+        groups_of(words, w, blocked_first, row_first + length, low_bits, inexact, kLongGroup);
+    const Mask same = groups.same;
     synchronize<kBlock>();
     bool is_long = false;
-    while (starts != 0) {
-      const int r = first_of(starts);
-      starts &= starts - 1;
-      const Mask ends = ~(same >> r);
-      const int more = ends == 0 ? kEach : first_of(ends);  // behind its first
-      const int p = blocked_first + r & low_bits;
-      const int count = min(r + more == kEach ? more + beyond : more + 1, length - p);
+    while (groups.starts != 0) {
+      int r;
+      const int found = next_group(groups, &r), p = blocked_first + r & low_bits;
+      const int count = min(found, length - p);
       if (count > kLongGroup) {
         is_long = true;
       } else {
@@ -432,46 +294,17 @@ static __global__ void __launch_bounds__(kMost == 0 ? 32 * kWarps : kMost, block
     }
   }
 
-  // The results, written side by side.
-  const int64_t keep = of.rows.keep;
-  U* values = static_cast<U*>(of.rows.values) + first * keep;
-  int64_t* indices = of.rows.indices + first * keep;
-  const auto value_of = [&](uint32_t word, int slot, int row) {
-    if constexpr (kExact) {
-      const U key = static_cast<U>(word >> log);
-      return keys.several(key) ? x[row * length + (word & low_bits)] : keys.number(key);
-    } else {
-      return raw[element_at<U>((slot & ~low_bits) + (word & low_bits))];
-    }
-  };
-  const uint32_t* sorted = striped(words, thread);
-  if (full && keep == length && of.rows.source == nullptr && (!kBlock || of.chunks == 1)) {
-#pragma unroll 16
-    for (int r = 0; r < kEach; ++r) {
-      const int slot = striped_first + 32 * r;
-      const uint32_t word = sorted[padded(32 * r)];
-      values[slot] = value_of(word, slot, slot >> log);
-      indices[slot] = word & low_bits;
-    }
-    return;
-  }
-#pragma unroll 2
-  for (int r = 0; r < kEach; ++r) {
-    const int slot = striped_first + 32 * r, row = slot >> log, p = slot & low_bits;
-    if (row >= rows || p >= length || p >= keep) continue;
-    const uint32_t word = sorted[padded(32 * r)], i = word & low_bits;
-    values[row * keep + p] = value_of(word, slot, row);
-    int64_t index = i;
-    if (kBlock && of.chunks > 1) index += begin - first / of.chunks * of.rows.length;
-    if (of.rows.source != nullptr) index = of.rows.source[begin + row * length + i];
-    indices[row * keep + p] = index;
-  }
+  write_rows<U, kBlock>(of, keys, x, raw, words, thread, rows, length, first, begin, full);
 }
 
 namespace {
 
 template <class U>
 cudaError_t launch(const Order& order, const Parts& of, cudaStream_t stream) {
+  if (of.rest) {
+    const cudaError_t error = spread_launch<U>(order, of, stream);
+    if (error != cudaSuccess) return error;
+  }
   const bool block = of.log > kLogWarp;
   const auto kernel = !block                              ? sort_rows<U, 0>
                       : 1 << (of.log - kLogEach) > kSmall ? sort_rows<U, kLongest / kEach>
@@ -507,8 +340,12 @@ cudaError_t rows_launch(const Order& order, const Rows& of, int64_t chunks, void
   while (int64_t{1} << log < longest) ++log;
   // The indices' memory is free until they are written.
   const bool own = scratch_for(order, of, chunks) > 0;
-  const Parts parts = {of, chunks, own ? scratch : of.indices, own ? 2 * longest : 8 * longest,
-                       log};
+  const Parts parts = {of,
+                       chunks,
+                       own ? scratch : of.indices,
+                       own ? 2 * longest : 8 * longest,
+                       log,
+                       is_spread(order, log)};
   switch (order.bits) {
     case 8:
       return launch<uint8_t>(order, parts, stream);

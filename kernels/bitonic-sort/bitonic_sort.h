@@ -40,9 +40,10 @@ cudaError_t rows_launch(const Order& order, const Rows& of, int64_t chunks, void
                         cudaStream_t stream);
 int64_t scratch_for(const Order& order, const Rows& of, int64_t chunks);
 
-// Of any length below 2^32, by radix sort: keep == length and no source.
+// Of any length below 2^32, by radix sort: keep == length and no source. `scratch` is
+// radix_scratch(order, of) bytes.
 cudaError_t radix_launch(const Order& order, const Rows& of, void* scratch, cudaStream_t stream);
-cudaError_t radix_scratch(const Order& order, const Rows& of, size_t* bytes);
+int64_t radix_scratch(const Order& order, const Rows& of);
 
 #endif
 

@@ -45,10 +45,8 @@ WORKLOADS = [
     in_order(4096, 4096),
     in_order(1024, 16384),
     in_order(16384, 1024, "bfloat16"),
-    in_order(4096, 4096, "bfloat16"),
-    in_order(16384, 1024, "float64"),
-    in_order(64, 65536),
-    in_order(1, 1 << 26),
+    in_order(4096, 4096, "int32"),
+    in_order(16, 1 << 20),
     greatest(256, 131072, 50),
     greatest(16384, 1024, 32),
 ]

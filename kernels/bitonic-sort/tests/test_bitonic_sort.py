@@ -116,6 +116,16 @@ def test_hard_rows(kernel, device, name, dtype, descending):
 
 
 @per_order
+@per_float
+@pytest.mark.parametrize("n", [256, 300, 1024, 4096])
+def test_rows_of_one_call_may_be_spread_evenly_or_not(kernel, device, n, dtype, descending):
+    rows = [torch.randn(1, n)[0] if i % 3 else HARD["rectified"](n)[i % 2] for i in range(9)]
+    check(kernel, torch.stack(rows).to(dtype).to(device), descending)
+    rows = [torch.randn(n) * 50 if i % 3 else torch.full((n,), 7.0) for i in range(9)]
+    check(kernel, torch.stack(rows).to(torch.int8).to(device), descending)
+
+
+@per_order
 @pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
 def test_unsigned_integers(kernel, device, dtype, descending):
     signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}[

@@ -110,11 +110,8 @@ void sort_rows(const Tensor& x, const Order& order, const Rows& of, int64_t chun
 }
 
 void sort_long(const Tensor& x, const Order& order, const Rows& of) {
+  const Tensor scratch = bytes_on(x, bitonic_sort::radix_scratch(order, of));
   kernforge::on_device_of(x, "bitonic_sort", [&](cudaStream_t stream) {
-    size_t bytes = 0;
-    const cudaError_t error = bitonic_sort::radix_scratch(order, of, &bytes);
-    if (error != cudaSuccess) return error;
-    const Tensor scratch = bytes_on(x, static_cast<int64_t>(bytes));
     return bitonic_sort::radix_launch(order, of, scratch.mutable_data_ptr(), stream);
   });
 }
