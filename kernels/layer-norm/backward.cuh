@@ -94,10 +94,12 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
       float loaded[kLength];
       if constexpr (!kCopied) weights(loaded, i * kLanes + lane);
       const auto& weight = kCopied ? kept[kCopied ? i : 0] : loaded;
+      float x[kLength], dy[kLength];
+      unpack<T>(x, in.x[i]), unpack<T>(dy, in.dy[i]);
 #pragma unroll
       for (int j = 0; j < kLength; ++j) {
-        const float d = kernforge::widen(in.dy[i].at[j]);
-        const float n = fmaf(kernforge::widen(in.x[i].at[j]), in.inverse, shift);
+        const float d = dy[j];
+        const float n = fmaf(x[j], in.inverse, shift);
         const float g = d * weight[j];
         sums[0] += g;
         sums[1] = fmaf(g, n, sums[1]);
@@ -120,16 +122,17 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
       float loaded[kLength];
       if constexpr (!kCopied) weights(loaded, at);
       const auto& weight = kCopied ? kept[kCopied ? i : 0] : loaded;
-      V out;
+      float x[kLength], dy[kLength], dsum[kLength] = {};
+      unpack<T>(x, in.x[i]), unpack<T>(dy, in.dy[i]);
+      if constexpr (kAdd) unpack<T>(dsum, in.dsum[i]);
 #pragma unroll
       for (int j = 0; j < kLength; ++j) {
-        const float g = kernforge::widen(in.dy[i].at[j]) * weight[j];
-        const float n = fmaf(kernforge::widen(in.x[i].at[j]), in.inverse, shift);
-        float dx = fmaf(n, slope, fmaf(g, in.inverse, less));
-        if constexpr (kAdd) dx += kernforge::widen(in.dsum[i].at[j]);
-        out.at[j] = kernforge::narrow<T>(dx);
+        const float g = dy[j] * weight[j];
+        const float n = fmaf(x[j], in.inverse, shift);
+        x[j] = fmaf(n, slope, fmaf(g, in.inverse, less));
+        if constexpr (kAdd) x[j] += dsum[j];
       }
-      reinterpret_cast<V*>(static_cast<T*>(of.dx) + row * of.width)[at] = out;
+      reinterpret_cast<V*>(static_cast<T*>(of.dx) + row * of.width)[at] = pack<T>(x);
     }
   };
   int64_t row = int64_t{blockIdx.x} * C::kRows + threadIdx.x / kLanes;

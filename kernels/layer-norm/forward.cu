@@ -28,10 +28,11 @@ cudaError_t rows_of(const Forward& of, const kernforge::Device& device, cudaStre
     const auto with_cut = [&](auto cut) {
       using C = decltype(cut);
       const int64_t blocks = parts(of.rows, C::kRows);
+      const Rows given = {of, 1.f / static_cast<float>(of.width), static_cast<float>(of.eps)};
       if (of.residual != nullptr) {
-        return kernforge::launch(device, stream, of_rows<C, T, true>, blocks, C::kThreads, of);
+        return kernforge::launch(device, stream, of_rows<C, T, true>, blocks, C::kThreads, given);
       }
-      return kernforge::launch(device, stream, of_rows<C, T, false>, blocks, C::kThreads, of);
+      return kernforge::launch(device, stream, of_rows<C, T, false>, blocks, C::kThreads, given);
     };
     return forward_cut(of.width / kLength, with_cut, otherwise);
   }

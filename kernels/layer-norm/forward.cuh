@@ -13,54 +13,81 @@
 
 namespace layer_norm {
 
-// kAdd: there is a residual, which takes registers.
+// What `of_rows` takes: division and conversion of doubles are the host's.
+struct Rows {
+  Forward of;
+  float scale, eps;  // 1 / width
+};
+
+// Blocks for one multiprocessor: a residual takes registers, and moments of floats a few.
 template <class C, class T, bool kAdd>
-static __global__ void __launch_bounds__(C::kThreads, kAdd ? (4 * C::kBlocks + 2) / 5 : C::kBlocks)
-    of_rows(const Forward of) {
-  constexpr int kLength = kernforge::kVectorLength<T>, kLanes = C::kLanes;
+constexpr int kForwardBlocks = kAdd             ? (4 * C::kBlocks + 2) / 5
+                               : sizeof(T) == 4 ? C::kBlocks - (C::kBlocks + 4) / 8
+                                                : C::kBlocks;
+
+// kAdd: there is a residual.
+template <class C, class T, bool kAdd>
+static __global__ void __launch_bounds__(C::kThreads, kForwardBlocks<C, T, kAdd>)
+    of_rows(const Rows given) {
+  constexpr int kLength = kernforge::kVectorLength<T>, kLanes = C::kLanes, kVectors = C::kVectors;
   using V = Vector<T>;
   __shared__ Shared<C, 3> shared;
   kernforge::grid_dependency_synchronize();
-  const int lane = threadIdx.x % kLanes, vectors = static_cast<int>(of.width) / kLength;
-  const float scale = 1.f / static_cast<float>(of.width), eps = static_cast<float>(of.eps);
-  const auto* x = static_cast<const T*>(of.x);
-  const auto* residual = static_cast<const T*>(of.residual);
-  int64_t row = int64_t{blockIdx.x} * C::kRows + threadIdx.x / kLanes;
+  const Forward& of = given.of;
+  const int lane = threadIdx.x % kLanes;
+  const int64_t row = int64_t{blockIdx.x} * C::kRows + (C::kRows > 1 ? threadIdx.x / kLanes : 0);
+  // Vectors of the row from the thread's first one on: `i` is there if i * kLanes < left.
+  const int left = row < of.rows ? static_cast<int>(of.width) / kLength - lane : 0;
+  const auto* x = reinterpret_cast<const V*>(static_cast<const T*>(of.x) + row * of.x_stride);
+  const auto* weights = static_cast<const V*>(of.weight) + lane;
+  const auto* biases = static_cast<const V*>(of.bias) + lane;
 
-  V in[C::kVectors];
+  V in[kVectors];
 #pragma unroll
-  for (int i = 0; i < C::kVectors; ++i) {
-    const int at = i * kLanes + lane;
+  for (int i = 0; i < kVectors; ++i) {
     in[i] = {};
-    if (row < of.rows && at < vectors) in[i] = load_once(x + row * of.x_stride + at * kLength);
+    if (i * kLanes < left) in[i] = (x + lane)[i * kLanes];
+  }
+  V more[kAdd ? kVectors : 1];
+  if constexpr (kAdd) {
+    const auto* residual =
+        reinterpret_cast<const V*>(static_cast<const T*>(of.residual) + row * of.residual_stride);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      more[i] = {};
+      if (i * kLanes < left) more[i] = (residual + lane)[i * kLanes];
+    }
+  }
+  // Where registers hold them, weights of the type are asked for now: after the barrier is late.
+  constexpr int kRegisters = 65536 / (C::kThreads * kForwardBlocks<C, T, kAdd>);
+  constexpr bool kAhead = kVectors <= 4 && kRegisters >= (kAdd ? 16 : 12) * kVectors + 16;
+  const bool own = of.weight != nullptr && (sizeof(T) == 4 || !of.float_weights);
+  V weight[kVectors], bias[kVectors];
+  if (kAhead && own) {
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      weight[i] = bias[i] = {};
+      if (i * kLanes >= left) continue;
+      weight[i] = weights[i * kLanes];
+      if (of.bias != nullptr) bias[i] = biases[i * kLanes];
+    }
   }
   if constexpr (kAdd) {
-    V more[C::kVectors];
+    auto* sum = reinterpret_cast<V*>(static_cast<T*>(of.sum) + row * of.width) + lane;
 #pragma unroll
-    for (int i = 0; i < C::kVectors; ++i) {
-      const int at = i * kLanes + lane;
-      more[i] = {};
-      if (row < of.rows && at < vectors) {
-        more[i] = load_once(residual + row * of.residual_stride + at * kLength);
-      }
-    }
+    for (int i = 0; i < kVectors; ++i) {
+      float a[kLength], b[kLength];
+      unpack<T>(a, in[i]), unpack<T>(b, more[i]);
 #pragma unroll
-    for (int i = 0; i < C::kVectors; ++i) {
-      const int at = i * kLanes + lane;
-#pragma unroll
-      for (int j = 0; j < kLength; ++j) {
-        in[i].at[j] =
-            kernforge::narrow<T>(kernforge::widen(in[i].at[j]) + kernforge::widen(more[i].at[j]));
-      }
-      if (row < of.rows && at < vectors) {
-        store_once<T>(reinterpret_cast<V*>(static_cast<T*>(of.sum) + row * of.width) + at, in[i]);
-      }
+      for (int j = 0; j < kLength; ++j) a[j] += b[j];
+      in[i] = pack<T>(a);
+      if (i * kLanes < left) sum[i * kLanes] = in[i];
     }
   }
-  const float numbers = numbers_of_warp<C, kLength>(lane, vectors);
-  const RowMoments moments =
-      moments_of_row<C, T>(in, lane, vectors, numbers, scale, of.rms, shared, 0);
-  const float mean = moments.mean, inverse = rsqrtf(moments.squares * scale + eps);
+  const RowMoments moments = moments_of_row<C, T>(in, left, given.scale, of.rms, shared);
+  stay_packed<T>(in);
+  if constexpr (kAhead) stay_packed<T>(weight), stay_packed<T>(bias);
+  const float mean = moments.mean, inverse = rsqrtf(moments.variance + given.eps);
   if (row >= of.rows) return;
   if (of.statistics != nullptr && lane == 0) {
     auto* statistics = static_cast<float*>(of.statistics);
@@ -71,23 +98,45 @@ static __global__ void __launch_bounds__(C::kThreads, kAdd ? (4 * C::kBlocks + 2
     statistics[row] = inverse;
   }
   const float shift = -mean * inverse;
-  auto* y = static_cast<T*>(of.y) + row * of.width;
+  auto* y = reinterpret_cast<V*>(static_cast<T*>(of.y) + row * of.width) + lane;
+  const auto finish = [&](const auto& scaled) {
 #pragma unroll
-  for (int i = 0; i < C::kVectors; ++i) {
-    const int at = i * kLanes + lane;
-    if (at >= vectors) break;
-    float weight[kLength], bias[kLength];
+    for (int i = 0; i < kVectors; ++i) {
+      if (i * kLanes >= left) break;
+      float numbers[kLength];
+      unpack<T>(numbers, in[i]);
 #pragma unroll
-    for (int j = 0; j < kLength; ++j) weight[j] = 1, bias[j] = 0;
-    if (of.weight != nullptr) load_weights<T>(weight, of.weight, at * kLength, of.float_weights);
-    if (of.bias != nullptr) load_weights<T>(bias, of.bias, at * kLength, of.float_weights);
-    V out;
-#pragma unroll
-    for (int j = 0; j < kLength; ++j) {
-      const float normal = fmaf(kernforge::widen(in[i].at[j]), inverse, shift);
-      out.at[j] = kernforge::narrow<T>(fmaf(normal, weight[j], bias[j]));
+      for (int j = 0; j < kLength; ++j) numbers[j] = fmaf(numbers[j], inverse, shift);
+      scaled(numbers, i);
+      y[i * kLanes] = pack<T>(numbers);
     }
-    store_once<T>(reinterpret_cast<V*>(y) + at, out);
+  };
+  if (own && of.bias != nullptr) {
+    finish([&](float (&n)[kLength], int i) {
+      float w[kLength], b[kLength];
+      unpack<T>(w, kAhead ? weight[i] : weights[i * kLanes]);
+      unpack<T>(b, kAhead ? bias[i] : biases[i * kLanes]);
+#pragma unroll
+      for (int j = 0; j < kLength; ++j) n[j] = fmaf(n[j], w[j], b[j]);
+    });
+  } else if (own) {
+    finish([&](float (&n)[kLength], int i) {
+      float w[kLength];
+      unpack<T>(w, kAhead ? weight[i] : weights[i * kLanes]);
+#pragma unroll
+      for (int j = 0; j < kLength; ++j) n[j] *= w[j];
+    });
+  } else {
+    finish([&](float (&n)[kLength], int i) {
+      const int at = (i * kLanes + lane) * kLength;
+      float w[kLength], b[kLength];
+#pragma unroll
+      for (int j = 0; j < kLength; ++j) w[j] = 1, b[j] = 0;
+      if (of.weight != nullptr) load_weights<T>(w, of.weight, at, of.float_weights);
+      if (of.bias != nullptr) load_weights<T>(b, of.bias, at, of.float_weights);
+#pragma unroll
+      for (int j = 0; j < kLength; ++j) n[j] = fmaf(n[j], w[j], b[j]);
+    });
   }
 }
 

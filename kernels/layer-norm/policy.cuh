@@ -31,13 +31,13 @@ inline bool copies(const kernforge::Device& device) {
 // not hold one.
 template <class Run, class Otherwise>
 auto forward_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
-  if (vectors <= 8) return run(Cut<8, 1, 32>{});
-  if (vectors <= 32) return run(Cut<32, 1, 8>{});
-  if (vectors <= 64) return run(Cut<32, 2, 4>{});
-  if (vectors <= 128) return run(Cut<32, 4, 4, 10>{});
-  if (vectors <= 256) return run(Cut<64, 4, 2, 10>{});
-  if (vectors <= 512) return run(Cut<128, 4, 1, 10>{});
-  if (vectors <= 1024) return run(Cut<256, 4, 1, 5>{});
+  if (vectors <= 8) return run(Cut<4, 2, 32, 10>{});
+  if (vectors <= 32) return run(Cut<16, 2, 8, 10>{});
+  if (vectors <= 64) return run(Cut<32, 2, 4, 10>{});
+  if (vectors <= 128) return run(Cut<32, 4, 4, 7>{});
+  if (vectors <= 256) return run(Cut<64, 4, 1, 14>{});
+  if (vectors <= 512) return run(Cut<128, 4, 1, 8>{});
+  if (vectors <= 1024) return run(Cut<256, 4, 1, 4>{});
   if (vectors <= 2048) return run(Cut<512, 4, 1, 2>{});
   if (vectors <= 4096) return run(Cut<1024, 4, 1>{});
   if (vectors <= 8192) return run(Cut<1024, 8, 1>{});

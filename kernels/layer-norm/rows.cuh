@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How threads share a row: loads of 16 bytes past the L1 cache, and sums over a row's threads.
+// How threads share a row: vectors of 16 bytes, and sums over a row's threads.
 
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernforge/dtype.cuh"
 #include "layer_norm.h"
@@ -25,7 +26,7 @@ struct Cut {
 template <class T>
 using Vector = kernforge::AlignedVector<T, kernforge::kVectorLength<T>>;
 
-// What is read or written once: not kept in L1, where weight and bias are.
+// What the gradients read once: not kept in L1, where weight is.
 template <class T>
 __device__ __forceinline__ Vector<T> load_once(const T* from) {
   Vector<T> v;
@@ -37,12 +38,36 @@ __device__ __forceinline__ Vector<T> load_once(const T* from) {
   return v;
 }
 
+// The numbers of a vector. A half of a word takes one instruction, where the compiler, asked for
+// one number after the other, takes two or three.
 template <class T>
-__device__ __forceinline__ void store_once(Vector<T>* to, const Vector<T>& v) {
-  const auto& words = reinterpret_cast<const uint4&>(v);
-  asm volatile("st.global.L1::no_allocate.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
-               "r"(words.y), "r"(words.z), "r"(words.w)
-               : "memory");
+__device__ __forceinline__ void unpack(float (&to)[kernforge::kVectorLength<T>],
+                                       const Vector<T>& v) {
+  if constexpr (sizeof(T) == 2) {
+    const auto& words = reinterpret_cast<const uint4&>(v);
+    const uint32_t word[] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (std::is_same_v<T, __half>) {
+        const float2 two = __half22float2(reinterpret_cast<const __half2&>(word[i]));
+        to[2 * i] = two.x, to[2 * i + 1] = two.y;
+      } else {
+        to[2 * i] = __uint_as_float(word[i] << 16);
+        to[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kernforge::kVectorLength<T>; ++i) to[i] = v.at[i];
+  }
+}
+
+template <class T>
+__device__ __forceinline__ Vector<T> pack(const float (&from)[kernforge::kVectorLength<T>]) {
+  Vector<T> v;
+#pragma unroll
+  for (int i = 0; i < kernforge::kVectorLength<T>; ++i) v.at[i] = kernforge::narrow<T>(from[i]);
+  return v;
 }
 
 // What the compiler knows of a vector is forgotten: it widens the elements again where they are
@@ -71,9 +96,7 @@ __device__ __forceinline__ void load_weights(float (&to)[kernforge::kVectorLengt
       to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
     }
   } else {
-    const auto v = *reinterpret_cast<const Vector<T>*>(static_cast<const T*>(from) + at);
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) to[i] = kernforge::widen(v.at[i]);
+    unpack<T>(to, *reinterpret_cast<const Vector<T>*>(static_cast<const T*>(from) + at));
   }
 }
 
@@ -146,44 +169,51 @@ __device__ __forceinline__ void sum_of_row(float (&v)[kSums], Shared<C, kSums>& 
   }
 }
 
-// How many numbers of a row of so many vectors are a thread's warp's.
+// How many numbers of a row are a thread's warp's, of which the first lane's vectors and those
+// after them are `left`.
 template <class C, int kLength>
-__device__ __forceinline__ float numbers_of_warp(int lane, int vectors) {
+__device__ __forceinline__ float numbers_of_warp(int left) {
   int mine = 0;
 #pragma unroll
-  for (int i = 0; i < C::kVectors; ++i) mine += i * C::kLanes + lane < vectors ? kLength : 0;
-  return sum_of_warp<C>(static_cast<float>(mine));
+  for (int i = 0; i < C::kVectors; ++i) mine += min(max(left - i * C::kLanes, 0), 32);
+  return static_cast<float>(mine * kLength);
 }
 
 struct RowMoments {
-  float mean, squares;  // squares: the sum of those of what differs from the mean
+  float mean, variance;
 };
 
 // A warp forms its mean, and then the sum of the squares of what differs from it; those of several
 // warps are merged as Chan, Golub and LeVeque do, so that a row has one barrier. RMSNorm: the mean
-// is 0. Places of `in` after the end of the row hold 0.
+// is 0. A thread's vectors and those after them are `left`; those of `in` behind the end hold 0.
 template <class C, class T>
-__device__ __forceinline__ RowMoments moments_of_row(Vector<T> (&in)[C::kVectors], int lane,
-                                                     int vectors, float numbers, float scale,
-                                                     bool rms, Shared<C, 3>& shared, int turn) {
+__device__ __forceinline__ RowMoments merged_moments(Vector<T> (&in)[C::kVectors], int left,
+                                                     float scale, bool rms, Shared<C, 3>& shared) {
   constexpr int kLength = kernforge::kVectorLength<T>;
-  float mean = 0, squares = 0;
+  float mean = 0, squares = 0, numbers = 0;
+  if (C::kLanes > 32 && !rms) {
+    numbers = numbers_of_warp<C, kLength>(left + static_cast<int>(threadIdx.x % 32));
+  }
   if (!rms) {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < C::kVectors; ++i) {
+      float x[kLength];
+      unpack<T>(x, in[i]);
 #pragma unroll
-      for (int j = 0; j < kLength; ++j) sum += kernforge::widen(in[i].at[j]);
+      for (int j = 0; j < kLength; ++j) sum += x[j];
     }
     stay_packed<T>(in);
     mean = sum_of_warp<C>(sum) * (C::kLanes > 32 ? 1 / fmaxf(numbers, 1) : scale);
   }
 #pragma unroll
   for (int i = 0; i < C::kVectors; ++i) {
-    if (i * C::kLanes + lane >= vectors) break;
+    if (i * C::kLanes >= left) break;
+    float x[kLength];
+    unpack<T>(x, in[i]);
 #pragma unroll
     for (int j = 0; j < kLength; ++j) {
-      const float d = kernforge::widen(in[i].at[j]) - mean;
+      const float d = x[j] - mean;
       squares = fmaf(d, d, squares);
     }
   }
@@ -191,7 +221,7 @@ __device__ __forceinline__ RowMoments moments_of_row(Vector<T> (&in)[C::kVectors
   squares = sum_of_warp<C>(squares);
   if constexpr (C::kLanes > 32) {
     constexpr int kWarps = C::kLanes / 32;
-    auto& partial = shared.partial[turn][threadIdx.x / C::kLanes];
+    auto& partial = shared.partial[0][threadIdx.x / C::kLanes];
     if (threadIdx.x % 32 == 0) {
       const int warp = threadIdx.x % C::kLanes / 32;
       partial[0][warp] = numbers, partial[1][warp] = mean, partial[2][warp] = squares;
@@ -202,7 +232,7 @@ __device__ __forceinline__ RowMoments moments_of_row(Vector<T> (&in)[C::kVectors
       const float count = partial[0][from], d = partial[1][from], own = partial[2][from];
       mean = sum_of_lanes<kWarps>(count * scale * d);
       squares = sum_of_lanes<kWarps>(fmaf(count * (d - mean), d - mean, own));
-      return {mean, squares};
+      return {mean, squares * scale};
     }
     squares = 0;
     if (rms) {
@@ -219,7 +249,78 @@ __device__ __forceinline__ RowMoments moments_of_row(Vector<T> (&in)[C::kVectors
       }
     }
   }
-  return {mean, squares};
+  return {mean, squares * scale};
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// Adds the product of two matrices to d. A warp's words `low` and `high` are 8 rows of 16 numbers:
+// lane l has 4 of row l / 4. [rows; ones] * rows^T has the sums of their squares in the diagonal
+// of its upper half, and in each line of its lower half the sums of the rows.
+template <class T>
+__device__ __forceinline__ void multiply_by_itself(float (&d)[4], uint32_t low, uint32_t high) {
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %6, %5, %6}, "
+        "{%4, %5}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(low), "r"(high), "r"(0x3c003c00));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %6, %5, %6}, "
+        "{%4, %5}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(low), "r"(high), "r"(0x3f803f80));
+  }
+}
+
+// The sum of a row of several warps and that of its squares, in all of its threads, in float.
+template <class C, class T>
+__device__ __forceinline__ float2 sums_by_matrices(const Vector<T> (&in)[C::kVectors],
+                                                   Shared<C, 3>& shared) {
+  float d[4] = {};
+#pragma unroll
+  for (int i = 0; i < C::kVectors; ++i) {
+    const auto& words = reinterpret_cast<const uint4&>(in[i]);
+    multiply_by_itself<T>(d, words.x, words.y);
+    multiply_by_itself<T>(d, words.z, words.w);
+  }
+  // Lane l has of line l / 4 the columns l % 4 * 2 and the next one, of both halves.
+  const int lane = threadIdx.x % 32, line = lane % 8;
+  float squares = __shfl_sync(0xffffffff, lane & 4 ? d[1] : d[0], 4 * line + line / 2);
+  squares = sum_of_lanes<8>(squares);
+  float sum = sum_of_lanes<4>(d[2] + d[3]);
+  constexpr int kWarps = C::kLanes / 32;
+  auto& partial = shared.partial[1][threadIdx.x / C::kLanes];
+  if (lane == 0) {
+    const int warp = threadIdx.x % C::kLanes / 32;
+    partial[0][warp] = sum, partial[1][warp] = squares;
+  }
+  wait_for_row<C>();
+  if constexpr (kWarps > 8) {  // a lane takes what one warp left
+    sum = sum_of_lanes<kWarps>(partial[0][lane % kWarps]);
+    squares = sum_of_lanes<kWarps>(partial[1][lane % kWarps]);
+  } else {
+    sum = partial[0][0], squares = partial[1][0];
+#pragma unroll
+    for (int i = 1; i < kWarps; ++i) sum += partial[0][i], squares += partial[1][i];
+  }
+  return {sum, squares};
+}
+#endif
+
+// The moments of a row. Those of wide rows of half types are from the sums of the numbers and of
+// their squares, which tensor cores form in an eighth of the instructions, unless the mean is more
+// than 4 deviations: then more than 4 bits would cancel, and all threads of the row see it.
+template <class C, class T>
+__device__ __forceinline__ RowMoments moments_of_row(Vector<T> (&in)[C::kVectors], int left,
+                                                     float scale, bool rms, Shared<C, 3>& shared) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (sizeof(T) == 2 && C::kLanes > 32) {
+    const float2 sums = sums_by_matrices<C, T>(in, shared);
+    if (rms) return {0, sums.y * scale};
+    const float mean = sums.x * scale, variance = fmaf(-mean, mean, sums.y * scale);
+    if (mean * mean <= 16 * variance) return {mean, variance};
+  }
+#endif
+  return merged_moments<C, T>(in, left, scale, rms, shared);
 }
 
 }  // namespace layer_norm

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who competes in ``kernforge bench``: each takes what is to be computed, and the tensors of it."""
 
+import functools
+import sys
+
 import torch
 
 EPS = 1e-5
@@ -83,4 +86,38 @@ def liger(what, *given):
     return NotImplemented
 
 
-PEERS = {"liger-kernel": liger}
+@functools.cache
+def _flash_attentions():
+    """The operators of kernels-community/layer-norm, where the client is and the kernel loads."""
+    try:
+        from kernels import get_kernel  # noqa: PLC0415 - where it is installed
+
+        return get_kernel("kernels-community/layer-norm", version=1)._ops.ops
+    except (ImportError, OSError, ValueError) as error:  # no client, no network, no such variant
+        print(f"kernels-community/layer-norm is not there: {error}", file=sys.stderr)
+        return None
+
+
+def community(what, *given):
+    """flash-attention's kernels for widths of 256 to 8192."""
+    if not given[0].is_cuda or (ops := _flash_attentions()) is None:
+        return NotImplemented
+    rms = what.startswith("rms")
+    nothing = [None] * 4  # rowscale, colscale, x0_subset, z_subset
+    if what in {"layer", "rms"}:
+        x, weight, bias = given if what == "layer" else (*given, None)
+        return ops.dropout_add_ln_fwd(
+            x, weight, bias, *nothing, 0.0, EPS, 1.0, 0, None, False, rms
+        )[0]
+    if what == "add rms" or given[0].shape[-1] < 256:
+        return NotImplemented
+    dy, x, statistics, weight = given[:4]
+    mean, inverse = statistics[0], statistics[-1]
+    found = ops.dropout_add_ln_bwd(
+        *(dy, None, x, None, None, mean, inverse, weight), *nothing, 0.0, 1.0, 0, False, rms
+    )
+    dx, _, dweight, dbias = found[:4]
+    return (dx, dweight) if rms else (dx, dweight, dbias)
+
+
+PEERS = {"liger-kernel": liger, "kernels-community": community}

@@ -221,7 +221,18 @@ def test_a_mean_far_from_zero_costs_what_its_rounding_does(kernel, device, width
 
 
 @per_kind
-@pytest.mark.parametrize("width", [5, 64])
+@pytest.mark.parametrize("mean", [0, 3, 5, 200])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("width", [2048, 4096, 5000])
+def test_the_mean_of_half_types_may_be_far_from_zero(kernel, device, kind, width, dtype, mean):  # noqa: PLR0917
+    """On a GPU a variance is a difference of sums until more than 4 bits of it would cancel."""
+    x = (torch.randn(7, width, dtype=torch.float64) + mean).to(device, dtype)
+    y, _ = call(kernel, kind, x, None, None, None)
+    assert off(y, right(kind, x, None, None, None)[0]) <= NEAR[dtype]
+
+
+@per_kind
+@pytest.mark.parametrize("width", [5, 64, 2048])
 @per_dtype
 def test_infinities_and_nan_are_a_rows_own(kernel, device, kind, width, dtype):
     x = torch.randn(5, width, device=device).to(dtype)
