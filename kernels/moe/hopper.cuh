@@ -5,19 +5,26 @@
 //
 // The weights are the left side, the tokens the right one: wgmma has 64 rows on the left and any
 // multiple of 8 on the right, and it is the number of tokens of an expert that is not known. A tile
-// is 256 rows of a weight and 16 to 160 tokens, and each size has its code.
+// is 256 rows of a weight and 16 to 160 tokens, and each size has its code. With few tokens, where
+// all time goes to reading weights, it is 128 rows and at most 32 tokens, and the ring is deeper.
 //
 // One block an SM, which stays, and takes its tiles from a table that the sort has written: a warp
 // copies 64-column (128-byte) slices of a tile's weights and tokens into a ring in shared memory
-// (TMA; rows of x, which lie anywhere, as gather_rows has it), two warp groups multiply them, each
-// 128 rows of the weights. Of w1 these are 64 rows of the gate and the same 64 of up, so that both
-// meet in one thread, which has SwiGLU in registers.
+// (TMA; rows of x, which lie anywhere, as gather_rows has it), one or two warp groups multiply
+// them, each 128 rows of the weights. Of w1 these are 64 rows of the gate and the same 64 of up, so
+// that both meet in one thread, which has SwiGLU in registers.
 //
-// As in linear-gelu the two warp groups take turns at the end of a tile: one has its epilogue while
-// the other multiplies.
+// As in linear-gelu two warp groups take turns at the end of a tile: one has its epilogue while the
+// other multiplies.
+//
+// Programmatic dependent launch: the kernel of w2 begins while that of w1 still runs, as its blocks
+// end, and asks for its first weights before it waits. Its table was whole before the kernel of w1
+// let it begin; it is read past the L1 cache, which knows nothing of that.
 
 #pragma once
 
+#include "hopper.h"
+#include "kernforge/pdl.cuh"
 #include "products.cuh"
 #include "tables.h"
 
@@ -26,17 +33,32 @@ namespace moe::hopper {
 namespace ptx = kernforge::hopper;
 using sorting::Tile;
 
-constexpr int kTokens = 160, kStages = 4;
-constexpr int kLeftBytes = 256 * 128, kStageBytes = kLeftBytes + kTokens * 128;
 constexpr int kOutBytes = 2 * 32 * 128;  // of a warp group: 32 tokens, twice
-constexpr int kShared = kStages * kStageBytes + 2 * kOutBytes + 2 * kStages * 8;
+
+// kGroups: warp groups that multiply. kLate: slices by which gathered rows are told late.
+template <int kTokens_, int kGroups_, int kStages_, int kLate_>
+struct Shape {
+  static constexpr int kTokens = kTokens_, kGroups = kGroups_, kStages = kStages_, kLate = kLate_;
+  static constexpr int kHalf = 64 * kGroups, kThreads = 128 + 128 * kGroups;
+  static constexpr int kLeftBytes = 2 * kHalf * 128, kStageBytes = kLeftBytes + kTokens * 128;
+  static constexpr int kShared = kStages * (kStageBytes + 16) + kGroups * kOutBytes;
+};
+using Many = Shape<kMostTokens, 2, 4, 1>;
+using Few = Shape<kMostFewTokens, 1, 10, 4>;
 
 struct Problem {
   int depth;   // of both sides
   int across;  // tiles along the rows of a weight
   int rows;    // of the weight of one expert
   int step;    // rows from one tile to the next, in the weight and in the result
-  int second;  // rows from the first 128 of a tile to its other 128
+  int second;  // rows from the first half of a tile to its other half
+  bool early;  // the next kernel may begin while this one runs
+};
+
+// A matrix [rows, columns] without gaps.
+struct Matrix {
+  const void* data;
+  int64_t rows, columns;
 };
 
 template <class T>
@@ -63,15 +85,16 @@ __device__ __forceinline__ void store_transposed(uint32_t to, uint32_t a, uint32
 struct Work {
   int left, column, row, tokens, expert;
 };
-__device__ __forceinline__ Work work_at(int i, const Tile* __restrict__ tiles, const Problem& p) {
-  const int4 any = __ldg(reinterpret_cast<const int4*>(tiles + i / p.across));
+
+__device__ __forceinline__ Work work_at(int i, const Tile* tiles, const Problem& p) {
+  const int4 any = __ldcg(reinterpret_cast<const int4*>(tiles + i / p.across));
   const int rest = i - any.y * p.across, width = any.w >> 16;
   const int part = rest / width;
-  const int4 own = __ldg(reinterpret_cast<const int4*>(tiles + any.y + rest % width));
+  const int4 own = __ldcg(reinterpret_cast<const int4*>(tiles + any.y + rest % width));
   return {any.x * p.rows + part * p.step, part * p.step, own.z, own.w & 0xFFFF, any.x};
 }
 
-template <class T, bool kGated>
+template <class T, class S, bool kGated>
 struct Consumer {
   uint32_t ring, out, full, empty;
   int slices, stagger, consumer, warp, lane;
@@ -116,6 +139,21 @@ struct Consumer {
     }
   }
 
+  // From the sums of a tile to memory.
+  template <int kN>
+  __device__ __forceinline__ void finish(float (&d)[2][kN / 2], const Work& work) {
+    if constexpr (kGated) {
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) {
+        d[0][i] = __fdividef(d[0][i], 1.f + __expf(-d[0][i])) * d[1][i];
+      }
+      write<kN>(d[0], work.column + consumer * 64, work);
+    } else {
+      write<kN>(d[0], work.column + consumer * 64, work);
+      write<kN>(d[1], work.column + S::kHalf + consumer * 64, work);
+    }
+  }
+
   template <int kN>
   __device__ __forceinline__ void tile(const Work& work) {
     float d[2][kN / 2] = {};  // else the sums of every size live through all tiles
@@ -128,16 +166,16 @@ struct Consumer {
         ptx::barrier_sync(kTurn, 256);
       }
       ptx::mbarrier_wait(full + 8 * stage, parity);
-      const uint32_t at = ring + stage * kStageBytes;
+      const uint32_t at = ring + stage * S::kStageBytes;
       const uint64_t left = ptx::descriptor(at + consumer * 64 * 128);
-      const uint64_t right = ptx::descriptor(at + kLeftBytes);
+      const uint64_t right = ptx::descriptor(at + S::kLeftBytes);
       ptx::products_fence();
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
-          ptx::Product<T, T, kN>::run(d[block], left + block * 1024 + step * 2, right + step * 2,
-                                      slice | step);
+          ptx::Product<T, T, kN>::run(d[block], left + block * S::kHalf * 8 + step * 2,
+                                      right + step * 2, slice | step);
         }
       }
       ptx::products_commit();
@@ -145,157 +183,191 @@ struct Consumer {
       ptx::products_wait<1>();
       if (unreleased >= 0) release(unreleased);
       unreleased = stage;
-      if (++stage == kStages) stage = 0, parity ^= 1;
+      if (++stage == S::kStages) stage = 0, parity ^= 1;
     }
     ptx::products_wait<0>();
 #pragma unroll
     for (int block = 0; block < 2; ++block) ptx::pin(d[block]);
     release(unreleased);
-    if constexpr (kGated) {
-#pragma unroll
-      for (int i = 0; i < kN / 2; ++i) {
-        d[0][i] = __fdividef(d[0][i], 1.f + __expf(-d[0][i])) * d[1][i];
-      }
-      write<kN>(d[0], work.column + consumer * 64, work);
-    } else {
-      write<kN>(d[0], work.column + consumer * 64, work);
-      write<kN>(d[1], work.column + 128 + consumer * 64, work);
-    }
+    finish<kN>(d, work);
   }
 };
 
 // The loads of a block whose tokens lie anywhere in x: the weights by TMA, the rows of x, which no
 // tensor copy finds, 16 bytes a thread, swizzled as a tensor copy would have. Of a slice all is
-// told when the next one has been asked for.
-template <class T>
-__device__ __forceinline__ void gather_rows(const CUtensorMap& weights, const T* __restrict__ x,
-                                            const int* __restrict__ sources,
-                                            const Tile* __restrict__ tiles, const Problem& problem,
-                                            uint32_t ring, uint32_t full, uint32_t empty,
-                                            int slices, int count) {
+// told when kLate more have been asked for.
+template <class T, class S>
+__device__ __forceinline__ void gather_rows(const CUtensorMap& weights, const T* x,
+                                            const int* sources, const Tile* tiles,
+                                            const Problem& problem, uint32_t ring, uint32_t full,
+                                            uint32_t empty, int slices, int count) {
+  constexpr int kUnits = S::kTokens / 16;
   const int part = threadIdx.x % 8, line = threadIdx.x / 8;
   const uint32_t own = line * 128 + ((part ^ (line & 7)) << 4);
-  int stage = 0, untold = -1;
+  int stage = 0, late = 0;  // of so many stages before `stage` nothing was told
   uint32_t parity = 0;
+  const auto tell = [&] {
+    const int first = stage - late;
+    ptx::fence_shared_for_copies();
+    ptx::mbarrier_arrive_at(full + 8 * (first < 0 ? first + S::kStages : first), 0);
+  };
   for (int i = blockIdx.x; i < count; i += gridDim.x) {
     const Work work = work_at(i, tiles, problem);
     const int units = (work.tokens + 15) / 16;
-    int token[kTokens / 16];
+    int token[kUnits];
 #pragma unroll
-    for (int unit = 0; unit < kTokens / 16; ++unit) {
+    for (int unit = 0; unit < kUnits; ++unit) {
       token[unit] = 0;  // past the end the last one again
-      if (unit < units) token[unit] = sources[work.row + min(unit * 16 + line, work.tokens - 1)];
+      if (unit < units) {
+        token[unit] = __ldcg(sources + work.row + min(unit * 16 + line, work.tokens - 1));
+      }
     }
     for (int slice = 0; slice < slices; ++slice) {
       ptx::mbarrier_wait(empty + 8 * stage, parity ^ 1);
-      const uint32_t left = ring + stage * kStageBytes;
+      const uint32_t left = ring + stage * S::kStageBytes;
       const int k = slice * 64;
       if (threadIdx.x == 0) {
         const uint32_t ready = full + 8 * stage;
-        ptx::mbarrier_expect(ready, kLeftBytes);
+        ptx::mbarrier_expect(ready, S::kLeftBytes);
         ptx::load_box(left, &weights, k, work.left, ready);
-        ptx::load_box(left + kLeftBytes / 2, &weights, k, work.left + problem.second, ready);
+        ptx::load_box(left + S::kLeftBytes / 2, &weights, k, work.left + problem.second, ready);
       }
       const int column = k + part * 8, bytes = column < problem.depth ? 16 : 0;
       const T* from = x + (bytes ? column : 0);
 #pragma unroll
-      for (int unit = 0; unit < kTokens / 16; ++unit) {
+      for (int unit = 0; unit < kUnits; ++unit) {
         if (unit >= units) break;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(left + kLeftBytes + own +
-                                                                           unit * 2048),
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(left + S::kLeftBytes +
+                                                                           own + unit * 2048),
                      "l"(from + int64_t{token[unit]} * problem.depth), "r"(bytes)
                      : "memory");
       }
       asm volatile("cp.async.commit_group;" ::: "memory");
-      if (untold >= 0) {
-        asm volatile("cp.async.wait_group 1;" ::: "memory");
-        ptx::fence_shared_for_copies();
-        ptx::mbarrier_arrive_at(full + 8 * untold, 0);
+      if (late == S::kLate) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(S::kLate) : "memory");
+        tell();
+      } else {
+        ++late;
       }
-      untold = stage;
-      if (++stage == kStages) stage = 0, parity ^= 1;
+      if (++stage == S::kStages) stage = 0, parity ^= 1;
     }
   }
-  if (untold >= 0) {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    ptx::fence_shared_for_copies();
-    ptx::mbarrier_arrive_at(full + 8 * untold, 0);
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  for (; late > 0; --late) tell();
+}
+
+// The loads of a block whose tokens lie side by side, by one thread. Of the depth a slice has 128
+// bytes of the weights and kBoxes times 128 of the tokens.
+template <class S, int kBoxes = 1>
+__device__ __forceinline__ void load_tiles(const CUtensorMap& weights, const CUtensorMap& by_64,
+                                           const CUtensorMap& by_16, const Tile* tiles,
+                                           const Problem& problem, uint32_t ring, uint32_t full,
+                                           uint32_t empty, int slices, int count) {
+  constexpr int kDeep = 64 * kBoxes, kMost = S::kTokens / kBoxes;
+  int stage = 0;
+  uint32_t parity = 0;
+  const auto ask_weights = [&](const Work& work, int slice, int to) {
+    const uint32_t ready = full + 8 * to, left = ring + to * S::kStageBytes;
+    const int k = slice * kDeep;
+    ptx::mbarrier_expect(ready, S::kLeftBytes + (work.tokens + 15) / 16 * 2048 * kBoxes);
+    ptx::load_box(left, &weights, k, work.left, ready);
+    ptx::load_box(left + S::kLeftBytes / 2, &weights, k, work.left + problem.second, ready);
+  };
+  int asked = 0;
+  if (static_cast<int>(blockIdx.x) < count) {
+    const Work work = work_at(blockIdx.x, tiles, problem);
+    for (; asked < min(slices, S::kStages); ++asked) ask_weights(work, asked, asked);
+  }
+  kernforge::grid_dependency_synchronize();  // what the kernel before it wrote
+  for (int i = blockIdx.x; i < count; i += gridDim.x) {
+    const Work work = work_at(i, tiles, problem);
+    const int units = (work.tokens + 15) / 16;
+    for (int slice = 0; slice < slices; ++slice) {
+      if (asked > 0) {
+        --asked;
+      } else {
+        ptx::mbarrier_wait(empty + 8 * stage, parity ^ 1);
+        ask_weights(work, slice, stage);
+      }
+      const uint32_t ready = full + 8 * stage;
+      const uint32_t right = ring + stage * S::kStageBytes + S::kLeftBytes;
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box) {
+        const uint32_t first = right + box * kMost * 128;
+        const int k = slice * kDeep + box * 64;
+        int unit = 0;
+        if constexpr (kMost >= 64) {
+          for (; unit + 4 <= units; unit += 4) {
+            ptx::load_box(first + unit * 2048, &by_64, k, work.row + unit * 16, ready);
+          }
+        }
+        for (; unit < units; ++unit) {
+          ptx::load_box(first + unit * 2048, &by_16, k, work.row + unit * 16, ready);
+        }
+      }
+      if (++stage == S::kStages) stage = 0, parity ^= 1;
+    }
   }
 }
 
-template <class T, bool kGated>
-static __global__ void __launch_bounds__(384, 1)
+__device__ __forceinline__ uint32_t dynamic_shared_memory() {
+  extern __shared__ __align__(1024) char memory[];  // as the swizzle of 128 bytes wants it
+  return ptx::shared_address(memory);
+}
+
+// kGather: of the first product, whose tokens are rows of x; else they lie side by side.
+template <class T, class S, bool kGated, bool kGather>
+static __global__ void __launch_bounds__(S::kThreads, 1)
     grouped(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap by_64,
             const __grid_constant__ CUtensorMap by_16, const __grid_constant__ CUtensorMap to,
-            const T* __restrict__ x, const int* __restrict__ sources,
-            const int* __restrict__ tiles_in_all, const Tile* __restrict__ tiles,
+            const T* x, const int* sources, const int* tiles_in_all, const Tile* tiles,
             const Problem problem) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ __align__(1024) char memory[];  // as the swizzle of 128 bytes wants it
-  const uint32_t ring = ptx::shared_address(memory);
-  const uint32_t out = ring + kStages * kStageBytes;
-  const uint32_t full = out + 2 * kOutBytes, empty = full + 8 * kStages;
+  const uint32_t ring = dynamic_shared_memory();
+  const uint32_t out = ring + S::kStages * S::kStageBytes;
+  const uint32_t full = out + S::kGroups * kOutBytes, empty = full + 8 * S::kStages;
   const int group = threadIdx.x / 128;
   if (threadIdx.x == 0) {
     ptx::prefetch_map(&weights);
     ptx::prefetch_map(&by_64);
     ptx::prefetch_map(&by_16);
     ptx::prefetch_map(&to);
-    for (int i = 0; i < kStages; ++i) {
-      ptx::mbarrier_init(full + 8 * i, kGated ? 1 + 128 : 1);
-      ptx::mbarrier_init(empty + 8 * i, 2);
+    for (int i = 0; i < S::kStages; ++i) {
+      ptx::mbarrier_init(full + 8 * i, kGather ? 1 + 128 : 1);
+      ptx::mbarrier_init(empty + 8 * i, S::kGroups);
     }
     ptx::mbarrier_init_fence();
   }
   __syncthreads();
+  if constexpr (kGated) kernforge::grid_dependency_synchronize();  // what the sort wrote
+  if (problem.early) cudaTriggerProgrammaticLaunchCompletion();
 
   const int slices = (problem.depth + 63) / 64;
-  const int count = __ldg(tiles_in_all) * problem.across;
+  const int count = __ldcg(tiles_in_all) * problem.across;
   if (group == 0) {
-    ptx::fewer_registers<40>();
-    if constexpr (kGated) {
-      gather_rows(weights, x, sources, tiles, problem, ring, full, empty, slices, count);
+    if constexpr (S::kGroups == 2) ptx::fewer_registers<40>();
+    if constexpr (kGather) {
+      gather_rows<T, S>(weights, x, sources, tiles, problem, ring, full, empty, slices, count);
     } else if (threadIdx.x == 0) {
-      int stage = 0;
-      uint32_t parity = 0;
-      for (int i = blockIdx.x; i < count; i += gridDim.x) {
-        const Work work = work_at(i, tiles, problem);
-        const int units = (work.tokens + 15) / 16;
-        for (int slice = 0; slice < slices; ++slice) {
-          ptx::mbarrier_wait(empty + 8 * stage, parity ^ 1);
-          const uint32_t ready = full + 8 * stage;
-          const uint32_t left = ring + stage * kStageBytes, right = left + kLeftBytes;
-          ptx::mbarrier_expect(ready, kLeftBytes + units * 16 * 128);
-          const int k = slice * 64;
-          ptx::load_box(left, &weights, k, work.left, ready);
-          ptx::load_box(left + kLeftBytes / 2, &weights, k, work.left + problem.second, ready);
-          int unit = 0;
-          for (; unit + 4 <= units; unit += 4) {
-            ptx::load_box(right + unit * 2048, &by_64, k, work.row + unit * 16, ready);
-          }
-          for (; unit < units; ++unit) {
-            ptx::load_box(right + unit * 2048, &by_16, k, work.row + unit * 16, ready);
-          }
-          if (++stage == kStages) stage = 0, parity ^= 1;
-        }
-      }
+      load_tiles<S>(weights, by_64, by_16, tiles, problem, ring, full, empty, slices, count);
     }
   } else {
-    ptx::more_registers<232>();
+    if constexpr (S::kGroups == 2) ptx::more_registers<232>();
     const int consumer = group - 1;
     // Of few slices the first warp group could be a whole tile ahead. Rows that are gathered are
     // told a slice later, for which a stage of the ring has to be free.
-    const int stagger = slices > 2 * kStages ? kStages - kGated : 0;
-    Consumer<T, kGated> own{ring,
-                            out + consumer * kOutBytes,
-                            full,
-                            empty,
-                            slices,
-                            stagger,
-                            consumer,
-                            static_cast<int>(threadIdx.x % 128 / 32),
-                            static_cast<int>(threadIdx.x % 32),
-                            &to};
+    const int stagger =
+        S::kGroups == 2 && slices > 2 * S::kStages ? S::kStages - kGather * S::kLate : 0;
+    Consumer<T, S, kGated> own{ring,
+                               out + consumer * kOutBytes,
+                               full,
+                               empty,
+                               slices,
+                               stagger,
+                               consumer,
+                               static_cast<int>(threadIdx.x % 128 / 32),
+                               static_cast<int>(threadIdx.x % 32),
+                               &to};
     int i = blockIdx.x;
     Work work{};
     if (i < count) work = work_at(i, tiles, problem);
@@ -303,34 +375,42 @@ static __global__ void __launch_bounds__(384, 1)
       i += gridDim.x;
       Work next{};
       if (i < count) next = work_at(i, tiles, problem);
-      switch ((work.tokens + 15) / 16) {
-        case 1:
-          own.template tile<16>(work);
-          break;
-        case 2:
+      if constexpr (S::kTokens == 32) {
+        if (work.tokens > 16) {
           own.template tile<32>(work);
-          break;
-        case 3:
-        case 4:
-          own.template tile<64>(work);
-          break;
-        case 5:
-          own.template tile<80>(work);
-          break;
-        case 6:
-          own.template tile<96>(work);
-          break;
-        case 7:
-          own.template tile<112>(work);
-          break;
-        case 8:
-          own.template tile<128>(work);
-          break;
-        case 9:
-          own.template tile<144>(work);
-          break;
-        default:
-          own.template tile<160>(work);
+        } else {
+          own.template tile<16>(work);
+        }
+      } else {
+        switch ((work.tokens + 15) / 16) {
+          case 1:
+            own.template tile<16>(work);
+            break;
+          case 2:
+            own.template tile<32>(work);
+            break;
+          case 3:
+          case 4:
+            own.template tile<64>(work);
+            break;
+          case 5:
+            own.template tile<80>(work);
+            break;
+          case 6:
+            own.template tile<96>(work);
+            break;
+          case 7:
+            own.template tile<112>(work);
+            break;
+          case 8:
+            own.template tile<128>(work);
+            break;
+          case 9:
+            own.template tile<144>(work);
+            break;
+          default:
+            own.template tile<160>(work);
+        }
       }
       work = next;
     }

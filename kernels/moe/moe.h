@@ -37,18 +37,25 @@ struct Route {
 // y[t] = sum over j of weights[t, j] * w2[e] (silu(gate) * up) with e = ids[t, j], gate and up the
 // two halves of w1[e] x[t]. x, y [tokens, width], w1 [experts, 2 inner, width], w2
 // [experts, width, inner], weights and ids [tokens, top], all without gaps. An id outside of the
-// experts adds nothing.
+// experts adds nothing. With factors w1 and w2 are bytes, each an e4m3, and are multiplied by a
+// factor for each block of 128 by 128: [experts, parts of 2 inner, parts of width] and
+// [experts, parts of width, parts of inner].
+constexpr int64_t kFactorBlock = 128;
 struct Experts {
   const void *x, *w1, *w2;
   const void* weights;
   const int32_t* ids;
   void* y;
   int64_t tokens, width, inner, experts, top;
+  const float *w1_scale = nullptr, *w2_scale = nullptr;
 };
 
 // On a CPU: of tokens [begin, end); silu(gate) * up of rows that hold both.
 void route_cpu(DType dtype, const Route& of, int64_t begin, int64_t end);
 void gated_cpu(DType dtype, const void* both, void* out, int64_t rows, int64_t inner);
+// A matrix of bytes, each an e4m3, times its factors, in the dtype.
+void widen_cpu(DType dtype, const void* bytes, const float* factors, void* out, int64_t rows,
+               int64_t columns);
 // One row of y: the sum of rows[at[j]] with its weight, over those that are not negative.
 void add_weighted_cpu(DType dtype, const void* rows, const int64_t* at, const void* weights,
                       void* y, int64_t top, int64_t width);

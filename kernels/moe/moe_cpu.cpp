@@ -98,6 +98,30 @@ void gated_cpu(DType dtype, const void* both, void* out, int64_t rows, int64_t i
   });
 }
 
+void widen_cpu(DType dtype, const void* bytes, const float* factors, void* out, int64_t rows,
+               int64_t columns) {
+  float values[256];
+  for (int i = 0; i < 256; ++i) {
+    const int exponent = i >> 3 & 15, mantissa = i & 7;
+    float v = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                            : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    if ((i & 0x7F) == 0x7F) v = std::numeric_limits<float>::quiet_NaN();
+    values[i] = i & 0x80 ? -v : v;
+  }
+  const int64_t across = (columns + kFactorBlock - 1) / kFactorBlock;
+  kernforge::dispatch(dtype, [&](auto element) {
+    using T = decltype(element);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto* from = static_cast<const uint8_t*>(bytes) + r * columns;
+      const float* of_row = factors + r / kFactorBlock * across;
+      T* to = static_cast<T*>(out) + r * columns;
+      for (int64_t c = 0; c < columns; ++c) {
+        to[c] = static_cast<T>(values[from[c]] * of_row[c / kFactorBlock]);
+      }
+    }
+  });
+}
+
 void add_weighted_cpu(DType dtype, const void* rows, const int64_t* at, const void* weights,
                       void* y, int64_t top, int64_t width) {
   kernforge::dispatch(dtype, [&](auto element) {

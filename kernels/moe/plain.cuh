@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <cuda_fp8.h>
+
 #include "kernforge/dtype.cuh"
 #include "sort.cuh"
 
@@ -12,13 +14,34 @@ namespace moe::plain {
 
 constexpr int kThreads = 256, kTokens = 64, kColumns = 32, kDepth = 16;
 
+// The weights of all experts, [experts, rows, depth]; of bytes (e4m3) a factor for each block.
+template <class T>
+struct Weights {
+  const T* all;
+  int64_t rows, depth;
+  const float* factors;
+
+  __device__ __forceinline__ auto at(int64_t expert, int64_t row, int64_t k) const {
+    const T own = all[(expert * rows + row) * depth + k];
+    if constexpr (sizeof(T) == 1) {
+      const int64_t down = (rows + kFactorBlock - 1) / kFactorBlock;
+      const int64_t across = (depth + kFactorBlock - 1) / kFactorBlock;
+      const __half wide(__nv_cvt_fp8_to_halfraw(own, __NV_E4M3));
+      return __half2float(wide) *
+             factors[(expert * down + row / kFactorBlock) * across + k / kFactorBlock];
+    } else {
+      return kernforge::widen(own);
+    }
+  }
+};
+
 // 16 x 16 threads, each with 4 tokens and 2 columns, of the gate and of up with kGated. `w` is
-// [experts, columns, depth], or [experts, 2 columns, depth]; `to` has `columns`.
-template <class T, bool kGated>
+// [experts, columns, depth], or [experts, 2 columns, depth]; `to` has `columns`. V: of a weight.
+template <class T, class V, bool kGated>
 static __global__ void __launch_bounds__(kThreads)
-    multiply(const T* __restrict__ w, const T* __restrict__ from, T* __restrict__ to,
-             const int* __restrict__ tiles_in_all, const sorting::Tile* __restrict__ tiles,
-             const int64_t columns, const int64_t depth) {
+    multiply(const Weights<V> w, const T* from, T* to, const int* tiles_in_all,
+             const sorting::Tile* tiles, const int64_t columns, const int64_t depth) {
+  kernforge::grid_dependency_synchronize();
   using W = kernforge::widened_t<T>;
   constexpr int kHalves = kGated ? 2 : 1;
   __shared__ W left[kDepth][kTokens + 4], right[kHalves][kDepth][kColumns + 4];
@@ -38,8 +61,8 @@ static __global__ void __launch_bounds__(kThreads)
       for (int half = 0; half < kHalves; ++half) {
         for (int line = ty; line < kColumns; line += 16) {
           const bool in = at < depth && column + line < columns;
-          const int64_t row = (int64_t{tile.expert} * kHalves + half) * columns + column + line;
-          right[half][tx][line] = in ? static_cast<W>(kernforge::widen(w[row * depth + at])) : W{0};
+          const int64_t row = half * columns + column + line;
+          right[half][tx][line] = in ? static_cast<W>(w.at(tile.expert, row, at)) : W{0};
         }
       }
       __syncthreads();

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 
@@ -42,6 +44,14 @@ def route(
     if normalize:
         weights = weights / weights.sum(1, keepdim=True)
     return weights * scale, ids
+
+
+def widened(weights: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``[experts, n, k]``, each block of 128 by 128 times its factor."""
+    out = weights.to(dtype).clone()
+    for i, j in itertools.product(range(scale.shape[1]), range(scale.shape[2])):
+        out[:, i * 128 : i * 128 + 128, j * 128 : j * 128 + 128] *= scale[:, i, j, None, None]
+    return out
 
 
 def experts(

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernforge/dtype.cuh"
+#include "kernforge/pdl.cuh"
 #include "moe.h"
 
 namespace moe::routing {
@@ -52,6 +53,7 @@ __device__ __forceinline__ uint32_t open_groups(const float* choices, const Rout
 // kEach: experts of a lane.
 template <class T, int kEach>
 static __global__ void __launch_bounds__(kWarps * 32) route(const Route of) {
+  kernforge::grid_dependency_synchronize();
   extern __shared__ float choices_of_block[];  // with groups, for each warp all experts
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t token = int64_t{blockIdx.x} * kWarps + warp;

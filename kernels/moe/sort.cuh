@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernforge/dtype.cuh"
+#include "kernforge/pdl.cuh"
 #include "tables.h"
 
 namespace moe::sorting {
@@ -55,20 +56,35 @@ __device__ __forceinline__ void lay_out(const Assignments& of, const Tables& to,
     if (lane == 0) *to.tiles_in_all = tile;
   }
   __syncthreads();
-  for (int e = warp; e < of.experts; e += warps) {
-    const int parts = (counts[e] + most - 1) / most;
-    if (parts == 0) continue;
-    const int units = (counts[e] + kUnit - 1) / kUnit, each = units / parts, more = units % parts;
-    for (int i = lane; i < parts; i += 32) {
-      const int first = (i * each + min(i, more)) * kUnit;
-      const int band = i / kBand * kBand;
+  // An expert with few tiles is one thread's, the others are a warp's each.
+  constexpr int kAlone = 4;
+  const auto write = [&](int e, int parts, int first, int step) {
+    const int units = (counts[e] + kUnit - 1) / kUnit;
+    const int each = parts == 1 ? units : units / parts, more = units - each * parts;
+    for (int i = first; i < parts; i += step) {
+      const int from = (i * each + min(i, more)) * kUnit, band = i / kBand * kBand;
       Tile tile;
       tile.expert = e;
       tile.band = tiles[e] + band;
-      tile.row = rows[e] + first;
-      tile.tokens = static_cast<int16_t>(min((each + (i < more)) * kUnit, counts[e] - first));
+      tile.row = rows[e] + from;
+      tile.tokens = static_cast<int16_t>(min((each + (i < more)) * kUnit, counts[e] - from));
       tile.width = static_cast<int16_t>(min(kBand, parts - band));
       to.tiles[tiles[e] + i] = tile;
+    }
+  };
+  bool crowded = false;
+  for (int e = threadIdx.x; e < of.experts; e += blockDim.x) {
+    const int parts = (counts[e] + most - 1) / most;
+    if (parts <= kAlone) {
+      write(e, parts, 0, 1);
+    } else {
+      crowded = true;
+    }
+  }
+  if (__syncthreads_or(crowded)) {
+    for (int e = warp; e < of.experts; e += warps) {
+      const int parts = (counts[e] + most - 1) / most;
+      if (parts > kAlone) write(e, parts, lane, 32);
     }
   }
 }
@@ -97,6 +113,7 @@ __device__ __forceinline__ void put(const Assignments& of, const Tables& to, int
 
 // How often the chunk has each expert.
 static __global__ void __launch_bounds__(kChunk) count(const Assignments of, const Tables to) {
+  kernforge::grid_dependency_synchronize();
   __shared__ int counts[kMostExperts];
   for (int e = threadIdx.x; e < of.experts; e += kChunk) counts[e] = 0;
   __syncthreads();
@@ -111,6 +128,7 @@ static __global__ void __launch_bounds__(kChunk) count(const Assignments of, con
 // One block: counts become sums, then the experts' first rows and the tiles.
 static __global__ void __launch_bounds__(1024)
     scan(const Assignments of, const Tables to, const int most) {
+  kernforge::grid_dependency_synchronize();
   __shared__ int counts[kMostExperts], rows[kMostExperts];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int e = warp; e < of.experts; e += warps) {
@@ -131,6 +149,7 @@ static __global__ void __launch_bounds__(1024)
 
 // The row of each assignment, in their order.
 static __global__ void __launch_bounds__(kChunk) place(const Assignments of, const Tables to) {
+  kernforge::grid_dependency_synchronize();
   __shared__ __align__(16) uint16_t ids[kChunk];
   const int i = blockIdx.x * kChunk + threadIdx.x, e = expert_of(of, i);
   ids[threadIdx.x] = static_cast<uint16_t>(e);
@@ -142,10 +161,12 @@ static __global__ void __launch_bounds__(kChunk) place(const Assignments of, con
 // All of it, of few assignments, by one block.
 static __global__ void __launch_bounds__(kFew)
     sort_few(const Assignments of, const Tables to, const int most) {
+  kernforge::grid_dependency_synchronize();
   __shared__ int counts[kMostExperts], rows[kMostExperts];
   __shared__ __align__(16) uint16_t ids[kFew];
-  const int i = threadIdx.x, e = expert_of(of, i);
+  const int i = threadIdx.x;
   for (int own = i; own < of.experts; own += blockDim.x) counts[own] = 0;
+  const int e = expert_of(of, i);
   ids[i] = static_cast<uint16_t>(e);
   __syncthreads();
   if (e >= 0) atomicAdd(&counts[e], 1);
@@ -160,14 +181,14 @@ using Vector = kernforge::AlignedVector<T, kLength>;
 // A row of x to each of its places; one block a token.
 template <class T, int kLength>
 static __global__ void __launch_bounds__(kThreads)
-    spread(const T* __restrict__ x, T* __restrict__ to, const int* __restrict__ positions,
-           const int top, const int64_t width) {
+    spread(const T* x, T* to, const int* positions, const int top, const int64_t width) {
+  kernforge::grid_dependency_synchronize();
   const int64_t token = blockIdx.x;
   const int* places = positions + token * top;
   for (int64_t c = threadIdx.x * kLength; c < width; c += kThreads * kLength) {
     const auto v = *reinterpret_cast<const Vector<T, kLength>*>(x + token * width + c);
     for (int j = 0; j < top; ++j) {
-      const int64_t row = __ldg(places + j);
+      const int64_t row = places[j];
       if (row >= 0) *reinterpret_cast<Vector<T, kLength>*>(to + row * width + c) = v;
     }
   }
@@ -176,30 +197,34 @@ static __global__ void __launch_bounds__(kThreads)
 // The weighted sum of a token's rows, in the order of its experts; one block a token.
 template <class T, int kLength>
 static __global__ void __launch_bounds__(kThreads)
-    gather(const T* __restrict__ from, T* __restrict__ y, const int* __restrict__ positions,
-           const float* __restrict__ weights, const int top, const int64_t width) {
+    gather(const T* from, T* y, const int* positions, const float* weights, const int top,
+           const int64_t width) {
   using W = kernforge::widened_t<T>;
   constexpr int kAtOnce = 8;
   const int64_t token = blockIdx.x;
+  kernforge::grid_dependency_synchronize();
   for (int64_t c = threadIdx.x * kLength; c < width; c += kThreads * kLength) {
     W sums[kLength] = {};
     for (int first = 0; first < top; first += kAtOnce) {
       Vector<T, kLength> rows[kAtOnce];
+      W weight[kAtOnce];
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
-        const int64_t row = first + j < top ? __ldg(positions + token * top + first + j) : -1;
+        const bool there = first + j < top;
+        const int64_t row = there ? positions[token * top + first + j] : -1;
+        weight[j] = there ? weights[token * top + first + j] : 0;
         rows[j] = {};
         if (row >= 0) {
           rows[j] = *reinterpret_cast<const Vector<T, kLength>*>(from + row * width + c);
+        } else {
+          weight[j] = 0;
         }
       }
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
-        if (first + j >= top || __ldg(positions + token * top + first + j) < 0) continue;
-        const W weight = __ldg(weights + token * top + first + j);
 #pragma unroll
         for (int i = 0; i < kLength; ++i) {
-          sums[i] = fma(weight, static_cast<W>(kernforge::widen(rows[j].at[i])), sums[i]);
+          sums[i] = fma(weight[j], static_cast<W>(kernforge::widen(rows[j].at[i])), sums[i]);
         }
       }
     }

@@ -30,6 +30,10 @@ inline int64_t rows_of(int64_t assignments, int64_t experts) {
   return (assignments + (kPad - 1) * hit + kPad - 1) / kPad * kPad;
 }
 
+inline int64_t most_tiles(int64_t assignments, int64_t experts, int most) {
+  return assignments / most + (assignments < experts ? assignments : experts);
+}
+
 // In one piece of memory, each part on 128 bytes.
 struct Tables {
   int* tiles_in_all;
@@ -49,10 +53,9 @@ inline Tables tables_in(void* memory, int64_t assignments, int64_t experts, int 
     return static_cast<void*>(here);
   };
   const int64_t chunks = (assignments + kChunk - 1) / kChunk;
-  const int64_t tiles = assignments / most + (assignments < experts ? assignments : experts);
   Tables of{};
   of.tiles_in_all = static_cast<int*>(part(4));
-  of.tiles = static_cast<Tile*>(part(tiles * 16));
+  of.tiles = static_cast<Tile*>(part(most_tiles(assignments, experts, most) * 16));
   of.first_row = static_cast<int*>(part(experts * 4));
   of.counts = static_cast<int*>(part(experts * chunks * 4));
   of.sources = static_cast<int*>(part(rows_of(assignments, experts) * 4));

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``kernforge bench`` computes, and what is right: Mixtral's block, Qwen3's, and decoding."""
 
-from reference import moe
+import dataclasses
+
+import torch
+from reference import moe, widened
 
 from kernforge import Tensor, Workload
 
@@ -30,6 +33,35 @@ def forward(tokens, experts, top, width, inner, *, dtype="bfloat16", size=0):
     )
 
 
+def scaled(tokens, experts, top, width, inner):
+    """The same with weights of 8 bits and a factor for each block of 128 by 128."""
+    plain = forward(tokens, experts, top, width, inner)
+    x, logits, w1, w2, _ = plain.inputs
+    factors = [
+        Tensor(shape=(experts, -(-w.shape[1] // 128), -(-w.shape[2] // 128)), dtype="float32")
+        for w in (w1, w2)
+    ]
+    hit = experts * (1 - (1 - top / experts) ** tokens)
+    return dataclasses.replace(
+        plain,
+        name=f"{tokens} tokens, {top} of {experts}, {width} x {inner} float8",
+        inputs=(
+            x,
+            logits,
+            *(dataclasses.replace(w, dtype="float8_e4m3fn") for w in (w1, w2)),
+            top,
+            *factors,
+        ),
+        reference=lambda x, logits, w1, w2, top, *factors: moe(
+            x.double(),
+            logits.double(),
+            *(widened(w, s, torch.float64) for w, s in zip((w1, w2), factors, strict=True)),
+            top,
+        ),
+        bytes=plain.bytes - int(3 * hit * width * inner),
+    )
+
+
 def sized(tokens):
     return [
         forward(tokens, 8, 2, 128, 64, dtype=dtype, size=tokens)
@@ -40,7 +72,9 @@ def sized(tokens):
 WORKLOADS = [
     forward(4096, 8, 2, 4096, 14336),
     forward(4096, 128, 8, 2048, 768),
-    forward(256, 128, 8, 2048, 768),
     forward(16, 128, 8, 2048, 768),
+    scaled(16, 128, 8, 2048, 768),
+    scaled(4096, 128, 8, 2048, 768),
     forward(1, 128, 8, 2048, 768),
+    forward(256, 128, 8, 2048, 768),
 ]

@@ -261,6 +261,137 @@ def test_a_graph_follows_the_experts_that_are_chosen(kernel, device, tokens):
         assert_bitwise(y, kernel.moe(x, logits, w1, w2, 2))
 
 
+scaled_shapes = [pytest.param(shape, id=name) for name, shape in cases.SCALED.items()] + [
+    pytest.param(shape, id=name, marks=(gpu, pytest.mark.gpu))
+    for name, shape in cases.SCALED_LARGE.items()
+]
+
+
+def drawn_scaled(shape, dtype, device):
+    """x, logits, w1, w2 of 8 bits and their factors."""
+    tokens, experts, _, width, inner = shape
+    source = torch.Generator().manual_seed(11)
+    x, logits = (
+        torch.randn(size, generator=source) for size in ((tokens, width), (tokens, experts))
+    )
+    weights = []
+    for rows, columns in ((2 * inner, width), (width, inner)):
+        wide = torch.randn((experts, rows, columns), generator=source) * 60
+        blocks = (experts, -(-rows // 128), -(-columns // 128))
+        scale = (0.2 + torch.rand(blocks, generator=source)) / (60 * columns**0.5)
+        weights.append((wide.clamp(-448, 448).to(torch.float8_e4m3fn).to(device), scale.to(device)))
+    (w1, w1_scale), (w2, w2_scale) = weights
+    return x.to(device, dtype), logits.to(device), w1, w2, w1_scale, w2_scale
+
+
+def exact_scaled(kernel, given, top):
+    x, logits, w1, w2, w1_scale, w2_scale = given
+    wide = [reference.widened(w, s, torch.float64) for w, s in ((w1, w1_scale), (w2, w2_scale))]
+    return by_the_same_experts(kernel, (x, logits, *wide), top)
+
+
+@per_dtype
+@pytest.mark.parametrize("shape", scaled_shapes)
+def test_weights_of_8_bits(kernel, device, dtype, shape):
+    given = drawn_scaled(shape, dtype, device)
+    x, logits, w1, w2, w1_scale, w2_scale = given
+    factors = {"w1_scale": w1_scale, "w2_scale": w2_scale}
+    got = kernel.moe(x, logits, w1, w2, shape[2], **factors)
+    assert got.shape == x.shape
+    assert got.dtype == dtype
+    exact = exact_scaled(kernel, given, shape[2])
+    assert (got.double() - exact).norm() <= NEAR[dtype] * exact.norm()
+    assert_bitwise(kernel.moe(x, logits, w1, w2, shape[2], **factors), got)
+
+
+@per_dtype
+@pytest.mark.parametrize("ids", UNEVEN.values(), ids=UNEVEN)
+@pytest.mark.parametrize("tokens", [3, 300])
+def test_weights_of_8_bits_with_experts_that_are_not_even(kernel, device, dtype, tokens, ids):
+    x, _, w1, w2, w1_scale, w2_scale = drawn_scaled((tokens, 8, 1, 48, 144), dtype, device)
+    ids = ids(tokens).to(device)
+    weights = torch.rand(ids.shape, generator=torch.Generator().manual_seed(1)).to(device)
+    wide = [reference.widened(w, s, torch.float64) for w, s in ((w1, w1_scale), (w2, w2_scale))]
+    exact = reference.experts(x.double(), weights.double(), ids, *wide)
+    got = kernel.experts(x, weights, ids, w1, w2, w1_scale=w1_scale, w2_scale=w2_scale)
+    assert got.isfinite().all()
+    assert (got.double() - exact).norm() <= NEAR[dtype] * exact.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_weight_of_8_bits_is_what_torch_says(kernel, device, dtype):
+    codes = torch.arange(256, dtype=torch.uint8)
+    codes[[0x7F, 0xFF]] = 0  # NaN
+    codes = codes.view(torch.float8_e4m3fn)
+    one = torch.ones(1).to(torch.float8_e4m3fn)
+    w1 = torch.cat((codes.expand(16, 256), one.expand(16, 256)))  # up is 1
+    w2 = torch.eye(256, 16).to(torch.float8_e4m3fn)
+    got = kernel.experts(
+        torch.eye(256, dtype=dtype, device=device),
+        torch.ones(256, 1, device=device),
+        torch.zeros(256, 1, dtype=torch.int32, device=device),
+        w1[None].to(device),
+        w2[None].to(device),
+        w1_scale=torch.ones(1, 1, 2, device=device),
+        w2_scale=torch.ones(1, 2, 1, device=device),
+    )
+    want = torch.nn.functional.silu(codes.float())[:, None].expand(256, 16)
+    torch.testing.assert_close(got[:, :16].float().cpu(), want, rtol=5e-3, atol=1e-6)
+
+
+def test_the_gradient_in_x_and_the_weights_of_weights_of_8_bits(kernel, device):
+    given = drawn_scaled((30, 8, 2, 48, 144), torch.float32, device)
+    x, logits, w1, w2, w1_scale, w2_scale = given
+    weights, ids = kernel.route(logits, 2)
+    leaves = [x.requires_grad_(), weights.requires_grad_()]
+    y = kernel.experts(x, weights, ids, w1, w2, w1_scale=w1_scale, w2_scale=w2_scale)
+    wide = [reference.widened(w, s, torch.float32) for w, s in ((w1, w1_scale), (w2, w2_scale))]
+    grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(device)
+    got = torch.autograd.grad(y, leaves, grad)
+    want = torch.autograd.grad(reference.experts(x, weights, ids, *wide), leaves, grad)
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiled_block_of_8_bits_is_the_same(kernel, device):
+    given = drawn_scaled((20, 8, 2, 48, 144), torch.bfloat16, device)
+
+    def block(*given):
+        *tensors, w1_scale, w2_scale = given
+        return kernel.moe(*tensors, 2, w1_scale=w1_scale, w2_scale=w2_scale)
+
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    assert_bitwise(compiled(*given), block(*given))
+    torch.library.opcheck(
+        kernel.functional._experts_scaled,
+        (given[0], *kernel.route(given[1], 2), *given[2:]),
+        test_utils="test_faketensor",  # torch has no arithmetic of 8 bits for the others
+    )
+
+
+REFUSED_SCALED = {
+    "one factor": ({"w2_scale": None}, "belong together, w2_scale is None"),
+    "dtype": ({"w1": torch.ones(8, 288, 48)}, "w1 must be Float8_e4m3fn with factors, got Float"),
+    "factors": (
+        {"w1_scale": torch.ones(8, 2, 1)},
+        r"w1_scale must be \[8, 3, 1\], got \[8, 2, 1\]",
+    ),
+    "dtype of factors": (
+        {"w2_scale": torch.ones(8, 1, 2).half()},
+        "w2_scale must be Float, got Half",
+    ),
+}
+
+
+@pytest.mark.parametrize(("other", "message"), REFUSED_SCALED.values(), ids=REFUSED_SCALED)
+def test_refusals_of_weights_of_8_bits(kernel, device, other, message):
+    names = ("x", "router_logits", "w1", "w2", "w1_scale", "w2_scale")
+    given = dict(zip(names, drawn_scaled((5, 8, 2, 48, 144), torch.float32, device), strict=True))
+    moved = {n: t.to(device) if isinstance(t, torch.Tensor) else t for n, t in other.items()}
+    with pytest.raises(ValueError, match=message):
+        kernel.moe(**{**given, **moved}, top_k=2)
+
+
 def test_autocast_casts(kernel, device):
     x, logits, w1, w2 = drawn((9, 4, 2, 16, 8), torch.float32, device)
     w1.requires_grad_()

@@ -119,23 +119,33 @@ Routed routed(const Tensor& logits, const std::optional<Tensor>& bias, int64_t t
   return all;
 }
 
+// Of weights of 8 bits.
+struct Factors {
+  Tensor w1, w2;
+};
+
 struct Given {
   DType dtype;
   moe::Experts of;
   Tensor x, weights, ids, w1, w2, y;
+  std::optional<Factors> factors;
 };
 
 Given given(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
-            const Tensor& w2) {
+            const Tensor& w2, const std::optional<Factors>& factors = std::nullopt) {
   const DType dtype = checked_dtype(x, "moe: x");
   if (x.dim() != 2) refuse("x must be [tokens, width], got " + shape_of(x));
   const int64_t tokens = x.size(0), width = x.size(1);
   for (const auto& [t, name] : {std::pair{&w1, "w1"}, {&w2, "w2"}}) {
     check_device(*t, x, name);
-    if (t->scalar_type() != x.scalar_type()) {
-      refuse(std::string(name) + " must be " + name_of(x.scalar_type()) + " like x, got " +
-             name_of(t->scalar_type()));
+    const ScalarType want = factors ? ScalarType::Float8_e4m3fn : x.scalar_type();
+    if (t->scalar_type() != want) {
+      refuse(std::string(name) + " must be " + name_of(want) +
+             (factors ? " with factors" : " like x") + ", got " + name_of(t->scalar_type()));
     }
+  }
+  if (factors && dtype == DType::kFloat64) {
+    refuse("with factors x must be float32, float16 or bfloat16, got Double");
   }
   check_device(weights, x, "weights");
   check_device(ids, x, "ids");
@@ -170,10 +180,23 @@ Given given(const Tensor& x, const Tensor& weights, const Tensor& ids, const Ten
              std::to_string(size));
     }
   }
+  if (factors) {
+    const auto blocks = [](int64_t n) { return (n + moe::kFactorBlock - 1) / moe::kFactorBlock; };
+    const auto check = [&](const Tensor& t, int64_t rows, int64_t columns, const char* name) {
+      check_device(t, x, name);
+      if (t.scalar_type() != ScalarType::Float) {
+        refuse(std::string(name) + " must be Float, got " + name_of(t.scalar_type()));
+      }
+      check_shape(t, {experts, blocks(rows), blocks(columns)}, name);
+    };
+    check(factors->w1, 2 * inner, width, "w1_scale");
+    check(factors->w2, width, inner, "w2_scale");
+  }
   const int64_t sizes[] = {tokens, width};
   Given all{
       dtype,       {},         packed(x),  packed(weights),
-      packed(ids), packed(w1), packed(w2), kernforge::new_contiguous(x, sizes, 2, x.scalar_type())};
+      packed(ids), packed(w1), packed(w2), kernforge::new_contiguous(x, sizes, 2, x.scalar_type()),
+      {}};
   all.of = {all.x.const_data_ptr(),
             all.w1.const_data_ptr(),
             all.w2.const_data_ptr(),
@@ -185,6 +208,11 @@ Given given(const Tensor& x, const Tensor& weights, const Tensor& ids, const Ten
             inner,
             experts,
             top};
+  if (factors) {
+    all.factors = Factors{packed(factors->w1), packed(factors->w2)};
+    all.of.w1_scale = static_cast<const float*>(all.factors->w1.const_data_ptr());
+    all.of.w2_scale = static_cast<const float*>(all.factors->w2.const_data_ptr());
+  }
   return all;
 }
 
@@ -199,9 +227,7 @@ Two route(const Tensor& logits, const std::optional<Tensor>& bias, int64_t top, 
   return {all.weights, all.ids};
 }
 
-Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
-               const Tensor& w2) {
-  const Given all = given(x, weights, ids, w1, w2);
+Tensor computed(const Tensor& x, const Given& all) {
   kernforge::on_device_of(x, "moe", [&](cudaStream_t stream) {
     const moe::Scratch scratch = moe::scratch_of(all.dtype, all.of);
     const auto bytes = [&](int64_t n) {
@@ -242,20 +268,28 @@ class NoGradient {
   bool before_;
 };
 
-Tensor linear(const Tensor& x, const Tensor& weights, int64_t expert) {
+// With factors the weights of the expert in the dtype of x, rounded once.
+Tensor linear(const Tensor& x, const Tensor& weights, int64_t expert, DType dtype,
+              const float* factors) {
   using torch::stable::detail::from;
   const std::optional<Tensor> no_bias;
-  std::array<StableIValue, 3> stack{from(x), from(torch::stable::select(weights, 0, expert)),
-                                    from(no_bias)};
+  Tensor own = torch::stable::select(weights, 0, expert);
+  if (factors != nullptr) {
+    const int64_t rows = own.size(0), columns = own.size(1), sizes[] = {rows, columns};
+    const auto blocks = [](int64_t n) { return (n + moe::kFactorBlock - 1) / moe::kFactorBlock; };
+    const Tensor wide = kernforge::new_contiguous(x, sizes, 2, x.scalar_type());
+    moe::widen_cpu(dtype, own.const_data_ptr(), factors + expert * blocks(rows) * blocks(columns),
+                   wide.mutable_data_ptr(), rows, columns);
+    own = wide;
+  }
+  std::array<StableIValue, 3> stack{from(x), from(own), from(no_bias)};
   TORCH_ERROR_CODE_CHECK(
       torch_call_dispatcher("aten::linear", "", stack.data(), TORCH_ABI_VERSION));
   return packed(torch::stable::detail::to<Tensor>(stack[0]));
 }
 
-Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
-               const Tensor& w2) {
+Tensor computed(const Tensor& x, const Given& all) {
   const NoGradient guard;
-  const Given all = given(x, weights, ids, w1, w2);
   const moe::Experts& of = all.of;
   std::vector<std::vector<int64_t> > by_expert(of.experts);
   for (int64_t i = 0; i < of.tokens * of.top; ++i) {
@@ -279,12 +313,13 @@ Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const 
                   kernforge::element(all.x, own[i] / of.top * of.width), row_bytes);
       at[own[i]] = next + i;
     }
-    const Tensor both = linear(rows, all.w1, e), inner = matrix(count, of.inner);
+    const Tensor both = linear(rows, all.w1, e, all.dtype, of.w1_scale),
+                 inner = matrix(count, of.inner);
     torch::stable::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
       moe::gated_cpu(all.dtype, kernforge::element(both, begin * 2 * of.inner),
                      kernforge::mutable_element(inner, begin * of.inner), end - begin, of.inner);
     });
-    const Tensor out = linear(inner, all.w2, e);
+    const Tensor out = linear(inner, all.w2, e, all.dtype, of.w2_scale);
     std::memcpy(kernforge::mutable_element(sorted, next * of.width), out.const_data_ptr(),
                 count * row_bytes);
     next += count;
@@ -301,6 +336,16 @@ Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const 
 
 #endif
 
+Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
+               const Tensor& w2) {
+  return computed(x, given(x, weights, ids, w1, w2));
+}
+
+Tensor experts_scaled(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
+                      const Tensor& w2, const Tensor& w1_scale, const Tensor& w2_scale) {
+  return computed(x, given(x, weights, ids, w1, w2, Factors{w1_scale, w2_scale}));
+}
+
 // On the device that this build is not for: a sentence instead of the dispatcher's table.
 [[noreturn]] void elsewhere(const Tensor& t, const char* name) {
   refuse(std::string(name) + " is on " + device_of(t) +
@@ -314,6 +359,10 @@ Tensor experts_elsewhere(const Tensor& x, const Tensor&, const Tensor&, const Te
                          const Tensor&) {
   elsewhere(x, "x");
 }
+Tensor experts_scaled_elsewhere(const Tensor& x, const Tensor&, const Tensor&, const Tensor&,
+                                const Tensor&, const Tensor&, const Tensor&) {
+  elsewhere(x, "x");
+}
 
 }  // namespace
 
@@ -322,16 +371,21 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
       "route(Tensor logits, Tensor? bias, int top_k, bool sigmoid, bool normalize, float scale,"
       " int groups, int top_groups) -> (Tensor, Tensor)");
   ops.def("experts(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2) -> Tensor");
+  ops.def(
+      "experts_scaled(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2, Tensor w1_scale,"
+      " Tensor w2_scale) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("route", TORCH_BOX(&route));
   ops.impl("experts", TORCH_BOX(&experts));
+  ops.impl("experts_scaled", TORCH_BOX(&experts_scaled));
 }
 
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
   ops.impl("route", TORCH_BOX(&route_elsewhere));
   ops.impl("experts", TORCH_BOX(&experts_elsewhere));
+  ops.impl("experts_scaled", TORCH_BOX(&experts_scaled_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

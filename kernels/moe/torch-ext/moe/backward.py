@@ -43,6 +43,13 @@ def of_route(
     return slope.scatter_add(1, at, weighted).to(logits.dtype)
 
 
+def widened(weights: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``[experts, n, k]`` times the factors of blocks of 128 by 128, in another dtype."""
+    _, rows, columns = weights.shape
+    factors = scale.repeat_interleave(128, 1)[:, :rows].repeat_interleave(128, 2)[:, :, :columns]
+    return (weights.to(scale.dtype) * factors).to(dtype)
+
+
 def _grouped(x: torch.Tensor) -> bool:
     """Whether ``torch._grouped_mm`` multiplies these without waiting for the host."""
     return (

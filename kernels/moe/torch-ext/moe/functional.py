@@ -11,6 +11,7 @@ from ._ops import add_op_namespace_prefix, ops
 # Overloads, not packets: which one is meant need not be found out again at each call.
 _route = ops.route.default
 _experts = ops.experts.default
+_experts_scaled = ops.experts_scaled.default
 
 _SCORES = {"softmax": False, "sigmoid": True}
 
@@ -28,6 +29,8 @@ def moe(
     scale: float = 1.0,
     groups: int = 1,
     top_groups: int = 1,
+    w1_scale: torch.Tensor | None = None,
+    w2_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The weighted sum of the outputs of the ``top_k`` experts of each token.
 
@@ -49,6 +52,8 @@ def moe(
         scale: multiplies the weights.
         groups: the experts are that many groups side by side, of which a token has
         top_groups: open: those whose two best scores (with ``bias``) have the largest sums.
+        w1_scale: as ``experts`` has it.
+        w2_scale: as ``experts`` has it.
 
     Returns:
         A contiguous tensor of the shape of ``x``, the same bits in every run.
@@ -67,7 +72,7 @@ def moe(
         groups=groups,
         top_groups=top_groups,
     )
-    return experts(x, weights, ids, w1, w2)
+    return experts(x, weights, ids, w1, w2, w1_scale=w1_scale, w2_scale=w2_scale)
 
 
 def route(
@@ -109,33 +114,52 @@ def experts(
     ids: torch.Tensor,
     w1: torch.Tensor,
     w2: torch.Tensor,
+    *,
+    w1_scale: torch.Tensor | None = None,
+    w2_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The sum over j of ``weights[t, j]`` times the output of expert ``ids[t, j]`` of ``x[t]``.
 
-    Differentiable once in all but ``ids``. Under ``torch.autocast`` x, w1 and w2 are cast.
+    Differentiable once in all but ``ids``; of weights with factors in ``x`` and ``weights`` alone.
+    Under ``torch.autocast`` x, w1 and w2 are cast, with factors only x.
 
     Args:
         x: float16, bfloat16 or float32 ``[..., width]``, on CPUs float64 as well.
         weights: ``[..., top_k]``, cast to float32 (with a float64 ``x`` to float64).
         ids: integers ``[..., top_k]``. One outside of the experts adds nothing.
-        w1: ``[experts, 2 * inner, width]`` of the dtype of ``x``, the gate before up.
-        w2: ``[experts, width, inner]`` of the dtype of ``x``.
+        w1: ``[experts, 2 * inner, width]`` of the dtype of ``x``, the gate before up; with factors
+            ``torch.float8_e4m3fn``.
+        w2: ``[experts, width, inner]`` of the same dtype.
+        w1_scale: float32 ``[experts, ceil(2 * inner / 128), ceil(width / 128)]``: each block of 128
+            by 128 of ``w1`` is multiplied by its factor, as DeepSeek-V3 and the FP8 models of Qwen3
+            have it (``weight_scale_inv``). x is not quantized.
+        w2_scale: the same of ``w2``, ``[experts, ceil(width / 128), ceil(inner / 128)]``.
 
     Returns:
         A contiguous tensor of the shape of ``x``, the same bits in every run.
 
     Raises:
-        ValueError: a shape, dtype or device is not as above.
+        ValueError: a shape, dtype or device is not as above, or only one of the factors is there.
         RuntimeError: CUDA refused the launch.
     """
+    if (w1_scale is None) != (w2_scale is None):
+        missing = "w1_scale" if w1_scale is None else "w2_scale"
+        raise ValueError(f"moe: w1_scale and w2_scale belong together, {missing} is None")
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
-        x, w1, w2 = x.to(dtype), w1.to(dtype), w2.to(dtype)
+        x = x.to(dtype)
+        if w1_scale is None:
+            w1, w2 = w1.to(dtype), w2.to(dtype)
     weights = weights.to(torch.float64 if x.dtype is torch.float64 else torch.float32)
     given = (_rows(x), _rows(weights), _rows(ids.to(torch.int32)), w1, w2)
+    if w1_scale is not None and w2_scale is not None:
+        given = (*given, w1_scale, w2_scale)
+        compute, record = _experts_scaled, _ExpertsScaled.apply
+    else:
+        compute, record = _experts, _Experts.apply
     if torch.is_grad_enabled() and any(t.requires_grad for t in given):
-        return _Experts.apply(*given).view(x.shape)
-    return _experts(*given).view(x.shape)
+        return record(*given).view(x.shape)
+    return compute(*given).view(x.shape)
 
 
 def _rows(t: torch.Tensor) -> torch.Tensor:
@@ -170,6 +194,22 @@ class _Experts(torch.autograd.Function):
     def backward(ctx, grad):
         dx, dweights, dw1, dw2 = backward.of_experts(grad, *ctx.saved_tensors)
         return dx, dweights, None, dw1, dw2
+
+
+class _ExpertsScaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *given):
+        ctx.save_for_backward(*given)
+        return _experts_scaled(*given)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        x, weights, ids, w1, w2, w1_scale, w2_scale = ctx.saved_tensors
+        w1 = backward.widened(w1, w1_scale, x.dtype)
+        w2 = backward.widened(w2, w2_scale, x.dtype)
+        dx, dweights, _, _ = backward.of_experts(grad, x, weights, ids, w1, w2)
+        return dx, dweights, None, None, None, None, None
 
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -223,3 +263,24 @@ def _experts_fake(
         ),
     )
     return x.new_empty(x.shape)
+
+
+@torch.library.register_fake(add_op_namespace_prefix("experts_scaled"))
+def _experts_scaled_fake(  # noqa: PLR0917 - what the op takes
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    w1_scale: torch.Tensor,
+    w2_scale: torch.Tensor,
+) -> torch.Tensor:
+    for name, weight, scale in (("w1", w1, w1_scale), ("w2", w2, w2_scale)):
+        blocks = [weight.shape[0], *(-(-size // 128) for size in weight.shape[1:])]
+        torch._check(
+            list(scale.shape) == blocks,
+            lambda name=name, blocks=blocks, scale=scale: (
+                f"moe: {name}_scale must be {blocks}, got {list(scale.shape)}"
+            ),
+        )
+    return _experts_fake(x, weights, ids, w1, w2)
