@@ -253,7 +253,7 @@ def table(results: list[dict[str, Any]]) -> dict[str, Any]:
                 f"{one['library']} {one['version']}",
                 one["device"],
                 one["claimed"],
-                f"{one['passed']} of {one['of']}",
+                f"{one['passed']} of {one['of']}" + (f" ({one['only']})" if one["only"] else ""),
             ]
             for one in results
         ],
@@ -335,6 +335,7 @@ def main() -> None:
         "version": options.version,
         "device": gpu() if options.device == "cuda" else "CPU",
         "claimed": options.claim,
+        "only": options.only or "",
         "passed": len(good) - len(failed),
         "of": len(good),
         "failed": failed,
