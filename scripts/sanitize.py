@@ -101,6 +101,14 @@ def checked(project: Path, tool: str, program: str, limit: float) -> dict[str, o
     }
 
 
+def _cell(result: dict[str, Any] | None) -> str:
+    if result is None:
+        return ""
+    if result["calls"] is None:
+        return "not ended"
+    return "findings" if result["finds"] else "nothing"
+
+
 def table(results: list[dict[str, Any]], head: dict[str, Any]) -> dict[str, object]:
     """A row for each kernel: the calls, and what each tool found."""
     tools = [tool for tool in TOOLS if any(r["tool"] == tool for r in results)]
@@ -108,16 +116,14 @@ def table(results: list[dict[str, Any]], head: dict[str, Any]) -> dict[str, obje
     for name in sorted({r["kernel"] for r in results}):
         own = {r["tool"]: r for r in results if r["kernel"] == name}
         calls = max((r["calls"] or 0 for r in own.values()), default=0)
-        said = [
-            "" if t not in own else "see the file" if own[t]["finds"] else "nothing" for t in tools
-        ]
+        said = [_cell(own.get(tool)) for tool in tools]
         rows.append([name, f"{calls:,}", *said])
     return {
         "title": f"compute-sanitizer, on an {head['gpu']}",
         "head": ["kernel", "calls", *(f"{tool} finds" for tool in tools)],
         "rows": rows,
         "note": "`scripts/sanitize.py`: the calls of each kernel's `tests/sanitize.py`, a process for "
-        "each tool.",
+        "each tool. The file has what was found, and the last call of what did not end in time.",
     }
 
 

@@ -24,4 +24,4 @@ def test_the_table_says_what_was_found_and_what_did_not_end():
     ]
     table = sanitize.table(results, {"gpu": "NVIDIA H200"})
     assert table["head"] == ["kernel", "calls", "memcheck finds", "racecheck finds"]
-    assert table["rows"] == [["a", "7", "nothing", "see the file"], ["b", "0", "see the file", ""]]
+    assert table["rows"] == [["a", "7", "nothing", "findings"], ["b", "0", "not ended", ""]]
