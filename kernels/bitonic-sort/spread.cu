@@ -207,6 +207,7 @@ static __global__ void __launch_bounds__(kMost == 0 ? 32 * kWarps : kMost, sprea
   extern __shared__ __align__(16) unsigned char memory[];
   using Wide = std::conditional_t<sizeof(U) == 8, uint64_t, uint32_t>;
   __shared__ Wide reduced[2][16];
+  __shared__ float ends[16][4];
   __shared__ uint32_t sums[16];
   constexpr bool kExact = kWhole<U>;
   const int log = of.log, thread = kBlock ? threadIdx.x : threadIdx.x & 31;
@@ -277,10 +278,11 @@ static __global__ void __launch_bounds__(kMost == 0 ? 32 * kWarps : kMost, sprea
       low = least_of(low, number(r));
       high = greatest_of(high, number(r));
     }
-    // Of some elements too.
+    // Of some elements too, one of 32.
     float some_low = INFINITY, some_high = -INFINITY;
     if (has_row) {
-      const int at = min((thread & ((1 << lanes) - 1)) * ((length >> lanes) | 1), length - 1);
+      const int asked = kBlock ? thread : thread & ((1 << lanes) - 1);
+      const int at = min(asked * ((length >> (log - kLogEach)) | 1), length - 1);
       if constexpr (kExact) {
         some_low = some_high = as_float(x[(row_first >> log) * length + at], keys);
       } else {
@@ -294,15 +296,18 @@ static __global__ void __launch_bounds__(kMost == 0 ? 32 * kWarps : kMost, sprea
       some_high = fmaxf(some_high, __shfl_xor_sync(0xffffffffu, some_high, 1 << i));
     }
     if constexpr (kBlock) {
-      auto* ends = reinterpret_cast<float*>(reduced);
       if ((threadIdx.x & 31) == 0) {
-        ends[threadIdx.x >> 5] = low;
-        ends[16 + (threadIdx.x >> 5)] = high;
+        ends[threadIdx.x >> 5][0] = low;
+        ends[threadIdx.x >> 5][1] = high;
+        ends[threadIdx.x >> 5][2] = some_low;
+        ends[threadIdx.x >> 5][3] = some_high;
       }
       __syncthreads();
       for (int i = 0; i < slots >> kLogWarp; ++i) {
-        low = least_of(low, ends[i]);
-        high = greatest_of(high, ends[16 + i]);
+        low = least_of(low, ends[i][0]);
+        high = greatest_of(high, ends[i][1]);
+        some_low = fminf(some_low, ends[i][2]);
+        some_high = fmaxf(some_high, ends[i][3]);
       }
     }
     float range = high - low;
