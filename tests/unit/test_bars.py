@@ -59,3 +59,14 @@ def test_what_no_document_has_is_not_measured(tmp_path):
     (tmp_path / "bitonic-sort-h200.json").write_text(json.dumps(document))
     assert "| 140 us | 139.0 us | yes |" in docs_bars.table(tmp_path)
     assert docs_bars.table(tmp_path).count("not measured") == len(docs_bars.BARS) - 1
+
+
+def test_a_difference_that_is_not_sure_is_not_ahead():
+    us = {"kernel": 2.0, "other": 3.0, "near": 2.1}
+    assert docs_bars.ahead_of_all(docs_bars.Times(us)) == ("1.050", True)
+    assert docs_bars.ahead_of_all(docs_bars.Times(us, unsure=frozenset({"other"}))) == (
+        "1.050",
+        True,
+    )
+    near = docs_bars.Times(us, unsure=frozenset({"near"}))
+    assert docs_bars.ahead_of_all(near) == ("1.050, not sure", False)
