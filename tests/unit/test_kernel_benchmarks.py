@@ -22,9 +22,15 @@ MOST = 8 << 20  # Bytes of a tensor of the workloads that are computed here.
 PEERS = {
     "gelu-approx": {"torch's kernel through torch.ops"},
     "img2gray": {"torch.compile, untuned", "torch.compile, any shape", "torchvision"},
-    "layer-norm": {"liger-kernel"},
+    "layer-norm": {"liger-kernel", "kernels-community"},
     "linear-gelu": {"torch._addmm_activation"},
-    "moe": {"torch._grouped_mm", "torch._grouped_mm, torch.compile"},
+    "moe": {
+        "torch._grouped_mm",
+        "torch._grouped_mm, torch.compile",
+        "megablocks",
+        "scattermoe",
+        "triton-kernels",
+    },
     "vector-add": {"torch's kernel through torch.ops"},
 }
 

@@ -38,4 +38,5 @@ def test_a_card_has_a_head_that_the_hub_reads(project):
     assert "license: " in head
     assert "  - kernels\n" in head
     assert f"\n# {project.name}\n" in body
-    assert f'/{project.name}", version=' in body
+    named = (f'/{project.name}", version=', '("{{ repo_id }}", version={{version}})')
+    assert any(name in body for name in named), "how to get it, which publishing may fill in"

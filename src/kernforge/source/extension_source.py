@@ -46,7 +46,8 @@ _STANDARD = {
     "stdexcept": r"runtime_error|invalid_argument|logic_error|out_of_range",
     "string": r"string|to_string",
     "tuple": r"tuple|make_tuple|tie|apply",
-    "type_traits": r"is_\w+|enable_if\w*|conditional\w*|decay\w*|remove_\w+|(?:true|false)_type|void_t",
+    "type_traits": r"is_\w+|enable_if\w*|conditional\w*|decay\w*|remove_\w+|(?:true|false)_type|void_t"
+    r"|integral_constant",
     "utility": r"move|forward|pair|make_pair|swap|declval|exchange|index_sequence\w*|get",
     "vector": r"vector",
 }

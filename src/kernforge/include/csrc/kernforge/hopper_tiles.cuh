@@ -474,6 +474,8 @@ static __global__ void __launch_bounds__(384, 1)
           for (int block = 0; block < kBlocks; ++block) run(d[block] + 4 * j, block, pair);
         }
       };
+      // A warp may still read what the tile before has of its columns.
+      if constexpr (E::kAny) barrier_sync(kOwn + consumer, 128);
       if constexpr (E::kScaled) {
         if (thread < kN / 2) store_pair(own_columns + thread * 8, of_columns_b.x, of_columns_b.y);
         barrier_sync(kOwn + consumer, 128);
@@ -484,7 +486,6 @@ static __global__ void __launch_bounds__(384, 1)
         });
         if (given.extras.bias != nullptr) barrier_sync(kOwn + consumer, 128);
       }
-      // All four warps have ended the tile before, or these products would not have ended.
       if constexpr (E::kAny) {
         if (!E::kScaled || given.extras.bias != nullptr) {
           const float scale = given.activation.scale();
