@@ -82,7 +82,7 @@ def collect() -> dict[str, dict[str, Any]]:
 
 def of_client(path: str) -> dict[str, dict[str, Any]]:
     """``collect`` in a program of its own, with a PYTHONPATH."""
-    argv = [sys.executable, "-P", __file__]  # beside it lies a module `kernels`
+    argv = [sys.executable, "-P", __file__]  # its own directory has a module named kernels
     done = subprocess.run(
         argv, env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"}, capture_output=True, check=True
     )

@@ -52,7 +52,7 @@ DEFAULT_POLICIES: list[Any] = [
         repo_id="huggingface/kernels-community", signer_uris=list(policy.COMMUNITY.identities)
     )
 ]
-"""Who may sign where a caller names nobody: the hub's community kernels."""
+"""Who may sign where the caller gives no policies: the hub's community kernels."""
 
 
 @dataclass
