@@ -96,6 +96,7 @@ def test_without_a_list_of_names_public_functions_count(project):
         ("{{ 1 / 0 }}", "CARD.md, line 1: division by zero"),
         ("{% include '/etc/passwd' %}", "CARD.md, line 1: no loader"),
         ("{{ range(10 ** 9) }}", "CARD.md, line 1: Range too big"),
+        ("a\n{{ repo_id * 2 ** 61 }}", "CARD.md, line 2: it needs more memory than there is"),
         ("{{ name.__class__.__mro__ }}", "CARD.md, line 1: access to attribute '__class__'"),
     ],
 )
