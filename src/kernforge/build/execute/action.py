@@ -191,6 +191,11 @@ class ActionRun:
             if not self._context.keeps_failed:
                 files.remove_tree(directory.path)
                 raise _FailedError(_failure(action, "", done, problems))
+            if done.stopped:
+                # It may have filled the disk up to its limit; to repeat it, its inputs are enough.
+                for entry in directory.path.iterdir():
+                    files.remove_tree(entry)
+                self._fill(action, directory)
             again = self._context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
             files.write_atomic(again, sandbox.by_hand(command), durable=False)
             raise _FailedError(_failure(action, f"sh {again}", done, problems))
