@@ -290,6 +290,15 @@ def test_gradients_of_broadcast_operands(kernel, device, batch):
             torch.testing.assert_close(one, other)
 
 
+def test_the_gradient_of_a_weight_lies_as_the_weight_does(kernel, device):
+    x = torch.randn(2, 5, 16, device=device).transpose(0, 1)
+    weight = torch.randn(8, 16, device=device, requires_grad=True)
+    grad = torch.randn(5, 2, 8, device=device)
+    (got,) = torch.autograd.grad(kernel.matmul(x, weight.t()), weight, grad)
+    assert got.is_contiguous()
+    torch.testing.assert_close(got, torch.einsum("tsn,tsk->nk", grad, x))
+
+
 def test_autocast_casts_as_matmul_does(kernel, device):
     a, b, bias, _ = drawn((9, 64, 48), torch.float32, device)
     b.requires_grad_()

@@ -136,6 +136,11 @@ def _run(a, b, options, tf32, out=None):
         return out
     leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*leading, a.shape[-2], b.shape[-1])
+    flat = residual is None or (residual.shape == shape and residual.is_contiguous())
+    if b.dim() == 2 and a.is_contiguous() and flat and out is None and scale_a is None:
+        # One matrix for all: their rows are those of one product.
+        residual = None if residual is None else residual.flatten(0, -2)
+        return _run(a.flatten(0, -2), b, (bias, residual, *options[2:]), tf32).view(shape)
     # An operand with one matrix for all is not copied: its stride is 0.
     left, right = (_batched(t, leading) for t in (a, b))
     if residual is not None:
@@ -181,10 +186,20 @@ class _Matmul(torch.autograd.Function):
     def backward(ctx, grad):
         a, b = ctx.saved_tensors
         wants_a, wants_b, wants_bias, _ = ctx.needs_input_grad
-        da = matmul(grad, b.mT).sum_to_size(a.shape) if wants_a else None
-        db = matmul(a.mT, grad).sum_to_size(b.shape) if wants_b else None
         of_bias = grad.sum(tuple(range(grad.dim() - 1))) if wants_bias else None
+        shape = a.shape
+        if b.dim() == 2:  # one matrix for all: one product sums over their rows
+            a, grad = a.flatten(0, -2), grad.flatten(0, -2)
+        da = _slope(grad, b.mT, a).view(shape) if wants_a else None
+        db = _slope(a.mT, grad, b) if wants_b else None
         return da, db, of_bias, None
+
+
+def _slope(left, right, of):
+    """The product as the gradient of a tensor, by columns where that is, so that it is not copied."""
+    if of.stride(-1) != 1 and of.stride(-2) == 1:
+        return matmul(right.mT, left.mT).mT.sum_to_size(of.shape)
+    return matmul(left, right).sum_to_size(of.shape)
 
 
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
