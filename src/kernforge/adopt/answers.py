@@ -44,6 +44,25 @@ def _sized(count: int) -> None:
         raise ValueError("too large to be followed")
 
 
+def text(*values: Any) -> str:
+    """The values as one text; ``ValueError`` if it would be too large."""
+    count, todo = 0, list(values)
+    while todo:  # a list may have another one many times
+        value = todo.pop()
+        count += len(value) if isinstance(value, str) else 1
+        _sized(count)
+        if not isinstance(value, str):
+            todo += iterated(value)
+            todo += value.values() if isinstance(value, dict) else ()
+    return "".join(map(str, values))
+
+
+def extend(holder: list[Any], values: list[Any]) -> None:
+    """Add values to a list; ``ValueError`` if it would be too large."""
+    _sized(len(holder) + len(values))
+    holder.extend(values)
+
+
 def _sum(left: Any, right: Any) -> Any:
     if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
         _sized(len(left) + len(right))
@@ -58,8 +77,10 @@ def _product(left: Any, right: Any) -> Any:
 
 
 def _remainder(left: Any, right: Any) -> Any:
-    if isinstance(left, str) and _WIDE_PERCENT.search(left):
-        raise ValueError("too wide to be followed")
+    if isinstance(left, str):
+        if _WIDE_PERCENT.search(left):
+            raise ValueError("too wide to be followed")
+        _sized(left.count("%") * len(text(right)))
     return left % right
 
 
@@ -71,8 +92,10 @@ def _small(value: Any) -> Any:
 
 def check_call(holder: Any, name: str, arguments: list[Any]) -> None:
     """Refuse a method's call whose result is far larger than what it is given."""
-    if isinstance(holder, str) and name == "format" and _WIDE_FORMAT.search(holder):
-        raise ValueError("too wide to be followed")
+    if isinstance(holder, str) and name == "format":
+        if _WIDE_FORMAT.search(holder):
+            raise ValueError("too wide to be followed")
+        _sized(holder.count("{") * len(text(arguments)))
     if isinstance(holder, str) and name == "replace":
         _sized(len(holder) + (holder.count(arguments[0]) + 1) * len(arguments[1]))
     if isinstance(holder, str) and name == "join":
@@ -156,7 +179,7 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "reversed": lambda a: list(reversed(a)),
     "set": set,
     "sorted": sorted,
-    "str": str,
+    "str": lambda value="": text(value),
     "sum": _total,
     "tuple": tuple,
     "zip": lambda *a, **_: list(zip(*a, strict=False)),

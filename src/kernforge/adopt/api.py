@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.adopt import beside, bindings, modules, package
@@ -22,7 +23,6 @@ from kernforge.system.files import publish_tree, staging, write_new
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from kernforge.adopt.bindings import Operator
 
@@ -80,8 +80,6 @@ def adopt(
     Raises:
         UsageError: there is nothing to adopt, the name is not usable, or something is at ``dest``.
     """
-    from pathlib import Path  # noqa: PLC0415 - a value here, a type above
-
     program = modules.read(source)
     kernel = name or _kernel_name(program)
     dest = dest or Path(kernel)

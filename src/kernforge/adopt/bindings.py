@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kernforge.adopt import cpp
 from kernforge.adopt.cpp import Function, Type
 from kernforge.adopt.modules import Remark
-from kernforge.source import op_schema
+from kernforge.source import cpp_text, op_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -134,10 +134,11 @@ class Translated:
 
 @dataclass(slots=True, kw_only=True)
 class _Source:
-    """One source on its way."""
+    """One source on its way; ``code`` is its text without comments and literals."""
 
     path: str
     text: str
+    code: str
     texts: Mapping[str, str]
     keys: tuple[str, ...]
     prefix: str
@@ -162,15 +163,15 @@ class _Bound:
 
 def binds(text: str) -> int:
     """How many blocks of a source register operators."""
-    code = cpp.masked(text)
-    libraries = (m for m in _LIBRARY.finditer(code) if m["kind"] != "_IMPL")
-    helpers = sum(1 for match in _HELPER.finditer(code) if match["open"] == "{")
-    return (
-        helpers
-        + len(_BLOCK.findall(code))
-        + len(_REGISTERED.findall(code))
-        + sum(1 for _ in libraries)
-    )
+    code = cpp_text.code(text)
+    libraries = [m for m in _LIBRARY.finditer(code) if m["kind"] != "_IMPL"]
+    modules = [m for m in _modules(code) if m["open"] == "{"]
+    return len(modules) + len(libraries) + len(_REGISTERED.findall(code))
+
+
+def _modules(code: str) -> list[re.Match[str]]:
+    """Blocks that bind functions with pybind11, and declarations of such."""
+    return [*_BLOCK.finditer(code), *_HELPER.finditer(code)]
 
 
 def translate(
@@ -193,7 +194,8 @@ def translate(
             block of the project; empty for a fragment.
         prefix: what the names of operators begin with, where two modules have the same names.
     """
-    source = _Source(path=path, text=text, texts=texts, keys=keys, prefix=prefix)
+    code = cpp_text.code(text)
+    source = _Source(path=path, text=text, code=code, texts=texts, keys=keys, prefix=prefix)
     result = _replace_blocks(source, header)
     result = _replace_registered(source, result)
     result = _replace_libraries(source, result)
@@ -201,10 +203,10 @@ def translate(
     if header and source.operators:
         result = f"{result.rstrip()}\n\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"
     _leftovers(source, result)
-    for match in _LAUNCH.finditer(cpp.masked(text)):
-        if len(cpp.split(match["inside"], match["inside"])) < _STREAM:
+    for match in _LAUNCH.finditer(code):
+        if len(cpp.split(match["inside"])) < _STREAM:
             source.left(
-                cpp.line_of(text, match.start()),
+                cpp_text.line_of(text, match.start()),
                 "the launch is on the default stream; give it at::cuda::getCurrentCUDAStream() as "
                 "the fourth argument",
                 "check",
@@ -231,14 +233,14 @@ def with_c_linkage(text: str, other: Mapping[str, str]) -> tuple[str, dict[str, 
     for name in sorted(defined - set(_c_functions(text))):
         pattern = rf"^(?P<indent>[ \t]*)(?=(?:[\w:<>]+[\s&*]+)+{name}\s*\([^;{{}}()]*\)\s*;)"
         if match := re.search(pattern, text, re.MULTILINE):
-            changed[name] = cpp.line_of(text, match.end())
+            changed[name] = cpp_text.line_of(text, match.end())
             text = f'{text[: match.end()]}extern "C" {text[match.end() :]}'
     return text, changed
 
 
 def _c_functions(text: str) -> Iterator[str]:
     """Names of functions with C linkage."""
-    code = cpp.masked(text)
+    code = cpp_text.code(text)
     for match in re.finditer(r'\bextern\s*"C"\s*', text):
         if code[match.end() : match.end() + 1] == "{":
             inside = code[match.end() + 1 : cpp.closing(code, match.end())]
@@ -251,15 +253,13 @@ def _c_functions(text: str) -> Iterator[str]:
 
 
 def _replace_blocks(source: _Source, header: str) -> str:
-    text = source.text
-    code = cpp.masked(text)
+    text, code = source.text, source.code
     parts, last = [], 0
-    blocks = [*_BLOCK.finditer(code), *_HELPER.finditer(code)]
-    for match in sorted(blocks, key=lambda match: match.start()):
+    for match in sorted(_modules(code), key=lambda match: match.start()):
         opened = match.start("open")
         end = cpp.closing(code, opened) if code[opened] == "{" else opened
         if end < 0:
-            source.left(cpp.line_of(text, match.start()), "the block does not end")
+            source.left(cpp_text.line_of(text, match.start()), "the block does not end")
             continue
         lines = list(_block(source, opened + 1, end, match["handle"]))
         registered = _library(lines, whole=bool(header)) if lines else ""
@@ -275,7 +275,7 @@ def _library(lines: list[str], *, whole: bool) -> str:
 
 def _block(source: _Source, begin: int, end: int, handle: str) -> Iterator[str]:
     """The lines of a library for the statements of a PYBIND11_MODULE block."""
-    text, code = source.text, cpp.masked(source.text)
+    text, code = source.text, source.code
     position = begin
     while position < end:
         blank = re.compile(r"\s*").match(code, position, end)
@@ -311,8 +311,8 @@ def _statement_end(code: str, begin: int, end: int) -> int:
 
 
 def _statement(source: _Source, begin: int, end: int, handle: str) -> Iterator[str]:
-    text, code = source.text, cpp.masked(source.text)
-    line = cpp.line_of(text, begin)
+    text, code = source.text, source.code
+    line = cpp_text.line_of(text, begin)
     statement = code[begin:end]
     if re.match(rf"{handle}\s*\.\s*doc\s*\(\)", statement):
         return
@@ -333,10 +333,9 @@ def _statement(source: _Source, begin: int, end: int, handle: str) -> Iterator[s
             continue  # inside the arguments of the one before
         position = cpp.closing(code, opened)
         inside = slice(opened + 1, position)
-        parts = cpp.split(text[inside], code[inside])
         first = text[opened + 1 : position]
-        at = cpp.line_of(text, opened + 1 + len(first) - len(first.lstrip()))
-        yield from _definition(source, [part for _, part in parts], at)
+        at = cpp_text.line_of(text, opened + 1 + len(first) - len(first.lstrip()))
+        yield from _definition(source, cpp.split(text[inside], code[inside]), at)
 
 
 def _definition(source: _Source, parts: Sequence[str], line: int) -> Iterator[str]:
@@ -482,11 +481,11 @@ def _overload(expression: str) -> tuple[str, list[str] | None, bool]:
     if match := re.fullmatch(
         r"(?:py|pybind11)::overload_cast<(.*)>\(\s*&?([\w:]+)\s*\)", expression, re.DOTALL
     ):
-        return match[2], [_bare(part) for _, part in cpp.split(match[1], match[1])], True
+        return match[2], [_bare(part) for part in cpp.split(match[1])], True
     if match := re.fullmatch(
         r"static_cast<.*?\(\s*\*\s*\)\s*\((.*)\)\s*>\(\s*&?([\w:]+)\s*\)", expression, re.DOTALL
     ):
-        return match[2], [_bare(part) for _, part in cpp.split(match[1], match[1])], True
+        return match[2], [_bare(part) for part in cpp.split(match[1])], True
     return expression.removeprefix("&").strip(), None, False
 
 
@@ -495,7 +494,7 @@ def _bare(written: str) -> str:
 
 
 def _lambda(source: _Source, expression: str) -> Function | None:
-    code = cpp.masked(expression)
+    code = cpp_text.code(expression)
     captures = cpp.closing(code, 0)
     start = code.find("{", captures)
     opened = code.find("(", captures, start)
@@ -506,9 +505,8 @@ def _lambda(source: _Source, expression: str) -> Function | None:
     returns = expression[end + 1 : start].partition("->")[2].strip() or _returned(source, body)
     if not returns:
         return None
-    inside = slice(opened + 1, end) if opened > 0 else slice(0, 0)
-    parameters = tuple(cpp.parameters(expression[inside], code[inside]))
-    return Function(returns=returns, parameters=parameters, body=body, prefix="", line=0)
+    parameters = tuple(cpp.parameters(code[opened + 1 : end] if opened > 0 else ""))
+    return Function(returns=returns, parameters=parameters, body=body, prefix="")
 
 
 def _returned(source: _Source, body: str) -> str:
@@ -636,7 +634,7 @@ def _converted(kind: Type, name: str) -> str:
 
 def _replace_registered(source: _Source, text: str) -> str:
     """Translate ``static auto registry = torch::RegisterOperators().op(...)``."""
-    code = cpp.masked(text)
+    code = cpp_text.code(text)
     parts, last = [], 0
     for match in _REGISTERED.finditer(code):
         end = _statement_end(code, match.start(), len(code))
@@ -644,8 +642,8 @@ def _replace_registered(source: _Source, text: str) -> str:
         for op in re.finditer(r"\.\s*op\s*(\()", code[match.start("chain") : end]):
             opened = match.start("chain") + op.start(1)
             inside = slice(opened + 1, cpp.closing(code, opened))
-            found = [part for _, part in cpp.split(text[inside], code[inside])]
-            line = cpp.line_of(text, opened)
+            found = cpp.split(text[inside], code[inside])
+            line = cpp_text.line_of(text, opened)
             name = _joined(found[0]).rpartition("::")[2] if found else ""
             if len(found) < 2 or not name.isidentifier():  # noqa: PLR2004
                 source.left(line, f"`.op({' '.join(text[inside].split())[:50]})` is not translated")
@@ -659,20 +657,18 @@ def _replace_registered(source: _Source, text: str) -> str:
 
 def _replace_libraries(source: _Source, text: str) -> str:
     """Give the namespaces that a source names the build's name."""
-    code = cpp.masked(source.text)
-    named = [m for m in _LIBRARY.finditer(code) if m["name"] != "TORCH_EXTENSION_NAME"]
+    code = source.code
+    blocks = [*_LIBRARY.finditer(code)]
+    named = [m for m in blocks if m["name"] != "TORCH_EXTENSION_NAME"]
     for match in named:
-        line = cpp.line_of(source.text, match.start())
+        line = cpp_text.line_of(code, match.start())
         source.left(line, f"the op namespace {match['name']} becomes the build's own", "changed")
-    if any(match["kind"] != "_IMPL" for match in _LIBRARY.finditer(code)):
-        blocks = _LIBRARY.finditer(code)
-        for match in (m for m in blocks if m["kind"] != "_IMPL"):
+    for match in blocks:
+        if match["kind"] != "_IMPL":
             opened = code.find("{", match.end())
-            inside = source.text[opened : cpp.closing(code, opened)]
-            for schema in op_schema.schemas_in(inside):
-                source.operators.append(
-                    _declared(source.path, schema, cpp.line_of(source.text, opened))
-                )
+            line = cpp_text.line_of(code, opened)
+            for schema in op_schema.schemas_in(source.text[opened : cpp.closing(code, opened)]):
+                source.operators.append(_declared(source.path, schema, line))
 
     def replacement(match: re.Match[str]) -> str:
         if text[match.start() - 1 : match.start()] == '"':
@@ -693,7 +689,7 @@ def _declared(path: str, schema: str, line: int) -> Operator:
     if "->" in schema:
         inside, _, returns = schema.partition("(")[2].rpartition("->")
         listed = inside.strip().removesuffix(")")
-        entries = [part.strip() for _, part in cpp.split(listed, listed)]
+        entries = [part.strip() for part in cpp.split(listed)]
         arguments = tuple(_schema_argument(entry) for entry in entries if entry != "*")
     return Operator(
         name=name,
@@ -724,7 +720,7 @@ def _schema_argument(text: str) -> OperatorArgument:
 
 def _replace_includes(text: str, header: str, *, registers: bool) -> str:
     """Headers of Python become headers of torch."""
-    wanted = WHOLE_HEADER if _WHOLE_TORCH.search(cpp.masked(text)) else TYPES_HEADER
+    wanted = WHOLE_HEADER if _WHOLE_TORCH.search(cpp_text.code(text)) else TYPES_HEADER
     added: list[str] = []
 
     def replacement(match: re.Match[str]) -> str:
@@ -749,18 +745,17 @@ def _replace_includes(text: str, header: str, *, registers: bool) -> str:
 
 def _leftovers(source: _Source, text: str) -> None:
     """Remarks on what still needs Python's headers."""
-    code = cpp.masked(source.text)
-    found = (*_BLOCK.finditer(code), *_HELPER.finditer(code))
-    blocks = [(m.start(), max(m.end(), cpp.closing(code, m.start("open")))) for m in found]
+    code = source.code
+    blocks = [(m.start(), max(m.end(), cpp.closing(code, m.start("open")))) for m in _modules(code)]
     for match in _PYBIND.finditer(code):
         inside = any(begin <= match.start() <= end for begin, end in blocks)
         if not inside and not re.search(r"namespace\s+py\s*=\s*$", code[: match.start()]):
-            line = cpp.line_of(source.text, match.start())
+            line = cpp_text.line_of(source.text, match.start())
             source.left(
                 line,
                 f"`{match[0]}` needs pybind11, which a kernel does not have; move it to Python",
             )
-    init = _PYINIT.search(cpp.masked(text))
+    init = _PYINIT.search(cpp_text.code(text))
     if init and "_WIN32" not in text[: init.start()]:
-        line = cpp.line_of(source.text, max(0, source.text.find(init[0])))
+        line = cpp_text.line_of(source.text, max(0, source.text.find(init[0])))
         source.left(line, f"`{init[0]}` is not needed: REGISTER_EXTENSION makes the module")

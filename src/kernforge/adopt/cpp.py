@@ -7,13 +7,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernforge.source import cpp_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_HIDDEN = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+'""",
-    re.DOTALL,
-)
 _OPEN, _CLOSE = "([{", ")]}"
 _BEFORE_TYPE = re.compile(
     r"\b(?:static|inline|extern|virtual|constexpr|__host__|__forceinline__|TORCH_API|[A-Z_]+_API|API|"
@@ -44,17 +42,8 @@ _WIDENED = {
     **dict.fromkeys(
         (
             *("int", "long", "long long", "short", "unsigned", "unsigned int", "unsigned long"),
-            *(
-                "size_t",
-                "int8_t",
-                "int16_t",
-                "int32_t",
-                "uint8_t",
-                "uint16_t",
-                "uint32_t",
-                "uint64_t",
-            ),
-            *("long int", "ssize_t", "index_t"),
+            *("long int", "size_t", "ssize_t", "index_t", "int8_t", "int16_t", "int32_t"),
+            *("uint8_t", "uint16_t", "uint32_t", "uint64_t"),
         ),
         ("int", "int64_t"),
     ),
@@ -93,24 +82,12 @@ class Function:
         parameters: in order.
         body: text of the body; empty for a declaration.
         prefix: words before the type, as in ``static``.
-        line: where its name stands.
     """
 
     returns: str
     parameters: tuple[CppParameter, ...]
     body: str
     prefix: str
-    line: int
-
-
-def masked(text: str) -> str:
-    """The text with blanks in the place of comments and strings; positions do not change."""
-    return _HIDDEN.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-
-
-def line_of(text: str, position: int) -> int:
-    """The line of a position, from 1."""
-    return text.count("\n", 0, position) + 1
 
 
 def closing(code: str, start: int) -> int:
@@ -126,34 +103,36 @@ def closing(code: str, start: int) -> int:
     return -1
 
 
-def split(text: str, code: str) -> list[tuple[int, str]]:
-    """The parts of an argument list, split at commas outside brackets, each with its position."""
-    parts: list[tuple[int, str]] = []
+def split(text: str, code: str = "") -> list[str]:
+    """The parts of an argument list, split at commas outside brackets.
+
+    Args:
+        code: the list without comments and literals; empty if it has none.
+    """
+    parts: list[str] = []
     depth = angle = last = 0
-    for position, character in enumerate(code):
+    for position, character in enumerate(code or text):
         if character in _OPEN:
             depth += 1
         elif character in _CLOSE:
             depth -= 1
         elif character == "<":
             angle += 1
-        elif character == ">" and code[position - 1] != "-":
+        elif character == ">" and (code or text)[position - 1] != "-":
             angle = max(0, angle - 1)
         elif character == "," and depth == 0 and angle == 0:
-            parts.append((last, text[last:position]))
+            parts.append(text[last:position])
             last = position + 1
-    parts.append((last, text[last:]))
-    return [(at, part) for at, part in parts if part.strip()]
+    return [part for part in (*parts, text[last:]) if part.strip()]
 
 
 def functions(text: str, name: str) -> Iterator[Function]:
     """Declarations and definitions of a function in a source, definitions with their body."""
-    code = masked(text)
+    code = cpp_text.code(text)
     for match in re.finditer(rf"(?<![\w.>]){re.escape(name)}\s*\(", code):
         begin = max(code.rfind(mark, 0, match.start()) for mark in ";{}") + 1
-        before = text[begin : match.start()]
-        # Directives and comments before the type are not part of it.
-        before = re.sub(r"//[^\n]*|/\*.*?\*/", " ", before, flags=re.DOTALL)
+        before = code[begin : match.start()]
+        # Directives before the type are not part of it.
         before = re.sub(r"^\s*#.*(?:\\\n.*)*$", " ", before, flags=re.MULTILINE)
         before = re.sub(r"\btemplate\s*<[^{};]*?>\s*(?=[\w:])", " template ", before)
         before = re.sub(r"(?:\w+\s*::\s*)+$", "", before)
@@ -176,21 +155,18 @@ def functions(text: str, name: str) -> Iterator[Function]:
         if after["end"] == "{":
             opened = end + 1 + after.end("end") - 1
             body = text[opened + 1 : closing(code, opened)]
-        inside = slice(match.end(), end)
         yield Function(
             returns=(after["type"] or returns).strip(),
-            parameters=tuple(parameters(text[inside], code[inside])),
+            parameters=tuple(parameters(code[match.end() : end])),
             body=body,
             prefix=" ".join(before.split()),
-            line=line_of(text, match.start()),
         )
 
 
-def parameters(text: str, code: str) -> Iterator[CppParameter]:
-    """The parameters between the brackets of a function."""
-    for _, part in split(text, code):
-        plain = re.sub(r"//[^\n]*|/\*.*?\*/", " ", part, flags=re.DOTALL)
-        declared = " ".join(plain.partition("=")[0].split())
+def parameters(code: str) -> Iterator[CppParameter]:
+    """The parameters between the brackets of a function, in code without comments."""
+    for part in split(code):
+        declared = " ".join(part.partition("=")[0].split())
         if declared == "void":
             continue
         match = _PARAMETER.fullmatch(declared)
@@ -216,7 +192,7 @@ def return_type(written: str) -> Type | None:
         return Type(schema="()", cpp="void")
     plain = " ".join(_PREFIX.sub("", re.sub(r"\bconst\b|&", " ", text)).split())
     if match := re.fullmatch(r"(?:tuple|pair)\s*<(.*)>", plain):
-        parts = [_type(part.strip()) for _, part in split(match[1], match[1])]
+        parts = [_type(part.strip()) for part in split(match[1])]
         if plain.startswith("pair") or any(part is None or part.actual for part in parts):
             return None
         inner = ", ".join(part.schema for part in parts if part)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETUP = "setup.py"
-_CUDA_SUFFIXES = extension_source.CUDA_SUFFIXES
 _EXTENSIONS = ("CUDAExtension", "CppExtension")
 _ARCHITECTURE = re.compile(r"(?:-gencode|--generate-code|-arch|--gpu-architecture|-code)\b.*")
 _STANDARD = re.compile(r"-{1,2}std=(?:c|gnu)\+\+(\d+\w*)")
@@ -37,6 +36,7 @@ _OURS = re.compile(
     r"--expt-(?:relaxed-constexpr|extended-lambda)|-DTORCH_EXTENSION_NAME|-D_GLIBCXX_USE_CXX11_ABI|"
     r"--ptxas-options|-Xptxas|-lineinfo|--generate-line-info"
 )
+_HINT = "name the directory of a setup.py, or a script that calls load or load_inline"
 _OPENMP = re.compile(r"-fopenmp|-DAT_PARALLEL_OPENMP")
 
 
@@ -117,28 +117,17 @@ def read(source: Path) -> Program:
         UsageError: there is no such file, or it asks for no extension.
     """
     if not source.exists():
-        raise UsageError(
-            f"there is no file or directory {source}",
-            hint="name the directory of a setup.py, or a script that calls load or load_inline",
-        )
+        raise UsageError(f"there is no file or directory {source}", hint=_HINT)
     programs = _programs(source)
     if not programs:
-        raise UsageError(
-            f"there is no {SETUP} and no script in {source}",
-            hint="name the directory of a setup.py, or a script that calls load or load_inline",
-        )
+        raise UsageError(f"there is no {SETUP} and no script in {source}", hint=_HINT)
     found = [_read_file(path) for path in programs]
     found = [program for program in found if program.modules or program.remarks]
     if not any(program.modules for program in found):
-        problems = [str(remark) for program in found for remark in program.remarks]
+        problems = (f"\n{remark}" for program in found for remark in program.remarks)
         raise UsageError(
-            "\n".join(
-                [
-                    f"{source} asks for no extension of torch that can be read: no CUDAExtension, "  # noqa: ISC004
-                    "CppExtension, load or load_inline with sources",
-                    *problems,
-                ]
-            ),
+            f"{source} asks for no extension of torch that can be read: no CUDAExtension, "
+            f"CppExtension, load or load_inline with sources{''.join(problems)}",
             hint="a project that drives CMake itself, or computes its extensions by running programs, "
             "cannot be adopted: start with `kernforge init` and name its sources in build.toml",
         )
@@ -253,7 +242,7 @@ class _Translator:
         line = call.line_of("extra_compile_args")
         cxx = tuple(self._flags(by_compiler.get("cxx"), line, macros))
         nvcc = tuple(self._flags(by_compiler.get("nvcc"), line, macros, nvcc=True))
-        include = tuple(self._include(call))
+        paths = _list(call.get("include_dirs"))
         for option in ("libraries", "library_dirs", "extra_link_args", "extra_objects", "dlink"):
             values = [v for v in _list(call.get(option)) if v not in {"-s", "-fopenmp", False}]
             if values:
@@ -267,7 +256,7 @@ class _Translator:
                 name=name,
                 backend="cuda" if call.function == "CUDAExtension" else "cpu",
                 sources=sources,
-                include=include,
+                include=tuple(self._directories(paths, call.line_of("include_dirs"))),
                 cxx_flags=(*macros, *cxx),
                 cuda_flags=(*macros, *nvcc),
             )
@@ -290,7 +279,8 @@ class _Translator:
         if not sources:
             return
         cuda = (
-            any(path.endswith(_CUDA_SUFFIXES) for path in sources) or call.get("with_cuda") is True
+            any(path.endswith(extension_source.CUDA_SUFFIXES) for path in sources)
+            or call.get("with_cuda") is True
         )
         paths = _list(call.get("extra_include_paths"))
         self._add(
@@ -356,9 +346,6 @@ class _Translator:
         if whole == root:
             return "."
         return whole.removeprefix(f"{root}/") if whole.startswith(f"{root}/") else None
-
-    def _include(self, call: Call) -> Iterator[str]:
-        yield from self._directories(_list(call.get("include_dirs")), call.line_of("include_dirs"))
 
     def _directories(self, values: list[Any], line: int) -> Iterator[str]:
         for value in values:

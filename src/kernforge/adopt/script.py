@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from kernforge.adopt import answers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 RECORDED = frozenset(
     {"setup", "CUDAExtension", "CppExtension", "SyclExtension", "Extension", "load", "load_inline"}
@@ -240,8 +240,8 @@ class Reader:
             case ast.Tuple() | ast.List():
                 parts = list(answers.iterated(value)) if answers.is_iterable(value) else []
                 for position, part in enumerate(target.elts):
-                    given = parts[position] if position < len(parts) else _unknown(value, target)
-                    self._assign(part, given)
+                    unknown = value if isinstance(value, Unknown) else _unfollowed(target)
+                    self._assign(part, parts[position] if position < len(parts) else unknown)
             case ast.Subscript():
                 holder, key = self._value(target.value), self._value(target.slice)
                 if isinstance(holder, dict | list) and not isinstance(key, Unknown):
@@ -255,24 +255,34 @@ class Reader:
     def _augment(self, node: ast.AugAssign) -> None:
         value = self._value(node.value)
         old = self._value(_loaded(node.target))
-        if isinstance(old, list) and isinstance(node.op, ast.Add):
-            old.extend([value] if isinstance(value, Unknown) else answers.iterated(value))
-            return
-        self._assign(node.target, self._operate(node, type(node.op), old, value))
+        try:
+            if isinstance(old, list) and isinstance(node.op, ast.Add):
+                answers.extend(old, _listed(value))
+                return
+            new = _operate(type(node.op), old, value)
+        except answers.MISTAKES:
+            new = Unknown(ast.unparse(node), node.lineno)
+        self._assign(node.target, new)
 
     # -- expressions -------------------------------------------------------------------------
 
-    def _value(self, node: ast.expr) -> Any:  # noqa: C901, PLR0912 - one branch a kind
+    def _value(self, node: ast.expr) -> Any:
         self._steps += 1
         if self._steps > _STEPS:
             raise _TooLongError
+        try:
+            return self._evaluate(node)
+        except answers.MISTAKES:
+            return _unfollowed(node)
+
+    def _evaluate(self, node: ast.expr) -> Any:  # noqa: C901, PLR0912 - one branch a kind
         match node:
             case ast.Constant():
                 return node.value
             case ast.Name():
                 return self._name(node)
             case ast.List():
-                return list(self._elements(node.elts))
+                return self._elements(node.elts)
             case ast.Tuple():
                 return tuple(self._elements(node.elts))
             case ast.Set():
@@ -284,8 +294,7 @@ class Reader:
             case ast.FormattedValue():
                 return self._value(node.value)
             case ast.BinOp():
-                left, right = self._value(node.left), self._value(node.right)
-                return self._operate(node, type(node.op), left, right)
+                return _operate(type(node.op), self._value(node.left), self._value(node.right))
             case ast.BoolOp():
                 return self._bool(node)
             case ast.UnaryOp():
@@ -314,7 +323,7 @@ class Reader:
                 )
                 return pairs if isinstance(pairs, Unknown) else dict(pairs)
             case _:
-                return Unknown(ast.unparse(node), node.lineno)
+                return _unfollowed(node)
 
     def _name(self, node: ast.Name) -> Any:
         if node.id in self._scope:
@@ -323,13 +332,14 @@ class Reader:
             return Named(f"builtins.{node.id}")
         return Unknown(node.id, getattr(node, "lineno", 0))
 
-    def _elements(self, nodes: list[ast.expr]) -> Iterator[Any]:
+    def _elements(self, nodes: list[ast.expr]) -> list[Any]:
+        found: list[Any] = []
         for node in nodes:
             if isinstance(node, ast.Starred):
-                value = self._value(node.value)
-                yield from [value] if isinstance(value, Unknown) else answers.iterated(value)
+                answers.extend(found, _listed(self._value(node.value)))
             else:
-                yield self._value(node)
+                found.append(self._value(node))
+        return found
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
         result: dict[Any, Any] = {}
@@ -345,23 +355,9 @@ class Reader:
 
     def _joined(self, node: ast.JoinedStr) -> Any:
         parts = [self._value(part) for part in node.values]
-        unknown = next((part for part in parts if isinstance(part, Unknown | Named)), None)
-        if unknown is not None:
-            return Unknown(ast.unparse(node), node.lineno)
-        return "".join(str(part) for part in parts)
-
-    def _operate(self, node: ast.expr | ast.stmt, kind: type, left: Any, right: Any) -> Any:
-        if kind is ast.Add and isinstance(left, list) and isinstance(right, Unknown):
-            return [*left, right]
-        if kind is ast.Add and isinstance(right, list) and isinstance(left, Unknown):
-            return [left, *right]
-        for side in (left, right):
-            if isinstance(side, Unknown):
-                return side
-        try:
-            return answers.OPERATORS[kind](left, right)
-        except (KeyError, *answers.MISTAKES):
-            return Unknown(ast.unparse(node), node.lineno)
+        if any(isinstance(part, Unknown | Named) for part in parts):
+            return _unfollowed(node)
+        return answers.text(*parts)
 
     def _bool(self, node: ast.BoolOp) -> Any:
         decides = isinstance(node.op, ast.Or)
@@ -383,7 +379,7 @@ class Reader:
             return not value
         if isinstance(node.op, ast.USub) and isinstance(value, int | float):
             return -value
-        return Unknown(ast.unparse(node), node.lineno)
+        return _unfollowed(node)
 
     def _compare(self, node: ast.Compare) -> Any:
         left = self._value(node.left)
@@ -392,11 +388,8 @@ class Reader:
             for side in (left, right):
                 if isinstance(side, Unknown):
                     return side
-            try:
-                if not answers.COMPARISONS[type(op)](left, right):
-                    return False
-            except answers.MISTAKES:
-                return Unknown(ast.unparse(node), node.lineno)
+            if not answers.COMPARISONS[type(op)](left, right):
+                return False
             left = right
         return True
 
@@ -406,22 +399,19 @@ class Reader:
             return _constant(f"{holder.name}.{node.attr}")
         if isinstance(holder, Path) and node.attr in answers.PATH_VALUES:
             return getattr(holder, node.attr)
-        return _unknown(holder, node)
+        return holder if isinstance(holder, Unknown) else _unfollowed(node)
 
     def _subscript(self, node: ast.Subscript) -> Any:
         holder = self._value(node.value)
         if isinstance(holder, Unknown):
             return holder
-        try:
-            if isinstance(node.slice, ast.Slice):
-                low, high, step = (
-                    None if part is None else self._value(part)
-                    for part in (node.slice.lower, node.slice.upper, node.slice.step)
-                )
-                return holder[low:high:step]
-            return holder[self._value(node.slice)]
-        except answers.MISTAKES:
-            return Unknown(ast.unparse(node), node.lineno)
+        if isinstance(node.slice, ast.Slice):
+            low, high, step = (
+                None if part is None else self._value(part)
+                for part in (node.slice.lower, node.slice.upper, node.slice.step)
+            )
+            return holder[low:high:step]
+        return holder[self._value(node.slice)]
 
     def _comprehension(
         self, generators: list[ast.comprehension], element: Callable[[], Any]
@@ -456,7 +446,7 @@ class Reader:
     # -- calls -------------------------------------------------------------------------------
 
     def _call(self, node: ast.Call) -> Any:
-        arguments = list(self._elements(node.args))
+        arguments = self._elements(node.args)
         options: dict[str, Any] = {}
         lines: dict[int | str, int] = {i: a.lineno for i, a in enumerate(node.args)}
         for keyword in node.keywords:
@@ -475,7 +465,7 @@ class Reader:
             return self._own(function, arguments, options)
         if isinstance(function, Named):
             return self._foreign(node, function.name, arguments, options, lines)
-        return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
+        return _unfollowed(node)
 
     def _own(
         self, function: _ProgramFunction, arguments: list[Any], options: Mapping[str, Any]
@@ -516,26 +506,24 @@ class Reader:
         if isinstance(holder, Unknown):
             return Unknown(holder.reason, node.lineno)
         adds = isinstance(holder, list) and name in {"append", "extend", "insert"}
-        if not adds and any(isinstance(a, Unknown) for a in (*arguments, *options.values())):
-            return next(a for a in (*arguments, *options.values()) if isinstance(a, Unknown))
+        unknown = _first_unknown(arguments, options)
+        if unknown is not None and not adds:
+            return unknown
         if adds and name == "extend" and isinstance(arguments[0], Unknown):
             name = "append"
-        try:
-            if isinstance(holder, _OpenFile) and name == "read" and not arguments:
-                return holder.path.read_text(encoding="utf-8")
-            if isinstance(holder, Path) and name == "read_text":
-                return self._open(holder).path.read_text(encoding="utf-8")
-            if isinstance(holder, Path) and name in answers.PATH_METHODS:
-                return self._path(holder, name, arguments)
-            if name in answers.METHODS.get(type(holder), ()):
-                if name == "sort":
-                    options.pop("key", None)
-                answers.check_call(holder, name, arguments)
-                result = getattr(holder, name)(*arguments, **options)
-                return list(result) if name in {"items", "keys", "values"} else result
-        except answers.MISTAKES:
-            pass
-        return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
+        if isinstance(holder, _OpenFile) and name == "read" and not arguments:
+            return holder.path.read_text(encoding="utf-8")
+        if isinstance(holder, Path) and name == "read_text":
+            return self._open(holder).path.read_text(encoding="utf-8")
+        if isinstance(holder, Path) and name in answers.PATH_METHODS:
+            return self._path(holder, name, arguments)
+        if name in answers.METHODS.get(type(holder), ()):
+            if name == "sort":
+                options.pop("key", None)
+            answers.check_call(holder, name, [*arguments, *options.values()])
+            result = getattr(holder, name)(*arguments, **options)
+            return list(result) if name in {"items", "keys", "values"} else result
+        return _unfollowed(node)
 
     def _open(self, path: Any, mode: str = "r", **_: Any) -> _OpenFile:
         """A file of the project to read.
@@ -612,15 +600,12 @@ class Reader:
         function = answers.BUILTINS.get(last) if head == "builtins" else answers.ANSWERS.get(name)
         function = function or self._on_disk(name)
         if function is None:
-            return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
-        if last not in {"str", "print", "warn", "list", "tuple"} or head != "builtins":
-            unknown = [a for a in (*arguments, *options.values()) if isinstance(a, Unknown)]
-            if unknown:
-                return unknown[0]
-        try:
-            return function(*arguments, **{k: v for k, v in options.items() if k != "key"})
-        except answers.MISTAKES:
-            return Unknown(f"{ast.unparse(node.func)}(...)", node.lineno)
+            return _unfollowed(node)
+        unknown = _first_unknown(arguments, options)
+        takes_unknown = head == "builtins" and last in {"str", "print", "list", "tuple"}
+        if unknown is not None and not takes_unknown:
+            return unknown
+        return function(*arguments, **{k: v for k, v in options.items() if k != "key"})
 
     def _on_disk(self, name: str) -> Callable[..., Any] | None:
         """Functions that look at files below the program's directory."""
@@ -657,7 +642,27 @@ def _constant(name: str) -> Any:
     return answers.CONSTANTS[name] if name in answers.CONSTANTS else Named(name)
 
 
-def _unknown(value: Any, node: ast.expr) -> Unknown:
-    if isinstance(value, Unknown):
-        return value
-    return Unknown(ast.unparse(node), node.lineno)
+def _operate(kind: type, left: Any, right: Any) -> Any:
+    if kind is ast.Add and isinstance(left, list) and isinstance(right, Unknown):
+        return [*left, right]
+    if kind is ast.Add and isinstance(right, list) and isinstance(left, Unknown):
+        return [left, *right]
+    for side in (left, right):
+        if isinstance(side, Unknown):
+            return side
+    return answers.OPERATORS[kind](left, right)
+
+
+def _listed(value: Any) -> list[Any]:
+    """What a list gets of a value: its elements, or what is unknown as one."""
+    return [value] if isinstance(value, Unknown) else answers.iterated(value)
+
+
+def _first_unknown(arguments: list[Any], options: Mapping[str, Any]) -> Unknown | None:
+    given = (*arguments, *options.values())
+    return next((each for each in given if isinstance(each, Unknown)), None)
+
+
+def _unfollowed(node: ast.expr) -> Unknown:
+    reason = f"{ast.unparse(node.func)}(...)" if isinstance(node, ast.Call) else ast.unparse(node)
+    return Unknown(reason, node.lineno)

@@ -55,6 +55,11 @@ def bound(declaration, binding, **options):
         ),
         ("namespace a { at::Tensor f(at::Tensor x); }", '"f", &a::f', "f(Tensor x) -> Tensor"),
         (
+            "at::Tensor f(at::Tensor x, int n = 1'000, int m = 2'000);",
+            '"f", &f',
+            "f(Tensor x, int n, int m) -> Tensor",
+        ),
+        (
             "",
             '"f", [](at::Tensor x, int n) -> at::Tensor { return x + n; }',
             "f(Tensor x, int n) -> Tensor",
