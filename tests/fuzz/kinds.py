@@ -306,7 +306,7 @@ def read_binary(data: bytes) -> None:
 
     def shared() -> None:
         found = elf.parse(data)
-        abi_floor.unversioned(found.undefined)
+        abi_floor.unresolvable(found.undefined)
         repr(found)
 
     attempts(

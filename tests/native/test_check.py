@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import abi_stubs
 
 from kernforge.artifact import directories, integrity
 from kernforge.artifact.metadata import Metadata
@@ -39,17 +40,7 @@ def start(argv, cwd):
 def workshop(tmp_path_factory):
     """A directory with stubs/."""
     path = tmp_path_factory.mktemp("check")
-    stubs = path / "stubs"
-    stubs.mkdir()
-    (stubs / abi_floor.COMPAT_SOURCE).write_text(abi_floor.compat_source())
-    start(abi_floor.compat_argv(cxx="g++", out_dir="."), stubs)
-    for stub in (
-        *abi_floor.system_stubs(CPU),
-        *abi_floor.empty_stubs(abi_floor.torch_sonames("cpu")),
-    ):
-        (stubs / stub.source_file).write_text(stub.source)
-        (stubs / stub.script_file).write_text(stub.version_script)
-        start(abi_floor.stub_argv(stub, cxx="g++", out_dir="."), stubs)
+    abi_stubs.make(path / "stubs", CPU)
     return path
 
 

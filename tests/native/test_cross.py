@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import projects
+from support import abi_stubs, projects
 
 from kernforge.artifact.metadata import Metadata
 from kernforge.binary import abi_floor, cubin, elf, fatbin
@@ -50,7 +50,7 @@ def test_a_cpu_variant_for_arm_keeps_to_the_floor(kernforge_cli, tmp_path, stabl
     variant = built(kernforge_cli, root, "--variant", name)[name]
     found = elf.parse(library(variant))
     assert found.machine == "aarch64"
-    assert abi_floor.unversioned(found.undefined) == ()
+    assert abi_floor.unresolvable(found.undefined) == ()
     versions = {s.version for s in found.undefined if s.version.startswith("GLIBC_")}
     assert versions == {"GLIBC_2.17"}  # the oldest that ARM has
     metadata = Metadata.from_json((variant / "metadata.json").read_bytes())
@@ -78,7 +78,7 @@ def test_device_code_for_arm_is_that_for_x86(kernforge_cli, tmp_path, cuda):
     found = built(kernforge_cli, root, *(part for name in names for part in ("--variant", name)))
     x86, arm = (library(found[name]) for name in names)
     assert elf.parse(arm).machine == "aarch64"
-    assert abi_floor.unversioned(elf.parse(arm).undefined) == ()
+    assert abi_floor.unresolvable(elf.parse(arm).undefined) == ()
     assert "libc10_cuda.so" in elf.parse(arm).needed
     assert fatbin.architectures(arm) == fatbin.architectures(x86)
     pairs = list(zip(fatbin.cubins(x86), fatbin.cubins(arm), strict=True))
@@ -125,20 +125,13 @@ def test_an_unknown_system_is_refused(kernforge_cli, tmp_path):
 @pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"{QEMU} is not installed")
 def test_what_is_linked_against_the_floor_for_arm_runs_in_an_emulator(tmp_path):
     """The whole floor: threads, file status, numbers, exceptions, streams, static destructors."""
-    stubs = tmp_path / "stubs"
-    stubs.mkdir()
-    (stubs / abi_floor.COMPAT_SOURCE).write_text(abi_floor.compat_source())
-    run(abi_floor.compat_argv(cxx=GXX, out_dir="stubs"), tmp_path)
-    for stub in abi_floor.system_stubs("aarch64"):
-        (stubs / stub.source_file).write_text(stub.source)
-        (stubs / stub.script_file).write_text(stub.version_script)
-        run(abi_floor.stub_argv(stub, cxx=GXX, out_dir="stubs"), tmp_path)
+    abi_stubs.make(tmp_path / "stubs", "aarch64", backend=None, cxx=GXX)
     shutil.copy(DATA / "heavy.cpp", tmp_path)
     run((GXX, "-std=c++17", "-O1", "-fPIC", "-fno-gnu-unique", "-c", "heavy.cpp"), tmp_path)
     args = abi_floor.link_args(stub_dir="stubs", backend="cpu", needed=())
     run((GXX, "-o", "heavy.so", "heavy.o", *args), tmp_path)
     found = elf.parse((tmp_path / "heavy.so").read_bytes())
-    assert abi_floor.unversioned(found.undefined) == ()
+    assert abi_floor.unresolvable(found.undefined) == ()
     (tmp_path / "main.cpp").write_text(
         "#include <cstdio>\n#include <dlfcn.h>\n"
         "int main(int, char** argv) {\n"

@@ -10,6 +10,7 @@ import pytest
 from auditwheel.architecture import Architecture
 from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
+from support import abi_stubs
 
 from kernforge.binary import abi_floor, elf
 
@@ -25,25 +26,11 @@ def run(argv, cwd):
     return done.stdout
 
 
-def make_stubs(directory: Path, backend: str = "cpu") -> None:
-    """The stubs and the compat object of one backend, made inside a directory."""
-    directory.mkdir()
-    (directory / abi_floor.COMPAT_SOURCE).write_text(abi_floor.compat_source())
-    run(abi_floor.compat_argv(cxx="g++", out_dir="."), directory)
-    for stub in (
-        *abi_floor.system_stubs(CPU),
-        *abi_floor.empty_stubs(abi_floor.torch_sonames(backend)),
-    ):
-        (directory / stub.source_file).write_text(stub.source)
-        (directory / stub.script_file).write_text(stub.version_script)
-        run(abi_floor.stub_argv(stub, cxx="g++", out_dir="."), directory)
-
-
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory):
     """A directory with stubs/ and heavy.o."""
     path = tmp_path_factory.mktemp("floor")
-    make_stubs(path / "stubs")
+    abi_stubs.make(path / "stubs", CPU)
     compile_text(path, "heavy", (DATA / "heavy.cpp").read_text())
     return path
 
@@ -85,7 +72,7 @@ def heavy(workshop):
 def test_heavy_cpp17_keeps_to_the_floor(heavy):
     priority, name = policy(heavy)
     assert priority >= floor_priority(), name
-    assert abi_floor.unversioned(heavy.undefined) == ()
+    assert abi_floor.unresolvable(heavy.undefined) == ()
 
 
 def test_the_machines_own_link_does_not(workshop):
@@ -93,9 +80,7 @@ def test_the_machines_own_link_does_not(workshop):
     found = elf.parse((workshop / "plain.so").read_bytes())
     # The same sources, so that the test above can fail at all.
     assert policy(found)[0] < floor_priority()
-    assert "pthread_cond_clockwait" in {
-        breach.symbol for breach in abi_floor.unversioned(found.undefined)
-    }
+    assert "pthread_cond_clockwait" in {s.name for s in abi_floor.unresolvable(found.undefined)}
 
 
 def test_torchs_libraries_are_needed_and_the_archives_symbols_are_hidden(heavy):
@@ -124,7 +109,7 @@ def test_it_loads_beside_torch_and_runs(workshop, heavy, tmp_path):
 
 
 def test_the_link_is_the_same_in_another_directory(workshop, heavy, tmp_path):
-    make_stubs(tmp_path / "stubs")
+    abi_stubs.make(tmp_path / "stubs", CPU)
     (tmp_path / "heavy.o").write_bytes((workshop / "heavy.o").read_bytes())
     link(tmp_path, "heavy", "heavy.o")
     assert (tmp_path / "heavy.so").read_bytes() == (workshop / "heavy.so").read_bytes()
@@ -136,12 +121,12 @@ def test_a_function_newer_than_the_floor_is_named(workshop):
         'extern "C" int use() { return close_range(90, 91, 0); }'
     )
     found = link(workshop, "newer", compile_text(workshop, "newer", text))
-    assert [b.symbol for b in abi_floor.unversioned(found.undefined)] == ["close_range"]
+    assert [s.name for s in abi_floor.unresolvable(found.undefined)] == ["close_range"]
 
 
 def test_without_the_static_library_newer_cpp_is_named(workshop):
     found = link(workshop, "bare", "heavy.o", libstdcxx_archive=False)
-    names = {breach.symbol for breach in abi_floor.unversioned(found.undefined)}
+    names = {s.name for s in abi_floor.unresolvable(found.undefined)}
     assert "_ZNSt10filesystem10remove_allERKNS_7__cxx114pathE" in names
 
 
@@ -189,7 +174,7 @@ int leave() { return at_exit([] {}); }
 
 def test_what_newer_headers_ask_for_works(workshop):
     found = link(workshop, "compat", compile_text(workshop, "compat", COMPAT))
-    assert abi_floor.unversioned(found.undefined) == ()
+    assert abi_floor.unresolvable(found.undefined) == ()
     # torch's stubs are needed but not there: leave them out to run without torch.
     args = [a for a in abi_floor.link_args(stub_dir="stubs", backend="cpu") if "torch" not in a]
     args = [a for a in args if "libc10" not in a]

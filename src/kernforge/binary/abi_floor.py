@@ -106,21 +106,6 @@ class StubLibrary:
         return f"{self.file}.map"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breach:
-    """A symbol that machines at the floor cannot resolve.
-
-    Attributes:
-        symbol: mangled name of the symbol.
-        version: version above the floor; empty if no known library has the symbol.
-        reason: description of the breach.
-    """
-
-    symbol: str
-    version: str
-    reason: str
-
-
 @cache
 def system_stubs(cpu: str) -> tuple[StubLibrary, ...]:
     """Stubs of glibc 2.28 and GCC 8 for one CPU, in the order of the link line.
@@ -134,11 +119,8 @@ def system_stubs(cpu: str) -> tuple[StubLibrary, ...]:
         )
     libraries = _symbols(cpu)
     loader = next(soname for soname in libraries if soname.startswith("ld-linux"))
-    stubs = []
-    for file in (_LIBSTDCXX, _LIBC, *_OPTIONAL):
-        soname = loader if file == _LOADER else file
-        stubs.append(_stub(soname, file, libraries.get(soname, ())))
-    return tuple(stubs)
+    sonames = {file: file for file in (_LIBSTDCXX, _LIBC, *_OPTIONAL)} | {_LOADER: loader}
+    return tuple(_stub(soname, file, libraries.get(soname, ())) for file, soname in sonames.items())
 
 
 def system_sonames() -> frozenset[str]:
@@ -157,21 +139,19 @@ def torch_sonames(backend: str) -> tuple[str, ...]:
     return _TORCH if suffix is None else (*_TORCH, f"libc10_{suffix}.so", f"libtorch_{suffix}.so")
 
 
-def stub_argv(stub: StubLibrary, *, cxx: str, out_dir: str) -> tuple[str, ...]:
-    """Command that makes a stub from its two files, which are in ``out_dir`` already."""
-    return (
-        *(cxx, "-shared", "-nostdlib", "-fuse-ld=bfd"),
-        *("-Wl,--build-id=none", "-Wl,--hash-style=gnu", "-Wl,-s", f"-Wl,-soname,{stub.soname}"),
-        f"-Wl,--version-script={out_dir}/{stub.script_file}",
-        *("-o", f"{out_dir}/{stub.file}"),
-        *("-x", "assembler", f"{out_dir}/{stub.source_file}"),
-    )
-
-
 def stubs_script(stubs: Iterable[StubLibrary]) -> str:
-    """Shell script that makes stubs of files in its directory; its argument is the compiler."""
-    lines = (shlex.join(stub_argv(stub, cxx="", out_dir=".")[1:]) for stub in stubs)
-    return "".join(f'"$1" {line}\n' for line in lines)
+    """Shell script that makes stubs of their files in its directory; its argument is the compiler."""
+    return "".join(f'"$1" {shlex.join(_stub_args(stub))}\n' for stub in stubs)
+
+
+def _stub_args(stub: StubLibrary) -> tuple[str, ...]:
+    return (
+        *("-shared", "-nostdlib", "-fuse-ld=bfd"),
+        *("-Wl,--build-id=none", "-Wl,--hash-style=gnu", "-Wl,-s", f"-Wl,-soname,{stub.soname}"),
+        f"-Wl,--version-script=./{stub.script_file}",
+        *("-o", f"./{stub.file}"),
+        *("-x", "assembler", f"./{stub.source_file}"),
+    )
 
 
 def compat_source() -> str:
@@ -179,12 +159,12 @@ def compat_source() -> str:
     return _data(COMPAT_SOURCE)
 
 
-def compat_argv(*, cxx: str, out_dir: str) -> tuple[str, ...]:
-    """Command that compiles COMPAT_SOURCE to COMPAT_OBJECT inside ``out_dir``."""
+def compat_argv(cxx: str) -> tuple[str, ...]:
+    """Command that compiles COMPAT_SOURCE to COMPAT_OBJECT in its directory."""
     return (
         *(cxx, "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique"),
         *("-ffunction-sections", "-fdata-sections", "-fno-stack-protector", "-U_FORTIFY_SOURCE"),
-        *("-c", f"{out_dir}/{COMPAT_SOURCE}", "-o", f"{out_dir}/{COMPAT_OBJECT}"),
+        *("-c", f"./{COMPAT_SOURCE}", "-o", f"./{COMPAT_OBJECT}"),
     )
 
 
@@ -201,7 +181,7 @@ def link_args(
         stub_dir: directory of the stubs and COMPAT_OBJECT.
         backend: backend such as ``cpu`` or ``cuda``, which decides torch's libraries to depend on.
         libstdcxx_archive: whether the compiler has a ``libstdc++.a``; without one, symbols of a
-            newer C++ library are breaches (see ``unversioned``).
+            newer C++ library stay undefined (see ``unresolvable``).
         needed: sonames to depend on instead of torch's libraries.
     """
     needed = torch_sonames(backend) if needed is None else needed
@@ -224,23 +204,22 @@ def link_args(
     )
 
 
-def unversioned(undefined: Iterable[Symbol]) -> tuple[Breach, ...]:
+def unresolvable(undefined: Iterable[Symbol]) -> tuple[Symbol, ...]:
     """Undefined symbols that machines at the floor cannot resolve.
 
     The linker cannot find them, because ``-z defs`` would refuse torch's own symbols. In the linked
     file they have a version above the floor, or no version and a name that is not torch's,
     Python's or of another C++ namespace.
     """
-    breaches = []
-    for symbol in undefined:
-        if symbol.version and not within_floor(symbol.version):
-            reason = f"needs {symbol.version}"
-        elif not symbol.version and not symbol.weak and _is_system(symbol.name):
-            reason = f"is in no library of {POLICY}"
-        else:
-            continue
-        breaches.append(Breach(symbol=symbol.name, version=symbol.version, reason=reason))
-    return tuple(breaches)
+    return tuple(
+        symbol
+        for symbol in undefined
+        if (
+            not within_floor(symbol.version)
+            if symbol.version
+            else not symbol.weak and _is_system(symbol.name)
+        )
+    )
 
 
 def within_floor(version: str) -> bool:

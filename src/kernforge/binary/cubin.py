@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
+from collections.abc import Iterator
 
 from kernforge import documents
 from kernforge.binary import elf
@@ -33,7 +34,7 @@ _OF_CONSTANTS = {".nv.global.init", ".nv.constant4", ".rela.nv.constant4"}
 _INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_(\w+?)_[0-9a-f]{8}")
 _ATTRIBUTES = ".nv.info."
 _ATTRIBUTE = struct.Struct("<BBH")
-_WITH_PAYLOAD, _PARAMETERS = 4, 0x0A
+_SIZED, _PARAMETERS = 4, 0x0A
 _OF_FRAMES = ".rela.debug_frame"
 # Constants of the compiler and of its mathematical functions.
 _OWN = ("$", ".", "__cudart_", "__nv_", "__unnamed_")
@@ -107,7 +108,7 @@ def _same_code(a: dict[str, bytes], b: dict[str, bytes]) -> bool:
     return all(
         _relocations(a, name) == _relocations(b, name)
         if name.startswith(_RELOCATIONS)
-        else _attributes(a, name) == _attributes(b, name)
+        else _named_attributes(a, name) == _named_attributes(b, name)
         if name.startswith(_ATTRIBUTES)
         else data == rest[1][name]
         for name, data in rest[0].items()
@@ -142,21 +143,30 @@ def _relocations(sections: dict[str, bytes], name: str) -> list[tuple[int, int, 
     )
 
 
-def _attributes(sections: dict[str, bytes], name: str) -> list[tuple[int, int, bytes]]:
-    """(format, attribute, value) of each attribute of a kernel, with symbols by name."""
-    data, at, attributes = sections[name], 0, []
+def _named_attributes(sections: dict[str, bytes], name: str) -> list[tuple[int, int, bytes]]:
+    """The attributes of a kernel, with symbols by name."""
     symbols = [symbol[0] for symbol in _symbols(sections)]
-    while at + _ATTRIBUTE.size <= len(data):
+    return [
+        (form, kind, symbols[int.from_bytes(content[:4], "little")].encode() + content[4:])
+        if (form, kind) == (_SIZED, _PARAMETERS)
+        else (form, kind, content)
+        for form, kind, content in attributes(sections[name])
+    ]
+
+
+def attributes(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield format, kind and content of each attribute of a section ``.nv.info`` or ``.nv.info.*``.
+
+    An attribute is a byte of format, a byte of kind and two bytes: a value (formats 1 to 3), or the
+    size of the content that follows (format 4).
+    """
+    at = 0
+    while at < len(data):
         form, kind, value = _ATTRIBUTE.unpack_from(data, at)
         at += _ATTRIBUTE.size
-        size = value if form == _WITH_PAYLOAD else 0
-        payload = data[at : at + size] if size else value.to_bytes(2, "little")
-        if form == _WITH_PAYLOAD and kind == _PARAMETERS:
-            number = int.from_bytes(payload[:4], "little")
-            payload = symbols[number].encode() + payload[4:]
+        size = value if form == _SIZED else 0
+        yield form, kind, data[at : at + size] if form == _SIZED else value.to_bytes(2, "little")
         at += size
-        attributes.append((form, kind, payload))
-    return attributes
 
 
 def _named(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registers, stack, spills and shared memory of the kernels of a cubin, from its ELF sections.
 
-``.nv.info`` has attributes of all functions, ``.nv.info.<name>`` those of one function. An attribute
-is a byte of format, a byte of kind and two bytes: a value (formats 1 to 3), or the size of the
-content that follows (format 4). The kinds have names in ``cuobjdump --dump-elf``. NVIDIA does not
-document their contents; they were found in cubins of ptxas 13.0 for sm_75 to sm_121, and a test
-compares them with the output of ``ptxas -v``. The list of annotations names the instructions that
-spill, and their widths give the bytes: an instruction has 16 bytes since compute capability 7.0.
+``.nv.info`` has attributes of all functions, ``.nv.info.<name>`` those of one function. The kinds
+have names in ``cuobjdump --dump-elf``. NVIDIA does not document their contents; they were found in
+cubins of ptxas 13.0 for sm_75 to sm_121, and a test compares them with the output of ``ptxas -v``.
+The list of annotations names the instructions that spill, and their widths give the bytes: an
+instruction has 16 bytes since compute capability 7.0.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from elftools.elf.sections import SymbolTableSection
 
 from kernforge import documents
-from kernforge.binary import elf
+from kernforge.binary import cubin, elf
 from kernforge.errors import CheckError
 
 _MAGIC = b"\x7fELF"
@@ -27,7 +26,6 @@ _INFO = ".nv.info"
 _MAX_THREADS, _REQUIRED_THREADS = 0x05, 0x10
 _FRAME, _STACK, _REGISTERS = 0x11, 0x12, 0x2F
 _BARRIERS, _ANNOTATIONS = 0x4C, 0x55
-_BYTE, _HALF, _SIZED = 2, 3, 4
 _SPILL = 1  # of the kinds of annotations
 _INSTRUCTION = 16
 _OPCODE, _LOAD_LOCAL, _STORE_LOCAL = 0xFFF, 0x983, 0x387
@@ -111,14 +109,15 @@ class _CubinReader:
 
     def functions(self) -> Iterator[FunctionUsage]:
         common_of: dict[str, dict[int, int]] = {}
-        for kind, content in _attributes(self._sections.get(_INFO, b"")):
+        for _, kind, content in cubin.attributes(self._sections.get(_INFO, b"")):
             if kind in (_REGISTERS, _FRAME, _STACK):
                 index, value = struct.unpack("<II", content)
                 common_of.setdefault(self._names[index], {})[kind] = value
         for name, common in common_of.items():
             if f".text.{name}" not in self._sections:
                 continue
-            attributes = dict(_attributes(self._sections.get(f"{_INFO}.{name}", b"")))
+            section = self._sections.get(f"{_INFO}.{name}", b"")
+            attributes = {kind: content for _, kind, content in cubin.attributes(section)}
             stores, loads = self._spilled(name, attributes, common.get(_FRAME, 0))
             kept = _RESERVED if self._major >= _RESERVED_SINCE else 0
             yield FunctionUsage(
@@ -156,21 +155,6 @@ class _CubinReader:
         """Version of the toolkit that made the cubin; (0, 0) if it is not recorded."""
         match = _RELEASE.search(self._sections.get(".note.nv.tkinfo", b""))
         return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield each attribute's kind and content."""
-    offset = 0
-    while offset < len(data):
-        form, kind, value = struct.unpack_from("<BBH", data, offset)
-        offset += 4
-        if form == _SIZED:
-            yield kind, data[offset : offset + value]
-            offset += value
-        elif form in (_BYTE, _HALF):
-            yield kind, struct.pack("<H", value)
-        else:
-            yield kind, b""
 
 
 def _product(attributes: Mapping[int, bytes], kind: int) -> int:

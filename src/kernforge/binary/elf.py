@@ -52,7 +52,6 @@ class Symbol:
         kind: ``function`` (also indirect functions), ``object``, ``tls``, or empty if unknown.
         weak: whether the symbol may stay undefined or be replaced by another definition.
         unique: whether the dynamic linker merges it in the whole process (STB_GNU_UNIQUE).
-        default: for a definition, whether a linker takes this version by default.
     """
 
     name: str
@@ -61,7 +60,6 @@ class Symbol:
     kind: str = ""
     weak: bool = False
     unique: bool = False
-    default: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +73,6 @@ class Elf:
         rpath: DT_RPATH and DT_RUNPATH entries, split at the colons.
         undefined: symbols that other libraries must define.
         exported: symbols that the library defines for others.
-        sections: names of the sections.
     """
 
     machine: str
@@ -84,7 +81,6 @@ class Elf:
     rpath: tuple[str, ...]
     undefined: tuple[Symbol, ...]
     exported: tuple[Symbol, ...]
-    sections: tuple[str, ...]
 
 
 def parse(data: bytes) -> Elf:
@@ -131,7 +127,8 @@ def opened(data: bytes) -> ELFFile:
         _refuse_section(f"section {number}", header, len(data) if number else 1 << 64)
         unpacked += header["sh_size"]
         if header["sh_flags"] & _COMPRESSED:
-            unpacked += _unpacked_size(data, header["sh_offset"])
+            at = header["sh_offset"] + 8  # of the content's size in an Elf64_Chdr
+            unpacked += int.from_bytes(data[at : at + 8], "little")
         if unpacked > max(limits.slack, _OVERLAP * len(data)):
             raise ELFError("its sections overlap, or unpack to many times their size")
     return file
@@ -148,11 +145,6 @@ def _refuse_section(name: str, header: Any, end: int) -> None:
         raise ELFError(f"{name} has more than {most:,} records")
     if kind in _VERSIONS and header["sh_info"] * _VERSION_BYTES > size:
         raise ELFError(f"{name} has {header['sh_info']:,} versions in {size:,} bytes")
-
-
-def _unpacked_size(data: bytes, offset: int) -> int:
-    """Size of a compressed section's content, by its Elf64_Chdr."""
-    return int.from_bytes(data[offset + 8 : offset + 16], "little")
 
 
 def _at_most(most: int, entries: Iterable[Any]) -> Iterator[Any]:
@@ -184,7 +176,6 @@ def _parse(file: ELFFile, size: int) -> Elf:
         rpath=tuple(entry for path in paths for entry in path.split(":") if entry),
         undefined=tuple(symbol for symbol, defined in symbols if not defined),
         exported=tuple(symbol for symbol, defined in symbols if defined),
-        sections=tuple(section.name for section in file.iter_sections() if section.name),
     )
 
 
@@ -209,8 +200,7 @@ def _dynamic_symbols(file: ELFFile, size: int) -> Iterator[tuple[Symbol, bool]]:
         if not entry.name or bind == "STB_LOCAL" or entry["st_shndx"] == "SHN_ABS":
             continue
         defined = entry["st_shndx"] != "SHN_UNDEF"
-        index = indices[position] if indices else 0
-        number = index & ~_HIDDEN_VERSION
+        number = indices[position] & ~_HIDDEN_VERSION if indices else 0
         library, version = needs.get(number, ("", ""))
         if defined:
             library, version = "", definitions.get(number, "")
@@ -223,7 +213,6 @@ def _dynamic_symbols(file: ELFFile, size: int) -> Iterator[tuple[Symbol, bool]]:
                 weak=bind == "STB_WEAK",
                 # pyelftools gives bind 10 the name of its range.
                 unique=bind in {"STB_LOOS", "STB_GNU_UNIQUE"},
-                default=not index & _HIDDEN_VERSION,
             ),
             defined,
         )
@@ -248,13 +237,10 @@ def _versions(file: ELFFile) -> tuple[dict[int, tuple[str, str]], dict[int, str]
                 if definition["vd_ndx"] >= _FIRST_NAMED_VERSION:
                     definitions[definition["vd_ndx"]] = next(names).name
         elif isinstance(section, GNUVerSymSection):
-            indices = [_index(entry["ndx"]) for entry in section.iter_symbols()]
+            found_indices = (entry["ndx"] for entry in section.iter_symbols())
+            # pyelftools gives the two reserved indices as names.
+            indices = [index if isinstance(index, int) else 0 for index in found_indices]
     return needs, definitions, indices
-
-
-def _index(value: int | str) -> int:
-    """Version index of a symbol; pyelftools gives the two reserved indices as names."""
-    return value if isinstance(value, int) else 0
 
 
 def contents(data: bytes) -> dict[str, bytes]:

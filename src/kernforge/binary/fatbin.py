@@ -26,7 +26,7 @@ _REGION = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQ12xI8xQ")
 _ALIGNMENT = 8
 _PTX, _CUBIN = 1, 2
-_SIZES = (8, 8)  # offsets of the payload's length in the headers of a region and of an entry
+_LENGTH_AT = 8  # of the payload's length, in the headers of a region and of an entry
 _ELF = b"\x7fELF"  # first bytes of machine code that is not compressed
 _FLAG_SPECIFIC = 1 << 20  # sm_90a: this architecture only
 _FLAG_FAMILY = 1 << 21  # sm_100f: its family
@@ -51,11 +51,7 @@ def architectures(elf_bytes: bytes) -> Architectures:
     Raises:
         CheckError: the file is not an ELF file, or its fat binaries cannot be read.
     """
-    section = elf.section(elf_bytes, SECTION)
-    try:
-        entries = list(_entries(section))
-    except struct.error as error:
-        raise _unreadable("it ends inside a header") from error
+    entries = [(kind, arch) for kind, arch, _ in _entries(elf_bytes)]
     return Architectures(
         cubins=_names(arch for kind, arch in entries if kind == _CUBIN),
         ptx=_names(arch for kind, arch in entries if kind == _PTX),
@@ -72,11 +68,9 @@ def cubins(elf_bytes: bytes) -> tuple[tuple[str, bytes], ...]:
     Raises:
         CheckError: the file is not an ELF file, or its fat binaries cannot be read.
     """
-    try:
-        payloads = list(_payloads(elf.section(elf_bytes, SECTION)))
-    except struct.error as error:
-        raise _unreadable("it ends inside a header") from error
-    return tuple((_names([arch])[0], data) for kind, arch, data in payloads if kind == _CUBIN)
+    return tuple(
+        (_names([arch])[0], data) for kind, arch, data in _entries(elf_bytes) if kind == _CUBIN
+    )
 
 
 def one_cubin(section: bytes) -> bytes | None:
@@ -103,18 +97,20 @@ def with_cubin(section: bytes, cubin: bytes) -> bytes:
     entry_header: int = _ENTRY.unpack_from(section, header)[2]
     cubin += bytes(-len(cubin) % _ALIGNMENT)
     changed = bytearray(section[: header + entry_header])
-    struct.pack_into("<Q", changed, _SIZES[0], entry_header + len(cubin))
-    struct.pack_into("<Q", changed, header + _SIZES[1], len(cubin))
+    struct.pack_into("<Q", changed, _LENGTH_AT, entry_header + len(cubin))
+    struct.pack_into("<Q", changed, header + _LENGTH_AT, len(cubin))
     return bytes(changed) + cubin
 
 
-def _entries(data: bytes) -> Iterator[tuple[int, tuple[int, str]]]:
-    """Yield (kind, (architecture, suffix)) of every entry of every region."""
-    return ((kind, arch) for kind, arch, _ in _payloads(data))
-
-
-def _payloads(data: bytes) -> Iterator[tuple[int, tuple[int, str], bytes]]:
+def _entries(elf_bytes: bytes) -> Iterator[tuple[int, tuple[int, str], bytes]]:
     """Yield (kind, (architecture, suffix), payload) of every entry of every region."""
+    try:
+        yield from _parsed(elf.section(elf_bytes, SECTION))
+    except struct.error as error:
+        raise _unreadable("it ends inside a header") from error
+
+
+def _parsed(data: bytes) -> Iterator[tuple[int, tuple[int, str], bytes]]:
     offset = 0
     while offset < len(data):
         if not any(data[offset : offset + _ALIGNMENT]):  # padding between two objects' regions

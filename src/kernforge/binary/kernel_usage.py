@@ -7,7 +7,6 @@ because a cubin contains the command line of its compilation; and it cannot exam
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,6 @@ HEAD = (
     "shared",
     "occupancy by threads of a block",
 )
-_ANONYMOUS = re.compile(r"\(anonymous namespace\)::")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ class Kernel:
     @property
     def short(self) -> str:
         """The name without return type, parameters and anonymous namespaces."""
-        text = _ANONYMOUS.sub("", self.name).removeprefix("void ")
+        text = self.name.replace("(anonymous namespace)::", "").removeprefix("void ")
         depth = 0
         for position, letter in enumerate(text):
             depth += (letter == "<") - (letter == ">")
@@ -85,21 +83,18 @@ def read(data: bytes, *, arch: str = "") -> tuple[Kernel, ...]:
 
 
 def _kernel(use: FunctionUsage, arch: str) -> Kernel:
-    limits = occupancy.limits(arch)
+    limits = occupancy.limits(arch) if use.kernel else None
     declared = use.required or use.threads
-    fills = (
-        ()
-        if limits is None or not use.kernel
-        else tuple(
-            occupancy.occupancy(
-                limits,
-                threads=threads,
-                registers=use.registers,
-                shared=use.shared,
-                barriers=use.barriers,
-            )
-            for threads in ((declared,) if declared else _BLOCKS)
+    fills = tuple(
+        occupancy.occupancy(
+            limits,
+            threads=threads,
+            registers=use.registers,
+            shared=use.shared,
+            barriers=use.barriers,
         )
+        for threads in ((declared,) if declared else _BLOCKS)
+        if limits is not None
     )
     return Kernel(name=symbols.demangled(use.symbol), arch=arch, use=use, fills=fills)
 

@@ -82,7 +82,7 @@ def unresolved(elf: Elf, *, where: str, stable: bool = False) -> Iterator[Findin
             hint="name the source that defines it in build.toml's src, for this backend too; namespace "
             "and arguments are part of a name",
         )
-    missing = [b.symbol for b in abi_floor.unversioned(elf.undefined) if not b.version]
+    missing = [s.name for s in abi_floor.unresolvable(elf.undefined) if not s.version]
     if missing:
         yield Finding(
             rule="unresolved",
@@ -97,7 +97,7 @@ def unresolved(elf: Elf, *, where: str, stable: bool = False) -> Iterator[Findin
 
 def is_own(symbol: Symbol) -> bool:
     """Whether an undefined symbol is a C++ name of no library that is known."""
-    known = symbol.version or symbol.weak or abi_floor.unversioned([symbol])
+    known = symbol.version or symbol.weak or abi_floor.unresolvable([symbol])
     return symbol.name.startswith("_Z") and not known and not _TORCH_OWNED.match(symbol.name)
 
 

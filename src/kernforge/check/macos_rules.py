@@ -105,7 +105,7 @@ def unresolved(library: MachO, *, where: str) -> Iterator[Finding]:
     The linker binds every other symbol to the library that has it (two-level namespace).
     """
     flat = [s for s in library.undefined if not s.library and not s.weak]
-    unknown = {breach.symbol for breach in abi_floor.unversioned(flat)}
+    unknown = {s.name for s in abi_floor.unresolvable(flat)}
     own = [s.name for s in flat if abi_rules.is_own(s)]
     hint = "name the source or the static library that defines it in build.toml's src"
     if own:

@@ -155,24 +155,23 @@ def test_the_floor_is_compared_by_numbers(version, within):
         Symbol(name="_ITM_registerTMCloneTable", weak=True),
     ],
 )
-def test_what_torch_and_python_define_is_not_a_breach(symbol):
-    assert abi_floor.unversioned([symbol]) == ()
+def test_what_torch_and_python_define_is_resolvable(symbol):
+    assert abi_floor.unresolvable([symbol]) == ()
 
 
 @pytest.mark.parametrize(
-    ("symbol", "version"),
+    "symbol",
     [
-        (Symbol(name="quick_new_libc_function"), ""),
-        (Symbol(name="cudaMalloc"), ""),
-        (Symbol(name="_ZNSt10filesystem6statusERKNS_7__cxx114pathE"), ""),
-        (Symbol(name="_ZSt21ios_base_library_initv"), ""),
-        (Symbol(name="_ZTISt13runtime_error"), ""),
-        (Symbol(name="_ZTVN10__cxxabiv117__class_type_infoE"), ""),
-        (Symbol(name="_ZNKSt9exception4whatEv"), ""),
-        (Symbol(name="_Znwm"), ""),
-        (Symbol(name="exp", version="GLIBC_2.29"), "GLIBC_2.29"),
+        Symbol(name="quick_new_libc_function"),
+        Symbol(name="cudaMalloc"),
+        Symbol(name="_ZNSt10filesystem6statusERKNS_7__cxx114pathE"),
+        Symbol(name="_ZSt21ios_base_library_initv"),
+        Symbol(name="_ZTISt13runtime_error"),
+        Symbol(name="_ZTVN10__cxxabiv117__class_type_infoE"),
+        Symbol(name="_ZNKSt9exception4whatEv"),
+        Symbol(name="_Znwm"),
+        Symbol(name="exp", version="GLIBC_2.29"),
     ],
 )
-def test_what_a_machine_at_the_floor_lacks_is_a_breach(symbol, version):
-    (breach,) = abi_floor.unversioned([symbol])
-    assert (breach.symbol, breach.version) == (symbol.name, version)
+def test_what_a_machine_at_the_floor_lacks_is_unresolvable(symbol):
+    assert abi_floor.unresolvable([symbol]) == (symbol,)

@@ -18,7 +18,6 @@ def library(*undefined: Symbol, needed=(), rpath=(), exported=(), machine="x86_6
         rpath=tuple(rpath),
         undefined=undefined,
         exported=tuple(exported),
-        sections=(),
     )
 
 

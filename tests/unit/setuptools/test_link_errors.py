@@ -21,7 +21,6 @@ def library(undefined=(), exported=()):
         rpath=(),
         undefined=tuple(Symbol(name=name) for name in undefined),
         exported=tuple(Symbol(name=name) for name in exported),
-        sections=(),
     )
 
 

@@ -74,7 +74,7 @@ def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
 def compat(actions: ActionSet, target: Target) -> Input:
     """What newer headers need in addition to the floor's libraries, compiled."""
     text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
-    argv = abi_floor.compat_argv(cxx=tree_names.cxx_of(target.cross_cpu), out_dir=".")
+    argv = abi_floor.compat_argv(tree_names.cxx_of(target.cross_cpu))
     action = actions.add("the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target)
     return actions.output(action, abi_floor.COMPAT_OBJECT, f"{STUB_DIR}/{abi_floor.COMPAT_OBJECT}")
 
