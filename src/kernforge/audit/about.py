@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernforge.artifact import directories as artifact_directories
 from kernforge.artifact.integrity import tree_files
-from kernforge.artifact.metadata import SIGNATURE, Metadata
+from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.artifact.version import in_order
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.host import probe
@@ -23,6 +23,7 @@ from kernforge.trust import signature
 from kernforge.trust.policy import Subject
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from kernforge.trust.releases import SignedList
@@ -57,7 +58,7 @@ class AboutSource:
         registry: the registry of a repo id; None for a directory.
         commit: the commit of a repo id; empty for a directory.
         revision: the branch, tag or commit that was asked for; empty for a directory.
-        directories: directory of each variant, for a directory.
+        directories: directory of each variant by its name, for a directory.
     """
 
     where: str
@@ -65,13 +66,13 @@ class AboutSource:
     registry: Registry | None = None
     commit: str = ""
     revision: str = ""
-    directories: tuple[Path, ...] = ()
+    directories: Mapping[str, Path] = field(default_factory=dict)
 
     def location(self, name: str) -> KernelLocation:
         """The location of a variant, which is fetched if it is not on this machine."""
         registry = self.registry
         if registry is None:
-            path = self.directories[self.names.index(name)]
+            path = self.directories[name]
             return KernelLocation(path=path, link_root=_link_root(path), subject=_local(path))
         return KernelLocation(
             path=registry.fetch(self.where, self.commit, name),
@@ -84,10 +85,10 @@ class AboutSource:
     def read(self, name: str) -> tuple[bytes, bytes | None]:
         """A variant's metadata and signature, without its other files."""
         if self.registry is None:
-            path = self.directories[self.names.index(name)]
+            path = self.directories[name]
             signature_file = path / SIGNATURE
             bundle = signature_file.read_bytes() if signature_file.exists() else None
-            return (path / "metadata.json").read_bytes(), bundle
+            return (path / FILE).read_bytes(), bundle
         ask = (self.where, self.commit, name)
         return self.registry.metadata(*ask), self.registry.companion(*ask, SIGNATURE)
 
@@ -98,8 +99,6 @@ def find(
     """Find the kernel of a path or repo id.
 
     Args:
-        where: a path or a repo id.
-        registry: the registry of repo ids.
         version: version of a repo id: a major version, ``X.Y.Z`` or a range.
         revision: branch, tag or commit of a repo id. Without a version and a revision, the newest
             version.
@@ -115,9 +114,8 @@ def find(
                 f"{directory} is a directory, which has no versions",
                 hint="remove the version or revision",
             )
-        paths = artifact_directories.variants(directory.absolute())
-        names = tuple(path.name for path in paths)
-        return AboutSource(where=where, names=names, directories=tuple(paths))
+        paths = {path.name: path for path in artifact_directories.variants(directory.absolute())}
+        return AboutSource(where=where, names=tuple(paths), directories=paths)
     registry = member_for(registry, check_repo_id(where))
     if version is None and revision is None:
         revision = _newest(registry, where)
@@ -176,7 +174,6 @@ def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
     """Describe a kernel for ``kernforge info``.
 
     Args:
-        source: the kernel.
         backend: the backend to load for, such as ``cuda``; None for that of the installed torch.
 
     Returns:
@@ -192,10 +189,9 @@ def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
     variants, documents = [], []
     for name in order:
         data, signed = source.read(name)
-        metadata = Metadata.from_json(data, source=f"{source.where}/{name}/metadata.json")
+        metadata = Metadata.from_json(data, source=f"{source.where}/{name}/{FILE}")
         documents.append(metadata)
         decision = ranked.get(name)
-        fits = decision is not None and decision.accepted
         reason = decision.reason if decision else "its name is not the name of a variant"
         variants.append(
             {
@@ -204,7 +200,7 @@ def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
                 "archs": None if metadata.archs is None else list(metadata.archs),
                 "signature": _kind(signed),
                 "digest": metadata.digest is not None,
-                "fits": fits,
+                "fits": decision is not None and decision.accepted,
                 "reason": reason,
             }
         )

@@ -42,7 +42,6 @@ class Found:
     """The result of a search.
 
     Attributes:
-        kernels: what was found.
         errors: why a registry could not be searched, by its URL.
     """
 
@@ -67,10 +66,6 @@ def on_this_machine(registry: Registry, text: str = "") -> tuple[ListedKernel, .
 
 def search(registry: Registry, text: str) -> Found:
     """The kernels whose repo id has a text, and for a hub those that it finds for it.
-
-    Args:
-        registry: where to search.
-        text: what to search for.
 
     Raises:
         KernforgeError: no registry could be searched.

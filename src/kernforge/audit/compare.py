@@ -85,15 +85,12 @@ def first_action(there: Sequence[ActionRecord], here: Sequence[ActionRecord]) ->
     for action in there:
         action_here = actions_here.get(action.key)
         if action_here is None:
-            return action.title, f"{action.title!r} has another plan here: {_argv(action)}"
+            argv = " ".join(action.argv)
+            return action.title, f"{action.title!r} has another plan here: the artifact has {argv}"
         changed = [n for n, d in action.outputs.items() if action_here.outputs.get(n) != d]
         if changed:
             return action.title, f"{action.title!r} made a different {', '.join(changed)} here"
     return "", ""
-
-
-def _argv(action: ActionRecord) -> str:
-    return f"the artifact has {' '.join(action.argv)}"
 
 
 def _difference(

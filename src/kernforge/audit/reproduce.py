@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kernforge._version import __version__
 from kernforge.artifact import directories, integrity
-from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.audit import compare
 from kernforge.build import api as build
 from kernforge.build import locking, provenance
@@ -50,15 +50,10 @@ class RecordedVariant:
     """A variant that says how it was made.
 
     Attributes:
-        path: its directory.
-        link_root: where its links may lead.
         files: its content by path.
-        metadata: its document.
         statement: how it was made.
     """
 
-    path: Path
-    link_root: Path
     files: dict[str, bytes]
     metadata: Metadata
     statement: Statement
@@ -69,7 +64,6 @@ class Verdict:
     """What came of building a variant again.
 
     Attributes:
-        variant: its name.
         differences: none when it is identical.
         notes: what was not compared, and why.
     """
@@ -84,7 +78,6 @@ class ReproduceOptions:
     """How to build again.
 
     Attributes:
-        environment: the variables of this process.
         sandbox: whether actions are kept to their inputs.
         jobs: threads of all compilers together.
         progress: listens to downloads.
@@ -102,8 +95,6 @@ def find(where: str, *, registry: Registry, version: str) -> tuple[RecordedVaria
     """The variants in a directory, or of a published kernel.
 
     Args:
-        where: a path or a repo id.
-        registry: where repo ids are looked up.
         version: of a repo id; empty for the newest.
 
     Raises:
@@ -132,11 +123,9 @@ def again(
     """Build variants again and compare.
 
     Args:
-        variants: the variants.
         source: a git checkout or a directory with the sources; None takes the repository that
             the artifact names.
         workplace: an empty directory for sources, results and variants.
-        options: how to build.
 
     Raises:
         ToolchainError: the host compiler here is not the one that was locked.
@@ -248,15 +237,12 @@ def _read(path: Path, link_root: Path) -> RecordedVariant:
     integrity.verify_tree(path, metadata.digest, within=link_root)
     text = contents[provenance.FILE].decode()
     statement = provenance.read(text, source=str(path / provenance.FILE))
-    return RecordedVariant(
-        path=path, link_root=link_root, files=contents, metadata=metadata, statement=statement
-    )
+    return RecordedVariant(files=contents, metadata=metadata, statement=statement)
 
 
 def _contents(path: Path, link_root: Path) -> dict[str, bytes]:
     paths = integrity.tree_files(path, within=link_root)
-    signature = f"{FILE}.sigstore"
-    return {name: real.read_bytes() for name, real in paths.items() if name != signature}
+    return {name: real.read_bytes() for name, real in paths.items() if name != SIGNATURE}
 
 
 def _fresh_store(old: Store, home: Path) -> Store:

@@ -55,8 +55,7 @@ class Verified:
     """The verification of one variant.
 
     Attributes:
-        variant: name of the variant.
-        problems: problems in the order of checking.
+        problems: in the order of checking.
         signer: name of the accepted signer; None if no accepted signature was found.
         files: number of files that the digest verifies; None if it does not.
         statement: whether the provenance statement is about exactly these files; None if there is
@@ -97,9 +96,7 @@ def verify_variant(
     """Verify a variant on this machine's disk.
 
     Args:
-        location: the variant.
         signers: the accepted signers; none takes those of the policy.
-        environment: variables that name the trust policies.
 
     Raises:
         UsageError: the package that verifies signatures is not installed.
@@ -211,7 +208,6 @@ def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) ->
     """Raise an error if a variant has a problem that is not allowed.
 
     Args:
-        verdicts: the verifications.
         unsigned: whether a variant without a signature is allowed.
         undigested: whether a variant without a digest is allowed.
 

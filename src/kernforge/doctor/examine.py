@@ -65,12 +65,11 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
     cuda_home = env.get("CUDA_HOME") or env.get("CUDA_PATH") or ""
     isolation = _sandbox(compiler, env, runner)
     missing = tuple(name for name in extras.EXTRAS["build"] if not host.has_module(name))
+    library, version = platform.libc_ver()
     return MachineFacts(
         system=platform.system(),
-        cpu=_cpu(),
-        glibc=Version2.leading(platform.libc_ver()[1])
-        if platform.libc_ver()[0] == "glibc"
-        else None,
+        cpu=platform.machine(),
+        glibc=Version2.leading(version) if library == "glibc" else None,
         gcc=gcc,
         gcc_trouble=gcc_trouble,
         cxx_headers=_compile(compiler.path, runner) if compiler else "",
@@ -95,10 +94,6 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         foreign=tuple(map(str, _foreign(store))),
         missing=missing,
     )
-
-
-def _cpu() -> str:
-    return {"arm64": "aarch64", "amd64": "x86_64"}.get(m := platform.machine().lower(), m)
 
 
 def _compiler(

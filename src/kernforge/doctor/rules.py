@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from kernforge.artifact.version import Version2
 from kernforge.check.finding import Finding
 from kernforge.doctor import environment_rules
 from kernforge.doctor.facts import GB
+from kernforge.toolchain.cuda_arch import Arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +28,7 @@ _DISK_NEEDED, _DISK_WANTED = GB, 10 * GB
 # Heavy units take 1 to 12 GB in nvcc.
 _MEMORY_NEEDED, _MEMORY_WANTED = GB, 8 * GB
 _OLDEST_GLIBC = Version2(2, 28)
+_ARCH_OF_TORCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
 def diagnose(machine: MachineFacts) -> tuple[Finding, ...]:
@@ -190,8 +193,10 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
             "the driver is installed, but torch finds no GPU",
             "check CUDA_VISIBLE_DEVICES and the output of nvidia-smi",
         )
+    found = [match for arch in torch.archs if (match := _ARCH_OF_TORCH.fullmatch(arch))]
+    code = [Arch(int(m[2]), int(m[3]), m[4], ptx=m[1] == "compute") for m in found]
     for name, capability in torch.gpus if torch.archs else ():
-        if not _runs(capability, torch.archs):
+        if not any(arch.serves(capability) for arch in code):
             yield _finding(
                 "gpu-unknown-to-torch",
                 "error",
@@ -201,21 +206,6 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
                 "install a torch that is built for this GPU: a newer version for a new GPU, an older "
                 "version for an old GPU",
             )
-
-
-def _runs(capability: Version2, archs: tuple[str, ...]) -> bool:
-    """Whether a GPU runs some of this code: same major and not newer, or PTX that is not newer."""
-    for arch in archs:
-        kind, _, digits = arch.partition("_")
-        number = digits.rstrip("af")
-        if not number.isdigit():
-            continue
-        has = Version2(int(number[:-1]), int(number[-1]))
-        if kind == "compute" and has <= capability:
-            return True
-        if kind == "sm" and has[0] == capability[0] and has[1] <= capability[1]:
-            return True
-    return False
 
 
 def _toolkit(machine: MachineFacts) -> Iterator[Finding]:

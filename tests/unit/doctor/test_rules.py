@@ -104,6 +104,8 @@ def test_each_fact_gives_its_finding_alone_with_a_hint(facts, rule, severity):
     [
         (Version2(9, 0), ("sm_90",), True),
         (Version2(9, 0), ("sm_90a",), True),
+        (Version2(10, 3), ("sm_100a",), False),
+        (Version2(10, 3), ("sm_100f",), True),
         (Version2(8, 9), ("sm_86",), True),
         (Version2(8, 0), ("sm_86",), False),
         (Version2(12, 0), ("sm_90", "compute_90"), True),
