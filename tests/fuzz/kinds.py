@@ -42,7 +42,7 @@ from kernforge.toolchain.index.http import Body, Page
 from kernforge.toolchain.index.remote_zip import LocalWheel, RemoteWheel
 from kernforge.toolchain.lockfile import LockedArchive, LockedToolkit, LockedWheel
 from kernforge.toolchain.provision import Toolchains
-from kernforge.trust import admission, policy, signature
+from kernforge.trust import policy, signature
 from kernforge.trust.policy import IdentitySigner, KeySigner, Subject
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def read_policy(data: bytes) -> None:
     """A trust policy, alone and in a pyproject.toml: parsed, and matched."""
 
     def decide(source: str) -> None:
-        found = admission._parse_policy.__wrapped__(data, source, False)
+        found = policy.read(data, source)
         if found:
             for subject in SUBJECTS:
                 policy.matching_rules([found], subject)

@@ -82,7 +82,7 @@ SIDE_EFFECTS = {"os", "platform", "time", "torch", *DOORS} - {"elftools"}
 LOADER_HALF = [
     *("errors", "_lazy", "_version", "budgets", "documents"),
     *("artifact", "loader", "layers", "registry", "system", "trust"),
-    *("system.digest", "system.environment", "system.extras", "system.files"),
+    *("system.digest", "system.environment", "system.extras", "system.files", "system.tables"),
     *("artifact.integrity", "artifact.metadata", "artifact.python_depends", "artifact.variant"),
     "artifact.version",
     *("trust.admission", "trust.policy", "trust.releases", "trust.signature"),

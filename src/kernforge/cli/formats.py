@@ -157,7 +157,6 @@ def graph_document(plan: Plan, known: Collection[str]) -> dict[str, Any]:
     """A plan as JSON values: the actions with their inputs and variants.
 
     Args:
-        plan: the build's plan.
         known: keys of the actions whose results the store has.
     """
     actions = [

@@ -42,8 +42,6 @@ def read(
 
     Args:
         top: the parser of all commands; each command has set ``spoken`` to its own parser.
-        argv: the arguments; None takes those of this process.
-        namespace: where the arguments go.
 
     Raises:
         UsageError: an argument is wrong, missing or not known.

@@ -71,10 +71,7 @@ def add_action(
     """Add an action of a command, with the options that every command has.
 
     Args:
-        run: function of the action.
         named: the command with the action, and its page of the documentation.
-        summary: what it does, as the help has it.
-        example: its arguments in the example.
     """
     name, where = named
     action = actions.add_parser(
@@ -136,8 +133,6 @@ def add_build_dir(
     """Add the directory of a project's built variants, which has one name in every command.
 
     Args:
-        verb: the command.
-        use: help text without the default.
         short: whether the command writes to it, so that ``-o`` names it too.
     """
     verb.add_argument(
@@ -153,7 +148,6 @@ def add_built(verb: argparse.ArgumentParser, other: str = "") -> None:
     """Add what was built, which every command that reads it takes in the same forms.
 
     Args:
-        verb: the command.
         other: what else the command takes, for the help.
     """
     verb.add_argument(

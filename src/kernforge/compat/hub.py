@@ -115,8 +115,6 @@ def resolve_version_spec_as_ref(
     """The branch of a major version, as a ``GitRefInfo``.
 
     Args:
-        repo_id: ``owner/name``.
-        version_spec: the major version.
         local_files_only: whether no hub is asked; None, as before 0.17, takes the process's mode.
 
     Raises:
@@ -177,7 +175,6 @@ def missing_error(error: KernforgeError, theirs: str = "RepositoryNotFoundError"
     A response of the hub is not attached: ``response`` is None.
 
     Args:
-        error: what the loader raised.
         theirs: the class of ``huggingface_hub.errors``.
     """
     try:

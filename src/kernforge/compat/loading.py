@@ -101,8 +101,6 @@ def _as_the_client(
     """Warn of a newer version, and raise what the client does where a hub lacks a kernel.
 
     Args:
-        repo_id: the kernel.
-        version: the major version that was asked for.
         trusted: ``trust_remote_code``: the client asks about the publisher before all else.
     """
     try:

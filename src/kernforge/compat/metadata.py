@@ -168,11 +168,7 @@ class Digest:
 
 
 class Metadata:
-    """A build's ``metadata.json``.
-
-    Args:
-        document: it, as kernforge reads it.
-    """
+    """A build's ``metadata.json``."""
 
     def __init__(self, document: ours.Metadata) -> None:
         self.ours = document

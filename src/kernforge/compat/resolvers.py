@@ -389,7 +389,6 @@ def lock_kernel_tree(
     """The commits of a kernel and of those that any of its variants depends on.
 
     Args:
-        kernel: what to lock.
         api: not used: kernforge makes its requests itself.
         seen: the kernels that led here.
         kernel_locks: what is locked already; it is added to.

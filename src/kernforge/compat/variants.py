@@ -385,13 +385,7 @@ def _parsed(names: Iterable[str], where: str) -> list[Variant]:
 
 
 def get_variants(api: Any, *, repo_id: str, revision: str) -> list[Variant]:
-    """The variants of a published kernel.
-
-    Args:
-        api: an ``HfApi``.
-        repo_id: ``owner/name``.
-        revision: a branch, tag or commit.
-    """
+    """The variants of a published kernel."""
     tree = api.list_repo_tree(repo_id, path_in_repo="build", repo_type="kernel", revision=revision)
     names = {item.path.split("/")[-1] for item in tree if not hasattr(item, "blob_id")}
     return _parsed(sorted(names), f"Repository {repo_id} (revision: {revision})")

@@ -96,7 +96,6 @@ def verify_variant(variant_path: Path, policies: list[Any] | None = None) -> obj
     trust that the ``sigstore`` package brings.
 
     Args:
-        variant_path: the variant's directory.
         policies: who may have signed, as rules of ``sigstore.verify.policy``; None takes
             ``DEFAULT_POLICIES``.
 

@@ -30,7 +30,6 @@ def check_layer(layer: object, replaced: type[nn.Module], *, source: object) -> 
     Args:
         layer: the kernel's attribute of that name.
         replaced: the class of the model's module.
-        source: where the layer comes from, for messages.
 
     Raises:
         LayerTypeError: it is not an ``nn.Module``, it has a constructor or members of its own, or its

@@ -34,11 +34,8 @@ class KernelizeRequest:
     """What a model is kernelized for.
 
     Attributes:
-        mode: what it will be used for.
-        device: the device type that it runs on.
         capability: its GPU's compute capability as 10 * major + minor; None without one.
         fallback: the cases in which a layer may keep its own forward.
-        registered: the mapping.
         disabled: whether every layer keeps its own forward.
         layers: the layers that were loaded so far.
     """
@@ -179,8 +176,10 @@ def _find_replacement(
             choice.missing, request, f"No layer mapping for `{name}`: {choice.reason}"
         )
         return None, choice.reason
+    layer = request.layers.get(chosen.repo)
     try:
-        layer = _load(chosen.repo, request)
+        if layer is None:
+            layer = request.layers[chosen.repo] = chosen.repo.load()
     except _ABSENT as error:
         if KernelizeFallback.CANNOT_LOAD not in request.fallback:
             raise
@@ -205,13 +204,6 @@ def _raise_unless_allowed(case: KernelizeFallback, request: KernelizeRequest, te
         raise LayerError(
             text, hint=f"with KernelizeFallback.{case.name} the layer keeps its own forward"
         )
-
-
-def _load(repo: Repository, request: KernelizeRequest) -> type[nn.Module]:
-    layer = request.layers.get(repo)
-    if layer is None:
-        layer = request.layers[repo] = repo.load()
-    return layer
 
 
 def _kernel_source(layer: type[nn.Module]) -> KernelSource | None:

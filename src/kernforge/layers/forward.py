@@ -55,13 +55,20 @@ class _Exchange:
 def outcome(module: nn.Module) -> LayerOutcome | None:
     """The decision for a module, if it is what the module still runs."""
     exchanged = _exchange_of(module)
-    return None if exchanged is None or _is_overlaid(module, exchanged) else exchanged.outcome
+    return None if exchanged is None or is_overlaid(module) else exchanged.outcome
 
 
 def is_overlaid(module: nn.Module) -> bool:
     """Whether other code replaced the forward that ``exchange`` set."""
     exchanged = _exchange_of(module)
-    return exchanged is not None and _is_overlaid(module, exchanged)
+    if exchanged is None or exchanged.function is None:
+        return False
+    now = module.__dict__.get(_FORWARD)
+    return not (
+        isinstance(now, MethodType)
+        and now.__func__ is exchanged.function
+        and now.__self__ is module
+    )
 
 
 def exchange(module: nn.Module, function: Callable[..., Any] | None, decided: LayerOutcome) -> None:
@@ -104,14 +111,3 @@ def restore_snapshot(module: nn.Module, entries: dict[str, Any]) -> None:
 def _exchange_of(module: nn.Module) -> _Exchange | None:
     exchanged = module.__dict__.get(_EXCHANGE)
     return exchanged if isinstance(exchanged, _Exchange) else None
-
-
-def _is_overlaid(module: nn.Module, exchanged: _Exchange) -> bool:
-    if exchanged.function is None:
-        return False
-    now = module.__dict__.get(_FORWARD)
-    return not (
-        isinstance(now, MethodType)
-        and now.__func__ is exchanged.function
-        and now.__self__ is module
-    )

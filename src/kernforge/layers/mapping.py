@@ -21,6 +21,7 @@ from kernforge.layers.modes import (
     KernelizeFallback,
     Mode,
     ROCMProperties,
+    dotted,
     mode_name,
 )
 
@@ -156,8 +157,6 @@ def choose_kernel(
     """The kernel that a mapping names for a layer.
 
     Args:
-        registered: the mapping.
-        layer_name: the layer.
         device: the device type that the model runs on.
         capability: the GPU's compute capability as 10 * major + minor; None without a GPU.
         mode: what the model is kernelized for.
@@ -243,4 +242,4 @@ def _reason_against_mode(registered: Mode, wanted: Mode, serving: list[Mode]) ->
 
 
 def _capability_text(capability: int | None) -> str:
-    return "that of no GPU" if capability is None else f"{capability // 10}.{capability % 10}"
+    return "that of no GPU" if capability is None else dotted(capability)

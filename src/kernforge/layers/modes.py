@@ -100,7 +100,7 @@ class _Capabilities:
             )
 
     def __str__(self) -> str:
-        return f"{_dotted(self.min_capability)} to {_dotted(self.max_capability)}"
+        return f"{dotted(self.min_capability)} to {dotted(self.max_capability)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,8 @@ class Device:
         return self.type if self.properties is None else f"{self.type} {self.properties}"
 
 
-def _dotted(capability: int) -> str:
+def dotted(capability: int) -> str:
+    """A compute capability as NVIDIA writes it: ``9.0`` for 90."""
     return f"{capability // 10}.{capability % 10}"
 
 

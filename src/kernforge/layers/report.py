@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.layers.modes import mode_name
+from kernforge.system.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from kernforge.layers.mapping import LayerCandidate
 
@@ -87,12 +88,13 @@ class KernelizeReport:
         if not self.layers:
             return "no layer of this model is marked as one that a kernel may replace"
         total = f"{len(self.replaced)} of {len(self.layers)} layers run a kernel"
-        return "\n".join([*_aligned([_HEAD, *self._rows()]), total])
+        return f"{table(self._rows(), head=_HEAD)}\n{total}"
 
     def trace(self) -> str:
         """The table, and below it each kernel that was considered with the reason against it."""
         lines = [str(self)]
-        for layer_name, candidates in self._considered().items():
+        considered = {row.layer_name: row.candidates for row in self.layers if row.candidates}
+        for layer_name, candidates in considered.items():
             lines += ["", f"{layer_name}:"]
             lines += [
                 f"  {c.repo} for {c.device} {mode_name(c.mode)}: {c.reason or 'chosen'}"
@@ -110,14 +112,3 @@ class KernelizeReport:
         for (pattern, *rest), paths in counted.items():
             named = f"{pattern} ({len(paths)})" if len(paths) > 1 else paths[0] or "(the model)"
             yield (named, *rest)  # type: ignore[misc]
-
-    def _considered(self) -> dict[str, tuple[LayerCandidate, ...]]:
-        return {layer.layer_name: layer.candidates for layer in self.layers if layer.candidates}
-
-
-def _aligned(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]

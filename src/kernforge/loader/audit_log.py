@@ -53,14 +53,9 @@ def record(node: Node, environment: Environment) -> None:
     }
     with contextlib.suppress(StorageError, OSError):
         path = log_file(environment)
-        try:
-            large = path.stat().st_size > _MOST_BYTES
-        except FileNotFoundError:
-            files.touch(path)
-            path.chmod(0o600)
-            large = False
-        if large:
+        if path.exists() and path.stat().st_size > _MOST_BYTES:
             files.rename(path, path.with_name("loads.1.jsonl"))
+        if not path.exists():
             files.touch(path)
             path.chmod(0o600)
         files.append(path, json.dumps(entry) + "\n")

@@ -102,7 +102,6 @@ def told(user_agent: str | dict[str, str] | None, client: str) -> str:
     """What a hub is told of this process, if the user allows it, in the form of ``User-Agent``.
 
     Args:
-        user_agent: what the caller adds.
         client: the client's name and version, as ``kernforge/1.0``.
     """
     host = probe()
@@ -179,28 +178,25 @@ def _npu(torch: Any) -> Backend | None:
 
 def _cudart_version() -> Version2 | None:
     """Version of the CUDA runtime that the system's linker finds; None without one."""
-    import ctypes  # noqa: PLC0415 - most processes have torch and never ask
-    import ctypes.util  # noqa: PLC0415
+    import ctypes.util  # noqa: PLC0415 - most processes have torch and never ask
 
     library = ctypes.util.find_library("cudart")
-    if library is None:
-        return None
-    number = ctypes.c_int(0)
-    try:
-        status = ctypes.CDLL(library).cudaRuntimeGetVersion(ctypes.byref(number))
-    except (AttributeError, OSError):
-        return None
-    return None if status else Version2(number.value // 1000, number.value % 1000 // 10)
+    return None if library is None else _cuda_version(library, "cudaRuntimeGetVersion")
 
 
 def driver_version() -> Version2 | None:
     """CUDA version that the driver is for. Asking does not initialise the driver."""
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    return _cuda_version(library, "cuDriverGetVersion")
+
+
+def _cuda_version(library: str, function: str) -> Version2 | None:
+    """The version that a function of a library says; None where it says none."""
     import ctypes  # noqa: PLC0415 - only where kernels for CUDA are wanted
 
     number = ctypes.c_int(0)
     try:
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        status = driver.cuDriverGetVersion(ctypes.byref(number))
+        status = getattr(ctypes.CDLL(library), function)(ctypes.byref(number))
     except (AttributeError, OSError):
         return None
     if status or not number.value:

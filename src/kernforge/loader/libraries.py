@@ -43,12 +43,7 @@ _held: dict[tuple[str, str], int] = {}
 
 
 class Libraries:
-    """The shared objects of one kernel.
-
-    Attributes:
-        directory: of its variant.
-        digest: what its files must be.
-    """
+    """The shared objects of one kernel."""
 
     def __init__(self, directory: Path, digest: Digest) -> None:
         self.directory = directory

@@ -2,8 +2,8 @@
 """Find a kernel's variant for this process, and those of the kernels that it depends on.
 
 A kernel is asked for by version or revision, or a lock says its commit; a ``kernel-status.toml``
-says where it went. ``LOCAL_KERNELS``, as ``owner/name=path[:owner/name=path]``, puts a local directory in the place of
-a registry's kernel, except of a locked one. Nothing is verified or imported here.
+says where it went. ``LOCAL_KERNELS`` puts a local directory in the place of a registry's kernel,
+except of a locked one. Nothing is verified or imported here.
 """
 
 from __future__ import annotations
@@ -134,8 +134,6 @@ def with_override(text: str | None, repo_id: str, path: Path) -> str:
     """``LOCAL_KERNELS`` with one more directory, which counts where the kernel was named before.
 
     Args:
-        text: the variable; None where it is not set.
-        repo_id: ``owner/name``.
         path: a directory that ``get_local_kernel`` takes.
     """
     # The last entry for a kernel counts, here and in the hub's client.
@@ -314,22 +312,23 @@ def _find_published(search: Search, repo_id: str, commit: str, asked: Asked) -> 
                 f"{repo_id} is locked to commit {commit}, which registry {registry.url} lacks",
                 hint="download what is locked first: kernforge download PROJECT",
             )
-        return _build_variant(search, repo_id, commit, resolution, host)
-    fetched = fetch_variant(search, repo_id, commit, resolution.best.name, asked)
+        found = _build_variant(search, repo_id, commit, resolution, host)
+    else:
+        found = fetch_variant(search, repo_id, commit, resolution.best.name, asked)
     return Node(
-        path=fetched.path,
-        link_root=fetched.link_root,
-        metadata=fetched.metadata,
+        path=found.path,
+        link_root=found.link_root,
+        metadata=found.metadata,
         host=host,
-        admission=fetched.admission,
+        admission=found.admission,
         repo_info=RepoInfo(repo_id=repo_id, revision=commit),
-        depends=_find_depends(search, fetched.metadata),
+        depends=_find_depends(search, found.metadata),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedVariant:
-    """A published variant that was admitted and is on this machine; its files are not verified."""
+    """A variant that was admitted and is on this machine; its files are not verified."""
 
     path: Path
     link_root: Path
@@ -341,13 +340,6 @@ def fetch_variant(
     search: Search, repo_id: str, commit: str, name: str, asked: Asked = ANYTHING
 ) -> FetchedVariant:
     """Admit a variant of a commit by its document alone, then fetch its files.
-
-    Args:
-        search: the registry and the conditions.
-        repo_id: ``owner/name``.
-        commit: the commit.
-        name: the variant's.
-        asked: the version that was asked for.
 
     Raises:
         RequestError: the search has locks, and it is not locked.
@@ -383,7 +375,7 @@ def fetch_variant(
 
 def _build_variant(
     search: Search, repo_id: str, commit: str, resolution: Resolution, host: Host
-) -> Node:
+) -> FetchedVariant:
     """The variant built from a kernel's source, if the search has a builder.
 
     Raises:
@@ -405,14 +397,8 @@ def _build_variant(
     if built is None:
         raise _nothing_fits_error(search, repo_id, commit, resolution, host)
     metadata = Metadata.from_json((built.path / FILE).read_bytes(), source=str(built.path / FILE))
-    return Node(
-        path=built.path,
-        link_root=built.link_root,
-        metadata=metadata,
-        host=host,
-        admission=admission,
-        repo_info=RepoInfo(repo_id=repo_id, revision=commit),
-        depends=_find_depends(search, metadata),
+    return FetchedVariant(
+        path=built.path, link_root=built.link_root, metadata=metadata, admission=admission
     )
 
 
@@ -429,7 +415,7 @@ def _nothing_fits_error(
             hint += "; build=True found no source to build it from"
         elif lock is not None:
             hint += "; or pass build=True: its source and lock are published"
-    return _no_variant(search.chain[-1], resolution, hint)
+    return _no_variant_error(search.chain[-1], resolution, hint)
 
 
 def _descend(search: Search, what: str) -> Search:
@@ -477,7 +463,7 @@ def find_local(search: Search, directory: Path) -> Node:
         tried = resolution if resolution.decisions else tried
     if (directory / FILE).is_file():
         return _local_node(search, directory, _host_for(directory.name, search.backend))
-    raise _no_variant(str(directory), tried, way_out(tried, host))
+    raise _no_variant_error(str(directory), tried, way_out(tried, host))
 
 
 def _host_for(name: str, backend: str | None) -> Host:
@@ -486,20 +472,19 @@ def _host_for(name: str, backend: str | None) -> Host:
     A build for the CPU fits a machine with a GPU, since the user named it. One without machine code
     is loaded even for another backend, with a warning; one with machine code could crash.
     """
-    resolution = resolve([name], probe(backend))
-    if backend is None and resolution.best is None:
-        on_cpu = resolve([name], probe("cpu"))
-        if on_cpu.best is not None:
-            return probe("cpu")
-    if resolution.decisions and resolution.best is None:
-        decision = resolution.decisions[0]
-        if decision.variant.is_noarch:
-            import logging  # noqa: PLC0415 - slow, and rarely needed
+    host = probe(backend)
+    resolution = resolve([name], host)
+    if resolution.best is not None or not resolution.decisions:
+        return host
+    if backend is None and resolve([name], probe("cpu")).best is not None:
+        return probe("cpu")
+    decision = resolution.decisions[0]
+    if not decision.variant.is_noarch:
+        raise _no_variant_error(name, resolution, way_out(resolution, host))
+    import logging  # noqa: PLC0415 - slow, and rarely needed
 
-            logging.getLogger("kernforge").warning("%s is loaded: it %s", name, decision.reason)
-            return probe(backend)
-        raise _no_variant(name, resolution, way_out(resolution, probe(backend)))
-    return probe(backend)
+    logging.getLogger("kernforge").warning("%s is loaded: it %s", name, decision.reason)
+    return host
 
 
 def _local_node(search: Search, path: Path, host: Host) -> Node:
@@ -552,7 +537,7 @@ def _newer_version(registry: Registry, repo_id: str, commit: str, host: Host) ->
     )
 
 
-def _no_variant(what: str, resolution: Resolution, hint: str) -> NoVariantError:
+def _no_variant_error(what: str, resolution: Resolution, hint: str) -> NoVariantError:
     listing = f":\n\n{resolution.trace()}\n" if resolution.decisions else ""
     return NoVariantError(
         f"Cannot find a build variant for this system in {what}{listing}", hint=hint

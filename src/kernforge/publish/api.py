@@ -23,10 +23,10 @@ from kernforge.publish import offers
 from kernforge.publish.branch import BranchChange, change, check_name
 from kernforge.publish.destination import Destination, DirectoryDestination, Release
 from kernforge.publish.hub import HubDestination
-from kernforge.publish.version import VersionChoice, choose_version, dotted
+from kernforge.publish.version import VersionChoice, choose_version
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.names import SOURCE, Version3, tag_of
+from kernforge.registry.names import SOURCE, Version3, dotted, tag_of
 from kernforge.system.digest import sha256
 from kernforge.system.files import sha256_file
 
@@ -49,9 +49,7 @@ class PublishResult:
     Attributes:
         commit: the commit of the version.
         version: number of the version, such as ``1.0.2``; None if the branch is not a version's.
-        changed: whether the registry was changed.
         variants: all variants of the version or branch, sorted.
-        url: URL of the commit.
         branch: the branch of the major version, or the one that was asked for.
         pull_requests: branch and URL of each pull request that was opened; if there are any,
             nothing is published yet.
@@ -117,7 +115,6 @@ def publish(
     Args:
         build_dir: directory of variants, or of one variant.
         registry: a registry that can be written to.
-        repo_id: ``owner/name``.
         version: ``X.Y.Z``; X must be the major version of the build. None chooses the version.
         branch: a branch to publish to; None and ``v<major>`` publish a version.
         card: Markdown that describes the kernel, or a function that writes it for the names of the

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
@@ -29,15 +29,13 @@ from kernforge.toolchain.cuda_arch import CAPABILITIES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from kernforge.registry.names import Version3
     from kernforge.source.python_api import ApiEntry, Parameter
-
-Version3: TypeAlias = tuple[int, int, int]
 
 _NEWEST = Version2(9, 99)
 """Stands for every future version of torch."""
 
 
-# Compute capabilities of CUDA devices that are compared (the list of CUDA 13.0).
 class Level(IntEnum):
     """The part of the version number that a change raises."""
 
@@ -54,12 +52,8 @@ class Offer:
     """What one variant offers its users.
 
     Attributes:
-        name: name of the variant.
-        backend: backend, as in the metadata.
         archs: architectures of the device code; None if the metadata has none.
-        api: public names of the package.
         ops: operators that the extension registers; None if the build did not record them.
-        python_depends: Python packages that the variant needs.
     """
 
     name: str
@@ -75,8 +69,6 @@ class ApiChange:
     """A change that a user of the older version notices.
 
     Attributes:
-        level: the part of the version number that the change raises.
-        what: description of the change.
         variants: variants of the older version whose users notice the change, sorted.
     """
 
@@ -91,8 +83,6 @@ def compare(
     """Every change, those of the highest level first.
 
     Args:
-        old: the variants of the older version.
-        new: the variants of the newer version.
         part: whether other variants of the newer version are published later, so that a machine
             without a variant does not count as a change.
     """

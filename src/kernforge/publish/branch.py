@@ -51,7 +51,6 @@ def check_name(branch: str, *, major: int) -> None:
     """Refuse a name that is not a branch's, or that means something else in a registry.
 
     Args:
-        branch: the name.
         major: the major version of the build, whose branch is ``v<major>``.
 
     Raises:

@@ -36,7 +36,6 @@ def own_registry(environment: Environment, note: Callable[[str], None]) -> Path:
     moved in one step, it stays the place to publish to, so that versions follow on each other.
 
     Args:
-        environment: says where it is.
         note: tells the user what was moved.
     """
     own, former = environment.own_registry, environment.former_registry
@@ -106,8 +105,6 @@ class Written:
 
     Attributes:
         commit: the commit of the version; for a pull request, its last commit.
-        changed: whether the registry was changed.
-        url: URL of the version, for people.
         pull_requests: branch and URL of each pull request that was opened instead of publishing.
     """
 
@@ -136,8 +133,6 @@ class Destination(Protocol):
         """The contents of every published version.
 
         Args:
-            repo_id: ``owner/name``.
-            built: the variants to publish.
             local: files of the variants to publish, by hex SHA-256. Content for which a registry
                 has another hash is named by its SHA-256 if it is one of these files, and by that
                 other hash if not.

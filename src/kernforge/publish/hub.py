@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from kernforge.errors import MovedError, NetworkError, NotPublishedError, RegistryError
 from kernforge.publish.branch import PUBLISHING
@@ -33,7 +33,7 @@ from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, version
 from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from huggingface_hub import CommitInfo
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kernforge.registry.hub import HubRegistry
     from kernforge.registry.names import Version3
 
+T = TypeVar("T")
 _Sent: TypeAlias = "tuple[str, str | bytes | None]"  # path, and a file's path, its bytes or None
 
 _AWAY = "+moving"
@@ -54,7 +55,6 @@ class HubDestination:
     """A hub to publish to.
 
     Args:
-        registry: the hub.
         private: whether a kernel that is created is private; None takes the owner's default.
         create_pr: open a pull request instead, for users without permission to write.
     """
@@ -79,14 +79,9 @@ class HubDestination:
             )
         api = self._client.api
         if not self._create_pr:
-            self._client.call(
-                repo_id,
-                lambda: api.create_repo(
-                    repo_id, repo_type="kernel", private=self._private, exist_ok=True
-                ),
-            )
+            self._call(api.create_repo, repo_id, private=self._private, exist_ok=True)
         if self._private:
-            info = self._client.call(repo_id, lambda: api.repo_info(repo_id, repo_type="kernel"))
+            info = self._call(api.repo_info, repo_id)
             if info.private is False:
                 raise RegistryError(
                     f"{repo_id} exists already and is public", hint="publish without --private"
@@ -230,6 +225,10 @@ class HubDestination:
 
         return self._client.call(repo_id, send)
 
+    def _call(self, method: Callable[..., T], repo_id: str, **named: object) -> T:
+        """Call a method of the hub's own client for a kernel."""
+        return self._client.call(repo_id, lambda: method(repo_id, repo_type="kernel", **named))
+
     def _file(self, repo_id: str, release: Release, operation: Operation) -> str | None:
         """A file to send, of the build or of the version that it is added to; None to delete it."""
         content = operation.content
@@ -243,24 +242,16 @@ class HubDestination:
 
     def _have_branch(self, repo_id: str, name: str, start: str) -> str:
         """Create a branch unless it exists; returns its commit."""
-        api = self._client.api
-        self._client.call(
-            repo_id,
-            lambda: api.create_branch(
-                repo_id, branch=name, revision=start, repo_type="kernel", exist_ok=True
-            ),
-        )
+        create = self._client.api.create_branch
+        self._call(create, repo_id, branch=name, revision=start, exist_ok=True)
         return self._client.refs(repo_id)[name]
 
     def _remove_branch(self, repo_id: str, name: str, *, exists: bool) -> None:
         """Remove a branch that exists, or that an interrupted publication left."""
         if exists or name in self._refs:
-            api = self._client.api
-            self._client.call(
-                repo_id, lambda: api.delete_branch(repo_id, branch=name, repo_type="kernel")
-            )
+            self._call(self._client.api.delete_branch, repo_id, branch=name)
 
-    def _tags(self) -> dict[tuple[int, int, int], str]:
+    def _tags(self) -> dict[Version3, str]:
         """The tag of each version; a removed tag counts at the commit that its mark names."""
         for name in list(self._refs):
             if name.endswith(_AWAY):
@@ -286,17 +277,11 @@ class HubDestination:
         return refs.get(tag) != commit
 
     def _tag(self, repo_id: str, name: str, commit: str) -> None:
-        api = self._client.api
-        self._client.call(
-            repo_id,
-            lambda: api.create_tag(
-                repo_id, tag=name, revision=commit, repo_type="kernel", exist_ok=True
-            ),
-        )
+        create = self._client.api.create_tag
+        self._call(create, repo_id, tag=name, revision=commit, exist_ok=True)
 
     def _untag(self, repo_id: str, name: str) -> None:
-        api = self._client.api
-        self._client.call(repo_id, lambda: api.delete_tag(repo_id, tag=name, repo_type="kernel"))
+        self._call(self._client.api.delete_tag, repo_id, tag=name)
 
     def _card(self, repo_id: str, release: Release) -> CommitInfo | None:
         """Commit the card to main or open a pull request; None if main has this card already."""

@@ -15,7 +15,7 @@ from kernforge.artifact.metadata import SIGNATURE
 from kernforge.errors import IntegrityError, RegistryError, TrustError, UsageError
 from kernforge.loader.search import signed_list
 from kernforge.publish.api import destination_of
-from kernforge.registry.names import versions
+from kernforge.registry.names import dotted, versions
 from kernforge.system.digest import sha256
 from kernforge.trust import signature
 from kernforge.trust.releases import (
@@ -30,6 +30,7 @@ from kernforge.trust.releases import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernforge.publish.destination import Destination
     from kernforge.registry.api import Registry
     from kernforge.trust.policy import Signer
     from kernforge.trust.signing import Key
@@ -42,10 +43,7 @@ class WrittenList:
     """A list that was written.
 
     Attributes:
-        releases: the list.
-        signatures: how many signatures it has.
         left_out: builds that are published and are not in it, since no accepted signer signed them.
-        url: of the registry.
     """
 
     releases: Releases
@@ -60,8 +58,6 @@ def write_releases(
     """Make the list of what is published now, sign it, and put it into the registry.
 
     Args:
-        registry: a registry that can be written to.
-        repo_id: ``owner/name``.
         key: signs the list; builds that it signed are listed.
         accepted: whose builds are listed too.
         days: after how many the list is not fresh any more.
@@ -92,13 +88,9 @@ def write_releases(
         documents=documents,
     )
     document = releases.to_json()
-    with destination.writing(repo_id):
-        destination.write_branch(
-            repo_id,
-            BRANCH,
-            {FILE: document, SIGNATURES: write_signatures(key.sign([document]))},
-            message=f"Releases of {repo_id}, list {number}",
-        )
+    bundles = key.sign([document])
+    message = f"Releases of {repo_id}, list {number}"
+    _write(destination, repo_id, document, bundles, message)
     return WrittenList(releases=releases, signatures=1, left_out=left_out, url=registry.url)
 
 
@@ -142,16 +134,19 @@ def add_signature(
     bundles = read_signatures(listed.signatures)
     kept = [bundle for bundle in bundles if not _is_by(listed.document, bundle, key.signer)]
     bundles = [*kept, *key.sign([listed.document])]
-    with destination.writing(repo_id):
-        destination.write_branch(
-            repo_id,
-            BRANCH,
-            {FILE: listed.document, SIGNATURES: write_signatures(bundles)},
-            message=f"One more signature of list {releases.number}",
-        )
+    message = f"One more signature of list {releases.number}"
+    _write(destination, repo_id, listed.document, bundles, message)
     return WrittenList(
         releases=releases, signatures=len(bundles), left_out=left_out, url=registry.url
     )
+
+
+def _write(
+    destination: Destination, repo_id: str, document: bytes, bundles: list[bytes], message: str
+) -> None:
+    contents = {FILE: document, SIGNATURES: write_signatures(bundles)}
+    with destination.writing(repo_id):
+        destination.write_branch(repo_id, BRANCH, contents, message=message)
 
 
 def _is_by(document: bytes, bundle: bytes, signer: Signer) -> bool:
@@ -173,7 +168,7 @@ def _documents(
         for name in registry.variants(repo_id, commit) if commit else ():
             document = registry.metadata(repo_id, commit or "", name)
             bundle = registry.companion(repo_id, commit or "", name, SIGNATURE)
-            text = ".".join(map(str, version))
+            text = dotted(version)
             if bundle and any(_is_by(document, bundle, signer) for signer in accepted):
                 found.setdefault(text, {})[name] = sha256(document)
             else:

@@ -31,7 +31,6 @@ def pack(project: Project, *, wanted: bool | None) -> dict[str, Path]:
     The bundled headers that it includes are among them: another kernforge may have others.
 
     Args:
-        project: the project to publish.
         wanted: whether to include the source; None includes it if the licence is an open one and
             the project has a lock.
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import RegistryError
 from kernforge.publish import api_diff
-from kernforge.publish.api_diff import ApiChange, Level, Version3
+from kernforge.publish.api_diff import ApiChange, Level
+from kernforge.registry.names import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kernforge.publish.api_diff import Offer
+    from kernforge.registry.names import Version3
 
     Contents: TypeAlias = Mapping[str, Mapping[str, str]]
     """Hex SHA-256 by path in the variant, by variant name."""
@@ -24,11 +26,8 @@ class VersionChoice:
     """The version number and the contents of a publication.
 
     Attributes:
-        version: number of the version.
-        contents: all variants of the version.
         since: the version that it was compared with; None if it is the first of its major version,
             or if nothing is new.
-        changes: changes for users.
         unrecorded: variants whose operators were not compared, because their build did not
             record them.
     """
@@ -53,11 +52,7 @@ def choose_version(
     """Choose the version number of a publication, and all variants of the version.
 
     Args:
-        published: contents of each published version.
-        contents: the variants to publish.
-        offered: what the variants to publish offer.
         offers: gives what the variants of a published version offer.
-        major: the major version of the build.
         wanted: the version that the user asks for; None takes the next number that the changes
             allow.
         part: whether other machines publish the rest of the version.
@@ -66,7 +61,8 @@ def choose_version(
         RegistryError: the wanted version is published with other bytes for a variant, or its
             number is too low for the changes.
     """
-    newest = max((v for v in published if v[0] == major), default=None)
+    of_major = [version for version in published if version[0] == major]
+    newest = max(of_major, default=None)
     target = wanted or newest or (major, 0, 0)
     existing = published.get(target, {})
     differing = sorted(
@@ -80,17 +76,12 @@ def choose_version(
     complete = contents if differing else {**existing, **contents}
     if not differing and complete == existing:
         return VersionChoice(version=target, contents=complete)
-    since = (
-        newest if differing else max((v for v in _of(published, major) if v < target), default=None)
-    )
+    since = newest if differing else max((v for v in of_major if v < target), default=None)
     if since is None:
         return VersionChoice(version=target, contents=complete)
+    held = offers(target) if existing and not differing else ()
     added = {offer.name for offer in offered}
-    kept = (
-        ()
-        if differing
-        else tuple(o for o in _held(offers, target, existing) if o.name not in added)
-    )
+    kept = [offer for offer in held if offer.name not in added]
     before = tuple(offers(since))
     changes = api_diff.compare(before, (*kept, *offered), part=part)
     level = api_diff.level_of(changes, major=major)
@@ -105,21 +96,6 @@ def choose_version(
         changes=changes,
         unrecorded=api_diff.unrecorded((*before, *offered)),
     )
-
-
-def dotted(version: Version3) -> str:
-    """The number as text, such as ``1.0.2``."""
-    return ".".join(map(str, version))
-
-
-def _of(published: Mapping[Version3, Contents], major: int) -> list[Version3]:
-    return [version for version in published if version[0] == major]
-
-
-def _held(
-    offers: Callable[[Version3], Sequence[Offer]], target: Version3, existing: Contents
-) -> Sequence[Offer]:
-    return offers(target) if existing else ()
 
 
 def _too_low(

@@ -154,16 +154,14 @@ def _hub(location: str, values: tuple[str | None, ...]) -> Registry:
 
 def _unquote(text: str) -> str:
     """Undo the percent signs of a URL's path."""
-    raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda m: bytes.fromhex(m[1].decode()), text.encode())
-    return raw.decode()
+    raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda m: bytes.fromhex(m[1].decode()), os.fsencode(text))
+    return os.fsdecode(raw)
 
 
 def find_version(registry: Registry, repo_id: str, version: int | str) -> str | None:
     """The commit of a version; None when there is no such version.
 
     Args:
-        registry: where the kernel is published.
-        repo_id: ``owner/name``.
         version: a major version (a branch), as a number or its digits; ``"1.2.3"``, exactly; or
             a PEP 440 specifier such as ``"~=1.2"`` or ``">=1.1,<2"``, of which the newest wins.
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import UNHASHED, is_bytecode
+from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, RegistryError
 from kernforge.registry.names import COMMIT, REF, SHA256, SOURCE, check_repo_id
 from kernforge.system import files
@@ -109,18 +110,15 @@ class DirectoryRegistry:
 
     def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
         """The bytes of a variant's ``metadata.json``."""
-        path = self.fetch(repo_id, commit, variant) / "metadata.json"
-        try:
-            return read_checked(path)
-        except FileNotFoundError:
-            raise RegistryError(f"{path} is missing", hint="publish the kernel again") from None
+        document = self.companion(repo_id, commit, variant, FILE)
+        if document is None:
+            path = self.fetch(repo_id, commit, variant) / FILE
+            raise RegistryError(f"{path} is missing", hint="publish the kernel again")
+        return document
 
     def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
         """The bytes of a small file beside ``metadata.json``; None without."""
-        try:
-            return read_checked(self.fetch(repo_id, commit, variant) / name)
-        except FileNotFoundError:
-            return None
+        return self.small_file(repo_id, commit, f"build/{variant}/{name}")
 
     def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
         """The bytes of a small file of a commit, by its path; None without."""
@@ -267,11 +265,6 @@ def read_checked(path: Path) -> bytes:
 
 def refuse_other_bytes(path: Path | str, blob: str, data: bytes) -> None:
     """Refuse bytes that are not those that a blob is named by: SHA-256, or git's hash.
-
-    Args:
-        path: of the file, for the message.
-        blob: name of the blob.
-        data: what is there.
 
     Raises:
         IntegrityError: they are others, or the name is not a hash.

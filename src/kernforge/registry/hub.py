@@ -63,24 +63,13 @@ class HubRegistry:
 
     References are requested at most once a minute in a process, so that a model of many layers is
     one request. When a hub cannot be reached, the references in the cache are used, with a warning.
-
-    Args:
-        endpoint: the hub and its cache.
-        client: makes the requests.
-        clock: monotonic seconds.
     """
 
-    def __init__(
-        self,
-        endpoint: HubEndpoint,
-        client: HubClient | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, endpoint: HubEndpoint, client: HubClient | None = None) -> None:
         self.endpoint = endpoint
         self.url = f"hf+{endpoint.url}"
         self.client = client or HubClient(endpoint)
         self._cache = DirectoryRegistry(endpoint.cache)
-        self._clock = clock
         self._refs: dict[str, tuple[float, dict[str, str]]] = {}
         self._listings: dict[tuple[str, str], Mapping[str, HubFile]] = {}
         self._asking = threading.RLock()
@@ -241,7 +230,7 @@ class HubRegistry:
         check_repo_id(repo_id)
         with self._asking:
             asked, refs = self._refs.get(repo_id, (-_REFS_LAST_S, {}))
-            if self._clock() - asked < _REFS_LAST_S:
+            if time.monotonic() - asked < _REFS_LAST_S:
                 return refs
             try:
                 refs = self.client.refs(repo_id)
@@ -251,7 +240,7 @@ class HubRegistry:
                     raise
                 log.warning("%s; using the references of %s in the cache", error.message, repo_id)
                 refs = {name: self._cache.ref(repo_id, name) or "" for name in names}
-            self._refs[repo_id] = (self._clock(), refs)
+            self._refs[repo_id] = (time.monotonic(), refs)
             return refs
 
     def listing(self, repo_id: str, commit: str) -> Mapping[str, HubFile]:

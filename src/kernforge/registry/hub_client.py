@@ -50,6 +50,7 @@ _ERROR_BYTES = 1 << 20
 _OF_BODY = {"content-encoding", "content-length", "transfer-encoding"}
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CHANGED, _TOO_MANY, _SERVER = 401, 403, 404, 412, 429, 500
 _PARTIAL = 206
+_CLIENT = {"library_name": "kernforge", "library_version": __version__}
 _LOG_IN = "it does not exist, or it is private: set HF_TOKEN, or run hf auth login"
 
 
@@ -95,22 +96,12 @@ def user_agent(said: str) -> str:
     library()
     from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 - see library
 
-    headers: dict[str, str] = build_hf_headers(
-        token=False,
-        library_name="kernforge",
-        library_version=__version__,
-        user_agent=said or None,
-    )
+    headers: dict[str, str] = build_hf_headers(token=False, user_agent=said or None, **_CLIENT)
     return headers["user-agent"]
 
 
 class HubClient:
-    """Requests to one hub; no answer is kept.
-
-    Args:
-        endpoint: the hub.
-        wait: sleeps for that many seconds.
-    """
+    """Requests to one hub; no answer is kept."""
 
     def __init__(self, endpoint: HubEndpoint, wait: Callable[[float], None] | None = None) -> None:
         self.endpoint = endpoint
@@ -121,11 +112,7 @@ class HubClient:
     def api(self) -> HfApi:
         """The hub's own client, for this hub."""
         api: HfApi = library().HfApi(
-            endpoint=self.endpoint.url,
-            token=self._token,
-            library_name="kernforge",
-            library_version=__version__,
-            user_agent=self._told(),
+            endpoint=self.endpoint.url, token=self._token, user_agent=self._told(), **_CLIENT
         )
         return api
 
@@ -206,9 +193,6 @@ class HubClient:
         """Download one file, and compare it with its listing.
 
         Args:
-            repo_id: ``owner/name``.
-            commit: the commit that has the file.
-            path: in the commit.
             file: the file's size and hash in the listing.
             target: where to write it; a name that no other process uses. What an interrupted
                 download left there is continued.
@@ -302,12 +286,7 @@ class HubClient:
             hf_raise_for_status,
         )
 
-        common = build_hf_headers(
-            token=self._token,
-            library_name="kernforge",
-            library_version=__version__,
-            user_agent=self._told(),
-        )
+        common = build_hf_headers(token=self._token, user_agent=self._told(), **_CLIENT)
         with get_session().stream(
             "GET",
             url,

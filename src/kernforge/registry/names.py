@@ -57,6 +57,11 @@ def majors(ref_names: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted(int(m[1]) for name in ref_names if (m := _BRANCH.fullmatch(name))))
 
 
+def dotted(version: Version3) -> str:
+    """A version as text, as in ``1.2.3``."""
+    return ".".join(map(str, version))
+
+
 def tag_of(version: Version3) -> str:
     """The tag of a version, as in ``v1.2.3``."""
-    return "v" + ".".join(map(str, version))
+    return f"v{dotted(version)}"

@@ -41,10 +41,6 @@ def find_redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | N
 def parse(data: bytes, *, source: str = FILE) -> Redirect:
     """Read the document.
 
-    Args:
-        data: its bytes.
-        source: what errors call it.
-
     Raises:
         RegistryError: it cannot be read, or is not a redirect.
     """

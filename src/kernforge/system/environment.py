@@ -19,12 +19,7 @@ from kernforge import budgets
 
 
 class Variable:
-    """A variable as an attribute of ``Environment``: its text, None where it is not set.
-
-    Args:
-        name: the variable.
-        meaning: what it is for.
-    """
+    """A variable as an attribute of ``Environment``: its text, None where it is not set."""
 
     def __init__(self, name: str, meaning: str) -> None:
         self.name = name
@@ -208,22 +203,14 @@ class Environment:
         """Where kernforge keeps its files for this user. It may not exist yet."""
         if self.kernforge_home:
             return Path(self.kernforge_home).expanduser().absolute()
-        if sys.platform == "linux":
-            return _user_directory(self.xdg_cache_home, "~/.cache")
-        from platformdirs import user_cache_path  # noqa: PLC0415 - import in milliseconds
-
-        return user_cache_path("kernforge", appauthor=False)
+        return _user_directory("cache", self.xdg_cache_home, "~/.cache")
 
     @property
     def own_registry(self) -> Path:
         """Directory of the user's own registry: data, not a cache. It may not exist yet."""
         if self.kernforge_home:
             return self.home / "registry"
-        if sys.platform == "linux":
-            return _user_directory(self.xdg_data_home, "~/.local/share") / "registry"
-        from platformdirs import user_data_path  # noqa: PLC0415 - import in milliseconds
-
-        return user_data_path("kernforge", appauthor=False) / "registry"
+        return _user_directory("data", self.xdg_data_home, "~/.local/share") / "registry"
 
     @property
     def records(self) -> Path:
@@ -239,14 +226,14 @@ class Environment:
     @property
     def user_config(self) -> Path:
         """Where this user's configuration lies. It may not exist yet."""
-        if sys.platform == "linux":
-            return _user_directory(self.xdg_config_home, "~/.config")
-        from platformdirs import user_config_path  # noqa: PLC0415 - import in milliseconds
-
-        return user_config_path("kernforge", appauthor=False)
+        return _user_directory("config", self.xdg_config_home, "~/.config")
 
 
-def _user_directory(chosen: str | None, usual: str) -> Path:
+def _user_directory(kind: str, chosen: str | None, usual: str) -> Path:
     """Kernforge's directory as ``platformdirs`` finds it, whose import takes 17 ms."""
+    if sys.platform != "linux":
+        import platformdirs  # noqa: PLC0415 - see above
+
+        return Path(getattr(platformdirs, f"user_{kind}_dir")("kernforge", appauthor=False))
     above = chosen if chosen and chosen.startswith("/") else usual
     return Path(above).expanduser() / "kernforge"

@@ -36,7 +36,6 @@ def missing(error: ModuleNotFoundError, what: str) -> MissingPackageError | None
     """The error for a module that is not installed; None if no extra installs it.
 
     Args:
-        error: the error that Python raised.
         what: what needs the module, such as "this command".
     """
     install = _INSTALL.get((error.name or "").partition(".")[0])

@@ -454,8 +454,8 @@ def claimed(path: Path) -> Iterator[bool]:
     """Hold an empty directory of this user at exactly this path; yields whether that succeeded.
 
     The function waits for other processes of this user. It fails for a directory of another user,
-    for a link, if the parent is not writable, and if what was left cannot be removed. The caller removes the directory at the end; a
-    directory that was left is emptied by the next caller.
+    for a link, if the parent is not writable, and if what was left cannot be removed. The caller
+    removes the directory at the end; one that was left is emptied by the next caller.
     """
     handle = _claim(path)
     try:
@@ -488,9 +488,8 @@ def _claim(path: Path) -> int | None:
         except FileNotFoundError:
             continue
         _lock(handle, fcntl.LOCK_EX, path)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), path.lstat()):
-                return handle
+        if _is_at(handle, path):
+            return handle
         os.close(handle)
 
 
@@ -524,11 +523,6 @@ def sha256_file(path: Path) -> str:
 @contextlib.contextmanager
 def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
     """Hold a shared or an exclusive lock; yields whether that succeeded.
-
-    Args:
-        path: the lock file.
-        alone: whether the lock is exclusive.
-        wait: whether to wait for other holders.
 
     Raises:
         InterruptedError: see ``cancel_waits``.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -11,18 +10,13 @@ from rich.console import Console
 from rich.live import Live as Screen
 from rich.table import Table
 
+from kernforge.system.progress_lines import RunningActions
+
 _ROWS = 12
 
 
-class Live:
-    """A few lines at the end of standard error that are updated while a build runs.
-
-    Args:
-        total: number of actions.
-        usage: gives the memory in bytes of running actions by key.
-        left: gives in words what is still to be done; may be empty.
-        console: the console to draw on; standard error by default.
-    """
+class Live(RunningActions):
+    """A few lines at the end of standard error that are updated while a build runs."""
 
     def __init__(
         self,
@@ -31,10 +25,7 @@ class Live:
         left: Callable[[], str],
         console: Console | None = None,
     ) -> None:
-        self._total, self._usage, self._left = total, usage, left
-        self._ended = 0
-        self._running: dict[str, tuple[str, float]] = {}
-        self._lock = threading.Lock()
+        super().__init__(total, usage, left)
         self._screen = Screen(
             get_renderable=self._draw,
             console=console or Console(stderr=True),
@@ -45,17 +36,10 @@ class Live:
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""
-        with self._lock:
-            self._running[key] = (title, time.monotonic())
+        super().started(key, title)
         if not self._shown:  # a build without actions to run draws nothing
             self._shown = True
             self._screen.start()
-
-    def ended(self, key: str) -> None:
-        """An action ended."""
-        with self._lock:
-            self._running.pop(key, None)
-            self._ended += 1
 
     def print_above(self, text: str) -> None:
         """Print above the view."""

@@ -38,10 +38,6 @@ def available_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/c
 
     The smallest of the machine's ``MemAvailable`` and of the free part of each control group of
     this process, of version 1 or 2; cache that a group can release counts as free.
-
-    Args:
-        proc: directory of the process file system.
-        cgroups: directory where control groups are mounted.
     """
     free = [_machine(proc)]
     for group in _groups(proc, cgroups):

@@ -56,7 +56,6 @@ class Command:
     """A program to start.
 
     Attributes:
-        argv: program and arguments.
         cwd: working directory; None for that of this process.
         env: the environment of the program; None inherits that of this process.
         inherited: patterns of names of what it inherits then.
@@ -287,11 +286,11 @@ class PipedProcess:
 
     def pause(self) -> None:
         """Pause all threads of the process group."""
-        self._signal(signal.SIGSTOP)
+        _signal_group(self._process, signal.SIGSTOP)
 
     def resume(self) -> None:
         """Resume a paused program."""
-        self._signal(signal.SIGCONT)
+        _signal_group(self._process, signal.SIGCONT)
 
     def cpu_ns(self) -> int:
         """CPU time of the program's threads in nanoseconds; 0 if the program has ended.
@@ -316,16 +315,12 @@ class PipedProcess:
 
     def kill(self) -> None:
         """Kill the process group; exit hooks do not run."""
-        _kill_group(self._process)
+        _signal_group(self._process, signal.SIGKILL)
         self._process.wait()
         _discard_running(self._process)
         os.close(self._to)
         os.close(self._from)
         self._output.close()
-
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
 
 
 def attached(command: Command) -> int:
@@ -457,7 +452,7 @@ def kill_all() -> None:
             _tidying[process.pid] = time.monotonic()
             _signal_group(process, signal.SIGTERM)
         elif asked_at is None or time.monotonic() - asked_at > _TIDY_S:
-            _kill_group(process)
+            _signal_group(process, signal.SIGKILL)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -466,7 +461,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         _signal_group(process, signal.SIGTERM)
         _ended_within(process.pid, _TIDY_S)
     started = descendants(process.pid)
-    _kill_group(process)
+    _signal_group(process, signal.SIGKILL)
     for pid in started:  # in groups of their own
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -489,10 +484,6 @@ def _ended_within(pid: int, seconds: float | None) -> bool:
         return bool(ready)
     finally:
         os.close(handle)
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    _signal_group(process, signal.SIGKILL)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -13,13 +13,7 @@ _SHOWN = 3
 
 
 class Repeater:
-    """Prints a line from time to time, in a thread of its own.
-
-    Args:
-        text: gives the line.
-        say: prints it.
-        every_s: seconds between two lines.
-    """
+    """Prints a line from time to time, in a thread of its own."""
 
     def __init__(
         self, text: Callable[[], str], say: Callable[[str], None], every_s: float = EVERY_S
@@ -37,16 +31,37 @@ class Repeater:
             self._say(self._text())
 
 
-class ProgressLines:
-    """The running actions of a build as a line from time to time.
+class RunningActions:
+    """The actions of a build that run, and how many have ended.
 
     Args:
         total: number of actions.
         usage: gives the memory in bytes of running actions by key.
         left: gives in words what is still to be done; may be empty.
-        say: prints a line.
-        every_s: seconds between two lines.
     """
+
+    def __init__(
+        self, total: int, usage: Callable[[], Mapping[str, int]], left: Callable[[], str]
+    ) -> None:
+        self._total, self._usage, self._left = total, usage, left
+        self._ended = 0
+        self._running: dict[str, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+
+    def started(self, key: str, title: str) -> None:
+        """An action begins."""
+        with self._lock:
+            self._running[key] = (title, time.monotonic())
+
+    def ended(self, key: str) -> None:
+        """An action ended."""
+        with self._lock:
+            self._running.pop(key, None)
+            self._ended += 1
+
+
+class ProgressLines(RunningActions):
+    """The running actions of a build as a line from time to time, which ``say`` prints."""
 
     def __init__(
         self,
@@ -56,25 +71,15 @@ class ProgressLines:
         say: Callable[[str], None],
         every_s: float = EVERY_S,
     ) -> None:
-        self._total, self._usage, self._left = total, usage, left
+        super().__init__(total, usage, left)
         self._say, self._every_s = say, every_s
-        self._ended = 0
-        self._running: dict[str, tuple[str, float]] = {}
-        self._lock = threading.Lock()
         self._repeater: Repeater | None = None
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""
-        with self._lock:
-            self._running[key] = (title, time.monotonic())
+        super().started(key, title)
         if self._repeater is None:  # a build without actions to run prints nothing
             self._repeater = Repeater(self.text, self._say, self._every_s)
-
-    def ended(self, key: str) -> None:
-        """An action ended."""
-        with self._lock:
-            self._running.pop(key, None)
-            self._ended += 1
 
     def print_above(self, text: str) -> None:
         """Print another line."""

@@ -29,8 +29,6 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     """A number of things as text, such as ``1 file`` or ``2 files``.
 
     Args:
-        count: how many.
-        noun: what one is called.
         plural: what several are called; the noun with an s by default.
     """
     return f"{count} {noun if count == 1 else plural or noun + 's'}"

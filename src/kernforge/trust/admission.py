@@ -18,13 +18,14 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernforge import documents
 from kernforge.errors import IntegrityError, NetworkError, TrustError
 from kernforge.system import files
 from kernforge.system.digest import key, sha256
+from kernforge.trust import policy
 from kernforge.trust.policy import (
+    PROJECT,
     Admit,
     Demand,
     Policy,
@@ -34,7 +35,6 @@ from kernforge.trust.policy import (
     Subject,
     distinct,
     matching_rules,
-    parse,
 )
 from kernforge.trust.releases import ANYTHING, Asked, Releases, SignedList, read_signatures
 
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 SITE = Path("/etc/kernforge/trust.toml")
 """The site's policy."""
-
-_PROJECT = "pyproject.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +101,7 @@ def _project() -> Path | None:
     except FileNotFoundError:  # the directory was removed
         return None
     for directory in (here, *here.parents):
-        path = directory / _PROJECT
+        path = directory / PROJECT
         if path.is_file() and (directory == here or _is_own(path)):
             return path
     return None
@@ -146,23 +144,12 @@ def _read_policy(path: Path, *, only_tightens: bool = False) -> Policy | None:
             f"the trust policy {path} cannot be read: {error.strerror}",
             hint="make it readable; until then nothing is admitted",
         ) from error
-    if path.name == _PROJECT and not (b"kernforge" in data and b"trust" in data):
+    if path.name == PROJECT and not (b"kernforge" in data and b"trust" in data):
         return None
-    return _parse_policy(data, os.fspath(path), only_tightens)
+    return _parsed(data, os.fspath(path), only_tightens=only_tightens)
 
 
-@functools.lru_cache(maxsize=16)
-def _parse_policy(data: bytes, source: str, only_tightens: bool) -> Policy | None:  # noqa: FBT001 - cached
-    try:
-        document: Any = documents.parse_toml(data)
-    except ValueError as error:
-        raise TrustError(
-            f"{source} is not TOML: {error}", hint="fix it; until then nothing is admitted"
-        ) from None
-    if os.path.basename(source) == _PROJECT:  # noqa: PTH119 - it is text here
-        for key in ("tool", "kernforge", "trust"):
-            document = document.get(key) if isinstance(document, dict) else None
-    return None if document is None else parse(document, source, only_tightens=only_tightens)
+_parsed = functools.lru_cache(maxsize=16)(policy.read)
 
 
 def admit(
@@ -179,7 +166,6 @@ def admit(
     """Admit a kernel, or refuse it with the rule that did and what would allow exactly this.
 
     Args:
-        subject: what is to be loaded.
         document: the bytes of its ``metadata.json``; they are not parsed.
         signature: gives the bytes of its signature; called only where a rule demands one.
         vouches: says whether the registry vouches for an owner, and None where it never does;
@@ -243,8 +229,6 @@ def admit_redirect(
     redirect leads, the rules of that name count too.
 
     Args:
-        subject: what was asked for.
-        destination: the repo id that the redirect names.
         vouches: as ``admit`` takes it, and so the rest.
 
     Raises:
@@ -271,7 +255,6 @@ def refuse_other_document(subject: Subject, name: str, version: int, asked: int 
     the same signer in the place of another, or an old version in the place of a new one.
 
     Args:
-        subject: what was asked for.
         name: of the kernel, as its document has it.
         version: the major version, as its document has it.
         asked: the major version that was asked for; None for any.

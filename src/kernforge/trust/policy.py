@@ -17,10 +17,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kernforge import documents
 from kernforge.errors import TrustError, page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+PROJECT = "pyproject.toml"
+"""The file whose table ``[tool.kernforge.trust]`` is a policy; any other file is one as a whole."""
 
 _RULE_KEYS = (
     *("repo", "registry", "admit", "signers", "publishers", "reason"),
@@ -67,7 +71,6 @@ class IdentitySigner:
     """An owner of Sigstore identities.
 
     Attributes:
-        name: its name in rules.
         issuer: the OpenID Connect issuer, exactly.
         identities: patterns for the certificate's identity, one of which must match.
         source_repository: the source repository that the certificate must name; None for any.
@@ -149,8 +152,6 @@ class Policy:
     """The rules of one file.
 
     Attributes:
-        source: its path.
-        rules: in order.
         revoked: what counts no more, also under the rules of other files.
         only_tightens: whether ``BUILT_IN`` applies even if a rule of this file matches.
     """
@@ -323,6 +324,26 @@ def is_revoked(claims: Claims, revoked: Iterable[Revoked]) -> Revoked | None:
     )
 
 
+def read(data: bytes, source: str, *, only_tightens: bool = False) -> Policy | None:
+    """Read the policy in the bytes of a file; None for a ``PROJECT`` without one.
+
+    The arguments are those of ``parse``.
+
+    Raises:
+        TrustError: it is not TOML, or not a policy.
+    """
+    try:
+        document: Any = documents.parse_toml(data)
+    except ValueError as error:
+        raise TrustError(
+            f"{source} is not TOML: {error}", hint="fix it; until then nothing is admitted"
+        ) from None
+    if posixpath.basename(source) == PROJECT:
+        for key in ("tool", "kernforge", "trust"):
+            document = document.get(key) if isinstance(document, dict) else None
+    return None if document is None else parse(document, source, only_tightens=only_tightens)
+
+
 def parse(document: Mapping[str, Any], source: str, *, only_tightens: bool = False) -> Policy:
     """Read a policy.
 
@@ -479,15 +500,19 @@ def _read_signer(name: str, value: object, source: str) -> Signer:
     )
 
 
+def key_text(text: str) -> str:
+    """A public key on one line, as ``public-key`` of a policy: the base64 in the middle of a PEM."""
+    return re.sub(r"-----(BEGIN|END) PUBLIC KEY-----|\s", "", text)
+
+
 def public_key(text: str, where: str) -> bytes:
-    """The 32 bytes of an Ed25519 public key, from PEM (RFC 8410) or the base64 in its middle.
+    """The 32 bytes of an Ed25519 public key, from PEM (RFC 8410) or its ``key_text``.
 
     Raises:
         TrustError: the text is not such a key.
     """
-    body = re.sub(r"-----(BEGIN|END) PUBLIC KEY-----|\s", "", text)
     try:
-        der = base64.b64decode(body, validate=True)
+        der = base64.b64decode(key_text(text), validate=True)
     except ValueError:
         der = b""
     raw = der.removeprefix(ED25519_DER)

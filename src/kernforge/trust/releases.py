@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from kernforge import documents
 from kernforge.errors import IntegrityError
 
 if TYPE_CHECKING:
@@ -71,9 +72,7 @@ class Releases:
     """The list; ``to_json`` is the inverse of ``from_json``.
 
     Attributes:
-        repo_id: ``owner/name``.
         number: of this list, larger than that of each list before it.
-        issued: when it was made.
         expires: until when it counts as fresh.
         documents: hex SHA-256 of ``metadata.json`` by variant, by version such as ``1.2.3``.
     """
@@ -92,7 +91,7 @@ class Releases:
             IntegrityError: it is not one.
         """
         try:
-            table = json.loads(data)
+            table = documents.parse_json(data)
             if table["type"] != _TYPE or table["format"] != _FORMAT:
                 raise IntegrityError(
                     f"{FILE} has type {table['type']!r} and format {table['format']!r}; this "
@@ -114,7 +113,7 @@ class Releases:
                     for version, variants in table["releases"].items()
                 },
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__} {error}"
             raise IntegrityError(f"{FILE} cannot be read: {reason}", hint=_HINT) from None
 
@@ -157,10 +156,10 @@ def read_signatures(data: bytes) -> list[bytes]:
         IntegrityError: it is not such a file.
     """
     try:
-        bundles = json.loads(data)
+        bundles = documents.parse_json(data)
         if not isinstance(bundles, list) or len(bundles) > _MOST_SIGNATURES:
             raise TypeError("it is not a list of signatures")  # noqa: TRY301 - one way out
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise IntegrityError(f"{SIGNATURES} cannot be read: {error}", hint=_HINT) from None
     return [json.dumps(bundle).encode() for bundle in bundles]
 

@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge.errors import TrustError, UsageError
+from kernforge.errors import UsageError
 from kernforge.system import files
-from kernforge.trust.policy import parse, public_key
+from kernforge.trust.policy import PROJECT, Policy, key_text, public_key, read
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from kernforge.trust.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +21,6 @@ class Entry:
 
     Attributes:
         key: text of a public key.
-        identity: a pattern for the identity of a certificate.
-        document: hex SHA-256 of a ``metadata.json``.
-        reason: text of the refusal.
     """
 
     key: str | None = None
@@ -36,13 +30,10 @@ class Entry:
 
     def lines(self) -> dict[str, str]:
         """The keys of the entry in a policy."""
-        key = None
         if self.key is not None:
             public_key(self.key, "the key to revoke")
-            body = self.key.split("-----")
-            key = "".join((body[2] if len(body) > 1 else self.key).split())
         named = {
-            "public-key": key,
+            "public-key": None if self.key is None else key_text(self.key),
             "identity": self.identity,
             "document": self.document,
             "reason": self.reason or None,
@@ -58,20 +49,18 @@ def revoke(path: Path, entry: Entry) -> bool:
         TrustError: it has a mistake, or the entry is not one.
         StorageError: it cannot be written.
     """
-    nested = path.name == "pyproject.toml"
     try:
         text = path.read_text()
     except FileNotFoundError:
         text = ""
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}", hint="name another file") from None
-    before = _read(text, path, nested=nested)
-    table = "tool.kernforge.trust.revoked" if nested else "revoked"
+    before = _read(text, path)
+    table = "tool.kernforge.trust.revoked" if path.name == PROJECT else "revoked"
     lines = [f"{name} = {json.dumps(value)}" for name, value in entry.lines().items()]
     added = f"[[{table}]]\n" + "\n".join(lines) + "\n"
     gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-    after = _read(f"{text}{gap}{added}", path, nested=nested)
-    new = after.revoked[-1]
+    new = _read(f"{text}{gap}{added}", path).revoked[-1]
     if any(
         (e.key, e.identity, e.document) == (new.key, new.identity, new.document)
         for e in before.revoked
@@ -83,11 +72,5 @@ def revoke(path: Path, entry: Entry) -> bool:
     return True
 
 
-def _read(text: str, path: Path, *, nested: bool) -> Policy:
-    try:
-        document = tomllib.loads(text)
-    except ValueError as error:
-        raise TrustError(f"{path} is not TOML: {error}", hint="fix it first") from None
-    if nested:
-        document = document.get("tool", {}).get("kernforge", {}).get("trust", {})
-    return parse(document, str(path))
+def _read(text: str, path: Path) -> Policy:
+    return read(text.encode(), str(path)) or Policy(source=str(path), rules=())

@@ -56,7 +56,6 @@ def verify(
 
     Args:
         document: the bytes of ``metadata.json``; they are not parsed.
-        bundle: the bytes of the signature.
         signers: those who may have signed.
         revoked: keys and identities that count no more.
 
@@ -138,9 +137,7 @@ def sign_with_key(document: bytes, private_key: bytes, passphrase: bytes | None)
     """Sign with a key file; the same input gives the same bytes.
 
     Args:
-        document: the bytes of ``metadata.json``.
         private_key: PEM of an Ed25519 key (PKCS #8).
-        passphrase: of the key file; None when it has none.
 
     Returns:
         The bytes of the signature file.
@@ -283,7 +280,6 @@ def verify_by_policies(document: bytes, bundle: bytes, policies: Sequence[Any]) 
     """Hold the certificate of a Sigstore bundle against rules; no network is used.
 
     Args:
-        document: the bytes of ``metadata.json``.
         bundle: a bundle with a certificate.
         policies: objects with ``verify(certificate)``, as those of ``sigstore.verify.policy``; one
             that accepts is enough.

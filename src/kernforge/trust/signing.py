@@ -11,7 +11,7 @@ from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.system import files
 from kernforge.trust import signature
-from kernforge.trust.policy import KeySigner, public_key
+from kernforge.trust.policy import KeySigner, key_text, public_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,12 +22,7 @@ _ENCRYPTED = b"BEGIN ENCRYPTED PRIVATE KEY"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """The content of a key file.
-
-    Attributes:
-        pem: the bytes of the file.
-        passphrase: None when it has none.
-    """
+    """The content of a key file."""
 
     pem: bytes
     passphrase: bytes | None
@@ -46,7 +41,6 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
     """Read a key file.
 
     Args:
-        path: the private key.
         passphrase: returns its passphrase; called only where the file has one.
 
     Raises:
@@ -89,7 +83,7 @@ def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
 def public_text(pem: bytes) -> str:
     """A public key on one line, as ``public-key`` of a policy."""
     public_key(pem.decode(), "the key")
-    return "".join(pem.decode().split("-----")[2].split())
+    return key_text(pem.decode())
 
 
 def sign(
@@ -101,7 +95,6 @@ def sign(
     """Sign variants; all are signed or none.
 
     Args:
-        directories: the variants.
         make: returns the signature of each document.
         replace: whether a signature by an identity may be overwritten.
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,9 @@ def test_a_registry_opens_by_path_and_by_url(tmp_path, monkeypatch):
     spaced = tmp_path / "a b"
     assert open_registry("a b").root == spaced
     assert open_registry("~/a b").root == spaced
-    assert open_registry(spaced.as_uri()).root == spaced
+    not_utf8 = Path(os.fsdecode(bytes(tmp_path / "x") + b"\xff"))
+    for root in (spaced, not_utf8):
+        assert open_registry(root.as_uri()).root == root
     for url in ["https://example.org/x", "file://host/x", "s3://b"]:
         with pytest.raises(RegistryError, match="is not a registry that kernforge can open"):
             open_registry(url)

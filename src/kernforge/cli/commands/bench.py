@@ -179,7 +179,6 @@ def _settings(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings
     """How to measure, by the command line.
 
     Args:
-        arguments: with those of ``_add_measuring``.
         graphs: whether the candidates can be replayed as CUDA graphs.
 
     Raises:

@@ -204,7 +204,8 @@ def _card(arguments: argparse.Namespace, console: Console) -> None:
 def _preview(
     choice: VersionChoice | BranchChange, repo_id: str, branch: str | None, console: Console
 ) -> None:
-    from kernforge.publish.version import VersionChoice, dotted  # noqa: PLC0415
+    from kernforge.publish.version import VersionChoice  # noqa: PLC0415
+    from kernforge.registry.names import dotted  # noqa: PLC0415
 
     version, variants = None, sorted(choice.contents)
     if isinstance(choice, VersionChoice):
@@ -217,7 +218,8 @@ def _preview(
 
 
 def _choice_document(choice: VersionChoice | BranchChange) -> dict[str, object]:
-    from kernforge.publish.version import VersionChoice, dotted  # noqa: PLC0415
+    from kernforge.publish.version import VersionChoice  # noqa: PLC0415
+    from kernforge.registry.names import dotted  # noqa: PLC0415
 
     if not isinstance(choice, VersionChoice):
         lists = {"added": choice.added, "replaced": choice.replaced, "kept": choice.kept}
@@ -230,7 +232,8 @@ def _choice_document(choice: VersionChoice | BranchChange) -> dict[str, object]:
 
 
 def _choice_lines(choice: VersionChoice | BranchChange) -> list[str]:
-    from kernforge.publish.version import VersionChoice, dotted  # noqa: PLC0415
+    from kernforge.publish.version import VersionChoice  # noqa: PLC0415
+    from kernforge.registry.names import dotted  # noqa: PLC0415
 
     if not isinstance(choice, VersionChoice):
         lists = {"added": choice.added, "replaced": choice.replaced, "kept": choice.kept}
