@@ -226,11 +226,7 @@ def expected(declared: OpDeclaration, args: tuple[Any, ...]) -> tuple[tuple[Tens
 
 
 def assert_case(declared: OpDeclaration, case: Case, returned: Any) -> None:
-    """Compare the results of a call with the reference.
-
-    Raises:
-        AssertionError: the number of results or one of them differs.
-    """
+    """Compare the results of a call with the reference's, as ``assert_results`` does."""
     assert_results(declared, case.before, case.results(returned))
 
 

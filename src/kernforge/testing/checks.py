@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -80,30 +81,24 @@ class Checks:
 
     def test_special_values(self, op: Any, dtype: str, device: str) -> None:
         """NaN, infinities, negative zero, the largest and the smallest numbers."""
-        self._skip_if_values_wrong(op, self._draw(dtype, device), self._shape())
-        draw = self._draw(dtype, device, special=True)
-        case = cases.Case.make(self.declared, draw, self._shape())
-        cases.assert_case(self.declared, case, self._call_guarded(op, case))
+        draw = self._right_draw(op, device, dtype)
+        self._assert_case(op, replace(draw, special=True))
 
     def test_views(self, op: Any, view: str, dtype: str, device: str) -> None:
         """Arguments that are not contiguous, or that begin after an aligned address."""
-        self._skip_if_values_wrong(op, self._draw(dtype, device), self._shape())
-        draw = self._draw(dtype, device, layout=view)
-        case = cases.Case.make(self.declared, draw, self._shape())
-        cases.assert_case(self.declared, case, self._call_guarded(op, case))
+        draw = self._right_draw(op, device, dtype)
+        self._assert_case(op, replace(draw, layout=view))
 
     def test_mixed_views(self, op: Any, dtype: str, device: str) -> None:
         """One tensor has another layout than the others, each tensor in turn."""
-        self._skip_if_values_wrong(op, self._draw(dtype, device), self._shape())
+        draw = self._right_draw(op, device, dtype)
         count = self._count_drawn()
         if count == 1:
             pytest.skip("the operator has a single tensor: see test_views")
         for layout in [v for v in MIXED if v in self.declared.views]:
             for number in range(count):
-                draw = self._draw(dtype, device, layout=layout, only=number)
-                case = cases.Case.make(self.declared, draw, self._shape())
                 try:
-                    cases.assert_case(self.declared, case, self._call_guarded(op, case))
+                    self._assert_case(op, replace(draw, layout=layout, only=number))
                 except AssertionError as error:
                     raise AssertionError(f"drawn tensor {number} {layout}: {error}") from error
 
@@ -113,8 +108,7 @@ class Checks:
         """Indices need 64 bits; skipped without enough memory."""
         if self.declared.large is None:
             pytest.skip("no shape of more than 2^31 elements is declared (large=)")
-        draw = self._draw(self.declared.dtypes[0], device)
-        self._skip_if_values_wrong(op, draw, self._shape())
+        draw = self._right_draw(op, device)
         with large.exclusive(device, environment(request.config).home / "locks"):
             large.skip_without_memory(self.declared, op, draw, self._shape())
             large.assert_large(self.declared, op, draw)
@@ -130,8 +124,9 @@ class Checks:
 
     def test_neighbours(self, op: Any, shape: Any, dtype: str, device: str) -> None:
         """Values around the arguments, here NaN or -1, do not change the result."""
-        self._skip_if_values_wrong(op, self._draw(dtype, device), shape)
-        case = cases.guarded(self.declared, self._draw(dtype, device), shape, 0xFF).case
+        draw = self._draw(dtype, device)
+        self._skip_if_values_wrong(op, draw, shape)
+        case = cases.guarded(self.declared, draw, shape, 0xFF).case
         cases.assert_case(self.declared, case, self._call_guarded(op, case))
 
     def test_inputs_untouched(self, op: Any, dtype: str, device: str) -> None:
@@ -162,8 +157,7 @@ class Checks:
 
     def test_compile(self, op: Any, device: str) -> None:
         """``torch.compile`` compiles it without graph breaks, and equal shapes only once."""
-        draw = self._draw(self.declared.dtypes[0], device)
-        self._skip_if_values_wrong(op, draw, self._shape())
+        draw = self._right_draw(op, device)
         torchside.assert_compiles(self.declared, op, draw, self._shape())
 
     def test_gradients(self, op: Any, dtype: str, device: str) -> None:
@@ -177,8 +171,7 @@ class Checks:
         """``torch.compile`` compiles the derivative too."""
         if not self.declared.backward:
             pytest.skip("no backward is declared (backward=True)")
-        draw = self._draw(self.declared.dtypes[0], device)
-        self._skip_if_values_wrong(op, draw, self._shape())
+        draw = self._right_draw(op, device)
         torchside.assert_compiled_gradients(self.declared, op, draw, self._small())
 
     def test_second_gradients(self, op: Any, dtype: str, device: str) -> None:
@@ -192,22 +185,19 @@ class Checks:
 
     def test_cuda_graph(self, op: Any, device: str) -> None:
         """The call can be captured, and a replay reads new inputs."""
-        draw = self._draw(self.declared.dtypes[0], device)
-        self._skip_if_values_wrong(op, draw, self._shape())
+        draw = self._right_draw(op, device)
         gpu.assert_graph(self.declared, op, draw, self._shape())
 
     def test_side_stream(self, op: Any, device: str) -> None:
         """The call runs on the current stream, after the work that is queued there."""
-        draw = self._draw(self.declared.dtypes[0], device)
-        self._skip_if_values_wrong(op, draw, self._shape())
+        draw = self._right_draw(op, device)
         gpu.assert_side_stream(self.declared, op, draw, self._shape())
 
     def test_second_device(self, op: Any, device: str) -> None:
         """The call runs on the device of its arguments while another device is current."""
         del device
         gpu.skip_without_second_gpu()
-        draw = self._draw(self.declared.dtypes[0], "cuda:1")
-        self._skip_if_values_wrong(op, self._draw(self.declared.dtypes[0], "cuda"), self._shape())
+        draw = replace(self._right_draw(op, "cuda"), device="cuda:1")
         gpu.assert_stream_order(self.declared, op, draw, self._shape())
 
     def test_sanitizer(self, request: pytest.FixtureRequest, tool: str, device: str) -> None:
@@ -226,6 +216,10 @@ class Checks:
             case = cases.Case.make(self.declared, draw, shape)
         else:
             case = cases.guarded(self.declared, draw, shape, 0).case
+        cases.assert_case(self.declared, case, self._call_guarded(op, case))
+
+    def _assert_case(self, op: Any, draw: Draw) -> None:
+        case = cases.Case.make(self.declared, draw, self._shape())
         cases.assert_case(self.declared, case, self._call_guarded(op, case))
 
     def _call_guarded(self, op: Any, case: cases.Case) -> Any:
@@ -247,10 +241,16 @@ class Checks:
         if not known[key]:
             pytest.skip("the values of contiguous arguments are wrong: see test_values")
 
-    def _draw(self, dtype: str, device: str, **options: Any) -> Draw:
+    def _right_draw(self, op: Any, device: str, dtype: str = "") -> Draw:
+        """Draws contiguous arguments of a dtype, by default the first; skips if they give wrong values."""
+        draw = self._draw(dtype or self.declared.dtypes[0], device)
+        self._skip_if_values_wrong(op, draw, self._shape())
+        return draw
+
+    def _draw(self, dtype: str, device: str) -> Draw:
         import torch  # noqa: PLC0415 - torch is imported where it is used
 
-        return Draw(device=device, dtype=getattr(torch, dtype), **options)
+        return Draw(device=device, dtype=getattr(torch, dtype))
 
     def _shape(self) -> tuple[int, ...]:
         """The largest shape that is quick to run, for the checks that are not about shapes."""

@@ -80,10 +80,11 @@ class Draw:
         """
         import torch  # noqa: PLC0415 - torch is imported where it is used
 
-        if isinstance(dtype, str):
-            check_dtype(dtype)
-            dtype = getattr(torch, dtype)
-        drawn_dtype = self.dtype if dtype is None else dtype
+        drawn_dtype = self.dtype
+        if dtype is not None:
+            name = str(dtype).removeprefix("torch.")
+            check_dtype(name)
+            drawn_dtype = getattr(torch, name)
         number = len(self.drawn)
         self.drawn.append(tuple(shape))
         tensor = self._numbers(shape, drawn_dtype, number)
@@ -167,8 +168,7 @@ def view(tensor: Tensor, layout: str) -> Tensor:
     """The same shape and values in another layout; ``one repeated`` repeats the first row.
 
     Args:
-        tensor: a contiguous tensor.
-        layout: a name of ``VIEWS``.
+        tensor: a contiguous one.
     """
     if layout == "transposed":
         return tensor.mT.contiguous().mT if tensor.dim() > 1 else _every_second(tensor)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from torch import Tensor
-
     from kernforge.testing.case import OpDeclaration
     from kernforge.testing.inputs import Draw
 
@@ -50,7 +48,9 @@ def exclusive(device: str, locks: Path) -> Iterator[None]:
             yield
         finally:
             if kind == "cuda":
-                _release_cache()
+                import torch  # noqa: PLC0415
+
+                torch.cuda.empty_cache()
 
 
 def skip_without_memory(
@@ -59,7 +59,6 @@ def skip_without_memory(
     """Skip a test, with the needed memory as a reason, if the large case does not fit.
 
     Args:
-        declared: the operator, with ``large``.
         small: a shape that fits; the memory of the large case is computed from it in proportion.
     """
     case = cases.Case.make(declared, draw, small, keep=False)
@@ -69,7 +68,7 @@ def skip_without_memory(
     times = count / max(1, math.prod(small))
     kind = draw.device.partition(":")[0]
     judged = min(PART[kind], count) if _by_parts(declared) else count
-    need = int(times * sum(map(_bytes, tensors))) + judged * 8 * _FLOAT64_COPIES
+    need = int(times * sum(tensor.nbytes for tensor in tensors)) + judged * 8 * _FLOAT64_COPIES
     free = int(_free(kind) * _SHARE[kind])
     if free < need:
         pytest.skip(f"needs {need / 1e9:.0f} GB on {kind}, {free / 1e9:.0f} GB can be used")
@@ -127,22 +126,11 @@ def _cut(value: Any, part: slice, declared: OpDeclaration, length: int) -> Any:
     return value[part] if value.shape[:1] == (length,) else value
 
 
-def _release_cache() -> None:
-    """Release GPU memory that torch caches."""
-    import torch  # noqa: PLC0415
-
-    torch.cuda.empty_cache()
-
-
-def _bytes(tensor: Tensor) -> int:
-    return int(tensor.numel() * tensor.element_size())
-
-
 def _free(kind: str) -> int:
     """Available memory in bytes of the CPU or of the current GPU."""
     import torch  # noqa: PLC0415 - torch is imported where it is used
 
     if kind == "cuda":
-        _release_cache()
+        torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info()[0])
     return machine.available_memory()

@@ -79,10 +79,10 @@ def _end_with(parent: int) -> None:
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Any:
     """A device to test on; tests of the GPU are skipped, with a reason, if there is none."""
-    import torch  # noqa: PLC0415 - torch is imported where it is used
+    from kernforge.testing.gpu import skip_without_gpu  # noqa: PLC0415 - not while pytest starts
 
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no NVIDIA GPU here")
+    if request.param == "cuda":
+        skip_without_gpu()
     return request.param
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -30,6 +30,7 @@ OPCHECKS = {
 """The parts of ``torch.library.opcheck``."""
 
 _CALLS = 3
+_Call: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
 def opcheck(
@@ -41,26 +42,26 @@ def opcheck(
         reached += _reached(declared, op, replace(draw, layout="transposed"), shape)
     if not reached:
         pytest.skip("the call reaches no custom operator: it is plain Python for torch")
+    if part == "aot":
+        _skip_if_fake_wrong(reached)
     for func, args, kwargs in reached:
-        if part == "aot" and _opcheck(func, args, kwargs, "fake"):
-            pytest.skip("the fake implementation is wrong: see opcheck[fake]")
         if text := _opcheck(func, args, kwargs, part):
             raise AssertionError(f"{func}: {text}")
 
 
 def _reached(
     declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+) -> list[_Call]:
     case = cases.Case.make(declared, draw, shape)
     _, watch = guards.watched(lambda: op(*case.args))
     return [
-        (func, _leaves(args, declared, func), {k: _leaf(v, declared, func) for k, v in kw.items()})
-        for func, args, kw in watch.calls
+        (
+            func,
+            tuple(_leaf(a, declared, func) for a in args),
+            {name: _leaf(a, declared, func) for name, a in kwargs.items()},
+        )
+        for func, args, kwargs in watch.calls
     ]
-
-
-def _leaves(args: tuple[Any, ...], declared: OpDeclaration, func: Any) -> tuple[Any, ...]:
-    return tuple(_leaf(a, declared, func) for a in args)
 
 
 def _leaf(value: Any, declared: OpDeclaration, func: Any) -> Any:
@@ -91,7 +92,7 @@ def assert_compiles(
     The backend is inductor on the GPU, and on the CPU ``aot_eager``, which needs no compiler and
     has the same graph breaks, fake implementations and guards.
     """
-    _skip_if_fake_wrong(declared, op, draw, shape)
+    _skip_if_fake_wrong(_reached(declared, op, draw, shape))
     with _compiled(op, draw) as compiled:
         for _ in range(_CALLS):
             case = cases.Case.make(declared, draw, shape)
@@ -105,7 +106,7 @@ def assert_compiled_gradients(
     declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Compile a call with its derivative, and compare with the derivative of the eager call."""
-    _skip_if_fake_wrong(declared, op, draw, shape)
+    _skip_if_fake_wrong(_reached(declared, op, draw, shape))
     case = cases.Case.make(declared, draw, shape)
     with _compiled(op, draw) as compiled:
         compiled_gradients = _derivatives(compiled, case.args, None, 1)
@@ -118,12 +119,9 @@ def assert_compiled_gradients(
         compare.assert_near(got, exact.double(), same, what=what, factor=declared.factor)
 
 
-def _skip_if_fake_wrong(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> None:
-    for func, args, kwargs in _reached(declared, op, draw, shape):
-        if _opcheck(func, args, kwargs, "fake"):
-            pytest.skip("the fake implementation is wrong: see opcheck[fake]")
+def _skip_if_fake_wrong(reached: list[_Call]) -> None:
+    if any(_opcheck(*call, "fake") for call in reached):
+        pytest.skip("the fake implementation is wrong: see opcheck[fake]")
 
 
 @contextmanager
@@ -206,7 +204,6 @@ def _derivatives(
 
     Args:
         dtype: dtype of the float arguments; None does not change them.
-        order: 1 or 2.
         layout: layout of the weights, which are the incoming gradient.
     """
     import torch  # noqa: PLC0415

@@ -47,7 +47,12 @@ def test_one_tensor_alone_may_have_a_layout():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "said"), [("fp16", "no dtype 'fp16'"), ("complex64", "no tolerance")]
+    ("dtype", "said"),
+    [
+        ("fp16", "no dtype 'fp16'"),
+        ("complex64", "no tolerance"),
+        (torch.complex64, "no tolerance"),
+    ],
 )
 def test_a_dtype_that_cannot_be_drawn_is_refused_where_it_is_named(dtype, said):
     with pytest.raises(UsageError, match=said):
