@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernforge.bench import document as bench_document
+from kernforge.bench import text
 from kernforge.bench.engine import judge, nvml, samples
 from kernforge.bench.engine.workload import Candidate, Settings, Workload
 from kernforge.errors import KernforgeError, UsageError, page
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from kernforge.bench.engine.nvml import Gpu
     from kernforge.bench.engine.samples import Measurement
 
-FORMAT = "kernforge-bench-1"
 _PARTIAL = "the run was interrupted; the last workload has fewer rounds, others are missing"
 _HINT = f"`kernforge new` writes such a file; see {page('how-to/author/measure-a-kernel')}"
 
@@ -256,7 +256,7 @@ def _document(
     cases: list[dict[str, Any]], *, settings: Settings, gpu: Gpu | None, project: str
 ) -> dict[str, Any]:
     return {
-        "format": FORMAT,
+        "format": text.FORMAT,
         "project": project,
         "machine": machine(settings.device, gpu),
         "settings": dataclasses.asdict(settings),

@@ -80,15 +80,15 @@ def _colours(document: dict[str, Any]) -> dict[str, int]:
 
 
 def _machine(document: dict[str, Any]) -> Iterator[str]:
-    facts = {**document["machine"], **{f"{k}": v for k, v in document["settings"].items()}}
+    facts = document["machine"] | document["settings"]
     shown = {"date", "gpu", "cpu", "cores", "system", "driver", "cuda", "torch", "python"}
-    used = {"width", "least", "most", "seed"}
+    shown |= {"width", "least", "most", "seed"}
     yield f"<p>{escape(str(facts['date']))}</p><ul>"
     yield from (f"<li>{escape(line)}</li>" for line in text.conditions(document))
     yield "</ul>"
     yield "<details><summary>The machine and the settings</summary><table>"
     for name, value in facts.items():
-        if name in shown | used and value is not None:
+        if name in shown and value is not None:
             yield f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
     yield "</table></details>"
 

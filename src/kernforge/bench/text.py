@@ -9,7 +9,7 @@ from typing import Any
 
 from kernforge.errors import UsageError
 
-_FORMAT = "kernforge-bench-1"
+FORMAT = "kernforge-bench-1"
 
 
 def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
@@ -87,16 +87,22 @@ def counted(row: dict[str, Any]) -> str:
 def conditions(document: dict[str, Any]) -> list[str]:
     """The conditions of a document, a line each: machine, rounds, clocks of the GPU."""
     where, how = document["machine"], document["settings"]
-    versions = [
-        ("driver", where.get("driver")),
-        ("CUDA", where.get("cuda") if where["gpu"] else None),
-    ]
-    named = [f"{name} {version}" for name, version in versions if version]
     lines = [f"PARTIAL: {partial}"] if (partial := document.get("partial")) else []
-    lines.append(", ".join([where["gpu"] or where["cpu"], *named, f"torch {where['torch']}"]))
+    lines.append(machine_line(where))
     if "least" in how:
         lines += _rounds(how)
     return lines + ([*_gpu_lines(document)] if where["gpu"] else [])
+
+
+def machine_line(facts: dict[str, Any]) -> str:
+    """What was measured, a GPU or a CPU, with the versions that matter for it."""
+    versions = [
+        ("driver", facts.get("driver")),
+        ("CUDA", facts.get("cuda") if facts["gpu"] else None),
+        ("torch", facts["torch"]),
+    ]
+    named = (f"{name} {version}" for name, version in versions if version)
+    return ", ".join([facts["gpu"] or facts["cpu"], *named])
 
 
 def _rounds(how: dict[str, Any]) -> Iterator[str]:
@@ -207,7 +213,7 @@ def changes(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
         UsageError: the stored document has another format, machine or device.
     """
     _comparable(now, before)
-    old = dict(_measured(before))
+    old = dict(_rows_of(before))
     return [
         Change(
             workload=key[0],
@@ -217,16 +223,16 @@ def changes(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
             now_ns=row["median_ns"],
             verdict=_verdict(row, old[key]),
         )
-        for key, row in _measured(now)
-        if key in old
+        for key, row in _rows_of(now)
+        if "median_ns" in row and "median_ns" in old.get(key, {})
     ]
 
 
-def _measured(document: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], dict[str, Any]]]:
+def _rows_of(document: dict[str, Any]) -> Iterator[tuple[tuple[str, str, str], dict[str, Any]]]:
+    """Each result with its workload, mode and candidate."""
     for case in document["workloads"]:
         for row in case["results"]:
-            if "median_ns" in row:
-                yield (case["name"], row["mode"], row["candidate"]), row
+            yield (case["name"], row["mode"], row["candidate"]), row
 
 
 def _verdict(row: dict[str, Any], old: dict[str, Any]) -> str:
@@ -269,12 +275,13 @@ def regressions(now: dict[str, Any], before: dict[str, Any], *, allowed: float =
         UsageError: the stored document has another format, machine or device.
     """
     _comparable(now, before)
-    new = dict(_of_kernel(now))
+    new = dict(_rows_of(now))
     lines = []
-    for key, old in _of_kernel(before):
-        what = ", ".join(key)
-        if "median_ns" not in old or key[1] not in now["settings"]["modes"]:
+    for key, old in _rows_of(before):
+        name, mode, candidate = key
+        if candidate != "kernel" or "median_ns" not in old or mode not in now["settings"]["modes"]:
             continue
+        what = f"{name}, {mode}"
         row = new.get(key)
         if row is None or "median_ns" not in row:
             why = (row["refused"] or row["skipped"]) if row else "missing"
@@ -288,22 +295,15 @@ def regressions(now: dict[str, Any], before: dict[str, Any], *, allowed: float =
 
 
 def _comparable(now: dict[str, Any], before: dict[str, Any]) -> None:
-    if before.get("format") != _FORMAT:
+    if before.get("format") != FORMAT:
         raise UsageError("the stored result is not a document of kernforge bench")
     for what in ("gpu", "cpu"):
         if now["machine"][what] != before["machine"][what]:
+            there, here = (m[what] or m["cpu"] for m in (before["machine"], now["machine"]))
             raise UsageError(
-                f"the stored result is of {before['machine'][what]}, "
-                f"this is {now['machine'][what]}",
+                f"the stored result is of {there}, this is {here}",
                 hint="times of two machines cannot be compared: store a result of this machine",
             )
-
-
-def _of_kernel(document: dict[str, Any]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    for case in document["workloads"]:
-        for row in case["results"]:
-            if row["candidate"] == "kernel":
-                yield (case["name"], row["mode"]), row
 
 
 def sweep(document: dict[str, Any], mode: str) -> list[tuple[str, ...]]:

@@ -5,7 +5,6 @@ import copy
 
 import pytest
 
-from kernforge.bench import api as bench
 from kernforge.bench import document as bench_document
 from kernforge.bench import text as bench_text
 from kernforge.bench.engine import stats
@@ -17,7 +16,7 @@ def document(median, *, refused="", gpu=None):
     if not refused:
         row |= {"median_ns": median, "low_ns": median * 0.99, "high_ns": median * 1.01}
     return {
-        "format": bench.FORMAT,
+        "format": bench_text.FORMAT,
         "machine": {"cpu": "one", "gpu": gpu},
         "settings": {"modes": ["hot"]},
         "workloads": [{"name": "4k", "results": [row]}],
@@ -45,9 +44,12 @@ def test_an_unsure_difference_is_not_a_regression():
     assert bench_text.regressions(now, document(100)) == []
 
 
-@pytest.mark.parametrize("before", [{}, document(1, gpu="another")])
-def test_only_results_of_this_machine_are_compared(before):
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [({}, "not a document"), (document(1, gpu="another"), "is of another, this is one")],
+)
+def test_only_results_of_this_machine_are_compared(before, said):
+    with pytest.raises(UsageError, match=said):
         bench_text.regressions(document(1), before)
 
 

@@ -25,8 +25,30 @@ class RefusedError(Exception):
     """A candidate does what no measurement may rest on."""
 
 
-class Contender:
-    """What is timed: a function of the project's file, or one of the engine's own.
+def nothing(*_given: Any) -> None:
+    """What is called where there is no workload, and what costs a call alone."""
+
+
+class Callee:
+    """The source of the function that a worker times.
+
+    Attributes:
+        trusted: whether it is one of the engine's own candidates, whose results are not checked.
+    """
+
+    trusted = False
+
+    def of(self, work: BeginWorkload) -> Callable[..., Any]:
+        """The function to time on a workload."""
+        raise NotImplementedError
+
+    def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:  # noqa: ARG002
+        """That function for so many calls in a row, none of which finds another's data cached."""
+        return call  # every call has inputs of its own
+
+
+class Contender(Callee):
+    """A function of the project's file, or one of the engine's own.
 
     Args:
         start: the candidate, and the device that it runs on.
@@ -43,9 +65,6 @@ class Contender:
         self._kernel = load_candidate(start) if kind == "kernel" else None
         self._half: Torch | None = None
 
-    def none(self, *_given: Any) -> None:
-        """What is called when there is no workload."""
-
     def of(self, work: BeginWorkload) -> Callable[..., Any]:
         """The function to time on a workload."""
         kind, module = self._candidate.kind, self._module
@@ -61,10 +80,7 @@ class Contender:
         return self._compiled(eager) if kind == "compiled" else eager
 
     def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:
-        """The function for so many calls in a row that shall not find each other's data cached.
-
-        All other candidates have inputs of their own in each call; the engine's copy gets them here.
-        """
+        """As above; the engine's copy, which has no inputs, gets as many copies of its data."""
         if self._half is None:
             return call
         halves = itertools.cycle([self._half.clone() for _ in range(calls)])
@@ -86,7 +102,7 @@ class Contender:
 
         self._half = None
         if self._candidate.kind == "nothing":
-            return self.none
+            return nothing
         if self._candidate.kind == "copy":
             words = max(1, work.bytes // 2 // 4)
             half = torch.ones(words, dtype=torch.int32, device=self._device)

@@ -13,33 +13,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from kernforge.bench.engine.cuda_driver import Driver
 from kernforge.bench.engine.gate import Gate
 
 _CPU_CACHE = 32 << 20
 _LATE_NS = 10_000.0  # A host that waits twice sees the device idle within this.
-
-
-class Timer(Protocol):
-    """A device's clock."""
-
-    def settle(self) -> None:
-        """Wait until the device has nothing to do."""
-        ...
-
-    def time(
-        self, call: Callable[..., Any], given: tuple[Any, ...], *, cold: bool = False
-    ) -> tuple[Any, float]:
-        """Result of a call, and its nanoseconds on the device; cold: nothing is in the caches."""
-        ...
-
-    def time_launch(
-        self, call: Callable[..., Any], given: Sequence[tuple[Any, ...]]
-    ) -> tuple[list[Any], float]:
-        """Results of calls one after the other, and nanoseconds until the device was idle."""
-        ...
 
 
 class CpuTimer:
@@ -142,7 +122,10 @@ class CudaTimer:
         return results, float(clock() - start)
 
 
-def open_timer(device: str) -> CpuTimer | CudaTimer:
+Timer: TypeAlias = CpuTimer | CudaTimer
+
+
+def open_timer(device: str) -> Timer:
     """The clock of ``cpu`` or ``cuda``."""
     return CudaTimer() if device == "cuda" else CpuTimer()
 

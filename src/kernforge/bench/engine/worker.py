@@ -12,12 +12,12 @@ import ctypes
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kernforge.bench.engine import exchange, messages
 from kernforge.bench.engine import timer as engine_timer
 from kernforge.bench.engine import workload as engine_workload
-from kernforge.bench.engine.contender import Contender, RefusedError
+from kernforge.bench.engine.contender import Contender, RefusedError, nothing
 from kernforge.bench.engine.messages import (
     Acknowledged,
     BeginWorkload,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor as Torch
 
+    from kernforge.bench.engine.contender import Callee
     from kernforge.bench.engine.messages import Reply, Request
     from kernforge.bench.engine.workload import Mode
 
@@ -225,32 +226,12 @@ class Engine:
         return [self._storage(each).data_ptr() for each in results]
 
 
-class Callee(Protocol):
-    """The source of the function to time."""
-
-    @property
-    def trusted(self) -> bool:
-        """Whether it is one of the engine's own candidates, whose results are not checked."""
-        ...
-
-    def none(self, *given: Any) -> None:
-        """Called when there is no workload."""
-
-    def of(self, work: BeginWorkload) -> Callable[..., Any]:
-        """The function to time on a workload."""
-        ...
-
-    def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:
-        """That function for so many calls in a row, none of which finds another's data cached."""
-        ...
-
-
 class Turn:
     """Calls of a candidate with inputs that were prepared."""
 
     def __init__(self, engine: Engine, candidate: Callee) -> None:
         self._engine, self._candidate = engine, candidate
-        self._call: Callable[..., Any] = candidate.none
+        self._call: Callable[..., Any] = nothing
         self._trusted = candidate.trusted
         self._given: list[tuple[Any, ...]] = []
         self._spare: list[tuple[Torch, ...]] = []
@@ -259,7 +240,7 @@ class Turn:
     def workload(self, work: BeginWorkload) -> None:
         """Go on with this workload."""
         self._given, self._spare, self._graphs = [], [], {}
-        self._call = self._candidate.none
+        self._call = nothing
         self._engine.collector.begin()
         self._engine.begin(work)
         self._call = self._candidate.of(work)

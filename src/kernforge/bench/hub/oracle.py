@@ -189,8 +189,7 @@ class Oracle:
         if not isinstance(result, torch.Tensor):
             raise TypeError(f"verify_ returned a {type(result).__name__}, not a tensor")
         plain = result.detach().cpu().contiguous()
-        size = plain.numel() * plain.element_size()
-        if size:
+        if size := plain.nbytes:
             flat = plain.reshape(-1).view(torch.uint8)
             torch.from_file(self._exchange, shared=True, size=size, dtype=torch.uint8).copy_(flat)
         dtype = str(plain.dtype).removeprefix("torch.")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kernforge.bench.text import counted, duration
+from kernforge.bench.text import counted, duration, interval
 
 HEAD = (
     "workload",
@@ -24,7 +24,8 @@ HEAD = (
     "result",
 )
 _PLACES = 4
-_OURS, _REFERENCE = "kernel", "reference"
+OURS, REFERENCE = "kernel", "reference"
+"""Names of the candidates that every workload has."""
 
 
 def payload(
@@ -70,7 +71,7 @@ def main_mode(device: str) -> str:
 def _results(document: dict[str, Any], mode: str) -> Iterator[dict[str, Any]]:
     """Results of the workloads that were measured; the others have no time."""
     for case in document["workloads"]:
-        row = _row(case, _OURS, mode)
+        row = _row(case, OURS, mode)
         if row is None or "median_ns" not in row:
             continue
         spread = {name: value / 1e6 for name, value in row["spread_ns"].items()}
@@ -103,7 +104,7 @@ def rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
         for case in document["workloads"]
         for mode in document["settings"]["modes"]
         for row in case["results"]
-        if row["mode"] == mode and row["candidate"] != _REFERENCE
+        if row["mode"] == mode and row["candidate"] != REFERENCE
     ]
 
 
@@ -111,15 +112,13 @@ def _line(case: dict[str, Any], row: dict[str, Any], mode: str) -> tuple[str, ..
     head = (case["name"], mode, row["candidate"])
     if "median_ns" not in row:
         return (*head, "", "", "", "", f"refused: {row['refused']}")
-    middle = row["median_ns"]
-    low, high = row["low_ns"] / middle - 1, row["high_ns"] / middle - 1
     verdict = "not verified" if case["reference"] == "none" else "verified"
     return (
         *head,
-        duration(middle),
-        f"{low:+.1%} .. {high:+.1%}",
+        duration(row["median_ns"]),
+        interval(row),
         counted(row),
-        _beside(row, _row(case, _REFERENCE, mode)),
+        _beside(row, _row(case, REFERENCE, mode)),
         verdict if case["reference"] != "beside the kernel" else f"{verdict} beside the kernel",
     )
 
@@ -128,7 +127,7 @@ def _beside(row: dict[str, Any], reference: dict[str, Any] | None) -> str:
     """The reference's time, and how many times as fast the kernel is, if that is sure."""
     if reference is None or "median_ns" not in reference:
         return ""
-    measured = reference.get("beside", {}) if row["candidate"] == _OURS else {}
+    measured = reference.get("beside", {}) if row["candidate"] == OURS else {}
     ratio = measured.get("value") or reference["median_ns"] / row["median_ns"]
     apart = reference["low_ns"] > row["high_ns"] or row["low_ns"] > reference["high_ns"]
     if measured:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernforge.bench import api as bench
+from kernforge.bench import text
 from kernforge.bench.engine import messages
 from kernforge.bench.engine.messages import MessageError
 from kernforge.bench.engine.workload import SIZES, Candidate, Settings, Tensor, Workload
@@ -29,6 +31,7 @@ from kernforge.bench.hub.oracle import (
     Probed,
     Reference,
 )
+from kernforge.bench.hub.payload import OURS, REFERENCE
 from kernforge.errors import CheckError, UsageError, page
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system import files
@@ -42,7 +45,6 @@ if TYPE_CHECKING:
     from kernforge.bench.hub.oracle import Request
 
 PATTERN = "benchmark*.py"
-OURS, REFERENCE = "kernel", "reference"
 _START_S, _ANSWER_S = 600.0, 300.0
 _SEEDS = Tensor(shape=(1,), dtype="int64", low=0, high=1 << 62)
 _FIRST_SEED = 42
@@ -137,7 +139,7 @@ def _document(
     cases: Mapping[str, dict[str, Any]], failed: Mapping[str, str], settings: Settings
 ) -> dict[str, Any]:
     return {
-        "format": bench.FORMAT,
+        "format": text.FORMAT,
         "machine": bench.machine(settings.device),
         "settings": dataclasses.asdict(settings),
         "workloads": [cases[entry] for entry in sorted(cases)],
@@ -249,7 +251,7 @@ class _OracleProcess:
             reference=lambda seed: self._reference(entry, int(seed)),
             outputs=(str(first.dtype).removeprefix("torch."),),
             # What it reads is not known; at least the result is written.
-            bytes=max(_NEITHER, first.numel() * first.element_size()),
+            bytes=max(_NEITHER, first.nbytes),
             flops=0,
             held=probed.held,
             late=probed.late,
@@ -288,9 +290,7 @@ class _OracleProcess:
             raise CheckError(f"{self.script}: verify_ of {entry} returned {name} {shape}")
         self._shape[entry] = shape
         dtype = getattr(torch, name)
-        size = SIZES[name]
-        for each in shape:
-            size *= each
+        size = math.prod(shape) * SIZES[name]
         if not size:
             return torch.empty(shape, dtype=dtype, device=self._device)
         path = self._place / "right.bin"
@@ -306,7 +306,7 @@ class _OracleProcess:
         (mine,), (wanted,) = got, right
         if mine.dtype != wanted.dtype or mine.shape != wanted.shape or not mine.numel():
             return False
-        size = wanted.numel() * wanted.element_size()
+        size = wanted.nbytes
         paths = {}
         for name, tensor in (("got", mine), ("right", wanted)):
             flat = tensor.cpu().contiguous().reshape(-1).view(torch.uint8)

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernforge.bench.engine import contender as engine_contender
 from kernforge.bench.engine import worker
+from kernforge.bench.engine.contender import Callee, load_candidate
 from kernforge.bench.engine.worker import Engine, Turn
 from kernforge.bench.hub import scripts
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from kernforge.bench.engine.messages import BeginWorkload, WorkerStart
 
 
-class HubContender:
-    """A workload of a script, in the place of a contender."""
-
-    trusted = False
+class HubContender(Callee):
+    """A workload of a script."""
 
     def __init__(self, start: WorkerStart) -> None:
         candidate = start.candidate
@@ -35,24 +33,17 @@ class HubContender:
         self._script = scripts.Script(
             Path(candidate.file),
             Path(candidate.repo),
-            lambda: engine_contender.load_candidate(start),
+            lambda: load_candidate(start),
             start.device,
         )
         if not self._reference:
             self._script.kernel.now()
         self.late, self._after = False, candidate.after
 
-    def none(self, *_given: Any) -> None:
-        """Called when there is no workload."""
-
     def of(self, work: BeginWorkload) -> Callable[..., Any]:
         """What is timed."""
         self.late = work.late and not self._reference
         return _make_the_call
-
-    def apart(self, call: Callable[..., Any], calls: int) -> Callable[..., Any]:  # noqa: ARG002
-        """The same: every call has an instance of its own."""
-        return call
 
     def make(self, seed: int) -> _Call:
         """One call, ready to be made."""

@@ -24,7 +24,6 @@ from kernforge.system.process import Command
 
 FORMAT = "kernforge-profile-1"
 Tool: TypeAlias = Literal["auto", "ncu", "torch"]
-TOOLS: tuple[Tool, ...] = ("auto", "ncu", "torch")
 _ROUNDS = 6
 _LONGEST_S = 1800.0
 _MODULE = "kernforge.bench.profiler.program"

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 _PAIRS = {"<": ">", "(": ")", "[": "]", "{": "}"}
 _ANONYMOUS = ("(anonymous namespace)::", "<unnamed>::", "{anonymous}::")
+_MOST = 48  # characters
 _NOT_KERNELS = ("Memcpy", "Memset")  # as CUPTI names the driver's own
 
 
-def shortened(name: str, *, most: int = 48) -> str:
+def shortened(name: str) -> str:
     """A kernel's name without its result, parameters and namespaces, with template arguments that fit.
 
     Args:
         name: the name in C++, such as ``void a::f<float, 4>(float*, int)``.
-        most: characters of the result.
     """
     if name.startswith(_NOT_KERNELS):
         return name
@@ -22,7 +22,7 @@ def shortened(name: str, *, most: int = 48) -> str:
     head, arguments = _split(name)
     plain = head.rpartition("::")[2].split(" ")[-1]
     short = f"{plain}<{', '.join(map(_unqualified, arguments))}>" if arguments else plain
-    return short if len(short) <= most else f"{short[: most - 3].rstrip('.')}..."
+    return short if len(short) <= _MOST else f"{short[: _MOST - 3].rstrip('.')}..."
 
 
 def _split(name: str) -> tuple[str, list[str]]:

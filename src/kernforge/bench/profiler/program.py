@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kernforge.bench import api as bench
 from kernforge.bench.engine import messages, verify
@@ -62,14 +62,6 @@ def number_of(workload: int, candidate: int, candidates: int) -> int:
 def trace_name(number: int, trace: int) -> str:
     """The file of one of a call's traces."""
     return f"{number}-{trace}.json"
-
-
-class _CallRecorder(Protocol):
-    """What marks the calls for a tool."""
-
-    def record(self, number: int, prepare: Callable[[], Callable[[], Any]]) -> None:
-        """Make a call, or several, so that the tool sees it and not what prepares its inputs."""
-        ...
 
 
 class _Ranges:
@@ -125,7 +117,7 @@ def main(start: ProfileStart) -> None:
     )
     by_name = {each.name: each for each in found}
     candidates = [_contender(each) for each in (COPY, *start.candidates)]
-    recorder: _CallRecorder = _Ranges() if start.counts else _Traces(Path(start.results))
+    recorder = _Ranges() if start.counts else _Traces(Path(start.results))
     random = torch.Generator(device="cuda").manual_seed(start.seed)
     failed: dict[int, str] = {}
     for place, (name, moved) in enumerate(zip(start.workloads, start.moved, strict=True)):
@@ -164,7 +156,7 @@ def _task(workload: Workload, moved: int) -> tuple[Workload, BeginWorkload]:
 
 
 def _record(
-    recorder: _CallRecorder,
+    recorder: _Ranges | _Traces,
     number: int,
     contender: Contender,
     task: tuple[Workload, BeginWorkload],

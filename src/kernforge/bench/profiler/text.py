@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kernforge.bench.text import duration
+from kernforge.bench.text import duration, machine_line
 from kernforge.system import tables
 
 MOST = 12
@@ -20,10 +20,8 @@ _COUNTED = ("DRAM", "L2", *_SHARES)
 
 def lines(document: dict[str, Any]) -> Iterator[str]:
     """The profile, line by line."""
-    where, tool = document["machine"], document["tool"]
-    versions = [("driver", where["driver"]), ("CUDA", where["cuda"]), ("torch", where["torch"])]
-    named = ", ".join(f"{name} {version}" for name, version in versions if version)
-    yield f"{where['gpu']}, {named}"
+    tool = document["tool"]
+    yield machine_line(document["machine"])
     yield f"kernels by {tool['name']} {tool['version']}: {tool['conditions']}"
     for work in document["workloads"]:
         yield ""
