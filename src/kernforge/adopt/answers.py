@@ -123,9 +123,11 @@ def _all_pairs(*lists: Any, **_: Any) -> list[tuple[Any, ...]]:
 
 
 # No variable is set: the machine of whoever adopts a project decides nothing in it.
-_OS = {"name": "posix", "sep": "/", "curdir": ".", "environ": {}}
+_PATH = {"sep": "/", "curdir": ".", "pardir": ".."}
+_OS = {"name": "posix", "environ": {}, **_PATH}
 CONSTANTS: dict[str, Any] = {
     **{f"os.{name}": value for name, value in _OS.items()},
+    **{f"os.path.{name}": value for name, value in _PATH.items()},
     "sys.argv": ["setup.py"],
     "sys.platform": "linux",
     "sys.version_info": (3, 11, 0),

@@ -44,6 +44,14 @@ _PYTHON_INCLUDE = re.compile(
 _ALIAS = re.compile(r"^[ \t]*namespace\s+py\s*=\s*pybind11\s*;[^\n]*\n?", re.MULTILINE)
 _PYBIND = re.compile(r"\b(?:py|pybind11)\s*::\s*\w+|\bPYBIND11_\w+")
 _PYINIT = re.compile(r"\bPyInit_\w+")
+_MODULE_FUNCTION = re.compile(
+    r"(?:\bPyMODINIT_FUNC|\bPyObject\s*\*)\s*(?P<name>PyInit_\w+)\s*\(\s*(?:void)?\s*\)\s*(?P<open>\{)"
+)
+_MODULE_DEFINITION = re.compile(r"\bPyModuleDef\s+\w+\s*=\s*(?P<open>\{)")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_METHODS = 4  # number of the methods in a PyModuleDef
+_NULL = ("NULL", "nullptr", "0")
+_C_BLOCK = re.compile(r'[ \t]*\bextern\s*"C"\s*(?P<open>\{)')
 _WHOLE_TORCH = re.compile(
     r"\btorch\s*::\s*(?:nn|optim|autograd|jit|data|serialize|save|load)\b|\bAutogradContext\b"
 )
@@ -199,6 +207,7 @@ def translate(
     result = _replace_blocks(source, header)
     result = _replace_registered(source, result)
     result = _replace_libraries(source, result)
+    result = _without_empty_module(source, result)
     result = _replace_includes(result, header, registers=bool(source.operators))
     if header and source.operators:
         result = f"{result.rstrip()}\n\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"
@@ -741,6 +750,33 @@ def _replace_includes(text: str, header: str, *, registers: bool) -> str:
     first = next((m for m in includes if "torch/" in m[0]), includes[0] if includes else None)
     at = first.end() if first else 0
     return text[:at] + "\n".join(needed) + "\n" + text[at:]
+
+
+def _without_empty_module(source: _Source, text: str) -> str:
+    """The text without the function that gives Python an empty module, so that it loads the rest."""
+    code = cpp_text.code(text)
+    match = _MODULE_FUNCTION.search(code)
+    if match is None or "_WIN32" in text[: match.start()]:
+        return text
+    end = cpp.closing(code, match.start("open"))
+    definition = _MODULE_DEFINITION.search(code, match.end(), max(end, match.end()))
+    if definition is None:
+        return text
+    inside = slice(definition.end(), cpp.closing(code, definition.start("open")))
+    fields = [_COMMENT.sub(" ", field).strip() for field in cpp.split(text[inside], code[inside])]
+    if any(field and field not in _NULL for field in fields[_METHODS:]):
+        return text
+    line = cpp_text.line_of(source.text, max(0, source.text.find(match["name"])))
+    source.left(
+        line, f"{match['name']}: left out; REGISTER_EXTENSION makes an empty module", "changed"
+    )
+    text = text[: match.start()] + text[end + 1 :]
+    code = cpp_text.code(text)
+    for block in _C_BLOCK.finditer(text):
+        closes = cpp.closing(code, block.start("open"))
+        if not code[block.end() : closes].strip():
+            return text[: block.start()] + text[closes + 1 :]
+    return text
 
 
 def _leftovers(source: _Source, text: str) -> None:

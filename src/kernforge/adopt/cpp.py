@@ -12,6 +12,7 @@ from kernforge.source import cpp_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\)*", re.MULTILINE)
 _OPEN, _CLOSE = "([{", ")]}"
 _BEFORE_TYPE = re.compile(
     r"\b(?:static|inline|extern|virtual|constexpr|__host__|__forceinline__|TORCH_API|[A-Z_]+_API|API|"
@@ -128,12 +129,11 @@ def split(text: str, code: str = "") -> list[str]:
 
 def functions(text: str, name: str) -> Iterator[Function]:
     """Declarations and definitions of a function in a source, definitions with their body."""
-    code = cpp_text.code(text)
+    # A macro's text has semicolons and calls of its own.
+    code = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), cpp_text.code(text))
     for match in re.finditer(rf"(?<![\w.>]){re.escape(name)}\s*\(", code):
         begin = max(code.rfind(mark, 0, match.start()) for mark in ";{}") + 1
         before = code[begin : match.start()]
-        # Directives before the type are not part of it.
-        before = re.sub(r"^\s*#.*(?:\\\n.*)*$", " ", before, flags=re.MULTILINE)
         before = re.sub(r"\btemplate\s*<[^{};]*?>\s*(?=[\w:])", " template ", before)
         before = re.sub(r"(?:\w+\s*::\s*)+$", "", before)
         plain = re.sub(r'extern\s*"C"', " ", before)

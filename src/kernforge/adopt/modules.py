@@ -34,7 +34,8 @@ _PAIRS = (
 _OURS = re.compile(
     r"-O[0-3s]?$|-g$|-f(?:PIC|pic)$|--?threads\b|-w$|-W|-DTORCH_API_INCLUDE_EXTENSION_H|"
     r"--expt-(?:relaxed-constexpr|extended-lambda)|-DTORCH_EXTENSION_NAME|-D_GLIBCXX_USE_CXX11_ABI|"
-    r"--ptxas-options|-Xptxas|-lineinfo|--generate-line-info"
+    r"--ptxas-options|-Xptxas|-lineinfo|--generate-line-info|-fdiagnostics-|-fcolor-diagnostics|"
+    r"-DPy_LIMITED_API"
 )
 _HINT = "name the directory of a setup.py, or a script that calls load or load_inline"
 _OPENMP = re.compile(r"-fopenmp|-DAT_PARALLEL_OPENMP")

@@ -602,7 +602,7 @@ class Reader:
         if function is None:
             return _unfollowed(node)
         unknown = _first_unknown(arguments, options)
-        takes_unknown = head == "builtins" and last in {"str", "print", "list", "tuple"}
+        takes_unknown = head == "builtins" and last in {"str", "print"}
         if unknown is not None and not takes_unknown:
             return unknown
         return function(*arguments, **{k: v for k, v in options.items() if k != "key"})

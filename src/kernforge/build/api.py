@@ -23,6 +23,7 @@ from kernforge.check import cache
 from kernforge.errors import BuildError
 from kernforge.project import flag_rules
 from kernforge.project.api import folder
+from kernforge.source import compiler_advice
 from kernforge.store import eviction
 from kernforge.system import extras
 from kernforge.system.machine import cores, total_memory
@@ -146,7 +147,10 @@ class BuildResult:
             raise BuildError(
                 f"{len(self.outcome.failures)} of {counted(len(self.plan.actions), 'action')} failed, so "
                 f"{', '.join(self.left_out)} could not be built",
-                hint="the compiler's messages are above",
+                hint=compiler_advice.advice(
+                    "\n".join(each.output for each in self.outcome.failures)
+                )
+                or "the compiler's messages are above",
             )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from kernforge.errors import BuildError, KernforgeError
 from kernforge.jit import advice, machine, mistakes, torch_headers
 from kernforge.jit.device import nvcc_stages, swap
 from kernforge.jit.plan import PRECOMPILED, TORCH, plan_module
+from kernforge.source import compiler_advice
 from kernforge.store import eviction
 from kernforge.system import digest, files
 from kernforge.system.console import Console
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kernforge")
 _MARK = "whole"
 _LINK = "link "
-_CUDA_HEADER = re.compile(r"fatal error: cu\w+\.h: No such file")
-_WITH_CUDA = "with_cuda=True gives C++ sources CUDA's headers"
 TRIM_EVERY_S = 60.0
 """The store is not held to its limit more often: that takes longer than an edit."""
 
@@ -90,7 +88,9 @@ def make_module(
                 try:
                     return module, compile_module(planned, module)
                 except CompileError as error:
-                    if not torch_headers.fell_short(error.message):
+                    # A linker misses no header.
+                    compiled = (each for each in error.failures if "-c" in each.action.argv)
+                    if not any(torch_headers.fell_short(each.output) for each in compiled):
                         raise
                     plain = plan_module(request, toolchain.machine)
                     if mistakes.is_certain(error.failures, module, plain, toolchain):
@@ -237,8 +237,7 @@ def _compile_error(
     """An error that says what the compilers wrote."""
     texts = [names.restore(failure.output) for failure in failures]
     title = ", ".join(sorted(_what_failed(failure.action.title, names) for failure in failures))
-    hint = _WITH_CUDA if any(map(_CUDA_HEADER.search, texts)) else ""
-    error = CompileError("\n".join((title, *texts)), hint=hint)
+    error = CompileError("\n".join((title, *texts)), hint=compiler_advice.advice("\n".join(texts)))
     error.failures, error.module = failures, module
     return error
 

@@ -144,10 +144,12 @@ def _stays(
     given = {
         each.path: whole.plan.texts[each.name] for each in with_all.inputs if each.path not in _OURS
     }
-    if error is None or _NAMELESS.search(error.message) or not _is_of(error.file, given):
+    if error is None or not _is_of(error.file, given):
         return False
     if final_errors.is_final(error, given):
         return True
+    if _NAMELESS.search(error.message):
+        return False
     whole_text = _preprocess(with_all, whole, toolchain)
     if whole_text is None:
         return False

@@ -132,7 +132,12 @@ def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | N
     if "using namespace at;" not in types:
         return None
     words = sorted({*_CALLED.findall(code), _BY_OPERATORS})
-    bodies = {word: text for word in words if (text := read(f"ATen/ops/{word}.h"))}
+    # Some files are no operator's, such as ATen/ops/tensor.h.
+    bodies = {
+        word: text
+        for word in words
+        if (text := read(f"ATen/ops/{word}.h")) and f"ATen/ops/{word}_ops.h>" in text
+    }
     included = [*_ALWAYS, *(f"ATen/ops/{word}_ops.h" for word in bodies)]
     if any(_LISTS in text for text in bodies.values()):
         included.append("ATen/core/IListRef_inl.h")

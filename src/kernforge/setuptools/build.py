@@ -37,6 +37,7 @@ from kernforge.setuptools.plan import (
 )
 from kernforge.setuptools.sources import NAME, ProjectFiles, check_suffixes
 from kernforge.setuptools.target import find_target
+from kernforge.source import compiler_advice
 from kernforge.store import eviction
 from kernforge.system import digest, files
 from kernforge.system.process import run
@@ -271,7 +272,9 @@ def _raise_failures(failures: Sequence[Failure], read: Sequence[ExtensionSources
         else f"{title} cannot be compiled"
         for title in titles
     )
-    raise BuildError("\n".join((what, *texts)), hint=f"repeat it by hand:\n{repeat}")
+    advice = compiler_advice.advice("\n".join(texts))
+    hint = "\n".join((*([advice] if advice else []), "repeat it by hand:", repeat))
+    raise BuildError("\n".join((what, *texts)), hint=hint)
 
 
 def _with_user_paths(text: str, project: ProjectFiles) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of a C++ compiler that no further header can prevent, and the name that an error misses.
 
-Headers bring names. Three kinds of errors are not about a name that is missing: a statement that does
-not end, a parenthesis that is not closed, and a member of a class whose definition is known. The
-messages are those of GCC, of Clang and of nvcc's front end.
+Headers bring names. Five kinds of errors are not about a name that is missing: a statement that does
+not end, a parenthesis that is not closed, a member of a class whose definition is known, an operator
+between types of C++ and CUDA, and a file that is not there. The messages are those of GCC, of Clang
+and of nvcc's front end.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ _NO_MEMBER = re.compile(
     r"""|no member named '\w+' in '[\w:]+'"""
     r"""|(?:class|struct|union) "[\w:]+"(?: \(aka "[^"<]*"\))? has no member ")"""
 )
+_NO_FILE = re.compile(r"[^\s:]+: No such file or directory")
+# GCC: (operand types are 'unsigned int' and 'uint3'); nvcc: operand types are: unsigned int + uint3.
+_OPERANDS = re.compile(
+    r"no (?:match for 'operator|operator \").*?operand types are:?(?P<types>[^\n)]*)", re.DOTALL
+)
+# Types for which torch's headers define no operators; cuda_fp16.h and cuda_bf16.h do for theirs.
+_PLAIN_TYPE = re.compile(
+    r"and|const|volatile|unsigned|signed|bool|char|short|int|long|float|double|size_t|u?int\d+_t|dim3"
+    r"|u?(?:char|short|int|long|longlong|float|double)[1-4]|(?:__)?half2?|(?:__)?nv_bfloat16[2]?"
+)
 _MISSING = (
     re.compile(r"'(?P<name>\w+)' (?:was not declared|has not been declared|does not name a type)"),
     re.compile(r"'(?P<name>\w+)' is not a member of '"),
@@ -60,8 +71,10 @@ def is_final(error: Diagnostic, texts: Mapping[str, str]) -> bool:
         error: the error.
         texts: the user's files, with the ``#line`` directives that give parts of them other names.
     """
-    if _NO_MEMBER.match(error.message):
+    if _NO_MEMBER.match(error.message) or _NO_FILE.match(error.message):
         return True
+    if operands := _OPERANDS.match(error.message):
+        return all(map(_PLAIN_TYPE.fullmatch, re.findall(r"\w+", operands["types"])))
     expected = _EXPECTED.match(error.message)
     if expected is None:
         return False

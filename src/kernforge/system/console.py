@@ -123,7 +123,7 @@ class Console:
                 return
             last = now
             share = f" of {size(total)}" if total else " MB"
-            self._print(f"  {got / _MB:.1f}{share}")
+            self._print(f"  {what}: {got / _MB:.1f}{share}")  # several are fetched side by side
 
         return advance
 

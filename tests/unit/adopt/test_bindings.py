@@ -229,3 +229,48 @@ def test_c_linkage_of_one_side_is_given_to_the_other():
     assert lines == {"run": 2}
     assert '\nextern "C" void run(float* x, int n);\nvoid other' in result
     assert with_c_linkage(result, defined) == (result, {})
+
+
+EMPTY_MODULE = """#include <Python.h>
+extern "C" {
+  /* Creates a dummy empty _C module. */
+  PyObject* PyInit__C(void)
+  {
+      static struct PyModuleDef module_def = {
+          PyModuleDef_HEAD_INIT,
+          "_C",   /* name of module */
+          NULL,   /* module documentation, may be NULL */
+          -1,     /* size, or -1 */
+          METHODS,   /* methods */
+      };
+      return PyModule_Create(&module_def);
+  }
+}
+TORCH_LIBRARY(own, ops) { ops.def("f(Tensor x) -> Tensor"); }
+"""
+
+
+def test_the_empty_module_of_the_official_tutorial_is_left_out():
+    result = translated(EMPTY_MODULE.replace("METHODS", "NULL"))
+    assert "PyInit" not in result.text
+    assert "extern" not in result.text
+    assert "TORCH_LIBRARY" in result.text
+    assert ("PyInit__C: left out", "changed") in [
+        (remark.text.partition(";")[0], remark.kind) for remark in result.remarks
+    ]
+
+
+def test_a_module_with_methods_stays():
+    result = translated(EMPTY_MODULE.replace("METHODS", "methods"))
+    assert "PyInit__C" in result.text
+    assert any(remark.kind == "left" for remark in result.remarks)
+
+
+def test_a_macro_before_a_function_does_not_hide_it():
+    declared = (
+        "#define CHECK(x) A(x); \\\n  B(x)\n#define CHECK_BOTH(x) A(x); B(x)\n\n"
+        "at::Tensor forward(at::Tensor x) { return x.clone(); }"
+    )
+    result = bound(declared, 'm.def("forward", &forward);')
+    assert [operator.schema for operator in result.operators] == ["forward(Tensor x) -> Tensor"]
+    assert not any(remark.kind == "left" for remark in result.remarks)

@@ -41,6 +41,11 @@ def value(follow, expression):
         ("['-O3'] + ['-lineinfo']", ["-O3", "-lineinfo"]),
         ("glob.glob('csrc/*.cpp')", ["csrc/a.cpp", "csrc/b.cpp"]),
         ("sorted(str(p) for p in Path('csrc').rglob('*.cu'))", ["csrc/cuda/a.cu"]),
+        # As the setup.py of pytorch/extension-cpp has it.
+        (
+            "list(glob.glob(os.path.join(os.path.dirname(os.path.curdir), 'csrc', '*.cpp')))",
+            ["csrc/a.cpp", "csrc/b.cpp"],
+        ),
         ("[f for f in os.listdir('csrc') if f.endswith('.cpp')]", ["a.cpp", "b.cpp"]),
         ("f'x{1 + 1}' if torch.cuda.is_available() else 'y'", "x2"),
         ("osp.relpath(osp.join(here, 'csrc'), here)", "csrc"),
@@ -216,3 +221,8 @@ def test_what_doubles_in_a_loop_ends(follow, start, grow, last):
 )
 def test_what_python_would_refuse_is_unknown(follow, mistake):
     assert isinstance(value(follow, mistake), Unknown)
+
+
+def test_what_is_unknown_inside_of_a_list_is_named(follow):
+    unknown = value(follow, "list(subprocess.check_output(['ls']))")
+    assert unknown == Unknown("subprocess.check_output(...)", 9)

@@ -29,6 +29,7 @@ inline at::Tensor rand(at::IntArrayRef size) {
 #include <ATen/Functions.h>
 namespace at { Tensor operators(); }
 """,
+    "ATen/ops/tensor.h": "#pragma once\n#include <ATen/core/Tensor.h>\n",
     **{
         f"ATen/ops/{name}.h": f"""#pragma once
 #include <ATen/Context.h>
@@ -118,6 +119,12 @@ def test_what_uses_more_stays_as_it_is(source):
 def test_headers_that_are_not_as_known_are_left_alone():
     known = {name: text for name, text in HEADERS.items() if "factories" not in name}
     assert torch_headers.cut(request(), known.get) is None
+
+
+def test_a_word_with_a_header_that_is_not_an_operators_is_not_included():
+    assert "tensor_ops.h" not in "".join(
+        cut("tensor f(tensor x);\n" + SOURCE).units[0].texts.values()
+    )
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,45 @@ def test_a_part_of_a_text_is_found_by_its_directive():
 
 
 @pytest.mark.parametrize(
+    ("output", "final"),
+    [
+        (
+            (
+                'a.cpp(2): error: no operator "+" matches these operands\n'
+                "            operand types are: unsigned int + const uint3\n  x + threadIdx\n    ^\n"
+            ),
+            True,
+        ),
+        (
+            (
+                'a.cpp(2): error: no operator "*=" matches these operands\n'
+                "            operand types are: half *= int\n  p[i] *= 2\n       ^\n"
+            ),
+            True,
+        ),
+        (
+            "a.cpp:2:3: error: no match for 'operator+' (operand types are 'unsigned int' and 'uint3')",
+            True,
+        ),
+        (
+            "a.cpp:2:3: error: no match for 'operator+' (operand types are 'at::Tensor' and 'int')",
+            False,
+        ),
+        (
+            (
+                'a.cpp(2): error: no operator "+" matches these operands\n'
+                "            operand types are: c10::Half + half\n  x + y\n    ^\n"
+            ),
+            False,
+        ),
+        ("a.cpp:1:10: fatal error: nothere.h: No such file or directory", True),
+    ],
+)
+def test_no_header_of_torch_has_operators_of_plain_types_or_files_of_the_user(output, final):
+    assert final_errors.is_final(first(output), {"a.cpp": BODY}) is final
+
+
+@pytest.mark.parametrize(
     ("message", "name"),
     [
         ("a.cpp:1:1: error: 'nubmer' was not declared in this scope; did you mean", "nubmer"),

@@ -81,7 +81,7 @@ def test_a_download_without_a_terminal_has_a_line_every_ten_seconds(capsys):
     assert capsys.readouterr().err == "fetching a.whl (100 MB)\n"
     advance = console.Console(every_s=0).fetching("a.whl", 10**8)
     advance(10**6)
-    assert capsys.readouterr().err == "fetching a.whl (100 MB)\n  1.0 of 100 MB\n"
+    assert capsys.readouterr().err == "fetching a.whl (100 MB)\n  a.whl: 1.0 of 100 MB\n"
 
 
 def test_a_small_download_has_its_size(capsys):

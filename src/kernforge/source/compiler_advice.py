@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do about errors of a compiler that tutorials lead to.
+
+Most are names that torch once had: a tutorial is older than the torch that is installed. The others
+come of a source in the wrong place. The messages are those of GCC, of Clang and of nvcc's front end.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ADVICE = tuple(
+    (re.compile(pattern), text)
+    for pattern, text in (
+        (
+            r"fatal error: cu\w+\.h: No such file",
+            (
+                "CUDA's headers are there for load_inline(with_cuda=True), for CUDAExtension, and in a "
+                'section of build.toml with backend = "cuda"'
+            ),
+        ),
+        (
+            # Where it is the first error: what is declared with a mistake is not declared either.
+            (
+                r"(?s:\A(?:(?!error:).)*)functions:\d+:\d+: error: (?:'(?P<name>\w+)' was not declared|use of undeclared identifier "
+                r"'(?P<clang>\w+)')"
+            ),
+            (
+                "cpp_sources must declare each name of functions=, also what cuda_sources defines: "
+                "torch::Tensor {name}(...);"
+            ),
+        ),
+        (
+            r"error: redefinition of '[^']*\bPyInit_\w+",
+            (
+                "functions= writes PYBIND11_MODULE: leave functions= out, or the PYBIND11_MODULE of the "
+                "source"
+            ),
+        ),
+        (
+            (
+                r"error: (?:'__(?:global|device|shared)__' (?:does not name a type|was not declared)"
+                r"|unknown type name '__(?:global|device|shared)__')"
+            ),
+            "a C++ compiler reads no kernels: they belong into a .cu file, or into cuda_sources",
+        ),
+        (
+            r"\bTHC/\w+\.c?u?h\b",
+            (
+                "torch has no THC any more: include <ATen/cuda/CUDAContext.h> for the stream and "
+                "<c10/cuda/CUDAException.h> for C10_CUDA_CHECK"
+            ),
+        ),
+        (
+            r"error: [^\n]*\bgetCurrentCUDAStream\b",
+            "#include <ATen/cuda/CUDAContext.h> declares at::cuda::getCurrentCUDAStream()",
+        ),
+        (
+            r"error: [^\n]*(?:DeprecatedTypeProperties)",
+            (
+                "torch has x.scalar_type() where tutorials have x.type(), as in "
+                "AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), ...)"
+            ),
+        ),
+        (
+            r"error: [^\n]*\bAT_CHECK\b",
+            "AT_CHECK is TORCH_CHECK now",
+        ),
+    )
+)
+
+
+def advice(output: str) -> str:
+    """What to do about what a compiler wrote; empty if nothing is known.
+
+    Args:
+        output: the messages, with the names that the user gave the sources.
+    """
+    for pattern, text in _ADVICE:
+        if match := pattern.search(output):
+            names = [name for name in match.groupdict().values() if name]
+            return text.format(name=names[0] if names else "")
+    return ""

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors to which tutorials lead are answered with what to do; the messages are of real compilers."""
+
+import pytest
+
+from kernforge.source.compiler_advice import advice
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("a.cpp:1:10: fatal error: cuda_runtime.h: No such file or directory", "with_cuda=True"),
+        (
+            (
+                "cpp_sources: In function 'void i(pybind11::module_&)':\n"
+                "functions:1:40: error: 'f' was not declared in this scope"
+            ),
+            "torch::Tensor f(...);",
+        ),
+        (
+            "generated:4:1: error: redefinition of 'PyObject* PyInit_e18()'",
+            "functions= writes PYBIND11_MODULE",
+        ),
+        ("a.cpp:3:1: error: '__global__' does not name a type", ".cu file"),
+        (
+            "k.cu:1:10: fatal error: THC/THC.h: No such file or directory",
+            "ATen/cuda/CUDAContext.h",
+        ),
+        (
+            'k.cu(4): error: namespace "at::cuda" has no member "getCurrentCUDAStream"',
+            "#include <ATen/cuda/CUDAContext.h>",
+        ),
+        (
+            (
+                'k.cu(16): error: no suitable conversion function from "const '
+                'at::DeprecatedTypeProperties" to "c10::ScalarType" exists'
+            ),
+            "x.scalar_type()",
+        ),
+        ("a.cpp:1:35: error: 'AT_CHECK' was not declared in this scope", "TORCH_CHECK"),
+    ],
+)
+def test_what_tutorials_lead_to_is_answered(output, words):
+    assert words in advice(output)
+
+
+def test_nothing_is_said_where_nothing_is_known():
+    assert advice("a.cpp:1:1: error: expected ';' before 'return'") == ""
+    # A function whose declaration has a mistake is not undeclared.
+    output = "cpp_sources:1:1: error: 'tensor' does not name a type\n"
+    assert advice(f"{output}functions:1:40: error: 'f' was not declared in this scope") == ""
