@@ -14,7 +14,7 @@ from kernforge.errors import StorageError, UsageError, page
 from kernforge.system.machine import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kernforge.build.workspace import Workspace
     from kernforge.registry.api import Registry
@@ -281,6 +281,23 @@ def size(text: str) -> int:
         return parse_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def matching(pattern: str, names: Iterable[str], what: str) -> list[str]:
+    """The variants that ``--variant`` means, of those of a project, a directory or a kernel.
+
+    Raises:
+        UsageError: there is none.
+    """
+    import fnmatch  # noqa: PLC0415 - few commands choose so
+
+    known = list(names)
+    if not (found := fnmatch.filter(known, pattern)):
+        raise UsageError(
+            f"{what} has no variant {pattern!r}",
+            hint=f"its variants are {', '.join(known) or 'none'}",
+        )
+    return found
 
 
 def add_trusted_network(verb: argparse.ArgumentParser) -> None:

@@ -86,7 +86,8 @@ def _hub_info(repo_id: str, revision: str | None, version: int | None) -> dict[s
     elif name is None:
         versions = hub.available_versions(repo_id, local_files_only=hub.is_offline())
         name = f"v{max(versions)}" if versions else "main"
-    registry, commit = find(repo_id, version=version, revision=None if version else name)
+    revision = name if version is None else None
+    registry, commit = find(repo_id, version=version, revision=revision)
     names = registry.variants(repo_id, commit)
     if not names:
         _refuse(f"No build variants found in {repo_id} (revision: {name})")

@@ -7,13 +7,9 @@ import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
+from kernforge.compat.names import claimed_version
 from kernforge.compat.values import KernelDependency, KernelVersion
-from kernforge.errors import (
-    KernforgeError,
-    RequestError,
-    TrustError,
-    UsageError,
-)
+from kernforge.errors import KernforgeError, RequestError, TrustError, UsageError
 from kernforge.loader.host import probe, told
 from kernforge.loader.search import check_request, local_override
 from kernforge.registry.api import open_default, open_registry
@@ -47,15 +43,11 @@ def user_agent_of(user_agent: str | dict[str, str] | None) -> str:
 
     kernforge itself sends it only where ``KERNFORGE_USER_AGENT`` is 1.
     """
-    from kernforge.compat.names import claimed_version  # noqa: PLC0415 - a table
-
     return told(user_agent, f"kernels/{claimed_version(Environment.live())}")
 
 
 def get_hf_api(user_agent: str | dict[str, str] | None = None) -> Any:
     """The ``HfApi`` for code that uses the client's own; kernforge makes its requests itself."""
-    from kernforge.compat.names import claimed_version  # noqa: PLC0415 - a table
-
     hub = library()
     from huggingface_hub import constants  # noqa: PLC0415 - an extra
 

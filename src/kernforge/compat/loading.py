@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernforge.compat import hub
 from kernforge.compat.metadata import Metadata
@@ -42,53 +43,30 @@ def get_loaded_kernels() -> list[LoadedKernel]:
     return list(loaded_kernels.values())
 
 
-class _LoadedKernels:
-    """The kernels of this process by the directory of their variant, as a dictionary.
+class _LoadedKernels(MutableMapping["Path", LoadedKernel]):
+    """The kernels of this process by the directory of their variant.
 
     Removing one forgets it, so that the same directory is imported again.
     """
 
-    def _all(self) -> dict[Path, LoadedKernel]:
-        return {kernel.path: _shaped(kernel) for kernel in importer.get_loaded_kernels()}
-
     def copy(self) -> dict[Path, LoadedKernel]:
         """A dictionary of its own."""
-        return self._all()
+        return {kernel.path: _shaped(kernel) for kernel in importer.get_loaded_kernels()}
 
-    def keys(self) -> Iterator[Path]:
-        """The directories."""
-        return iter(self._all())
+    def __getitem__(self, path: Path) -> LoadedKernel:
+        return self.copy()[path]
 
-    def values(self) -> list[LoadedKernel]:
-        """The kernels."""
-        return list(self._all().values())
-
-    def get(self, path: Path, default: Any = None) -> Any:
-        """The kernel of a directory."""
-        return self._all().get(path, default)
-
-    def pop(self, path: Path, default: Any = None) -> Any:
-        """Forget a kernel."""
-        kernel = self._all().get(path, default)
-        loader.forget(path)
-        return kernel
-
-    def clear(self) -> None:
-        """Forget all."""
-        for path in self._all():
-            loader.forget(path)
-
-    def update(self, other: dict[Path, LoadedKernel]) -> None:
+    def __setitem__(self, path: Path, kernel: LoadedKernel) -> None:
         """Nothing: what was forgotten is loaded again when it is asked for."""
 
-    def __contains__(self, path: object) -> bool:
-        return path in self._all()
+    def __delitem__(self, path: Path) -> None:
+        loader.forget(path)
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self.copy())
 
     def __iter__(self) -> Iterator[Path]:
-        return iter(self._all())
+        return iter(self.copy())
 
 
 loaded_kernels = _LoadedKernels()
@@ -253,5 +231,7 @@ def install_kernel_all_variants(
     if local_files_only:
         registry = registry.offline()
     paths = [registry.fetch(repo_id, commit, name) for name in registry.variants(repo_id, commit)]
+    if not paths:
+        raise NoVariantError(f"{repo_id} has no build variant at {commit}")
     hub.log.debug("fetched %d variants of %s", len(paths), repo_id)
     return paths[0].parent

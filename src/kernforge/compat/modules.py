@@ -47,7 +47,7 @@ def install(version: str | None = None) -> None:
         UsageError: the client itself is imported already.
     """
     present = sys.modules.get(CLIENT)
-    if present is not None and not _is_ours(present):
+    if present is not None and not getattr(present, shim.MARK, False):
         raise UsageError(
             f"kernels is imported already, from {getattr(present, '__file__', 'elsewhere')}",
             hint="call kernforge.compat.install() before anything imports kernels, or start the "
@@ -57,7 +57,8 @@ def install(version: str | None = None) -> None:
     if _FINDER.version is None:
         sys.meta_path.insert(0, _FINDER)
     _FINDER.version = claimed
-    _join_loggers()
+    for ours, theirs in _LOGGERS.items():
+        _set_parent(ours, theirs)
     for name in [name for name in sys.modules if name.partition(".")[0] == CLIENT]:
         del sys.modules[name]
     importlib.import_module(CLIENT)
@@ -73,15 +74,6 @@ def uninstall() -> None:
         del sys.modules[name]
     for ours in _LOGGERS:
         _set_parent(ours, "kernforge" if ours != "kernforge" else "")
-
-
-def _is_ours(module: ModuleType) -> bool:
-    return bool(getattr(module, shim.MARK, False))
-
-
-def _join_loggers() -> None:
-    for ours, theirs in _LOGGERS.items():
-        _set_parent(ours, theirs)
 
 
 def _set_parent(name: str, parent: str) -> None:

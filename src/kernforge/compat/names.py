@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -59,7 +61,7 @@ _RESOLVERS = {
     "SequentialResolver extract_dependency_locks get_caller_locked_kernel_revision "
     "get_kernel_with_resolver get_locked_kernel_revision lock_kernel_tree "
     "resolve_hub_cache_kernel resolve_hub_kernel resolve_kernel_tree resolve_local_kernel "
-    "use_kernel_deps _BYTECODE_IGNORE_PATTERNS=BYTECODE _import_from_path=import_from_path "
+    "_BYTECODE_IGNORE_PATTERNS=BYTECODE _import_from_path=import_from_path "
     "_locked_revision=locked_revision",
 }
 _VALIDATORS = {
@@ -78,6 +80,7 @@ _ANY = {
     **_VALIDATORS,
     **_LOADING,
     "compat.hub": _HUB["compat.hub"],
+    "loader.importer": f"{_LOADING['loader.importer']} use_kernel_deps=dependencies_of",
     "compat.variants": "get_variants get_variants_local resolve_variant variants_trace_str "
     f"{_HUB['compat.variants']}",
 }
@@ -248,9 +251,9 @@ def homes(module: str, claimed: str = VERSION) -> dict[str, tuple[str, str]]:
         for home, names in MODULES[module].items()
         for theirs, ours in map(_pair, names.split())
     }
-    major, minor = (int(part) for part in claimed.split(".")[:2])
+    version = Version2.leading(claimed)
     for before, names in EARLIER:
-        if (major, minor) < before:
+        if version is not None and version < before:
             for theirs, ours in map(_pair, names.split()):
                 if theirs in found and module != "_rust":
                     found[theirs] = ("compat.earlier", ours or theirs)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -25,7 +24,7 @@ from kernforge.loader.importer import RepoInfo
 from kernforge.loader.search import find_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from types import ModuleType
 
@@ -470,14 +469,3 @@ def import_from_path(
         return importer.import_kernel(
             variant_path, metadata, dependencies=deps, repo_info=repo_info
         )
-
-
-def use_kernel_deps(deps: Mapping[str, ModuleType]) -> AbstractContextManager[None]:
-    """Give kernels to ``get_kernel_dep`` for the duration of a ``with`` block."""
-    return _use(deps)
-
-
-@contextmanager
-def _use(deps: Mapping[str, ModuleType]) -> Iterator[None]:
-    with importer.dependencies_of(deps):
-        yield

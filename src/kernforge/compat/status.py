@@ -35,7 +35,11 @@ class Redirect:
             raise RequestError("kernel-status.toml kind must be 'redirect' for Redirect")
         if not data.get("destination"):
             raise RequestError("kernel-status.toml must contain a 'destination' field")
-        return Redirect("redirect", data["destination"], data.get("revision", "main"))
+        try:
+            found = redirect.of_table(data)
+        except RegistryError as error:
+            raise RequestError(error.message, hint=error.hint) from None
+        return Redirect("redirect", found.repo_id, found.revision)
 
 
 KernelStatusKind: TypeAlias = Redirect
@@ -51,19 +55,13 @@ class KernelStatus:
         Raises:
             RequestError: it is not such a document.
         """
-        try:
-            table = documents.parse_toml(content.encode())
-            kind = table.get("kind")
-            if not kind:
-                raise RequestError("kernel-status.toml must contain a 'kind' field")
-            if kind != "redirect":
-                raise RequestError(f"Unknown kernel status kind: {kind!r}")
-            if not table.get("destination"):
-                raise RequestError("kernel-status.toml must contain a 'destination' field")
-            found = redirect.parse(content.encode())
-        except RegistryError as error:
-            raise RequestError(error.message, hint=error.hint) from None
-        return Redirect("redirect", found.repo_id, found.revision)
+        table = documents.parse_toml(content.encode())
+        kind = table.get("kind")
+        if not kind:
+            raise RequestError("kernel-status.toml must contain a 'kind' field")
+        if kind != "redirect":
+            raise RequestError(f"Unknown kernel status kind: {kind!r}")
+        return Redirect.from_dict(table)
 
     @staticmethod
     def check_status(api: Any, repo_id: str, revision: str) -> Redirect | None:

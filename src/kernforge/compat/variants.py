@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from kernforge.artifact import variant as ours
 from kernforge.artifact.version import Version2
-from kernforge.errors import RequestError, UsageError
+from kernforge.errors import MachineError, RequestError, UsageError
 from kernforge.loader import api as loader
 from kernforge.loader import resolve as decisions
 from kernforge.loader.host import Host, probe, with_device
@@ -89,22 +89,18 @@ class _Versioned(_Plain):
         return str(ours.Backend(self.NAME, Version2(self.version.major, self.version.minor)))
 
 
-def _plain(name: str, spelled: str) -> Any:
-    return type(spelled, (_Plain,), {"NAME": name, "__module__": "kernels.backends"})
+def _backend(base: type, spelled: str) -> Any:
+    return type(spelled, (base,), {"NAME": spelled.lower(), "__module__": "kernels.backends"})
 
 
-def _versioned(name: str, spelled: str) -> Any:
-    return type(spelled, (_Versioned,), {"NAME": name, "__module__": "kernels.backends"})
-
-
-CPU: Any = _plain("cpu", "CPU")
-Metal: Any = _plain("metal", "Metal")
-Neuron: Any = _plain("neuron", "Neuron")
-TPU: Any = _plain("tpu", "TPU")
-CUDA: Any = _versioned("cuda", "CUDA")
-ROCm: Any = _versioned("rocm", "ROCm")
-XPU: Any = _versioned("xpu", "XPU")
-CANN: Any = _versioned("cann", "CANN")
+CPU: Any = _backend(_Plain, "CPU")
+Metal: Any = _backend(_Plain, "Metal")
+Neuron: Any = _backend(_Plain, "Neuron")
+TPU: Any = _backend(_Plain, "TPU")
+CUDA: Any = _backend(_Versioned, "CUDA")
+ROCm: Any = _backend(_Versioned, "ROCm")
+XPU: Any = _backend(_Versioned, "XPU")
+CANN: Any = _backend(_Versioned, "CANN")
 _BACKENDS = {kind.NAME: kind for kind in (CPU, Metal, Neuron, TPU, CUDA, ROCm, XPU, CANN)}
 Backend: TypeAlias = _Plain
 
@@ -501,19 +497,13 @@ def check_arch_incompatibility(metadata: Any, variant: str) -> None:
     Raises:
         MachineError: it does not; also a RuntimeError.
     """
-    from kernforge.errors import MachineError  # noqa: PLC0415
-
     document = metadata.ours
     if not document.archs or document.backend not in {"cuda", "rocm"}:
         return
-    if reason := decisions.check_archs(document.backend, document.archs, _with_device_of(document)):
+    host = with_device(Host(cpu="", os="", backend=ours.Backend(document.backend)))
+    if reason := decisions.check_archs(document.backend, document.archs, host):
         raise MachineError(
             f"Kernel '{document.name}' variant '{variant}' does not support the current device: "
             f"{reason}",
             hint="pass check_arch=False if it can run there in another way, such as with Triton",
         )
-
-
-def _with_device_of(document: Any) -> Host:
-    """The device of this process, as a build of one backend sees it."""
-    return with_device(Host(cpu="", os="", backend=ours.Backend(document.backend)))

@@ -245,11 +245,11 @@ def _forget(root: str) -> None:
 
 
 @contextmanager
-def dependencies_of(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
+def dependencies_of(deps: Mapping[str, ModuleType]) -> Iterator[None]:
     """Give kernels to ``get_kernel_dep``, by repo id, until the block ends."""
-    token = _dependencies.set(dependencies)
+    token = _dependencies.set(deps)
     try:
-        with _available_to_clients(dependencies) if dependencies else nullcontext():
+        with _available_to_clients(deps) if deps else nullcontext():
             yield
     finally:
         _dependencies.reset(token)

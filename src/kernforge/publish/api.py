@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import re
 import stat
 from dataclasses import dataclass
@@ -137,76 +136,54 @@ def publish(
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build_dir, wanted)
-    branch = _other_branch(registry, branch, built, wanted)
+    other = _other_branch(registry, branch, built, wanted)
     destination = destination_of(registry, private=private, create_pr=create_pr)
-    release = functools.partial(
-        _attempt,
-        destination,
-        repo_id,
-        built,
-        wanted=wanted,
-        branch=branch,
-        card=card,
-        part=part,
-        source=source or {},
-        benchmarks=benchmarks,
-    )
+    contents, local = _offered(built)
+    project = source or {}
+    scripts = {name: sha256_file(file) for name, file in (benchmarks or {}).items()}
+
+    def attempt() -> PublishResult:
+        """Choose a version by what is published, or change a branch, and write it."""
+        choice: VersionChoice | BranchChange
+        with destination.writing(repo_id):
+            if other is not None:
+                choice = change(destination.on_branch(repo_id, other, local), contents)
+                number, keep, onto = None, not project, other
+            else:
+                published = destination.published(repo_id, contents, local)
+                choice = _choose(destination.registry, repo_id, published, built, wanted, part=part)
+                number = choice.version
+                keep = not project or _has_source(destination.registry, repo_id, number)
+                onto = f"v{number[0]}"
+            sources = {} if keep else {sha256_file(file): file for file in project.values()}
+            sources |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
+            written = destination.write(
+                repo_id,
+                Release(
+                    branch=onto,
+                    version=number,
+                    contents=choice.contents,
+                    files={**local, **sources},
+                    card=card(sorted(choice.contents)) if callable(card) else card,
+                    source=None if keep else {p: sha256_file(file) for p, file in project.items()},
+                    benchmarks=None if benchmarks is None else scripts,
+                ),
+            )
+        return PublishResult(
+            commit=written.commit,
+            version=None if number is None else dotted(number),
+            changed=written.changed,
+            variants=tuple(sorted(choice.contents)),
+            url=written.url,
+            branch=onto,
+            pull_requests=written.pull_requests,
+            choice=choice,
+        )
+
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(MovedError):
-            return release()
-    return release()
-
-
-def _attempt(
-    destination: Destination,
-    repo_id: str,
-    built: list[_Built],
-    *,
-    wanted: Version3 | None,
-    branch: str | None,
-    card: str | Callable[[Sequence[str]], str] | None,
-    part: bool,
-    source: Mapping[str, Path],
-    benchmarks: Mapping[str, Path] | None,
-) -> PublishResult:
-    """Choose a version by what is published, or change a branch, and write it."""
-    contents, local = _offered(built)
-    choice: VersionChoice | BranchChange
-    with destination.writing(repo_id):
-        if branch is not None:
-            choice = change(destination.on_branch(repo_id, branch, local), contents)
-            number, keep = None, not source
-        else:
-            published = destination.published(repo_id, contents, local)
-            choice = _choose(destination.registry, repo_id, published, built, wanted, part=part)
-            number = choice.version
-            keep = not source or _has_source(destination.registry, repo_id, number)
-            branch = f"v{number[0]}"
-        sources = {} if keep else {sha256_file(file): file for file in source.values()}
-        scripts = {name: sha256_file(file) for name, file in (benchmarks or {}).items()}
-        sources |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
-        written = destination.write(
-            repo_id,
-            Release(
-                branch=branch,
-                version=number,
-                contents=choice.contents,
-                files={**local, **sources},
-                card=card(sorted(choice.contents)) if callable(card) else card,
-                source=None if keep else {p: sha256_file(file) for p, file in source.items()},
-                benchmarks=None if benchmarks is None else scripts,
-            ),
-        )
-    return PublishResult(
-        commit=written.commit,
-        version=None if number is None else dotted(number),
-        changed=written.changed,
-        variants=tuple(sorted(choice.contents)),
-        url=written.url,
-        branch=branch,
-        pull_requests=written.pull_requests,
-        choice=choice,
-    )
+            return attempt()
+    return attempt()
 
 
 def preview(

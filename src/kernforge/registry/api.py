@@ -6,8 +6,9 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from kernforge.errors import MissingPackageError, RegistryError, RequestError
 from kernforge.registry import hub_endpoint
@@ -135,7 +136,8 @@ def open_default(environment: Environment) -> Registry:
         return open_registry(chosen, environment)
     former = environment.former_registry
     own = [environment.own_registry, *([former] if former and former.is_dir() else [])]
-    return Chain((*(_directory(str(path)) for path in own), open_registry("hf://", environment)))
+    chain = Chain((*(_directory(str(path)) for path in own), open_registry("hf://", environment)))
+    return cast("Registry", chain)  # by Chain.__getattr__
 
 
 @functools.lru_cache(maxsize=64)
@@ -218,8 +220,7 @@ def find_revision(registry: Registry, repo_id: str, revision: str) -> str | None
 class Chain:
     """Several registries as one: the first that has a kernel is used for it alone.
 
-    The last one is used for kernels that none has, so that its errors say what is missing. The
-    methods are those of ``Registry``.
+    The last one is used for kernels that none has, so that its errors say what is missing.
     """
 
     def __init__(self, registries: tuple[Registry, ...]) -> None:
@@ -247,61 +248,23 @@ class Chain:
             )
         return last
 
-    def ref(self, repo_id: str, name: str) -> str | None:
-        """The commit that a branch or tag names."""
-        return self.member(repo_id).ref(repo_id, name)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A method of ``Registry`` about one kernel: that of the registry that is used for it."""
+        if name not in vars(Registry):
+            raise AttributeError(name)
 
-    def ref_names(self, repo_id: str) -> tuple[str, ...]:
-        """All branches and tags, sorted."""
-        return self.member(repo_id).ref_names(repo_id)
+        def ask(repo_id: str, *arguments: str) -> Any:
+            return getattr(self.member(repo_id), name)(repo_id, *arguments)
 
-    def commits(self, repo_id: str) -> tuple[str, ...]:
-        """The commits that can be listed, sorted."""
-        return self.member(repo_id).commits(repo_id)
-
-    def has_commit(self, repo_id: str, commit: str) -> bool:
-        """Whether there is a commit of this whole name."""
-        return self.member(repo_id).has_commit(repo_id, commit)
-
-    def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
-        """The names of a commit's variants, sorted."""
-        return self.member(repo_id).variants(repo_id, commit)
-
-    def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
-        """The bytes of a variant's ``metadata.json``."""
-        return self.member(repo_id).metadata(repo_id, commit, variant)
-
-    def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
-        """The bytes of a small file beside it; None without."""
-        return self.member(repo_id).companion(repo_id, commit, variant, name)
-
-    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
-        """The bytes of a small file of a commit, by its path; None without."""
-        return self.member(repo_id).small_file(repo_id, commit, path)
+        return ask
 
     def trusted_publisher(self, owner: str) -> bool | None:
         """What the last registry says; use the one that ``member_for`` returns."""
         return self.registries[-1].trusted_publisher(owner)
 
-    def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
-        """A local directory with the variant's files."""
-        return self.member(repo_id).fetch(repo_id, commit, variant)
-
-    def source(self, repo_id: str, commit: str) -> Path | None:
-        """A local directory with the project that was published with a commit; None without."""
-        return self.member(repo_id).source(repo_id, commit)
-
-    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
-        """A local directory with a folder at the top of a commit, whole; None without."""
-        return self.member(repo_id).folder(repo_id, commit, name)
-
     def offline(self) -> Registry:
         """The same, each restricted to what is on this machine."""
-        return Chain(tuple(registry.offline() for registry in self.registries))
-
-    def link_root(self, repo_id: str) -> Path:
-        """The directory that no file of ``fetch`` may lie outside of."""
-        return self.member(repo_id).link_root(repo_id)
+        return cast("Registry", Chain(tuple(registry.offline() for registry in self.registries)))
 
 
 def asks_no_hub(registry: Registry) -> bool:

@@ -8,12 +8,14 @@ The format is the hub's: ``kind = "redirect"``, ``destination = "owner/name"`` a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernforge import documents
 from kernforge.errors import RegistryError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernforge.registry.api import Registry
 
 FILE = "kernel-status.toml"
@@ -48,6 +50,11 @@ def parse(data: bytes, *, source: str = FILE) -> Redirect:
         table = documents.parse_toml(data)
     except ValueError as error:
         raise RegistryError(f"{source} is not TOML: {error}", hint=_HINT) from None
+    return of_table(table, source=source)
+
+
+def of_table(table: Mapping[str, Any], *, source: str = FILE) -> Redirect:
+    """The redirect in a parsed document; errors are those of ``parse``."""
     kind, destination = table.get("kind"), table.get("destination")
     revision = table.get("revision", "main")
     if kind != "redirect":

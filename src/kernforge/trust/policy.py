@@ -378,14 +378,14 @@ def _read_revoked(table: object, where: str) -> Revoked:
         raise _wrong(
             where, "it does not say what is revoked", "write one of public-key, identity, document"
         )
-    document = _text(entry, "document", where) if "document" in entry else None
+    key, document = _optional(entry, "public-key", where), _optional(entry, "document", where)
     if document is not None and not _SHA256.fullmatch(document):
         raise _wrong(where, "document is not a SHA-256", "write the 64 hex digits of metadata.json")
     return Revoked(
-        key=public_key(_text(entry, "public-key", where), where) if "public-key" in entry else None,
-        identity=_text(entry, "identity", where) if "identity" in entry else None,
+        key=None if key is None else public_key(key, where),
+        identity=_optional(entry, "identity", where),
         document=document,
-        reason=_text(entry, "reason", where) if "reason" in entry else "",
+        reason=_optional(entry, "reason", where) or "",
         where=where,
     )
 
@@ -474,9 +474,9 @@ def _read_signer(name: str, value: object, source: str) -> Signer:
     table = _table(value, where)
     if not _NAME.fullmatch(name):
         raise _wrong(where, f"{name!r} is not a name", "use letters, digits and dashes")
-    if "public-key" in table:
+    if (key := _optional(table, "public-key", where)) is not None:
         _refuse_unknown(table, _KEY_SIGNER_KEYS, where)
-        return KeySigner(name=name, key=public_key(_text(table, "public-key", where), where))
+        return KeySigner(name=name, key=public_key(key, where))
     _refuse_unknown(table, _IDENTITY_SIGNER_KEYS, where)
     identities = _texts(table, "identity", where, ())
     if not identities or any(not set(identity) - set("*/") for identity in identities):
@@ -485,18 +485,13 @@ def _read_signer(name: str, value: object, source: str) -> Signer:
             "identity matches nothing, or every identity of the issuer",
             'write identity = "me@example.org", or a workflow URL with * for a part of it',
         )
+    root = _optional(table, "trusted-root", where)
     return IdentitySigner(
         name=name,
         issuer=_text(table, "issuer", where),
         identities=identities,
-        source_repository=(
-            _text(table, "source-repository", where) if "source-repository" in table else None
-        ),
-        trusted_root=(
-            posixpath.join(posixpath.dirname(source), _text(table, "trusted-root", where))
-            if "trusted-root" in table
-            else None
-        ),
+        source_repository=_optional(table, "source-repository", where),
+        trusted_root=None if root is None else posixpath.join(posixpath.dirname(source), root),
     )
 
 
@@ -553,6 +548,10 @@ def _text(table: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise _wrong(where, f"{key} is {value!r}", f'write {key} = "..."')
     return value
+
+
+def _optional(table: Mapping[str, Any], key: str, where: str) -> str | None:
+    return _text(table, key, where) if key in table else None
 
 
 def _texts(

@@ -118,12 +118,10 @@ def _verify_key(
             )
     with _needs("cryptography"):
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - 15 ms
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
-            Ed25519PublicKey,
-        )
+        from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
     try:
         signature = base64.b64decode(content["signature"], validate=True)
-        Ed25519PublicKey.from_public_bytes(keys[0].key).verify(signature, document)
+        ed25519.Ed25519PublicKey.from_public_bytes(keys[0].key).verify(signature, document)
     except (InvalidSignature, KeyError, TypeError, ValueError):
         raise IntegrityError(
             f"the signature of {METADATA} does not fit its bytes, or was not made with the key "
@@ -180,10 +178,8 @@ def new_key(passphrase: bytes | None) -> tuple[bytes, bytes]:
     """
     with _needs("cryptography"):
         from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
-            Ed25519PrivateKey,
-        )
-    key = Ed25519PrivateKey.generate()
+        from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
+    key = ed25519.Ed25519PrivateKey.generate()
     locked: form.KeySerializationEncryption = form.NoEncryption()
     if passphrase is not None:
         locked = form.BestAvailableEncryption(passphrase)
@@ -195,20 +191,16 @@ def new_key(passphrase: bytes | None) -> tuple[bytes, bytes]:
 
 def _private_key(pem: bytes, passphrase: bytes | None) -> Any:
     with _needs("cryptography"):
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
-            Ed25519PrivateKey,
-        )
-        from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
-            load_pem_private_key,
-        )
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
     try:
-        key = load_pem_private_key(pem, passphrase)
+        key = serialization.load_pem_private_key(pem, passphrase)
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"the key cannot be read: {error}",
             hint="give the private key file of kernforge keygen, and its passphrase",
         ) from None
-    if not isinstance(key, Ed25519PrivateKey):
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise UsageError("that is not an Ed25519 key", hint="make one with kernforge keygen")
     return key
 

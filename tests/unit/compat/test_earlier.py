@@ -45,6 +45,9 @@ def as_version(program, registry, version):
         ("0.18.2", "", "get_kernel", ("compat.loading", "get_kernel")),
         ("0.18.0.dev0", "", "get_kernel", ("compat.loading", "get_kernel")),
         ("1.0", "lockfile", "KernelLock", ("compat.values", "KernelLock")),
+        ("1", "", "get_kernel", ("compat.loading", "get_kernel")),
+        ("0.18rc1", "", "get_kernel", ("compat.loading", "get_kernel")),
+        ("0.16rc1", "", "get_kernel", ("compat.earlier", "get_kernel")),
         ("0.16.0", "lockfile", "KernelLock", ("compat.earlier", "KernelLock")),
     ],
 )

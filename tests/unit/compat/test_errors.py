@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our errors are those that callers of the client catch."""
 
+import json
+
 import pytest
 
 import kernforge
 from kernforge.artifact.metadata import Metadata
-from kernforge.compat import hub, loading, resolvers, values, variants
+from kernforge.compat import commands, hub, loading, values, variants
 from kernforge.compat import metadata as documents
 from kernforge.errors import (
     AbsentError,
@@ -18,6 +20,7 @@ from kernforge.errors import (
     NoVariantError,
     TrustError,
 )
+from kernforge.loader import importer
 from kernforge.publish.api import publish
 
 OURS_AND_THEIRS = [
@@ -98,7 +101,7 @@ def test_what_is_not_on_this_machine(tmp_path):
 def test_a_dependency_outside_of_an_import():
     with pytest.raises(RuntimeError, match="only works during kernel loading"):
         kernforge.get_kernel_dep("owner/none")
-    with resolvers.use_kernel_deps({}), pytest.raises(RuntimeError, match="was not found"):
+    with importer.dependencies_of({}), pytest.raises(RuntimeError, match="was not found"):
         kernforge.get_kernel_dep("owner/none")
 
 
@@ -157,3 +160,19 @@ def test_an_older_version_is_warned_of(registry, build, monkeypatch, caplog):
     caplog.clear()
     loading.get_kernel("owner/toy", version=2)
     assert "You are using" not in caplog.text
+
+
+def test_what_a_version_is_also_of_version_0(registry, build, monkeypatch, capsys):
+    publish(build(version=0), registry, "owner/toy")
+    monkeypatch.setenv("KERNFORGE_REGISTRY", str(registry.root))
+    commands.print_kernel_info("owner/toy", version=0, json_output=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["revision"], found["name"], found["version"]) == ("v0", "toy", 0)
+
+
+def test_a_kernel_without_variants_cannot_be_fetched(registry, monkeypatch):
+    with registry.writing("owner/toy"):
+        registry.set_ref("owner/toy", "v1", registry.add_snapshot("owner/toy", {})[0])
+    monkeypatch.setenv("KERNFORGE_REGISTRY", str(registry.root))
+    with pytest.raises(NoVariantError, match="owner/toy has no build variant at"):
+        loading.install_kernel_all_variants("owner/toy", version=1)

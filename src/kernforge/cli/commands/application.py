@@ -180,9 +180,7 @@ def _download(arguments: argparse.Namespace, console: Console) -> None:
     search, wanted = _wanted(arguments, store)
     selection = _selection(arguments)
     out: Path | None = arguments.to
-    if out is None:
-        fetched = _fetched(search, wanted, selection, None, console)
-    elif out.suffix == ".tar":
+    if out is not None and out.suffix == ".tar":
         with files.staging(out.absolute().parent) as staged:
             fetched = _fetched(search, wanted, selection, staged, console)
             download.write_tar(staged, out)

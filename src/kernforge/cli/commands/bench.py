@@ -235,21 +235,18 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
         document = _run_classes(arguments, console) if classes else _run(arguments, console)
     except bench.PartialResult as partial:
         # Here and not after it: what is interrupted ends when its handlers end.
-        _show_partial(arguments, console, partial.document, classes=classes)
+        if partial.document["workloads"]:
+            _show(arguments, console, partial.document, classes=classes)
         raise
     slower = [] if classes else text.behind(document, allowed=arguments.allow)
     if before is not None:
         slower += text.regressions(document, before, allowed=arguments.allow)
     document["regressions"] = slower
-    if not classes:
-        document["table"] = text.summary(document)
-    if arguments.out:
-        files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
+    _show(arguments, console, document, classes=classes)
     if arguments.html:
         shown = last if last and text.comparable(document, last) else None
         files.write_atomic(arguments.html, html.html(document, shown))
     _draw(arguments, document, arguments.project.resolve().name)
-    console.result(document, _classes_text(document) if classes else _text(document))
     if refused := run.refusals(document) + slower:
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
@@ -257,7 +254,6 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
 def _profile(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.bench.profiler import api as profiler  # noqa: PLC0415
     from kernforge.bench.profiler import text  # noqa: PLC0415
-    from kernforge.system import files  # noqa: PLC0415
 
     if arguments.out:
         options.can_write(arguments.out)
@@ -269,27 +265,29 @@ def _profile(arguments: argparse.Namespace, console: Console) -> None:
         tool=arguments.tool,
     )
     document = profiler.run(request, console.note)
-    if arguments.out:
-        files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
+    _write(arguments.out, document)
     console.result(document, "\n".join(text.lines(document)))
     if refused := profiler.refusals(document):
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
 
-def _show_partial(
+def _show(
     arguments: argparse.Namespace, console: Console, document: dict[str, Any], *, classes: bool
 ) -> None:
-    """Write and print what an interrupted run has measured, if it is anything."""
+    """Write and print what was measured."""
     from kernforge.bench import text  # noqa: PLC0415
-    from kernforge.system import files  # noqa: PLC0415
 
-    if not document["workloads"]:
-        return
     if not classes:
         document["table"] = text.summary(document)
-    if arguments.out:
-        files.write_atomic(arguments.out, json.dumps(document, indent=2) + "\n")
+    _write(arguments.out, document)
     console.result(document, _classes_text(document) if classes else _text(document))
+
+
+def _write(path: Path | None, document: dict[str, Any]) -> None:
+    from kernforge.system import files  # noqa: PLC0415
+
+    if path:
+        files.write_atomic(path, json.dumps(document, indent=2) + "\n")
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -415,7 +413,6 @@ def _how(case: dict[str, Any], mode: str) -> str:
 def _benchmark(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.bench import api as bench  # noqa: PLC0415
     from kernforge.bench.hub import payload, repository, run  # noqa: PLC0415
-    from kernforge.system import files  # noqa: PLC0415
 
     for path in filter(None, (arguments.out, arguments.visual)):
         options.can_write(path)
@@ -440,8 +437,7 @@ def _benchmark(arguments: argparse.Namespace, console: Console) -> None:
             system=f"{platform.system()} {platform.release()}",
             cpu=platform.processor() or platform.machine() or "Unknown",
         )
-        if arguments.out:
-            files.write_atomic(arguments.out, json.dumps(found, indent=2) + "\n")
+        _write(arguments.out, found)
         _draw(arguments, document, Path(arguments.repo).name)
         console.result(found, _classes_text(document))
 

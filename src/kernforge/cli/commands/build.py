@@ -128,10 +128,10 @@ def add(verbs: options.Verbs) -> None:
     options.add_build_dir(verb)
     verb.add_argument("--dry-run", action="store_true", help="print what would be removed")
 
-    _reproduce_verb(verbs)
+    _add_reproduce(verbs)
 
 
-def _reproduce_verb(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_reproduce(verbs: options.Verbs) -> None:
     verb = options.add_verb(verbs, _reproduce, "reproduce")
     verb.add_argument("what", help="a variant, a directory of variants, or owner/name")
     verb.add_argument(
@@ -213,8 +213,6 @@ def _pool(arguments: argparse.Namespace, console: Console) -> MakePool | None:
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:
-    import fnmatch  # noqa: PLC0415
-
     from kernforge.artifact import directories  # noqa: PLC0415
     from kernforge.check import api as check  # noqa: PLC0415
     from kernforge.system.process import run  # noqa: PLC0415
@@ -232,12 +230,7 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
         found = directories.variants(directory)
         fetch = {path.name: functools.partial(Path, path) for path in found}
         python = sys.executable
-    wanted = fnmatch.filter(fetch, arguments.variant)
-    if not wanted:
-        raise UsageError(
-            f"{arguments.built} has no variant {arguments.variant!r}",
-            hint=f"its variants are {', '.join(fetch) or 'none'}",
-        )
+    wanted = options.matching(arguments.variant, fetch, arguments.built)
     findings = tuple(
         finding
         for name in wanted
@@ -270,20 +263,15 @@ def _published(arguments: argparse.Namespace) -> dict[str, Callable[[], Path]]:
 
 
 def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
-    import fnmatch  # noqa: PLC0415
-
     from kernforge.audit import reproduce  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
 
     subjects = reproduce.find(
         arguments.what, registry=options.registry(arguments), version=arguments.version
     )
-    pattern = arguments.variant
-    subjects = tuple(s for s in subjects if fnmatch.fnmatch(s.statement.variant, pattern))
-    if not subjects:
-        raise UsageError(
-            f"{arguments.what} has no variant {pattern!r}", hint="run without --variant"
-        )
+    names = [subject.statement.variant for subject in subjects]
+    wanted = options.matching(arguments.variant, names, arguments.what)
+    subjects = tuple(s for s in subjects if s.statement.variant in wanted)
     settings = reproduce.ReproduceOptions(
         environment=arguments.environment,
         sandbox=arguments.sandbox,

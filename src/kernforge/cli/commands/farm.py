@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING
 from kernforge.cli import options
 
 if TYPE_CHECKING:
+    import argparse
+
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment
 
@@ -23,7 +24,8 @@ def add(verbs: options.Verbs) -> None:
     verb = options.add_verb(verbs, _farm, "farm")
     actions = verb.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    init = _add_action(actions, "init", "make the certificates of a new farm, or renew them")
+    summary = "make the certificates of a new farm, or renew them"
+    init = _add_action(actions, "init", summary, "--days 90")
     init.add_argument(
         "--days",
         type=options.positive,
@@ -36,7 +38,7 @@ def add(verbs: options.Verbs) -> None:
         help="make new certificates of the authority that is there",
     )
 
-    scheduler = _add_action(actions, "scheduler", "run a Dask scheduler")
+    scheduler = _add_action(actions, "scheduler", "run a Dask scheduler", "--host 10.0.0.5")
     scheduler.add_argument(
         "--host", default="", help="the address to listen at (default: every one of this machine)"
     )
@@ -46,7 +48,8 @@ def add(verbs: options.Verbs) -> None:
         default=_PORT,
         help=f"the port to listen at (default: {_PORT})",
     )
-    worker = _add_action(actions, "worker", "run a Dask worker")
+    example = "--scheduler tls://farm:8786 -- --nthreads 16"
+    worker = _add_action(actions, "worker", "run a Dask worker", example)
     worker.add_argument(
         "--scheduler", metavar="ADDRESS", required=True, help="such as tls://farm:8786"
     )
@@ -58,13 +61,10 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _add_action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+    actions: options.Verbs, name: str, summary: str, example: str
 ) -> argparse.ArgumentParser:
-    action = actions.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
-    action.set_defaults(spoken=action)
-    options.add_common(action, default=argparse.SUPPRESS)
+    named = (f"farm {name}", "how-to/platform/secure-a-farm")
+    action = options.add_action(actions, _farm, named, summary, example)
     action.add_argument(
         "--dir",
         type=Path,

@@ -83,8 +83,9 @@ def _add_verify(verbs: options.Verbs) -> None:
 def _add_sign(verbs: options.Verbs) -> None:
     verb = options.add_verb(verbs, _sign, "sign")
     options.add_built(verb)
-    verb.add_argument("--key", type=Path, metavar="FILE", help="private key of kernforge keygen")
-    verb.add_argument(
+    signer = verb.add_mutually_exclusive_group()
+    signer.add_argument("--key", type=Path, metavar="FILE", help="private key of kernforge keygen")
+    signer.add_argument(
         "--identity-token",
         metavar="FILE",
         help="file with an OpenID Connect token, or - for standard input "
@@ -104,15 +105,14 @@ def _add_sign(verbs: options.Verbs) -> None:
 def _add_kernel(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("what", metavar="REPO-or-DIR", help="owner/name, or a directory of variants")
     options.add_registry(verb)
-    verb.add_argument("--version", help="a major version, X.Y.Z or a range (default: the newest)")
-    verb.add_argument("--revision", help="a branch, tag or commit instead")
+    which = verb.add_mutually_exclusive_group()
+    which.add_argument("--version", help="a major version, X.Y.Z or a range (default: the newest)")
+    which.add_argument("--revision", help="a branch, tag or commit instead")
 
 
 def _source(arguments: argparse.Namespace) -> AboutSource:
     from kernforge.audit import about  # noqa: PLC0415
 
-    if arguments.version and arguments.revision:
-        raise UsageError("both --version and --revision were given", hint="give one of them")
     return about.find(
         arguments.what,
         options.registry(arguments),
@@ -172,18 +172,11 @@ def _search(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _verify(arguments: argparse.Namespace, console: Console) -> None:
-    import fnmatch  # noqa: PLC0415
-
     from kernforge.audit import verify  # noqa: PLC0415
 
     signers = _signers(arguments)
     source = _source(arguments)
-    names = [name for name in source.names if fnmatch.fnmatch(name, arguments.variant)]
-    if not names:
-        raise UsageError(
-            f"{arguments.what} has no variant {arguments.variant!r}",
-            hint=f"the variants are {', '.join(source.names)}",
-        )
+    names = options.matching(arguments.variant, source.names, arguments.what)
     verdicts = [
         verify.verify_variant(source.location(name), signers, arguments.environment)
         for name in names
@@ -219,11 +212,6 @@ def _sign(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.trust import signature, signing  # noqa: PLC0415
 
     directories = artifact_directories.variants(arguments.built)
-    if arguments.key and arguments.identity_token:
-        raise UsageError(
-            "both --key and --identity-token were given",
-            hint="give one of them: a variant has one signature",
-        )
     if arguments.key:
         make_signatures = options.open_key(arguments.key, arguments.environment).sign
     else:

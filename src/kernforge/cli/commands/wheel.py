@@ -102,15 +102,18 @@ def _wheel(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.as_version is None and version is None:
         given = ", ".join(sorted({built.plan.version for built in wheels}))
         console.note(f"the wheels get {given}: there is no --as-version and no git tag vX.Y.Z")
-    pages = wheel.write_index(arguments.out) if arguments.index else []
-    document: dict[str, Any] = {
-        "wheels": [_json(built) for built in wheels],
-        "index": arguments.out.absolute().as_uri() if pages else None,
-    }
-    lines = [str(built.path) for built in wheels]
-    if pages:
-        lines.append(f"index: {document['index']}")
-    console.result(document, "\n".join(lines))
+    _print([_json(built) for built in wheels], arguments, console)
+
+
+def _print(wheels: list[dict[str, Any]], arguments: argparse.Namespace, console: Console) -> None:
+    """Print what was made, with the pages of an index if they are wanted."""
+    from kernforge.wheel import api as wheel  # noqa: PLC0415
+
+    lines, index = [made["path"] for made in wheels], None
+    if arguments.index and wheel.write_index(arguments.out):
+        index = arguments.out.absolute().as_uri()
+        lines.append(f"index: {index}")
+    console.result({"wheels": wheels, "index": index}, "\n".join(lines))
 
 
 def _setup_project(arguments: argparse.Namespace) -> Path | None:
@@ -134,7 +137,6 @@ def _setup_project(arguments: argparse.Namespace) -> Path | None:
 
 def _extension_wheels(project: Path, arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.setuptools import wheels  # noqa: PLC0415
-    from kernforge.wheel import api as wheel  # noqa: PLC0415
 
     environment = arguments.environment
     if arguments.version or arguments.revision or arguments.name or arguments.as_version:
@@ -152,27 +154,20 @@ def _extension_wheels(project: Path, arguments: argparse.Namespace, console: Con
             f"{each.path.name}: {each.compiled} of {each.actions} actions were run in "
             f"{each.seconds:.0f} s"
         )
-    pages = wheel.write_index(arguments.out) if arguments.index else []
-    document: dict[str, Any] = {
-        "wheels": [
-            {
-                "path": str(each.path),
-                "torch": str(each.target.torch),
-                "cuda": str(each.target.cuda) if each.target.cuda else None,
-                "python": each.target.python,
-                "requires": list(each.requires),
-                "actions": each.actions,
-                "compiled": each.compiled,
-                "seconds": round(each.seconds, 1),
-            }
-            for each in made
-        ],
-        "index": arguments.out.absolute().as_uri() if pages else None,
-    }
-    lines = [str(each.path) for each in made]
-    if pages:
-        lines.append(f"index: {document['index']}")
-    console.result(document, "\n".join(lines))
+    documents = [
+        {
+            "path": str(each.path),
+            "torch": str(each.target.torch),
+            "cuda": str(each.target.cuda) if each.target.cuda else None,
+            "python": each.target.python,
+            "requires": list(each.requires),
+            "actions": each.actions,
+            "compiled": each.compiled,
+            "seconds": round(each.seconds, 1),
+        }
+        for each in made
+    ]
+    _print(documents, arguments, console)
 
 
 def _listed(text: str) -> list[str]:
